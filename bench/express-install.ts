@@ -1,0 +1,5 @@
+import { installPackages } from './packages.ts'
+
+export function installExpress(): void {
+  installPackages('express')
+}

@@ -1,0 +1,83 @@
+import { setTimeout as pause } from 'node:timers/promises'
+
+export interface Watch {
+  /** Of the service; the highest seen. */
+  rssMaxMb: number
+  /** Of one core, on average. */
+  cpuPercent: number
+  probes: number
+  probesFailed: number
+  stop(): Promise<void>
+}
+
+const EVERY_MS = 250
+const PROBE_TIMEOUT_MS = 5_000
+
+/** Looks at the service as a balancer and a scraper do, all through the load. */
+export function startWatch(url: string): Watch {
+  const over = new AbortController()
+  const watch = { rssMaxMb: 0, cpuPercent: 0, probes: 0, probesFailed: 0 }
+  let begun: { atMs: number; cpuSeconds: number } | undefined
+  const note = (text: string) => {
+    const cpuSeconds = sumOf(text, 'process_cpu_seconds_total')
+    const atMs = performance.now()
+    begun ??= { atMs, cpuSeconds }
+    if (atMs > begun.atMs) watch.cpuPercent = (100_000 * (cpuSeconds - begun.cpuSeconds)) / (atMs - begun.atMs)
+    watch.rssMaxMb = Math.max(watch.rssMaxMb, sumOf(text, 'process_resident_memory_bytes') / 1024 / 1024)
+  }
+  const look = async () => {
+    while (!over.signal.aborted) {
+      watch.probes += 1
+      try {
+        const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS)
+        const [alive, metrics] = await Promise.all([
+          fetch(`${url}/healthz`, { signal }),
+          fetch(`${url}/metrics`, { signal }),
+        ])
+        const text = await metrics.text()
+        await alive.arrayBuffer()
+        if (alive.status !== 200 || metrics.status !== 200) watch.probesFailed += 1
+        note(text)
+      } catch {
+        watch.probesFailed += 1
+      }
+      await pause(EVERY_MS)
+    }
+  }
+  const looking = look()
+  return Object.assign(watch, {
+    stop: () => {
+      over.abort()
+      return looking
+    },
+  })
+}
+
+function sumOf(text: string, metric: string): number {
+  const samples = text.matchAll(new RegExp(`^project_api_${metric}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))
+  return Array.from(samples, ([, value]) => Number(value)).reduce((sum, value) => sum + value, 0)
+}
+
+/** One ordinary request after the other until several in a row are answered as fast as when nothing is going on. */
+export async function timeToRecover(
+  { url, token }: { url: string; token: string },
+  { normalMs, withinMs }: { normalMs: number; withinMs: number },
+): Promise<number | null> {
+  const startMs = performance.now()
+  for (let inARow = 0; ; ) {
+    const tookMs = await timeRequest(url, token)
+    inARow = tookMs !== null && tookMs <= normalMs ? inARow + 1 : 0
+    const sinceMs = performance.now() - startMs
+    if (inARow === 5) return sinceMs
+    if (sinceMs > withinMs) return null
+    await pause(20)
+  }
+}
+
+/** Null when it was refused. */
+export async function timeRequest(url: string, token: string): Promise<number | null> {
+  const startMs = performance.now()
+  const response = await fetch(`${url}/v1/projects?limit=20`, { headers: { authorization: `Bearer ${token}` } })
+  await response.arrayBuffer()
+  return response.status === 200 ? performance.now() - startMs : null
+}

@@ -1,0 +1,77 @@
+import { liveWithDevices } from './device-stories.ts'
+import { SHORT_TOKEN_MS } from './identity.ts'
+import type { Prng } from './prng.ts'
+import { PUBLIC_URL } from './sim-config.ts'
+import { JobStory } from './stories.ts'
+import type { World } from './world.ts'
+
+/** Everybody who uses the service under this seed, and what they are up to. */
+export function populate(world: World): void {
+  const { plan, identity, luck } = world
+  for (let index = 0; index < plan.users; index++) beginUser(world, identity.user(index))
+  for (let index = 0; index < plan.foreignRuns; index++) beginForeignRun(world, index)
+  if (luck.chance(0.3)) {
+    const client = world.client('admin', identity.admin.token)
+    world.follow({ client, path: '/v1/events?all=true', subject: null, jobId: null })
+  }
+  probeShortToken(world)
+}
+
+function beginUser(world: World, { sub, token }: { sub: string; token: string }): void {
+  const { plan, prng, time, provider } = world
+  const client = world.client(sub, token)
+  const luck = prng.split(`user ${sub}`)
+  void liveWithDevices({ client, time, prng: luck.split('devices'), provider, goesOn: () => world.chaos })
+  if (luck.chance(0.6)) world.follow({ client, path: '/v1/events', subject: sub, jobId: null })
+  for (let index = 0; index < Math.ceil(plan.jobs / plan.users); index++) {
+    const story = storyOf(world, { sub, token }, luck.split(`job ${index}`), `${sub}-${index}`)
+    const type = luck.weighted({ agent: 3, report: plan.theme === 'pauses' ? 0 : 4, review: 4, ghost: 0.3 })
+    time.after(luck.int(0, plan.chaosMs * 0.8), () => void story.start(type))
+  }
+}
+
+/** A run that somebody started on the runtime itself; its callback may come before anybody follows it, or nobody ever does. */
+function beginForeignRun(world: World, index: number): void {
+  const { plan, prng, identity, time, runtime } = world
+  const luck = prng.split(`foreign ${index}`)
+  const story = storyOf(world, identity.user(luck.int(0, plan.users - 1)), luck, `foreign-${index}`)
+  time.after(luck.int(0, plan.chaosMs * 0.8), () => {
+    const assistant = luck.pick(['agent', 'report', 'review'])
+    const path = assistant === 'agent' ? '/webhooks/agent' : `/webhooks/jobs/${assistant}`
+    const run = runtime.startForeign(assistant, `${PUBLIC_URL}${path}`)
+    if (luck.chance(0.3)) return
+    // As likely as not at the very moment its callback arrives.
+    const endMs = run.plan.pendingMs + run.plan.runningMs
+    time.after(luck.chance(0.5) ? endMs + luck.int(-50, 400) : luck.int(0, 30_000), () => void story.follow(run))
+  })
+}
+
+function storyOf(world: World, user: { sub: string; token: string }, prng: Prng, marker: string): JobStory {
+  const { time, promises, plan, violate } = world
+  const client = world.client(user.sub, user.token)
+  return new JobStory(
+    {
+      client,
+      time,
+      prng,
+      promises,
+      theme: plan.theme,
+      onViolation: violate,
+      goesOn: () => world.chaos,
+      watch: (jobId) => world.follow({ client, path: `/jobs/${jobId}/events`, subject: null, jobId }),
+    },
+    marker,
+  )
+}
+
+/** A token that is over opens nothing, however well it is remembered. */
+function probeShortToken(world: World): void {
+  const client = world.client('short', world.identity.short.token)
+  const ask = async (expected: number) => {
+    const answer = await client.ask({ method: 'GET', path: '/jobs' })
+    if (answer === null || answer.status === 503 || answer.status === expected || world.suspensions > 0) return
+    world.violate('tokens', `a token was answered ${answer.status} instead of ${expected}`)
+  }
+  for (const atMs of [5_000, 15_000]) world.time.after(atMs, () => void ask(200))
+  world.time.after(SHORT_TOKEN_MS + 1_500, () => void ask(401))
+}

@@ -1,0 +1,114 @@
+export interface Timer {
+  cancel(): void
+}
+
+interface Entry {
+  atMs: number
+  order: number
+  run: (() => void) | null
+}
+
+const MAX_TURNS_IN_A_MOMENT = 20_000
+
+/** Whoever keeps the event loop busy without letting time pass would do so for ever. */
+export class Livelock extends Error {}
+
+/**
+ * Time that passes only when nobody has anything left to do now: it jumps from one timer to the next. What runs between
+ * two timers is the real event loop, drained to the last callback, so that order is the same in every run.
+ */
+export class VirtualTime {
+  #nowMs: number
+  #order = 0
+  readonly #heap: Entry[] = []
+
+  constructor(startMs: number) {
+    this.#nowMs = startMs
+  }
+
+  get now(): number {
+    return this.#nowMs
+  }
+
+  after(delayMs: number, run: () => void): Timer {
+    const atMs = this.#nowMs + Math.max(0, Math.round(delayMs))
+    const entry: Entry = { atMs, order: this.#order++, run }
+    this.#push(entry)
+    return {
+      cancel: () => {
+        entry.run = null
+      },
+    }
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.after(ms, resolve)
+    })
+  }
+
+  /** Everything due until then happens, each moment drained before the next begins. */
+  async runUntil(endMs: number): Promise<void> {
+    let turns = 0
+    await drain()
+    for (let next = this.#heap[0]; next && next.atMs <= endMs; next = this.#heap[0]) {
+      turns = next.atMs === this.#nowMs ? turns + 1 : 0
+      if (turns > MAX_TURNS_IN_A_MOMENT) throw new Livelock('time stands still')
+      this.#nowMs = next.atMs
+      let ran = false
+      while (this.#heap[0]?.atMs === this.#nowMs) {
+        const { run } = this.#pop()
+        run?.()
+        ran ||= run !== null
+      }
+      if (ran) await drain()
+    }
+    this.#nowMs = Math.max(this.#nowMs, endMs)
+  }
+
+  #push(entry: Entry): void {
+    const heap = this.#heap
+    let at = heap.push(entry) - 1
+    while (at > 0) {
+      const parent = (at - 1) >> 1
+      if (!isBefore(entry, heap[parent] as Entry)) break
+      heap[at] = heap[parent] as Entry
+      at = parent
+    }
+    heap[at] = entry
+  }
+
+  #pop(): Entry {
+    const heap = this.#heap
+    const first = heap[0] as Entry
+    const last = heap.pop() as Entry
+    if (heap.length === 0) return first
+    let at = 0
+    for (;;) {
+      let child = 2 * at + 1
+      if (child >= heap.length) break
+      if (child + 1 < heap.length && isBefore(heap[child + 1] as Entry, heap[child] as Entry)) child += 1
+      if (!isBefore(heap[child] as Entry, last)) break
+      heap[at] = heap[child] as Entry
+      at = child
+    }
+    heap[at] = last
+    return first
+  }
+}
+
+function isBefore(a: Entry, b: Entry): boolean {
+  return a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order)
+}
+
+/**
+ * Resolves when the event loop has nothing left: no I/O is ever under way in a simulation, so that once no immediate is
+ * queued, and with it no tick and no promise job, nothing can happen any more by itself.
+ */
+export async function drain(): Promise<void> {
+  for (let turns = 0; ; turns++) {
+    await new Promise<void>((resolve) => setImmediate(resolve))
+    if (!process.getActiveResourcesInfo().includes('Immediate')) return
+    if (turns > MAX_TURNS_IN_A_MOMENT) throw new Livelock('the event loop never comes to rest')
+  }
+}

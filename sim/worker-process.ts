@@ -1,0 +1,45 @@
+import { fork } from 'node:child_process'
+import type { SeedReport } from './simulate.ts'
+
+export interface SeedResult extends SeedReport {
+  /** Played twice, and the same both times. */
+  replayed: boolean
+}
+
+export interface WorkerTask {
+  first: number
+  step: number
+  /** The first seed that is not played any more. */
+  end: number
+  untilFailure?: boolean
+  /** The planted bug to play with. */
+  mutant?: string
+}
+
+const WORKER = new URL('./worker.ts', import.meta.url)
+const HOOK = new URL('./mutant-hook.ts', import.meta.url)
+
+/** A process that plays its share of the seeds and reports each; `done` rejects when it breaks down. */
+export function startWorker(
+  task: WorkerTask,
+  onResult: (result: SeedResult) => void,
+): { done: Promise<void>; stop: () => void } {
+  const hook = task.mutant === undefined ? [] : ['--import', HOOK.href]
+  const child = fork(WORKER, [JSON.stringify(task)], { execArgv: [...hook, '--disable-warning=ExperimentalWarning'] })
+  let stopped = false
+  const done = new Promise<void>((resolve, reject) => {
+    child.on('message', (result) => onResult(result as SeedResult))
+    child.once('error', reject)
+    child.once('exit', (code) => {
+      if (code === 0 || stopped) resolve()
+      else reject(new Error(`a worker ended with ${code}${task.mutant === undefined ? '' : ` (${task.mutant})`}`))
+    })
+  })
+  return {
+    done,
+    stop: () => {
+      stopped = true
+      child.kill()
+    },
+  }
+}

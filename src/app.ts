@@ -1,0 +1,120 @@
+import fastify, { type FastifyReply, type FastifyRequest } from 'fastify'
+import { eventRoutes } from './events/event-routes.ts'
+import type { App } from './http/app-instance.ts'
+import { createClientErrorHandler, LastAnswers } from './http/client-error.ts'
+import { envelopeOf } from './http/envelope.ts'
+import { createErrorHandler } from './http/error-handler.ts'
+import { createBodyGate, createGate } from './http/gate.ts'
+import { readJsonBodies } from './http/json-body.ts'
+import { faultOfHead } from './http/request-head.ts'
+import { requestIdFrom } from './http/request-id.ts'
+import { serializersOnFirstUse } from './http/serialization.ts'
+import { SERVER_LIMITS } from './http/server-limits.ts'
+import { shedLoad } from './http/shed-load.ts'
+import { KnownRoutes } from './http/unknown-route.ts'
+import { createValidatorCompiler } from './http/validation.ts'
+import { callbackRoutes } from './jobs/callback-routes.ts'
+import { jobRoutes } from './jobs/job-routes.ts'
+import { countUnfinished } from './jobs/job-store.ts'
+import { healthRoutes } from './ops/health-routes.ts'
+import { metricsRoute } from './ops/metrics-route.ts'
+import { ApiDescription, openapiRoute } from './ops/openapi.ts'
+import { referencePageRoutes } from './ops/reference-page.ts'
+import { logRequests } from './ops/request-log.ts'
+import { countRequests } from './ops/request-metrics.ts'
+import { projectRoutes } from './projects/project-routes.ts'
+import { deviceRoutes } from './push/device-routes.ts'
+import { notificationRoutes } from './push/notification-routes.ts'
+import { serviceAccountRoutes } from './service-accounts/service-account-routes.ts'
+import type { Services } from './services.ts'
+import { usageRoutes } from './usage/usage-routes.ts'
+import { userRoutes } from './users/user-routes.ts'
+import { VERSION } from './version.ts'
+
+/** The service as one HTTP application: hooks, then routes, in the order a request meets them. */
+export async function buildApp(services: Services): Promise<App> {
+  const { config, log, ids, readiness, sightings, metrics } = services
+  const envelope = envelopeOf(config.variant)
+  const handleError = createErrorHandler({ envelope, log })
+  const answers = new LastAnswers()
+  const app: App = fastify({
+    ...SERVER_LIMITS,
+    trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
+    genReqId: requestIdFrom(ids),
+    schemaController: { compilersFactory: { buildSerializer: serializersOnFirstUse } },
+    // While draining, what still arrives on open connections is served, not refused.
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+    clientErrorHandler: createClientErrorHandler({ envelope, ids, answers, meter: metrics }),
+    // These come before any hook.
+    frameworkErrors: (error, request, reply) => {
+      metrics.count('http_malformed_requests_total', { code: 'invalid_request' })
+      markAnswer(request, reply)
+      return handleError(error, request, reply)
+    },
+  })
+  app.server.maxHeadersCount = SERVER_LIMITS.maxHeadersCount
+  answers.watch(app.server)
+  // Node would answer an `Expect` it does not know with a bare 417; like most servers, we pass over it.
+  app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
+
+  const routes = new KnownRoutes()
+  const description = new ApiDescription({ envelope, version: VERSION })
+  app.setValidatorCompiler(createValidatorCompiler())
+  app.setErrorHandler(handleError)
+  app.setNotFoundHandler(routes.handle)
+  readJsonBodies(app)
+
+  app.decorateRequest('principal', null)
+  app.decorateRequest('chargedTier', null)
+  app.decorateRequest('callbackProof', null)
+  app.addHook('onRoute', (route) => {
+    if (!route.config?.access) throw new Error(`Route ${route.method} ${route.url} declares no access`)
+    routes.add(route)
+    description.add(route)
+  })
+  shedLoad(app, { ...services, envelope, meter: metrics })
+  app.addHook('onRequest', (request, reply, done) => {
+    markAnswer(request, reply)
+    done(faultOfHead(request.raw))
+  })
+  const gate = { ...services, headerStyle: config.rateLimitHeaders, meter: metrics }
+  app.addHook('onRequest', createGate(gate))
+  app.addHook('preHandler', createBodyGate(gate))
+  app.addHook('onRequest', (request, _reply, done) => {
+    const noted = request.principal ? sightings.note(request.principal) : undefined
+    if (noted) noted.then(() => done(), done)
+    else done()
+  })
+  app.addHook('onSend', (_request, reply, _payload, done) => {
+    // Decided when the answer leaves: a request that came before the drain must not keep its connection either.
+    if (readiness.draining) reply.header('connection', 'close')
+    done()
+  })
+  // Closing waits for open connections: streams must end before it, and their clients come back elsewhere.
+  app.addHook('preClose', () => services.streams.close())
+  logRequests(app, log)
+  countRequests(app, metrics)
+
+  healthRoutes(app, readiness)
+  metrics.gauge('build_info', () => [[{ version: VERSION, variant: config.variant, engine: services.db.engine }, 1]])
+  metricsRoute(app, { metrics, isPublic: config.metricsPublic })
+  openapiRoute(app, description)
+  referencePageRoutes(app)
+  projectRoutes(app, services)
+  jobRoutes(app, services)
+  await callbackRoutes(app, services)
+  eventRoutes(app, services)
+  deviceRoutes(app, services)
+  notificationRoutes(app, services)
+  const countRunning = (subject: string) => countUnfinished(services.db, subject)
+  usageRoutes(app, { ...services, limitRuns: config.usageLimitRuns, countRunning })
+  userRoutes(app, services)
+  serviceAccountRoutes(app, services)
+  await app.ready()
+  return app
+}
+
+function markAnswer(request: FastifyRequest, reply: FastifyReply): void {
+  reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
+}

@@ -1,0 +1,93 @@
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import type { IncomingHttpHeaders } from 'node:http'
+import type { Clock } from '../core/clock.ts'
+
+const SIGNATURE_TOLERANCE_SECONDS = 300
+
+export interface CallbackRequest {
+  headers: IncomingHttpHeaders
+  token: string | undefined
+  jobId: string | undefined
+}
+
+export type CallbackProof =
+  /** `jobId` is set when the proof is bound to that job alone. */
+  { authentic: true; jobId: string | null } | { authentic: false; signed: boolean }
+
+/**
+ * Tells a callback of the runtime from a forged one: by the per-job token in its URL, a shared secret in a header, or a
+ * Standard Webhooks signature over its body. Any of them will do, of either live secret. All comparisons are constant-time.
+ */
+export class CallbackAuthenticity {
+  readonly #secrets: readonly string[]
+  readonly #clock: Clock
+
+  constructor(secrets: readonly string[], clock: Clock) {
+    this.#secrets = secrets
+    this.#clock = clock
+  }
+
+  /** Without a secret everything passes; production never starts like that. */
+  get open(): boolean {
+    return this.#secrets.length === 0
+  }
+
+  /** Null when there is no secret to make one from. */
+  tokenFor(jobId: string): string | null {
+    const [secret] = this.#secrets
+    return secret === undefined ? null : tokenOf(secret, jobId)
+  }
+
+  /** What can be told before the body is read. */
+  check({ headers, token, jobId }: CallbackRequest): CallbackProof {
+    if (this.open) return { authentic: true, jobId: null }
+    if (token !== undefined && jobId !== undefined && this.#some((secret) => isSame(token, tokenOf(secret, jobId)))) {
+      return { authentic: true, jobId }
+    }
+    const given = [headers['x-webhook-secret'], /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1]]
+    for (const value of given) {
+      if (typeof value === 'string' && this.#some((secret) => isSame(value, secret))) {
+        return { authentic: true, jobId: null }
+      }
+    }
+    return { authentic: false, signed: typeof headers['webhook-signature'] === 'string' }
+  }
+
+  /** The rest, which takes the body as it came. */
+  checkSignature(headers: IncomingHttpHeaders, body: Buffer): boolean {
+    const id = headers['webhook-id']
+    const timestamp = headers['webhook-timestamp']
+    const signatures = headers['webhook-signature']
+    if (typeof id !== 'string' || typeof timestamp !== 'string' || typeof signatures !== 'string') return false
+    if (!/^\d{1,12}$/.test(timestamp)) return false
+    const ageSeconds = Math.abs(this.#clock.now() / 1000 - Number(timestamp))
+    if (ageSeconds > SIGNATURE_TOLERANCE_SECONDS) return false
+    const given = signatures.split(' ').filter((signature) => signature.startsWith('v1,'))
+    return this.#some((secret) => {
+      const expected = `v1,${createHmac('sha256', keyOf(secret)).update(`${id}.${timestamp}.`).update(body).digest('base64')}`
+      return given.some((signature) => isSame(signature, expected))
+    })
+  }
+
+  #some(holds: (secret: string) => boolean): boolean {
+    return this.#secrets.some(holds)
+  }
+}
+
+function tokenOf(secret: string, jobId: string): string {
+  return createHmac('sha256', secret).update(`callback:${jobId}`).digest('base64url')
+}
+
+/** `whsec_` marks a key in base64; any other secret is taken as it is. */
+function keyOf(secret: string): Buffer {
+  return secret.startsWith('whsec_') ? Buffer.from(secret.slice('whsec_'.length), 'base64') : Buffer.from(secret)
+}
+
+/** Over digests, so that not even the length is told. */
+function isSame(given: string, expected: string): boolean {
+  return timingSafeEqual(digest(given), digest(expected))
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest()
+}

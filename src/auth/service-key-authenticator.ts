@@ -1,0 +1,110 @@
+import { BoundedMap } from '../core/bounded-map.ts'
+import type { Clock } from '../core/clock.ts'
+import { ApiError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { type Loop, startLoop } from '../core/loop.ts'
+import { chain, type MaybePromise } from '../core/maybe-promise.ts'
+import { SingleFlight } from '../core/single-flight.ts'
+import type { Database } from '../db/database.ts'
+import type { ServicePrincipal } from './principal.ts'
+import { hashServiceKey, isWellFormedServiceKey } from './service-key.ts'
+import { findLiveServiceKey, type LiveServiceKey, markServiceAccountsUsed } from './service-key-store.ts'
+
+const CACHE_MS = 30_000
+const CACHE_SIZE = 10_000
+const LAST_USED_EVERY_MS = 60_000
+const MARK_BATCH = 500
+
+export interface AuthenticatedServiceKey {
+  keyId: string
+  principal: ServicePrincipal
+}
+
+/**
+ * Tells which service account a key speaks for. Answers, good and bad, are kept for 30 s, which is also how long a
+ * revocation on another node may take to be felt. `last_used_at` is written at most once a minute, off the request path.
+ */
+export class ServiceKeyAuthenticator {
+  readonly #db: Database
+  readonly #clock: Clock
+  readonly #answers = new BoundedMap<string, { found: LiveServiceKey | null; askedAtMs: number }>(CACHE_SIZE)
+  readonly #lookups = new SingleFlight<string, LiveServiceKey | null>()
+  readonly #used = new Set<string>()
+  #generation = 0
+  readonly #marking: Loop
+
+  constructor(options: { db: Database; clock: Clock; log: Log }) {
+    this.#db = options.db
+    this.#clock = options.clock
+    this.#marking = startLoop({
+      clock: options.clock,
+      everyMs: LAST_USED_EVERY_MS,
+      run: () => this.#markUsed(),
+      onError: (error) => options.log.warn({ err: error }, 'service_key.last_used_not_written'),
+    })
+  }
+
+  authenticate(key: string): MaybePromise<AuthenticatedServiceKey> {
+    if (!isWellFormedServiceKey(key)) throw invalidKey()
+    return chain(this.#find(hashServiceKey(key)), (found) => {
+      const now = this.#clock.now()
+      if (found === null || isOver(found.key_expires_at, now) || isOver(found.account_expires_at, now))
+        throw invalidKey()
+      this.#used.add(found.account_id)
+      return {
+        keyId: found.key_id,
+        principal: {
+          kind: 'service',
+          id: found.account_id,
+          scopes: found.scopes.split(' ').filter((scope) => scope !== ''),
+          expiresAtMs: earliest(found.key_expires_at, found.account_expires_at),
+        },
+      }
+    })
+  }
+
+  /** A key made, rotated or revoked on this node is felt here at once. */
+  forgetCached(): void {
+    this.#generation += 1
+    this.#answers.clear()
+  }
+
+  async close(): Promise<void> {
+    await this.#marking.stop()
+    await this.#markUsed().catch(() => {})
+  }
+
+  #find(hash: string): MaybePromise<LiveServiceKey | null> {
+    const answer = this.#answers.get(hash)
+    if (answer && this.#clock.now() - answer.askedAtMs < CACHE_MS) return answer.found
+    // A look-up that began before `forgetCached` must not bring back what was forgotten.
+    const generation = this.#generation
+    return this.#lookups.run(`${generation} ${hash}`, async () => {
+      const askedAtMs = this.#clock.now()
+      const found = (await findLiveServiceKey(this.#db, hash)) ?? null
+      if (generation === this.#generation) this.#answers.set(hash, { found, askedAtMs })
+      return found
+    })
+  }
+
+  async #markUsed(): Promise<void> {
+    while (this.#used.size > 0) {
+      const batch = [...this.#used].slice(0, MARK_BATCH)
+      await markServiceAccountsUsed(this.#db, batch, this.#clock.now())
+      for (const id of batch) this.#used.delete(id)
+    }
+  }
+}
+
+function invalidKey(): ApiError {
+  return new ApiError('unauthorized', 'Invalid or expired API key')
+}
+
+function isOver(expiresAtMs: number | null, nowMs: number): boolean {
+  return expiresAtMs !== null && expiresAtMs <= nowMs
+}
+
+function earliest(a: number | null, b: number | null): number | null {
+  if (a === null) return b
+  return b === null ? a : Math.min(a, b)
+}

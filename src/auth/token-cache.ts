@@ -1,0 +1,46 @@
+import { BoundedMap } from '../core/bounded-map.ts'
+import type { Clock } from '../core/clock.ts'
+import type { VerificationKey } from './jwk.ts'
+import type { KeySet } from './key-set.ts'
+import type { UserPrincipal } from './principal.ts'
+
+interface CachedToken {
+  principal: UserPrincipal
+  key: VerificationKey
+}
+
+export interface TokenCacheOptions {
+  capacity: number
+  clock: Clock
+  keySet: Pick<KeySet, 'current'>
+}
+
+/** Verified tokens by their digest: bounded, never past their expiry, and gone once their key has left the set. */
+export class TokenCache {
+  readonly #entries: BoundedMap<string, CachedToken>
+  readonly #clock: Clock
+  readonly #keySet: Pick<KeySet, 'current'>
+
+  constructor({ capacity, clock, keySet }: TokenCacheOptions) {
+    this.#entries = new BoundedMap(capacity)
+    this.#clock = clock
+    this.#keySet = keySet
+  }
+
+  get size(): number {
+    return this.#entries.size
+  }
+
+  get(digest: string): UserPrincipal | undefined {
+    const entry = this.#entries.get(digest)
+    if (!entry) return undefined
+    const isKeyInSet = this.#keySet.current(entry.key.kid) === entry.key
+    if (isKeyInSet && this.#clock.now() < entry.principal.expiresAtMs) return entry.principal
+    this.#entries.delete(digest)
+    return undefined
+  }
+
+  set(digest: string, entry: CachedToken): void {
+    this.#entries.set(digest, entry)
+  }
+}

@@ -1,0 +1,64 @@
+import { isStorableText } from '../core/text.ts'
+import type { UserPrincipal } from './principal.ts'
+import { TokenFault } from './token-fault.ts'
+import type { Claims } from './token-format.ts'
+
+const MAX_SUB_LENGTH = 255
+/** The last moment a Date can hold; an `exp` beyond it is cut there, so that no later arithmetic fails on it. */
+const MAX_EPOCH_MS = 8.64e15
+
+export interface ClaimRules {
+  issuer: string
+  clockToleranceSeconds: number
+  /** Absent or empty: any client. */
+  clientIds?: readonly string[] | undefined
+  /** Absent: any use. */
+  tokenUse?: string | undefined
+}
+
+/** Turns claims into the caller they name, or throws why they name none. The audience is not looked at: access tokens carry none. */
+export function checkClaims(claims: Claims, rules: ClaimRules, nowMs: number): UserPrincipal {
+  const { iss, sub, exp, nbf, iat, client_id: clientId, token_use: tokenUse } = claims
+  if (iss !== rules.issuer) throw new TokenFault('issuer', 'The issuer is another')
+  if (!isNumericDate(exp)) throw new TokenFault('claims', 'The claim exp is missing or not a number')
+  if (nbf !== undefined && !isNumericDate(nbf)) throw new TokenFault('claims', 'The claim nbf is not a number')
+  if (iat !== undefined && !isNumericDate(iat)) throw new TokenFault('claims', 'The claim iat is not a number')
+  if (typeof sub !== 'string' || sub === '' || sub.length > MAX_SUB_LENGTH || !isStorableText(sub)) {
+    throw new TokenFault('claims', 'The claim sub is missing or not acceptable')
+  }
+  const email = readEmail(claims.email)
+  const scopes = readScopes(claims['custom:scopes'])
+  if (rules.clientIds?.length && !(typeof clientId === 'string' && rules.clientIds.includes(clientId))) {
+    throw new TokenFault('client', 'The client is not on the list')
+  }
+  if (rules.tokenUse !== undefined && tokenUse !== rules.tokenUse) {
+    throw new TokenFault('token_use', 'The token is for another use')
+  }
+  const expiresAtMs = Math.min((exp + rules.clockToleranceSeconds) * 1000, MAX_EPOCH_MS)
+  if (nowMs >= expiresAtMs) throw new TokenFault('expired', 'The token has expired')
+  if (nbf !== undefined && nowMs < (nbf - rules.clockToleranceSeconds) * 1000) {
+    throw new TokenFault('not_yet_valid', 'The token is not valid yet')
+  }
+  // Frozen, because requests share the cached principal.
+  return Object.freeze({ kind: 'user', sub, email, scopes: Object.freeze(scopes), expiresAtMs })
+}
+
+function isNumericDate(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value)
+}
+
+/** Stored in the profile, so what a database cannot hold is refused at the door. */
+function readEmail(value: unknown): string | null {
+  if (value === undefined || value === null) return null
+  if (typeof value !== 'string' || !isStorableText(value)) {
+    throw new TokenFault('claims', 'The claim email is not acceptable')
+  }
+  return value
+}
+
+/** A list is refused rather than read: some triggers write one, and then who granted what is no longer the pool's attribute. */
+function readScopes(value: unknown): string[] {
+  if (value === undefined) return []
+  if (typeof value !== 'string') throw new TokenFault('claims', 'The claim custom:scopes is not a string')
+  return value.split(' ').filter((scope) => scope !== '')
+}

@@ -1,0 +1,30 @@
+/** Why a token was refused: few fixed words, safe as a metric label. The client only ever reads `Invalid or expired token`. */
+export type TokenFaultReason =
+  | 'too_long'
+  | 'malformed'
+  | 'header'
+  | 'algorithm'
+  | 'claims'
+  | 'issuer'
+  | 'client'
+  | 'token_use'
+  | 'expired'
+  | 'not_yet_valid'
+  | 'unknown_key'
+  | 'signature'
+
+export class TokenFault extends Error {
+  readonly reason: TokenFaultReason
+
+  constructor(reason: TokenFaultReason, message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.name = 'TokenFault'
+    this.reason = reason
+  }
+}
+
+/** The reason behind an `unauthorized` error of the verifier, for the log and the metrics. */
+export function tokenFaultReason(error: unknown): TokenFaultReason | undefined {
+  const cause = error instanceof Error ? error.cause : undefined
+  return cause instanceof TokenFault ? cause.reason : undefined
+}

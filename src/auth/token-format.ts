@@ -1,0 +1,94 @@
+import { MAX_KID_LENGTH } from './jwk.ts'
+import { TokenFault } from './token-fault.ts'
+
+export type Claims = Readonly<Record<string, unknown>>
+
+export interface ParsedToken {
+  kid: string
+  claims: Claims
+}
+
+const BASE64URL = /^[A-Za-z0-9_-]+$/
+const TYPES = new Set(['jwt', 'at+jwt'])
+
+/**
+ * Header parameters that would change what is verified or by which key. `crit` goes whatever it lists, since no extension
+ * is understood here. Thumbprints (`x5t`) only describe the key and are left alone.
+ */
+const REFUSED_PARAMETERS = ['crit', 'b64', 'jwk', 'jku', 'x5u', 'x5c'] as const
+
+/**
+ * Reads a compact RS256 token so strictly that one token has one spelling: a cache and a deny-list cannot be bypassed by
+ * respelling it, and no other reader can see other claims in it. Nothing of the result is trusted yet.
+ */
+export function parseToken(token: string): ParsedToken {
+  const [header, payload, signature, more] = token.split('.', 4)
+  if (header === undefined || payload === undefined || signature === undefined || more !== undefined) {
+    throw new TokenFault('malformed', 'The token does not have three parts')
+  }
+  decodeSegment(signature)
+  return { kid: checkHeader(decodeObject(header)), claims: decodeObject(payload) }
+}
+
+function checkHeader(header: Claims): string {
+  const { alg, kid, typ } = header
+  if (alg !== 'RS256') throw new TokenFault('algorithm', 'The algorithm is not RS256')
+  for (const name of REFUSED_PARAMETERS) {
+    if (Object.hasOwn(header, name)) throw new TokenFault('header', `The header parameter ${name} is not accepted`)
+  }
+  if (typ !== undefined && !(typeof typ === 'string' && TYPES.has(typ.toLowerCase()))) {
+    throw new TokenFault('header', 'The type is neither JWT nor at+jwt')
+  }
+  if (typeof kid !== 'string' || kid === '' || kid.length > MAX_KID_LENGTH) {
+    throw new TokenFault('header', 'The kid is missing or not acceptable')
+  }
+  return kid
+}
+
+/** Decoding forgives padding, blanks, the other alphabet and spare bits; encoding again shows whether it had to. */
+function decodeSegment(segment: string): Buffer {
+  const bytes = Buffer.from(segment, 'base64url')
+  if (!BASE64URL.test(segment) || bytes.toString('base64url') !== segment) {
+    throw new TokenFault('malformed', 'A part of the token is not canonical base64url')
+  }
+  return bytes
+}
+
+function decodeObject(segment: string): Claims {
+  const bytes = decodeSegment(segment)
+  let value: unknown
+  let text: string
+  try {
+    // A byte order mark is kept, so that JSON.parse refuses it.
+    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+    value = JSON.parse(text)
+  } catch (cause) {
+    throw new TokenFault('malformed', 'A part of the token is not JSON in UTF-8', { cause })
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new TokenFault('malformed', 'A part of the token is not a JSON object')
+  }
+  // JSON.parse keeps the last of two equal names where others keep the first, so a repeated name is refused.
+  if (countMembers(text) !== Object.keys(value).length) {
+    throw new TokenFault('malformed', 'A part of the token repeats a name')
+  }
+  return value as Claims
+}
+
+/** The members the object's text spells out, repeated or not: the colons outside of strings, on the first level. */
+function countMembers(text: string): number {
+  let members = 0
+  let depth = 0
+  let inString = false
+  for (let i = 0; i < text.length; i++) {
+    const char = text[i]
+    if (inString) {
+      if (char === '\\') i++
+      else if (char === '"') inString = false
+    } else if (char === '"') inString = true
+    else if (char === '{' || char === '[') depth++
+    else if (char === '}' || char === ']') depth--
+    else if (char === ':' && depth === 1) members++
+  }
+  return members
+}

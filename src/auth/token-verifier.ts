@@ -1,0 +1,85 @@
+import { hash } from 'node:crypto'
+import { compactVerify } from 'jose/jws/compact/verify'
+import type { Clock } from '../core/clock.ts'
+import { ApiError } from '../core/errors.ts'
+import { SingleFlight } from '../core/single-flight.ts'
+import type { VerificationKey } from './jwk.ts'
+import type { KeySet } from './key-set.ts'
+import type { UserPrincipal } from './principal.ts'
+import { TokenCache } from './token-cache.ts'
+import { type ClaimRules, checkClaims } from './token-claims.ts'
+import { TokenFault } from './token-fault.ts'
+import { parseToken } from './token-format.ts'
+
+/** Longer ones are refused before they are even hashed. */
+const MAX_TOKEN_LENGTH = 8192
+
+export interface TokenVerifierOptions extends ClaimRules {
+  keySet: Pick<KeySet, 'find' | 'current'>
+  clock: Clock
+  cacheSize?: number
+}
+
+/**
+ * Tells who a bearer token speaks for, or refuses it: RS256 by a key of the issuer's set, and nothing a lenient reader would
+ * forgive. Only what passed is remembered.
+ */
+export class TokenVerifier {
+  readonly #options: TokenVerifierOptions
+  readonly #cache: TokenCache
+  readonly #flights = new SingleFlight<string, UserPrincipal>()
+
+  constructor(options: TokenVerifierOptions) {
+    this.#options = options
+    const { cacheSize: capacity = 10_000, clock, keySet } = options
+    this.#cache = new TokenCache({ capacity, clock, keySet })
+  }
+
+  get cacheSize(): number {
+    return this.#cache.size
+  }
+
+  /** A token verified before and still good, without a promise. */
+  cached(token: string): UserPrincipal | undefined {
+    return token.length > MAX_TOKEN_LENGTH ? undefined : this.#cache.get(digestOf(token))
+  }
+
+  /** Throws `unauthorized` with a `TokenFault` as its cause, or lets `UnavailableError` pass while no key was ever fetched. */
+  async verify(token: string): Promise<UserPrincipal> {
+    try {
+      if (token.length > MAX_TOKEN_LENGTH) throw new TokenFault('too_long', 'The token is too long')
+      const digest = digestOf(token)
+      return this.#cache.get(digest) ?? (await this.#flights.run(digest, () => this.#verifyNew(token, digest)))
+    } catch (cause) {
+      // Each caller gets an error of its own, though they may share the check that failed.
+      if (cause instanceof TokenFault) throw new ApiError('unauthorized', 'Invalid or expired token', { cause })
+      throw cause
+    }
+  }
+
+  /** What costs nothing is checked first, so that a token that cannot pass neither asks the provider nor costs a signature. */
+  async #verifyNew(token: string, digest: string): Promise<UserPrincipal> {
+    const { keySet, clock } = this.#options
+    const { kid, claims } = parseToken(token)
+    const principal = checkClaims(claims, this.#options, clock.now())
+    const key = await keySet.find(kid)
+    if (!key) throw new TokenFault('unknown_key', 'The key is not in the set')
+    await checkSignature(token, key)
+    // The provider may have kept us waiting past the expiry.
+    if (clock.now() >= principal.expiresAtMs) throw new TokenFault('expired', 'The token has expired')
+    this.#cache.set(digest, { principal, key })
+    return principal
+  }
+}
+
+async function checkSignature(token: string, key: VerificationKey): Promise<void> {
+  try {
+    await compactVerify(token, key.publicKey, { algorithms: ['RS256'] })
+  } catch (cause) {
+    throw new TokenFault('signature', 'The signature does not fit', { cause })
+  }
+}
+
+function digestOf(token: string): string {
+  return hash('sha256', token, 'base64')
+}

@@ -1,0 +1,115 @@
+import { randomBytes } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseConfig } from '../config.ts'
+import type { IdentityProvider } from '../sandbox/identity-provider.ts'
+import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
+import { welcome } from './dev-welcome.ts'
+import { CommandError, type CommandLine, EXIT, type ExitCode } from './io.ts'
+import { loadJobTypes } from './load-job-types.ts'
+import { openMigratedDatabase } from './open-database.ts'
+import { runService } from './run-service.ts'
+import { stopSignal } from './serve.ts'
+
+const DEFAULT_PORT = 8080
+
+/** Everything on loopback in one command: a scratch database and the outside world, so that there is nothing to install. */
+export async function dev(line: CommandLine): Promise<ExitCode> {
+  if (line.env.NODE_ENV === 'production') {
+    throw new CommandError('dev is not for production: its identity provider lets anyone in. Use serve.', EXIT.usage)
+  }
+  const port = await choosePort(line.env.PORT?.trim() || null)
+  const sandbox = await startSandbox({ apiUrl: `http://127.0.0.1:${port}` })
+  const dataDir = mkdtempSync(join(tmpdir(), 'project-api-dev-'))
+  try {
+    const config = parseConfig(devEnvironment(line, { port, sandbox, dataDir }), line.readFile)
+    const loaded = loadJobTypes(line, config)
+    const opened = await openMigratedDatabase(config.database)
+    const service = await runService(config, opened, { ...loaded, pushCa: sandbox.push.ca })
+    await seedProjects(service.url, sandbox.identity)
+    for (const text of welcome(service.url, sandbox)) line.print(text)
+    await stopSignal(line.stopping)
+    await service.stop({ lameDuck: false })
+    return EXIT.ok
+  } finally {
+    await sandbox.close()
+    rmSync(dataDir, { recursive: true, force: true })
+  }
+}
+
+/** A scratch world unless told otherwise; what the developer has set (a variant, a limit, a PostgreSQL) stands. */
+function devEnvironment(
+  { env }: CommandLine,
+  { port, sandbox, dataDir }: { port: string; sandbox: Sandbox; dataDir: string },
+): Record<string, string | undefined> {
+  const scratch: Record<string, string> = {
+    LOG_LEVEL: 'warn',
+    DATA_DIR: dataDir,
+    JOB_TYPES_FILE: fileURLToPath(new URL('../../job-types.json', import.meta.url)),
+    WEBHOOK_SECRET: randomBytes(24).toString('base64url'),
+    RUNTIME_URL: sandbox.runtime.url,
+    PUBLIC_URL: `http://127.0.0.1:${port}`,
+    PUSH_PROJECT_ID: sandbox.push.credentials.projectId,
+    PUSH_CLIENT_EMAIL: sandbox.push.credentials.clientEmail,
+    PUSH_PRIVATE_KEY: sandbox.push.credentials.privateKey,
+    PUSH_API_URL: sandbox.push.url,
+    PUSH_TOKEN_URL: sandbox.push.tokenUrl,
+  }
+  const given = Object.entries(scratch).filter(([name]) => !env[`${name}_FILE`])
+  return {
+    ...Object.fromEntries(given),
+    ...env,
+    NODE_ENV: 'development',
+    HOST: '127.0.0.1',
+    PORT: port,
+    ISSUER_URL: sandbox.identity.issuer,
+  }
+}
+
+/** Known before anything starts, because the others are told the address of the service. */
+async function choosePort(asked: string | null): Promise<string> {
+  if (asked !== null && asked !== '0') return asked
+  return String(await freePort(asked === null ? DEFAULT_PORT : 0))
+}
+
+/** Taken by something else, the usual port is not worth failing for. */
+function freePort(preferred: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer()
+    probe.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'EADDRINUSE' && preferred !== 0) resolve(freePort(0))
+      else reject(error)
+    })
+    probe.listen(preferred, '127.0.0.1', () => {
+      const { port } = probe.address() as { port: number }
+      probe.close(() => resolve(port))
+    })
+  })
+}
+
+const SEEDS = [
+  { name: 'Website relaunch', description: 'Copy, pictures, a new start page' },
+  { name: 'Quarterly report', description: 'Numbers for the board', metadata: { team: 'finance' } },
+  { name: 'Support bot', description: 'Answers what the handbook knows' },
+]
+
+/** Through the front door, like any client; a PostgreSQL that lives longer than this process is seeded once. */
+async function seedProjects(url: string, identity: IdentityProvider): Promise<void> {
+  const token = identity.mint({ user: 'ada', expiresInSeconds: 60 })
+  for (const project of SEEDS) {
+    const response = await fetch(`${url}/v1/projects`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${token}`,
+        'content-type': 'application/json',
+        'idempotency-key': `seed ${project.name}`.replaceAll(' ', '-'),
+      },
+      body: JSON.stringify(project),
+      signal: AbortSignal.timeout(10_000),
+    })
+    if (!response.ok) throw new Error(`Seeding failed: ${response.status} ${await response.text()}`)
+  }
+}

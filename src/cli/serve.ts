@@ -1,0 +1,24 @@
+import { parseConfig } from '../config.ts'
+import { type CommandLine, EXIT, type ExitCode } from './io.ts'
+import { loadJobTypes } from './load-job-types.ts'
+import { openMigratedDatabase } from './open-database.ts'
+import { runService } from './run-service.ts'
+
+/** Production: runs until it is told to stop, and then leaves no request unanswered. */
+export async function serve(line: CommandLine): Promise<ExitCode> {
+  const config = parseConfig(line.env, line.readFile)
+  const loaded = loadJobTypes(line, config)
+  const opened = await openMigratedDatabase(config.database)
+  const service = await runService(config, opened, loaded)
+  await stopSignal(line.stopping)
+  // Somebody at a keyboard has no load balancer to wait for.
+  await service.stop({ lameDuck: line.stopping.reason === 'SIGTERM' })
+  return EXIT.ok
+}
+
+export function stopSignal(stopping: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (stopping.aborted) resolve()
+    else stopping.addEventListener('abort', () => resolve(), { once: true })
+  })
+}

@@ -1,0 +1,138 @@
+import type { Env } from './config-reader.ts'
+import { ConfigReader } from './config-reader.ts'
+
+export type Variant = 'A' | 'B'
+export type RateLimitHeaders = 'draft-6' | 'draft-8'
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'silent'
+
+export interface Config {
+  /** Strict unless `NODE_ENV` is `development` or `test`. */
+  production: boolean
+  host: string
+  port: number
+  /** How the runtime reaches us, for callback URLs. */
+  publicUrl: string | null
+  variant: Variant
+  issuerUrl: string
+  clientIds: readonly string[]
+  tokenUse: string | null
+  clockToleranceSeconds: number
+  database: { engine: 'sqlite'; dataDir: string } | { engine: 'postgres'; url: string }
+  redisUrl: string | null
+  runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
+  webhookSecrets: readonly string[]
+  jobTypesFile: string
+  push: { projectId: string; clientEmail: string; privateKey: string } | null
+  pushApiUrl: string
+  pushTokenUrl: string
+  limits: { unauthenticated: number; authenticated: number; service: number }
+  rateLimitHeaders: RateLimitHeaders
+  trustProxy: readonly string[]
+  usageLimitRuns: number | null
+  eventsRetentionHours: number
+  shutdownTimeoutMs: number
+  logLevel: LogLevel
+  metricsPublic: boolean
+}
+
+/** Turns the environment into settings, or names every fault at once. Values of secrets never appear in a fault. */
+export function parseConfig(env: Env, readFile: (path: string) => string): Config {
+  const read = new ConfigReader(env, readFile)
+  const mode = read.text('NODE_ENV')
+  const production = mode !== 'development' && mode !== 'test'
+  const config: Config = {
+    production,
+    host: read.text('HOST') ?? '127.0.0.1',
+    port: read.integer('PORT', { min: 0, max: 65_535 }) ?? 8080,
+    publicUrl: read.baseUrl('PUBLIC_URL'),
+    variant: read.choice('API_VARIANT', ['A', 'B']) ?? 'B',
+    issuerUrl: issuerUrl(read, production),
+    clientIds: read.list('COGNITO_CLIENT_IDS'),
+    tokenUse: read.choice('TOKEN_USE', ['access', 'id']),
+    clockToleranceSeconds: read.integer('CLOCK_TOLERANCE_SECONDS', { min: 0, max: 300 }) ?? 0,
+    database: database(read),
+    redisUrl: read.url('REDIS_URL', ['redis:', 'rediss:'], 'secret'),
+    runtime: runtime(read),
+    webhookSecrets: webhookSecrets(read, production),
+    jobTypesFile: read.text('JOB_TYPES_FILE') ?? 'job-types.json',
+    push: push(read),
+    pushApiUrl: read.baseUrl('PUSH_API_URL') ?? 'https://fcm.googleapis.com',
+    pushTokenUrl: read.url('PUSH_TOKEN_URL', ['http:', 'https:']) ?? 'https://oauth2.googleapis.com/token',
+    limits: {
+      unauthenticated: read.integer('RATE_LIMIT_UNAUTHENTICATED', { min: 1 }) ?? 100,
+      authenticated: read.integer('RATE_LIMIT_AUTHENTICATED', { min: 1 }) ?? 1000,
+      service: read.integer('RATE_LIMIT_SERVICE', { min: 1 }) ?? 10_000,
+    },
+    rateLimitHeaders: read.choice('RATE_LIMIT_HEADERS', ['draft-6', 'draft-8']) ?? 'draft-6',
+    trustProxy: read.networks('TRUST_PROXY'),
+    usageLimitRuns: read.integer('USAGE_LIMIT_RUNS', { min: 0 }),
+    eventsRetentionHours: read.integer('EVENTS_RETENTION_HOURS', { min: 1, max: 8760 }) ?? 168,
+    shutdownTimeoutMs: read.integer('SHUTDOWN_TIMEOUT_MS', { min: 100, max: 600_000 }) ?? 10_000,
+    logLevel: read.choice('LOG_LEVEL', ['debug', 'info', 'warn', 'error', 'silent']) ?? 'info',
+    metricsPublic: read.flag('METRICS_PUBLIC') ?? false,
+  }
+  read.throwFaults()
+  return config
+}
+
+function issuerUrl(read: ConfigReader, production: boolean): string {
+  const whole = read.url('ISSUER_URL', ['http:', 'https:'])
+  const region = read.text('COGNITO_REGION')
+  const pool = read.text('COGNITO_USER_POOL_ID')
+  if (whole) {
+    const { protocol, hostname } = new URL(whole)
+    const loopback = ['127.0.0.1', 'localhost', '[::1]'].includes(hostname)
+    if (protocol !== 'https:' && (production || !loopback)) {
+      read.fault('ISSUER_URL', production ? 'must be https in production' : 'may be http only for a loopback address')
+    }
+    return whole
+  }
+  // Given, but no URL: that is said already.
+  if (read.text('ISSUER_URL')) return ''
+  if (!region && !pool) read.fault('ISSUER_URL', 'is missing: give it, or COGNITO_REGION and COGNITO_USER_POOL_ID')
+  else if (!region) read.fault('COGNITO_REGION', 'is missing: COGNITO_USER_POOL_ID needs it')
+  else if (!/^[a-z0-9-]+$/.test(region)) read.fault('COGNITO_REGION', 'must be a region name such as eu-central-1')
+  else if (!pool) read.fault('COGNITO_USER_POOL_ID', 'is missing: COGNITO_REGION needs it')
+  else if (!/^[\w-]+$/.test(pool))
+    read.fault('COGNITO_USER_POOL_ID', 'must be a pool id such as eu-central-1_AbCdEfGhI')
+  return `https://cognito-idp.${region}.amazonaws.com/${pool}`
+}
+
+function database(read: ConfigReader): Config['database'] {
+  const url = read.url('DATABASE_URL', ['postgres:', 'postgresql:'], 'secret')
+  return url ? { engine: 'postgres', url } : { engine: 'sqlite', dataDir: read.text('DATA_DIR') ?? './data' }
+}
+
+function runtime(read: ConfigReader): Config['runtime'] {
+  const url = read.baseUrl('RUNTIME_URL')
+  const apiKey = read.secret('RUNTIME_API_KEY')
+  const timeoutMs = read.integer('RUNTIME_TIMEOUT_MS', { min: 100, max: 60_000 }) ?? 3000
+  return url ? { url, apiKey, timeoutMs } : null
+}
+
+function webhookSecrets(read: ConfigReader, production: boolean): readonly string[] {
+  const secrets = (read.secret('WEBHOOK_SECRET') ?? '')
+    .split(',')
+    .map((secret) => secret.trim())
+    .filter((secret) => secret !== '')
+  if (secrets.length > 2) read.fault('WEBHOOK_SECRET', 'takes at most two secrets, separated by a comma')
+  if (secrets.length === 0 && production) read.fault('WEBHOOK_SECRET', 'is missing: callbacks could be forged')
+  return secrets
+}
+
+function push(read: ConfigReader): Config['push'] {
+  const projectId = read.secret('PUSH_PROJECT_ID')
+  const clientEmail = read.secret('PUSH_CLIENT_EMAIL')
+  const privateKey = read.secret('PUSH_PRIVATE_KEY')?.replaceAll('\\n', '\n') ?? null
+  if (privateKey && !/^-----BEGIN [A-Z ]*PRIVATE KEY-----/.test(privateKey)) {
+    read.fault('PUSH_PRIVATE_KEY', 'must be a PEM private key block')
+  }
+  if (projectId && clientEmail && privateKey) return { projectId, clientEmail, privateKey }
+  const given = { PUSH_PROJECT_ID: projectId, PUSH_CLIENT_EMAIL: clientEmail, PUSH_PRIVATE_KEY: privateKey }
+  if (projectId || clientEmail || privateKey) {
+    for (const [name, value] of Object.entries(given)) {
+      if (!value) read.fault(name, 'is missing: the three push credentials go together')
+    }
+  }
+  return null
+}

@@ -1,0 +1,45 @@
+/** Time comes in as an argument, so that tests and the simulation own it. */
+export interface Clock {
+  /** Milliseconds since the Unix epoch. */
+  now(): number
+  /** Resolves after `ms`, or at once when the signal aborts; it never rejects. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>
+}
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  sleep: (ms, signal) =>
+    new Promise((resolve) => {
+      if (signal?.aborted) return resolve()
+      const done = () => {
+        clearTimeout(timer)
+        signal?.removeEventListener('abort', done)
+        resolve()
+      }
+      const timer = setTimeout(done, ms)
+      signal?.addEventListener('abort', done, { once: true })
+    }),
+}
+
+const DAY_MS = 86_400_000
+const MAX_DAYS = 1_000
+const TWO_DIGITS = Array.from({ length: 60 }, (_, n) => String(n).padStart(2, '0'))
+const THREE_DIGITS = Array.from({ length: 1_000 }, (_, n) => String(n).padStart(3, '0'))
+const days = new Map<number, string>()
+
+/** RFC 3339 in UTC with milliseconds: what `toISOString` gives, in a quarter of its time, for lists are full of times. */
+export function toRfc3339(epochMs: number): string {
+  const day = Math.floor(epochMs / DAY_MS)
+  const ms = Math.floor(epochMs) - day * DAY_MS
+  const seconds = Math.floor(ms / 1_000)
+  const minutes = Math.floor(seconds / 60)
+  const time = `${TWO_DIGITS[Math.floor(minutes / 60)]}:${TWO_DIGITS[minutes % 60]}:${TWO_DIGITS[seconds % 60]}`
+  return `${days.get(day) ?? spellOutDay(day)}${time}.${THREE_DIGITS[ms % 1_000]}Z`
+}
+
+function spellOutDay(day: number): string {
+  const [date] = new Date(day * DAY_MS).toISOString().split('T', 1)
+  if (days.size >= MAX_DAYS) days.clear()
+  days.set(day, `${date}T`)
+  return `${date}T`
+}

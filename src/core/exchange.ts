@@ -1,0 +1,71 @@
+import type { Clock } from './clock.ts'
+
+export interface ExchangeOptions {
+  fetch: typeof fetch
+  clock: Clock
+  url: string
+  method?: 'GET' | 'POST'
+  headers?: Record<string, string>
+  body?: string
+  timeoutMs: number
+  maxBytes: number
+  signal?: AbortSignal
+}
+
+export interface Answer {
+  status: number
+  headers: Headers
+  text: string
+}
+
+/**
+ * One request and its whole answer, or a rejection that says why: within its time, headers and body together, within its
+ * size, and without following a redirect.
+ */
+export async function exchange(options: ExchangeOptions): Promise<Answer> {
+  const { fetch, clock, url, method = 'GET', headers = {}, body, timeoutMs, maxBytes, signal } = options
+  const attempt = new AbortController()
+  const over = new AbortController()
+  const stop = () => attempt.abort(signal?.reason)
+  if (signal?.aborted) stop()
+  signal?.addEventListener('abort', stop, { once: true })
+  void clock.sleep(timeoutMs, over.signal).then(() => {
+    if (!over.signal.aborted) attempt.abort(new Error(`no answer within ${timeoutMs} ms`))
+  })
+  try {
+    const response = await fetch(url, {
+      method,
+      headers: { accept: 'application/json', ...headers },
+      ...(body === undefined ? {} : { body }),
+      redirect: 'manual',
+      signal: attempt.signal,
+    })
+    return { status: response.status, headers: response.headers, text: await readText(response, maxBytes) }
+  } catch (error) {
+    throw describeFailure(attempt.signal.aborted ? attempt.signal.reason : error)
+  } finally {
+    over.abort()
+    signal?.removeEventListener('abort', stop)
+  }
+}
+
+/** Counts what arrives, after decompression, rather than trusting a length the other side states. */
+export async function readText(response: Response, maxBytes: number): Promise<string> {
+  const decoder = new TextDecoder('utf-8', { fatal: true })
+  let text = ''
+  let bytes = 0
+  for await (const chunk of response.body ?? []) {
+    bytes += chunk.byteLength
+    if (bytes > maxBytes) throw new Error(`the answer is over ${maxBytes} bytes`)
+    text += decoder.decode(chunk, { stream: true })
+  }
+  return text + decoder.decode()
+}
+
+/** `fetch failed` alone helps nobody: the socket's own words are in the cause. */
+export function describeFailure(error: unknown): Error {
+  if (!(error instanceof Error)) return new Error(String(error))
+  if (!(error.cause instanceof Error)) return error
+  const reason = error.cause.message || (error.cause as NodeJS.ErrnoException).code
+  return new Error(`${error.message}: ${reason}`, { cause: error })
+}

@@ -1,0 +1,67 @@
+import type { Clock } from './clock.ts'
+import type { Random } from './random.ts'
+
+const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
+const TIME_CHARS = 10
+const RANDOM_CHARS = 16
+const CHARS = TIME_CHARS + RANDOM_CHARS
+
+export type IdPrefix = 'prj' | 'svc' | 'key' | 'job' | 'dev' | 'ntf' | 'cbk' | 'tml' | 'req'
+
+/**
+ * Prefixed ids that sort by creation time: 48 bits of milliseconds and 80 random bits in Crockford base32.
+ * One generator never goes backwards: within a millisecond, or when the clock steps back, it counts up.
+ */
+export class IdGenerator {
+  readonly #clock: Clock
+  readonly #random: Random
+  #lastMs = -1
+  // The last id, digit by digit and as text: the next one of the same millisecond differs in a digit or two.
+  readonly #digits = new Uint8Array(CHARS)
+  readonly #text = Buffer.alloc(CHARS)
+
+  constructor(clock: Clock, random: Random) {
+    this.#clock = clock
+    this.#random = random
+  }
+
+  next(prefix: IdPrefix): string {
+    const now = this.#clock.now()
+    if (now > this.#lastMs) this.#begin(now)
+    else this.#countUp()
+    return `${prefix}_${this.#text.toString('latin1')}`
+  }
+
+  #begin(ms: number): void {
+    this.#writeTime(ms)
+    const bytes = this.#random.bytes(RANDOM_CHARS)
+    for (let i = 0; i < RANDOM_CHARS; i++) this.#write(TIME_CHARS + i, (bytes[i] ?? 0) & 31)
+  }
+
+  #countUp(): void {
+    for (let i = CHARS - 1; i >= TIME_CHARS; i--) {
+      const digit = this.#digits[i] ?? 0
+      this.#write(i, (digit + 1) % 32)
+      if (digit < 31) return
+    }
+    this.#writeTime(this.#lastMs + 1)
+  }
+
+  #writeTime(ms: number): void {
+    this.#lastMs = ms
+    for (let rest = ms, i = TIME_CHARS - 1; i >= 0; i--) {
+      this.#write(i, rest % 32)
+      rest = Math.floor(rest / 32)
+    }
+  }
+
+  #write(index: number, digit: number): void {
+    this.#digits[index] = digit
+    this.#text[index] = ALPHABET.charCodeAt(digit)
+  }
+}
+
+/** A JSON Schema pattern for ids of one kind, so that a malformed id is told apart before the database is asked. */
+export function idPattern(prefix: IdPrefix): string {
+  return `^${prefix}_[${ALPHABET}]{${CHARS}}$`
+}

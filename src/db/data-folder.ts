@@ -1,0 +1,56 @@
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+
+/**
+ * Makes the folder and holds it for this process alone: two on one embedded database would each think they own its
+ * background work. The lock is the operating system's, so it dies with the process, however that dies.
+ */
+export function lockDataFolder(folder: string): { release: () => void } {
+  mkdirSync(folder, { recursive: true, mode: 0o700 })
+  const pidFile = join(folder, 'lock.pid')
+  // Node has no file locks of its own; an exclusive transaction of SQLite is one.
+  const lock = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 })
+  try {
+    lock.exec('begin exclusive')
+  } catch (error) {
+    lock.close()
+    if (isBusy(error)) throw new DataFolderInUse(folder, readPid(pidFile))
+    throw error
+  }
+  writeFileSync(pidFile, `${process.pid}\n`)
+
+  let held = true
+  return {
+    release: () => {
+      if (!held) return
+      held = false
+      rmSync(pidFile, { force: true })
+      lock.close()
+    },
+  }
+}
+
+export class DataFolderInUse extends Error {
+  constructor(folder: string, holderPid: number | undefined) {
+    const holder = holderPid === undefined ? 'another process' : `process ${holderPid}`
+    super(`The data folder ${folder} is in use by ${holder}; stop it, or choose another folder`)
+    this.name = 'DataFolderInUse'
+  }
+}
+
+const SQLITE_BUSY = 5
+
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY
+}
+
+/** Only a help for the message: the file may be missing, stale, or from another process namespace. */
+function readPid(pidFile: string): number | undefined {
+  try {
+    const pid = Number(readFileSync(pidFile, 'utf8'))
+    return Number.isSafeInteger(pid) && pid > 0 ? pid : undefined
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,31 @@
+import { UnavailableError } from '../core/errors.ts'
+import type { CounterLabels, Meter } from '../core/meter.ts'
+import type { Database } from './database.ts'
+
+type Kind = CounterLabels<'database_unavailable_total'>
+
+/** The same database, each statement and transaction timed as its caller feels it: waiting for its turn included. */
+export function meteredDatabase(db: Database, meter: Meter): Database {
+  const query: Kind = { engine: db.engine, kind: 'query' }
+  const transaction: Kind = { engine: db.engine, kind: 'transaction' }
+  return {
+    engine: db.engine,
+    query: (statement) => timed(meter, query, () => db.query(statement)),
+    transaction: (work, options) => timed(meter, transaction, () => db.transaction(work, options)),
+    listen: (listener) => db.listen(listener),
+    ping: () => db.ping(),
+    close: () => db.close(),
+  }
+}
+
+/** Beside the promise, not around it: the caller goes on as soon as it would have. */
+function timed<T>(meter: Meter, kind: Kind, begin: () => Promise<T>): Promise<T> {
+  const sinceMs = performance.now()
+  const work = begin()
+  const observe = () => meter.observe('database_duration_seconds', (performance.now() - sinceMs) / 1_000, kind)
+  work.then(observe, (error: unknown) => {
+    observe()
+    if (error instanceof UnavailableError) meter.count('database_unavailable_total', kind)
+  })
+  return work
+}

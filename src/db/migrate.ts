@@ -1,0 +1,91 @@
+import { type Clock, systemClock } from '../core/clock.ts'
+import type { Database, Queryable, Transaction } from './database.ts'
+import { type Migration, readMigrations } from './migration-files.ts'
+import { sql } from './sql.ts'
+
+const MIGRATIONS = new URL('./migrations/', import.meta.url)
+
+/**
+ * Brings the database to the schema this code was written for, forward only. Each migration commits together with its
+ * version, so a crash leaves whole steps; several nodes may start at once and each step still runs once. A node waits
+ * for the one that migrates, so give it a database whose statements may take as long as the longest step.
+ */
+export async function migrate(
+  db: Database,
+  folder: URL = MIGRATIONS,
+  clock: Clock = systemClock,
+): Promise<{ applied: string[] }> {
+  const known = await readMigrations(folder, db.engine)
+  const applied: string[] = []
+  for (;;) {
+    const name = await db.transaction((tx) => applyNext(tx, known, clock.now()))
+    if (name === undefined) return { applied }
+    applied.push(name)
+  }
+}
+
+/** What `migrate` would run, without running it; rejects where `migrate` would refuse. */
+export async function pendingMigrations(db: Queryable, folder: URL = MIGRATIONS): Promise<string[]> {
+  const known = await readMigrations(folder, db.engine)
+  const recorded = (await hasVersionTable(db)) ? await readVersions(db) : []
+  return pendingOf(known, recorded).map((migration) => migration.name)
+}
+
+export class MigrationError extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'MigrationError'
+  }
+}
+
+async function applyNext(tx: Transaction, known: Migration[], now: number): Promise<string | undefined> {
+  // Waits for a node that is migrating; the lock falls with the transaction. The number only has to be ours.
+  if (tx.engine === 'postgres') await tx.query(sql`select pg_advisory_xact_lock(5207110316428)`)
+  if (!(await hasVersionTable(tx))) {
+    await tx.exec(
+      'create table schema_migrations (version integer primary key, name text not null, checksum text not null, applied_at bigint not null)',
+    )
+  }
+  const [next] = pendingOf(known, await readVersions(tx))
+  if (!next) return undefined
+  await tx.exec(next.script)
+  await tx.query(sql`
+    insert into schema_migrations (version, name, checksum, applied_at)
+    values (${next.version}, ${next.name}, ${next.checksum}, ${now})`)
+  return next.name
+}
+
+type Version = { version: number; name: string; checksum: string }
+
+function pendingOf(known: Migration[], recorded: Version[]): Migration[] {
+  const byVersion = new Map(known.map((migration) => [migration.version, migration]))
+  for (const { version, name, checksum } of recorded) {
+    const migration = byVersion.get(version)
+    if (!migration) {
+      throw new MigrationError(`The database has migration ${name}, unknown to this release: it belongs to a newer one`)
+    }
+    if (migration.checksum !== checksum) {
+      throw new MigrationError(`Migration ${name} was changed after it ran here: restore it, and add a new one instead`)
+    }
+  }
+  const last = recorded.at(-1)?.version ?? 0
+  const pending = known.filter(({ version }) => !recorded.some((row) => row.version === version))
+  const late = pending.find(({ version }) => version < last)
+  if (late) throw new MigrationError(`Migration ${late.name} came after ${last} had run here: give it a higher number`)
+  return pending
+}
+
+function readVersions(db: Queryable): Promise<Version[]> {
+  return db.query<Version>(sql`select version, name, checksum from schema_migrations order by version`)
+}
+
+/** Asked first, for on PostgreSQL a statement on a missing table would doom the transaction. */
+async function hasVersionTable(db: Queryable): Promise<boolean> {
+  const found =
+    db.engine === 'sqlite'
+      ? await db.query(sql`select 1 as found from sqlite_schema where type = 'table' and name = 'schema_migrations'`)
+      : await db.query(sql`
+          select 1 as found from pg_catalog.pg_tables
+          where schemaname = current_schema() and tablename = 'schema_migrations'`)
+  return found.length > 0
+}

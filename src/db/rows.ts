@@ -1,0 +1,30 @@
+import type { Engine, Row } from './database.ts'
+import { Sql } from './sql.ts'
+
+export type ColumnType = 'text' | 'bigint'
+
+/**
+ * Many rows as one bound value, to select from in a statement: `from ${rowsOf(db.engine, rows, { id: 'text' })} as r`.
+ * One statement then writes a whole batch, however long it is, and is prepared only once.
+ */
+export function rowsOf<Name extends string>(
+  engine: Engine,
+  rows: readonly Record<NoInfer<Name>, Row[string]>[],
+  columns: Readonly<Record<Name, ColumnType>>,
+): Sql {
+  const names = Object.entries<ColumnType>(columns)
+  const values = [JSON.stringify(rows.map((row) => only(names, row)))]
+  if (engine === 'postgres') {
+    const list = names.map(([name, type]) => `${name} ${type}`).join(', ')
+    return new Sql(['(select * from json_to_recordset(', `::json) as given(${list}))`], values)
+  }
+  const list = names.map(([name]) => `value ->> '$.${name}' as ${name}`).join(', ')
+  return new Sql([`(select ${list} from json_each(`, '))'], values)
+}
+
+/** Rows may carry more than the statement asks for, and some of it is large. */
+function only(names: readonly [string, ColumnType][], row: Readonly<Record<string, Row[string]>>): Row {
+  const picked: Row = {}
+  for (const [name] of names) picked[name] = row[name] ?? null
+  return picked
+}

@@ -1,0 +1,54 @@
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import { type Meter, silentMeter } from '../core/meter.ts'
+import type { Random } from '../core/random.ts'
+import type { Topic, TopicListener } from '../db/announcements.ts'
+import type { Database } from '../db/database.ts'
+import { EventFeed } from './event-feed.ts'
+import { EventStreams } from './event-streams.ts'
+import { connectWakeUps, type WakeUps } from './wake-ups.ts'
+
+export interface EventServices {
+  feed: EventFeed
+  streams: EventStreams
+  wakeUps: WakeUps | null
+  close(): Promise<void>
+}
+
+/**
+ * The realtime side: commits of this process wake it, and those of other nodes over Redis. `onTopic` hears of both, so
+ * that whatever else waits for a commit need not ask Redis itself.
+ */
+export function createEventServices(options: {
+  db: Database
+  clock: Clock
+  random: Random
+  log: Log
+  meter?: Meter
+  redisUrl: string | null
+  onTopic: TopicListener
+}): EventServices {
+  const { db, clock, random, log, meter = silentMeter, redisUrl, onTopic } = options
+  const feed = new EventFeed({ db, clock, log, meter })
+  const streams = new EventStreams({ db, clock, log, meter, feed })
+  const hear = (topic: Topic): void => {
+    if (topic === 'events') feed.wake()
+    onTopic(topic)
+  }
+  const wakeUps = redisUrl === null ? null : connectWakeUps({ url: redisUrl, clock, random, log, onSignal: hear })
+  const unlisten = db.listen((topic) => {
+    hear(topic)
+    wakeUps?.signal(topic)
+  })
+  return {
+    feed,
+    streams,
+    wakeUps,
+    close: async () => {
+      unlisten()
+      await streams.close()
+      await feed.close()
+      await wakeUps?.close()
+    },
+  }
+}

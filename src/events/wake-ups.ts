@@ -1,0 +1,88 @@
+import { createRequire } from 'node:module'
+import type { Redis } from 'ioredis'
+import { backoffMs } from '../core/backoff.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import { type Random, uuidFrom } from '../core/random.ts'
+import type { Topic } from '../db/announcements.ts'
+
+const CHANNEL = 'project-api:wake-ups'
+const RECONNECT = { baseMs: 100, maxMs: 5_000 }
+/** Commits in quick succession share one message. */
+const GATHER_MS = 5
+
+export interface WakeUps {
+  /** Tells the other nodes to look. */
+  signal(topic: Topic): void
+  state(): { connected: boolean }
+  close(): Promise<void>
+}
+
+/**
+ * Carries "look now" between nodes over Redis. Nothing depends on it: while Redis is down nodes find out by polling, only
+ * a little later.
+ */
+export function connectWakeUps(options: {
+  url: string
+  clock: Clock
+  random: Random
+  log: Log
+  onSignal: (topic: Topic) => void
+}): WakeUps {
+  const { clock, log, onSignal } = options
+  const self = uuidFrom(options.random)
+  const sender = connect(options)
+  const receiver = connect(options)
+  const closing = new AbortController()
+  const waiting = new Set<Topic>()
+
+  receiver.on('ready', () => {
+    receiver.subscribe(CHANNEL).catch((error: unknown) => log.warn({ err: error }, 'wake_ups.not_subscribed'))
+  })
+  receiver.on('message', (_channel, message) => {
+    const [topic, sentBy] = message.split(' ')
+    // This node has looked already.
+    if (sentBy !== self && (topic === 'events' || topic === 'deliveries')) onSignal(topic)
+  })
+
+  const publish = async (topic: Topic): Promise<void> => {
+    await clock.sleep(GATHER_MS, closing.signal)
+    waiting.delete(topic)
+    if (sender.status === 'ready') await sender.publish(CHANNEL, `${topic} ${self}`).catch(() => {})
+  }
+
+  return {
+    signal: (topic) => {
+      if (waiting.has(topic) || closing.signal.aborted) return
+      waiting.add(topic)
+      void publish(topic)
+    },
+    state: () => ({ connected: sender.status === 'ready' && receiver.status === 'ready' }),
+    close: async () => {
+      closing.abort()
+      sender.disconnect()
+      receiver.disconnect()
+    },
+  }
+}
+
+function connect({ url, random }: { url: string; random: Random }): Redis {
+  // Loaded only where it is used: without Redis, nothing of the client is needed.
+  const { Redis } = createRequire(import.meta.url)('ioredis') as typeof import('ioredis')
+  let failures = 0
+  const redis = new Redis(url, {
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    autoResubscribe: false,
+    maxRetriesPerRequest: 0,
+    connectTimeout: 1_000,
+    commandTimeout: 1_000,
+    retryStrategy: () => backoffMs(RECONNECT, failures++, random),
+  })
+  redis.on('ready', () => {
+    failures = 0
+  })
+  // Down is a state here, not an event: `/readyz` shows it, and the limiter's connection has logged it.
+  redis.on('error', () => {})
+  return redis
+}

@@ -1,0 +1,57 @@
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
+import { ApiError, type ErrorCode, UnavailableError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import type { Envelope } from './envelope.ts'
+import { describeValidationError } from './validation.ts'
+
+/** What the framework itself refuses, in our words. */
+const FRAMEWORK_ERRORS: Record<string, { code: ErrorCode; message: string }> = {
+  FST_ERR_CTP_BODY_TOO_LARGE: { code: 'payload_too_large', message: 'Request body is too large' },
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: { code: 'unsupported_media_type', message: 'Content-Type must be application/json' },
+  FST_ERR_CTP_EMPTY_JSON_BODY: { code: 'invalid_request', message: 'body must not be empty' },
+  FST_ERR_CTP_INVALID_JSON_BODY: { code: 'invalid_request', message: 'body is not valid JSON' },
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: { code: 'invalid_request', message: 'Content-Length does not fit the body' },
+  FST_ERR_BAD_URL: { code: 'invalid_request', message: 'The path is not a valid URL path' },
+  FST_ERR_MAX_PARAM_LENGTH: { code: 'not_found', message: 'No such path' },
+}
+
+/** Errors are thrown anywhere and rendered here, once; what was not foreseen is logged whole and shown as nothing. */
+export function createErrorHandler({ envelope, log }: { envelope: Envelope; log: Log }) {
+  return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
+    const shown = asApiError(error)
+    if (shown.status >= 500) logFailure(log, request, shown)
+    return reply
+      .code(shown.status)
+      .headers(shown.headers)
+      .type('application/json; charset=utf-8')
+      .serializer(JSON.stringify)
+      .send(envelope.render({ code: shown.code, message: shown.message, requestId: request.id }))
+  }
+}
+
+function asApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error
+  // Anything can be thrown, even nothing.
+  const fastifyError = (error ?? {}) as Partial<FastifyError>
+  if (fastifyError.validation) return new ApiError('invalid_request', describeValidationError(fastifyError))
+  const known = FRAMEWORK_ERRORS[fastifyError.code ?? '']
+  if (known) return new ApiError(known.code, known.message)
+  if (fastifyError.code === 'FST_ERR_HANDLER_TIMEOUT') {
+    return new UnavailableError('The request took too long', { cause: error })
+  }
+  const status = fastifyError.statusCode ?? 500
+  if (status >= 400 && status < 500)
+    return new ApiError('invalid_request', 'The request could not be understood', { cause: error })
+  return new ApiError('internal_error', 'Internal error', { cause: error })
+}
+
+function logFailure(log: Log, request: FastifyRequest, error: ApiError): void {
+  const fields = {
+    requestId: request.id,
+    method: request.method,
+    route: request.routeOptions.url,
+    err: error.cause ?? error,
+  }
+  if (error.code === 'service_unavailable') log.warn(fields, 'request.refused')
+  else log.error(fields, 'request.failed')
+}

@@ -1,0 +1,23 @@
+import { ApiError } from '../core/errors.ts'
+
+/** A record's version as a strong ETag. */
+export function etagOf(version: number): string {
+  return `"${version}"`
+}
+
+/**
+ * The versions an `If-Match` header allows: null when it is absent or `*`, so that any version is fine.
+ * Weak tags never match, as the standard says; a header that is no list of tags is a 400.
+ */
+export function readIfMatch(header: string | undefined): readonly number[] | null {
+  if (header === undefined || header.trim() === '*') return null
+  const tags = header.split(',').map((tag) => tag.trim())
+  if (!tags.every((tag) => /^(W\/)?"[\x21\x23-\x7e]*"$/.test(tag))) {
+    throw new ApiError('invalid_request', 'headers/if-match must be * or a list of ETags, such as "3"')
+  }
+  return tags.filter((tag) => /^"\d{1,15}"$/.test(tag)).map((tag) => Number(tag.slice(1, -1)))
+}
+
+export function preconditionFailed(): ApiError {
+  return new ApiError('precondition_failed', 'The record has changed since the version named by If-Match')
+}

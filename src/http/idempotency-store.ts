@@ -1,0 +1,38 @@
+import type { Queryable } from '../db/database.ts'
+import { sql } from '../db/sql.ts'
+
+export type StoredAnswer = {
+  fingerprint: string
+  status: number
+  location: string
+  body: string
+  expires_at: number
+}
+
+export async function findAnswer(
+  db: Queryable,
+  { principal, key }: { principal: string; key: string },
+): Promise<StoredAnswer | undefined> {
+  const [row] = await db.query<StoredAnswer>(sql`
+    select fingerprint, status, location, body, expires_at from idempotency_keys
+    where principal = ${principal} and idempotency_key = ${key}`)
+  return row
+}
+
+/** An expired answer under the same key gives way. */
+export async function storeAnswer(
+  db: Queryable,
+  { principal, key }: { principal: string; key: string },
+  answer: StoredAnswer,
+): Promise<void> {
+  await db.query(sql`
+    insert into idempotency_keys (principal, idempotency_key, fingerprint, status, location, body, expires_at)
+    values (${principal}, ${key}, ${answer.fingerprint}, ${answer.status}, ${answer.location}, ${answer.body}, ${answer.expires_at})
+    on conflict (principal, idempotency_key) do update set
+      fingerprint = excluded.fingerprint, status = excluded.status, location = excluded.location,
+      body = excluded.body, expires_at = excluded.expires_at`)
+}
+
+export async function deleteExpiredAnswers(db: Queryable, nowMs: number): Promise<void> {
+  await db.query(sql`delete from idempotency_keys where expires_at <= ${nowMs}`)
+}

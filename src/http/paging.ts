@@ -1,0 +1,101 @@
+import { ApiError } from '../core/errors.ts'
+import { type TSchema, Type } from '../core/schema.ts'
+import { isStorableText } from '../core/text.ts'
+
+const DEFAULT_LIMIT = 20
+const MAX_LIMIT = 100
+
+export const pageQuery = {
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: MAX_LIMIT, default: DEFAULT_LIMIT, description: 'How many to return.' }),
+  ),
+  cursor: Type.Optional(
+    Type.String({ maxLength: 1024, description: '`next_cursor` of the page before; absent for the first page.' }),
+  ),
+}
+
+export function pageOf<Item extends TSchema>(item: Item) {
+  return Type.Object({
+    data: Type.Array(item),
+    has_more: Type.Boolean(),
+    next_cursor: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+  })
+}
+
+/** Where a page ended: the sort values of its last item, which later inserts cannot move. */
+export type Position = readonly (string | number)[]
+
+export interface PageRequest<At extends Position> {
+  limit: number
+  after: At | null
+}
+
+export interface ListKind<At extends Position> {
+  name: string
+  isPosition: (value: unknown[]) => value is At & unknown[]
+}
+
+/** Lists ordered by their id alone. */
+export function listById(name: string): ListKind<readonly [string]> {
+  return {
+    name,
+    isPosition: (value): value is [string] => value.length === 1 && isText(value[0]),
+  }
+}
+
+/** Lists ordered by a time, then by a name. */
+export function listByTime(name: string): ListKind<readonly [number, string]> {
+  return {
+    name,
+    isPosition: (value): value is [number, string] =>
+      value.length === 2 && Number.isSafeInteger(value[0]) && isText(value[1]),
+  }
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && isStorableText(value)
+}
+
+/** Opaque to clients; a cursor of another list, or a made-up one, is a 400 and never a wrong page. */
+export function readPageRequest<At extends Position>(
+  kind: ListKind<At>,
+  query: { limit?: number; cursor?: string },
+): PageRequest<At> {
+  // The validator takes the text 1e999 for a whole number, and then compares no bound with infinity.
+  if (query.limit === Infinity) throw new ApiError('invalid_request', `querystring/limit must be <= ${MAX_LIMIT}`)
+  if (query.limit === -Infinity) throw new ApiError('invalid_request', 'querystring/limit must be >= 1')
+  return {
+    limit: query.limit ?? DEFAULT_LIMIT,
+    after: query.cursor === undefined ? null : decodeCursor(kind, query.cursor),
+  }
+}
+
+/** Stores ask for one row more than the limit; that row only tells that there is more. */
+export function toPage<Row, Item, At extends Position>(
+  kind: ListKind<At>,
+  page: { rows: readonly Row[]; limit: number; toItem: (row: Row) => Item; positionOf: (row: Row) => NoInfer<At> },
+): { data: Item[]; has_more: boolean; next_cursor: string | null } {
+  const rows = page.rows.slice(0, page.limit)
+  const last = rows.at(-1)
+  const hasMore = page.rows.length > page.limit && last !== undefined
+  return {
+    data: rows.map(page.toItem),
+    has_more: hasMore,
+    next_cursor: hasMore ? encodeCursor(kind, page.positionOf(last)) : null,
+  }
+}
+
+function encodeCursor<At extends Position>(kind: ListKind<At>, position: At): string {
+  return Buffer.from(JSON.stringify([kind.name, ...position])).toString('base64url')
+}
+
+function decodeCursor<At extends Position>(kind: ListKind<At>, cursor: string): At {
+  try {
+    const [name, ...position] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as unknown[]
+    const canonical = name === kind.name && kind.isPosition(position) && encodeCursor(kind, position) === cursor
+    if (canonical) return position as At & unknown[]
+  } catch {
+    // Falls through: not even JSON.
+  }
+  throw new ApiError('invalid_request', 'querystring/cursor is not a cursor of this list')
+}

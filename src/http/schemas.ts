@@ -1,0 +1,35 @@
+import { type TSchemaOptions, Type } from '../core/schema.ts'
+
+/** Building blocks of the resources' schemas, so that every field of one kind reads and is checked alike. */
+export function text(options: TSchemaOptions & { minLength?: number; maxLength: number }) {
+  return Type.String({ format: 'text', ...options })
+}
+
+export function nullableText(options: TSchemaOptions & { minLength?: number; maxLength: number; format?: string }) {
+  return Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'text', ...options })
+}
+
+export const timestamp = Type.String({
+  description: 'RFC 3339, UTC, milliseconds',
+  examples: ['2026-01-31T12:00:00.000Z'],
+})
+
+export const nullableTimestamp = Type.Unsafe<string | null>({
+  type: ['string', 'null'],
+  description: 'RFC 3339, UTC, milliseconds',
+})
+
+/** Path parameters: a malformed id is simply not found, but what no database can hold is refused. */
+export function pathParams<const Name extends string>(name: Name) {
+  return Type.Object({ [name]: text({ minLength: 1, maxLength: 255 }) } as Record<Name, ReturnType<typeof text>>)
+}
+
+export const ifMatchHeader = Type.Object({
+  'if-match': Type.Optional(Type.String({ description: 'Change only this version: an `ETag` seen before.' })),
+})
+
+export const idempotencyHeader = Type.Object({
+  'idempotency-key': Type.Optional(
+    Type.String({ description: 'Makes a repeat of this request within 24 h return the first answer.' }),
+  ),
+})

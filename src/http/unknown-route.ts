@@ -1,0 +1,32 @@
+import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import { ApiError } from '../core/errors.ts'
+
+/** Tells a wrong method (405, with `Allow`) from an unknown path (404), after the gate has had its say on both. */
+export class KnownRoutes {
+  readonly #methodsByPath = new Map<string, { pattern: RegExp; methods: Set<string> }>()
+
+  add(route: RouteOptions): void {
+    const entry = this.#methodsByPath.get(route.url) ?? { pattern: patternOf(route.url), methods: new Set() }
+    for (const method of [route.method].flat()) entry.methods.add(method)
+    this.#methodsByPath.set(route.url, entry)
+  }
+
+  readonly handle = (request: FastifyRequest, _reply: FastifyReply): never => {
+    const path = request.url.split('?', 1)[0] ?? ''
+    const allowed = new Set<string>()
+    for (const { pattern, methods } of this.#methodsByPath.values()) {
+      if (pattern.test(path)) for (const method of methods) allowed.add(method)
+    }
+    if (allowed.size === 0) throw new ApiError('not_found', 'No such path')
+    const allow = [...allowed].sort().join(', ')
+    throw new ApiError('method_not_allowed', `${request.method} is not allowed here`, { headers: { allow } })
+  }
+}
+
+function patternOf(url: string): RegExp {
+  const source = url
+    .split('/')
+    .map((part) => (part.startsWith(':') ? '[^/]+' : RegExp.escape(part)))
+    .join('/')
+  return new RegExp(`^${source}$`)
+}

@@ -1,0 +1,126 @@
+import { type Backoff, backoffMs } from '../core/backoff.ts'
+import { UnacceptableAnswer } from '../runtime/read-answers.ts'
+import type { RuntimeClient } from '../runtime/runtime-client.ts'
+import { RuntimeTrouble } from '../runtime/runtime-types.ts'
+import { countEnds } from './count-ends.ts'
+import type { Finding } from './finding.ts'
+import { inspectRun } from './inspect.ts'
+import type { JobRow, Via } from './job.ts'
+import type { JobContext } from './job-context.ts'
+import { releaseLease } from './lease-store.ts'
+import { settle } from './settle.ts'
+import { beginRun } from './start.ts'
+import { appendOrCount } from './timeline-store.ts'
+import { deadlineExceeded } from './verdict.ts'
+
+const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
+/** Past its deadline a job still waits for a runtime that cannot be asked, but not for ever. */
+const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
+
+export interface Attendance {
+  /** Under this process's lease. */
+  job: JobRow
+  /** Null for the start that belongs to the job's creation. */
+  via: Via | null
+  /** Whether this process has just written the job, so that no earlier attempt to start it can exist. */
+  fresh?: boolean
+  signal: AbortSignal
+}
+
+/**
+ * Looks after one leased job: starts its run, or asks the runtime how it is doing, and writes down what came of it.
+ * The runtime's trouble is never the job's: it only moves the next look.
+ */
+export async function attend(context: JobContext, { job, via, fresh = false, signal }: Attendance): Promise<void> {
+  const { runtime } = context
+  if (runtime === null) return conclude(context, { job, via, outcome: { trouble: 'no runtime is configured' } })
+  const outcome = await findOut(context, runtime, { job, fresh, signal })
+  await conclude(context, { job, via, outcome })
+  await stopOverdueRun(runtime, { job, outcome, signal })
+}
+
+type AttendOutcome = Finding | { trouble: string }
+
+async function findOut(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { job, fresh, signal }: { job: JobRow; fresh: boolean; signal: AbortSignal },
+): Promise<AttendOutcome> {
+  try {
+    const type = context.types.get(job.type)
+    if (!type) {
+      const stuck: Finding = { runId: job.run_id, verdict: { kind: 'unclear', reason: 'no such type' }, traces: null }
+      const finding = overdue(job, stuck, context.clock.now())
+      return finding === stuck ? { trouble: `the job type ${job.type} is not configured any more` } : finding
+    }
+    // A run found only now, past the deadline, may have ended long before it: it is looked at first.
+    if (job.run_id === null) return await beginRun(context, runtime, { job, type, fresh, signal })
+    const finding = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
+    return overdue(job, finding, context.clock.now())
+  } catch (error) {
+    if (error instanceof UnacceptableAnswer) {
+      return {
+        runId: job.run_id,
+        verdict: { kind: 'failed', code: 'output_invalid', message: error.message },
+        traces: null,
+      }
+    }
+    if (!(error instanceof RuntimeTrouble)) throw error
+    const hopeless = context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS
+    return hopeless ? { runId: job.run_id, verdict: deadlineExceeded(), traces: null } : { trouble: error.message }
+  }
+}
+
+/** A run that is still alive after its deadline may be a zombie: for the job it is over. */
+function overdue(job: JobRow, finding: Finding, nowMs: number): Finding {
+  const alive = ['pending', 'running', 'unclear'].includes(finding.verdict.kind)
+  return alive && nowMs >= job.deadline_at ? { ...finding, verdict: deadlineExceeded() } : finding
+}
+
+async function conclude(
+  context: JobContext,
+  { job, via, outcome }: { job: JobRow; via: Via | null; outcome: AttendOutcome },
+): Promise<void> {
+  const { db, clock, random, ids, types } = context
+  const atMs = clock.now()
+  const trouble = 'trouble' in outcome ? outcome.trouble : null
+  const detail = trouble === null && 'verdict' in outcome ? { found: outcome.verdict.kind } : { error: trouble }
+  // A run that has only now begun is looked at as soon as any, however long its start took.
+  const begunNow = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
+  const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, begunNow ? 0 : job.check_attempts, random)
+  const nextMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
+  const settled = await db.transaction(async (tx) => {
+    const entry = {
+      id: ids.next('tml'),
+      job_id: job.id,
+      at: atMs,
+      kind: job.run_id === null ? 'start' : 'check',
+      via,
+      detail: JSON.stringify(detail),
+    } as const
+    await appendOrCount(tx, entry)
+    const notices = 'verdict' in outcome ? [{ jobId: job.id, runSeq: job.run_seq, via, ...outcome }] : []
+    const done = notices.length > 0 ? await settle(tx, notices, { ids, types, atMs }) : []
+    await releaseLease(tx, {
+      id: job.id,
+      token: job.lease_token ?? '',
+      atMs,
+      nextMs,
+      error: trouble,
+      leased: job,
+    })
+    return done
+  })
+  countEnds(context, settled)
+}
+
+/** Nobody waits for it any more; that it may not be heard is fine. */
+async function stopOverdueRun(
+  runtime: RuntimeClient,
+  { job, outcome, signal }: { job: JobRow; outcome: AttendOutcome; signal: AbortSignal },
+): Promise<void> {
+  if (!('verdict' in outcome) || outcome.runId === null) return
+  const { runId, verdict } = outcome
+  if (verdict.kind !== 'failed' || verdict.code !== 'deadline_exceeded') return
+  await runtime.cancelRun(job.thread_id, runId, signal).catch(() => {})
+}

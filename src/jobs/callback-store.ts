@@ -1,0 +1,55 @@
+import type { Queryable, Transaction } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
+import type { PageRequest } from '../http/paging.ts'
+
+export type CallbackOutcome = 'applied' | 'duplicate' | 'stale' | 'adopted' | 'deferred'
+
+export type CallbackRow = {
+  id: string
+  path: string
+  type: string
+  job_id: string
+  thread_id: string
+  run_id: string
+  status: string
+  outcome: CallbackOutcome
+  received_at: number
+  /** As it came, but for the token of ours that it echoes. */
+  body: string
+}
+
+const COLUMNS = sql`id, path, type, job_id, thread_id, run_id, status, outcome, received_at, body`
+
+export async function insertCallbacks(tx: Transaction, callbacks: readonly CallbackRow[]): Promise<void> {
+  if (callbacks.length === 0) return
+  const rows = rowsOf(tx.engine, callbacks, {
+    id: 'text',
+    path: 'text',
+    type: 'text',
+    job_id: 'text',
+    thread_id: 'text',
+    run_id: 'text',
+    status: 'text',
+    outcome: 'text',
+    received_at: 'bigint',
+    body: 'text',
+  })
+  await tx.query(sql`insert into callbacks (${COLUMNS}) select ${COLUMNS} from ${rows} as r where true`)
+}
+
+export async function findCallback(db: Queryable, id: string): Promise<CallbackRow | undefined> {
+  const [row] = await db.query<CallbackRow>(sql`select ${COLUMNS} from callbacks where id = ${id}`)
+  return row
+}
+
+export function listCallbacks(
+  db: Queryable,
+  filter: { jobId: string | undefined },
+  page: PageRequest<readonly [string]>,
+): Promise<CallbackRow[]> {
+  const ofJob = filter.jobId === undefined ? sql`1 = 1` : sql`job_id = ${filter.jobId}`
+  const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
+  return db.query<CallbackRow>(sql`
+    select ${COLUMNS} from callbacks where ${ofJob} and ${after} order by id desc limit ${page.limit + 1}`)
+}

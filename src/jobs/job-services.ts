@@ -1,0 +1,73 @@
+import type { CallbackAuthenticity } from '../auth/callback-authenticity.ts'
+import { Breaker } from '../core/breaker.ts'
+import { silentMeter } from '../core/meter.ts'
+import { RuntimeClient } from '../runtime/runtime-client.ts'
+import { Attendant } from './attendant.ts'
+import { CallbackIntake } from './callback-intake.ts'
+import type { JobContext } from './job-context.ts'
+import { Jobs } from './jobs.ts'
+import { Reconciler } from './reconcile.ts'
+import { startSweep } from './sweep.ts'
+
+const BREAKER = { threshold: 5, openMs: 2_000, maxOpenMs: 30_000 }
+
+export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'> {
+  fetch: typeof fetch
+  runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
+  publicUrl: string | null
+  usageLimitRuns: number | null
+  callbackAuthenticity: CallbackAuthenticity
+  /** Whether this process looks after jobs by itself, or only when asked. */
+  sweeps?: boolean
+}
+
+export interface JobServices {
+  jobContext: JobContext
+  jobs: Jobs
+  attendant: Attendant
+  reconciler: Reconciler
+  intake: CallbackIntake
+  runtimeBreaker: Breaker
+  close(): Promise<void>
+}
+
+/** Everything that starts, follows and ends jobs, with the sweep running. */
+export function createJobServices(options: JobServicesOptions): JobServices {
+  const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, ...shared } = options
+  const { clock, meter = silentMeter } = shared
+  const runtimeBreaker = new Breaker({ clock, ...BREAKER })
+  const jobContext: JobContext = {
+    ...shared,
+    runtime: runtime && new RuntimeClient({ ...runtime, fetch, clock, breaker: runtimeBreaker, meter }),
+    callbackUrl: ({ id, type }) =>
+      publicUrl === null ? null : callbackUrl(publicUrl, { id, type }, callbackAuthenticity),
+  }
+  const attendant = new Attendant(jobContext, { runtimeTimeoutMs: runtime?.timeoutMs ?? 0 })
+  const intake = new CallbackIntake(jobContext, attendant)
+  const sweep = sweeps ? startSweep(jobContext, attendant, runtimeBreaker) : null
+  return {
+    jobContext,
+    jobs: new Jobs(jobContext, attendant, { usageLimitRuns }),
+    attendant,
+    reconciler: new Reconciler(jobContext, attendant),
+    intake,
+    runtimeBreaker,
+    close: async () => {
+      await intake.drain()
+      await sweep?.stop()
+      await attendant.close()
+    },
+  }
+}
+
+function callbackUrl(
+  publicUrl: string,
+  { id, type }: { id: string; type: string },
+  authenticity: CallbackAuthenticity,
+): string {
+  const url = new URL(`${publicUrl}/webhooks/${type === 'agent' ? 'agent' : `jobs/${type}`}`)
+  url.searchParams.set('job_id', id)
+  const token = authenticity.tokenFor(id)
+  if (token !== null) url.searchParams.set('token', token)
+  return url.href
+}

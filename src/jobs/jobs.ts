@@ -1,0 +1,197 @@
+import { ApiError, UnavailableError } from '../core/errors.ts'
+import type { Json } from '../core/json.ts'
+import { uuidFrom } from '../core/random.ts'
+import type { Transaction } from '../db/database.ts'
+import { appendEvents } from '../events/event-store.ts'
+import { assignUsage, findUsage, lockUsage, periodOf } from '../usage/usage-store.ts'
+import type { Attendant } from './attendant.ts'
+import { countEnds } from './count-ends.ts'
+import { isTerminal, type JobRow } from './job.ts'
+import type { JobContext } from './job-context.ts'
+import { nextStatus } from './job-machine.ts'
+import { countUnfinished, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from './job-store.ts'
+import type { JobType } from './job-types.ts'
+import { newJob } from './new-job.ts'
+import { jobEvent, settle } from './settle.ts'
+import { appendTimeline, type TimelineKind } from './timeline-store.ts'
+
+export interface NewJobRequest {
+  type: JobType
+  createdBy: string
+  projectId: string | null
+  /** A run of our own, or one that was started elsewhere. */
+  work: { input: Json } | { threadId: string; runId: string }
+}
+
+/** What people do to jobs: start, follow, cancel, resume. Durable first; the runtime hears of it afterwards. */
+export class Jobs {
+  readonly #context: JobContext
+  readonly #attendant: Attendant
+  readonly #usageLimitRuns: number | null
+
+  constructor(context: JobContext, attendant: Attendant, limits: { usageLimitRuns: number | null }) {
+    this.#context = context
+    this.#attendant = attendant
+    this.#usageLimitRuns = limits.usageLimitRuns
+  }
+
+  /** Inside the caller's transaction; once that has committed, `begin` sets the run off. */
+  async create(tx: Transaction, request: NewJobRequest): Promise<JobRow> {
+    if (this.#context.runtime === null)
+      throw new UnavailableError('No agent runtime is configured', { retryAfterSeconds: 60 })
+    await this.#checkUsageLimit(tx, request.createdBy)
+    return 'input' in request.work
+      ? this.#createOwn(tx, request, request.work.input)
+      : this.#follow(tx, request, request.work)
+  }
+
+  /** Starts what `create` or `resume` has just written, if this node has room; otherwise the sweep does. */
+  begin(job: JobRow): void {
+    // A job that has its run was claimed or followed: the lease it may be under is somebody else's.
+    if (job.lease_token === null || job.run_id !== null) this.#attendant.lookSoon(job.id, 'sweep')
+    else this.#attendant.startFresh(job)
+  }
+
+  /** A run of its own is told to stop; the job ends when the runtime says so. */
+  async cancel(id: string): Promise<JobRow> {
+    const { db, clock, ids, types } = this.#context
+    const { job, settled } = await db.transaction(async (tx) => {
+      const job = await held(tx, id)
+      const atMs = clock.now()
+      if (isTerminal(job.status)) throw new ApiError('conflict', `The job is ${job.status} already`)
+      const nothingRuns = job.status === 'awaiting_input' || (job.run_id === null && job.start_attempts === 0)
+      if (job.cancel_requested_at === null) {
+        job.cancel_requested_at = atMs
+        if (!nothingRuns) job.next_check_at = atMs
+        await updateJobs(tx, [job])
+        await this.#note(tx, job, 'cancel_requested', {})
+      }
+      if (!nothingRuns) return { job, settled: [] }
+      const notice = { jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
+      return { job, settled: await settle(tx, [notice], { ids, types, atMs }) }
+    })
+    countEnds(this.#context, settled)
+    return settled[0]?.job ?? job
+  }
+
+  /** The graph asked; this is the answer. It goes on as a new run of the same job. */
+  resume(id: string, answer: Json): Promise<JobRow> {
+    const { db, clock, types } = this.#context
+    return db.transaction(async (tx) => {
+      const job = await held(tx, id)
+      const to = nextStatus(job.status, 'resumed')
+      const type = types.get(job.type)
+      if (to === null) throw new ApiError('conflict', `The job is ${job.status}: it awaits no input`)
+      if (!type || this.#context.runtime === null) throw new UnavailableError('The job cannot be resumed now')
+      const atMs = clock.now()
+      job.status = to
+      job.run_id = null
+      job.run_seq += 1
+      job.resume_input = JSON.stringify(answer)
+      job.interrupts = null
+      job.settled_by = null
+      job.check_attempts = 0
+      job.checked_at = null
+      job.next_check_at = atMs
+      job.deadline_at = atMs + type.deadlineMs
+      job.updated_at = atMs
+      this.#takeForStart(job)
+      await updateJobs(tx, [job])
+      await this.#note(tx, job, 'resumed', { run_seq: job.run_seq })
+      await appendEvents(tx, [jobEvent(job, 'job.updated', `${job.id}:${job.run_seq}:resumed`, atMs)])
+      return job
+    })
+  }
+
+  async #createOwn(tx: Transaction, request: NewJobRequest, input: Json): Promise<JobRow> {
+    const { ids, random, clock } = this.#context
+    const given = {
+      id: ids.next('job'),
+      input: JSON.stringify(input),
+      project_id: request.projectId,
+      created_by: request.createdBy,
+      thread_id: uuidFrom(random),
+      run_id: null,
+    }
+    const job = newJob(request.type, given, clock.now())
+    this.#takeForStart(job)
+    return this.#insert(tx, job)
+  }
+
+  async #follow(tx: Transaction, request: NewJobRequest, run: { threadId: string; runId: string }): Promise<JobRow> {
+    const { ids, clock } = this.#context
+    const [known] = await findJobRuns(tx, [run.runId])
+    if (known) return this.#claim(tx, known.job_id, request)
+    const given = {
+      id: ids.next('job'),
+      input: null,
+      project_id: request.projectId,
+      created_by: request.createdBy,
+      thread_id: run.threadId,
+      run_id: run.runId,
+    }
+    const job = await this.#insert(tx, newJob(request.type, given, clock.now()))
+    await insertJobRuns(tx, [{ run_id: run.runId, job_id: job.id, run_seq: 1, created_at: job.created_at }])
+    return job
+  }
+
+  /** Its callback was faster than its follower: the job is there already and only lacks an owner. */
+  async #claim(tx: Transaction, jobId: string, { type, createdBy, projectId }: NewJobRequest): Promise<JobRow> {
+    const job = await held(tx, jobId)
+    if (job.created_by === createdBy && job.type === type.name) return job
+    if (job.created_by !== null || job.type !== type.name)
+      throw new ApiError('conflict', 'Another job follows that run')
+    job.created_by = createdBy
+    job.project_id = projectId
+    job.updated_at = this.#context.clock.now()
+    await updateJobs(tx, [job])
+    await this.#note(tx, job, 'claimed', { created_by: createdBy })
+    await assignUsage(tx, { jobId, subject: createdBy })
+    return job
+  }
+
+  async #insert(tx: Transaction, job: JobRow): Promise<JobRow> {
+    await insertJob(tx, job)
+    await this.#note(tx, job, 'created', { type: job.type })
+    await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])
+    return job
+  }
+
+  /** With a free place, this process takes the start upon itself, its first attempt counted in the same commit. */
+  #takeForStart(job: JobRow): void {
+    const lease = this.#attendant.freePlaces > 0 ? this.#attendant.newLease() : null
+    job.start_attempts = lease === null ? 0 : 1
+    job.lease_token = lease?.token ?? null
+    job.lease_until = lease?.untilMs ?? null
+  }
+
+  /** What is running counts too, or a caller could start any number before the first one ends. */
+  async #checkUsageLimit(tx: Transaction, subject: string): Promise<void> {
+    const limit = this.#usageLimitRuns
+    if (limit === null) return
+    const period = periodOf(this.#context.clock.now())
+    await lockUsage(tx, { subject, period })
+    const counters = await findUsage(tx, { subject, period })
+    const runs = counters.reduce((sum, counter) => sum + counter.runs, await countUnfinished(tx, subject))
+    if (runs >= limit) throw new ApiError('usage_limit_exceeded', `The limit of ${limit} runs for ${period} is reached`)
+  }
+
+  async #note(tx: Transaction, job: JobRow, kind: TimelineKind, detail: object): Promise<void> {
+    const { ids, clock } = this.#context
+    const entry = {
+      id: ids.next('tml'),
+      job_id: job.id,
+      at: clock.now(),
+      kind,
+      via: null,
+      detail: JSON.stringify(detail),
+    }
+    await appendTimeline(tx, [entry])
+  }
+}
+
+async function held(tx: Transaction, id: string): Promise<JobRow> {
+  const [job] = await lockJobs(tx, [id])
+  if (!job) throw new ApiError('not_found', 'No such job')
+  return job
+}

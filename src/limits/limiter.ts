@@ -1,0 +1,93 @@
+import { createHash } from 'node:crypto'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import type { MaybePromise } from '../core/maybe-promise.ts'
+import { type Random, systemRandom } from '../core/random.ts'
+import { MemoryCounter } from './memory-counter.ts'
+import { RedisCounter } from './redis-counter.ts'
+import { type Hit, type TierLimits, type TierName, WINDOW_MS } from './tiers.ts'
+
+export interface Charge {
+  tier: TierName
+  limit: number
+  remaining: number
+  /** How long the window still lasts; at least 1. */
+  resetMs: number
+  exceeded: boolean
+}
+
+export interface Limiter {
+  /** Counts one request. Without Redis, or while it is down, the answer is there at once. */
+  charge(tier: TierName, key: string): MaybePromise<Charge>
+  state(): LimiterState
+  close(): void
+}
+
+export interface LimiterState {
+  store: 'memory' | 'redis'
+  /** Redis is configured but does not count: this node counts alone. */
+  degraded: boolean
+}
+
+export interface LimiterOptions {
+  limits: TierLimits
+  clock: Clock
+  log: Log
+  redis?: { url: string } | undefined
+  random?: Random
+  /** The headers announce `WINDOW_MS`; another length is for tests. */
+  windowMs?: number
+}
+
+const MAX_KEY_LENGTH = 128
+
+/**
+ * Charges each request to one key of one tier. With Redis all nodes count together; when Redis is down or slow every node
+ * counts for itself and requests are served as before, without waiting for it, until it is back.
+ */
+export function createLimiter(options: LimiterOptions): Limiter {
+  const { limits, clock, log, windowMs = WINDOW_MS, random = systemRandom } = options
+  // A counter for each tier: a flood of unknown addresses cannot push out the window of a user or a service account.
+  const counterOf = (tier: TierName) => new MemoryCounter({ clock, windowMs, limit: limits[tier] })
+  const local: Record<TierName, MemoryCounter> = {
+    unauthenticated: counterOf('unauthenticated'),
+    authenticated: counterOf('authenticated'),
+    service: counterOf('service'),
+  }
+  const redis =
+    options.redis &&
+    new RedisCounter({
+      url: options.redis.url,
+      windowMs,
+      random,
+      onLost: (reason) => log.warn({ reason }, 'limiter.redis_lost'),
+      onRecovered: () => log.info({}, 'limiter.redis_recovered'),
+    })
+
+  const toCharge = (tier: TierName, { count, resetMs }: Hit): Charge => {
+    const limit = limits[tier]
+    return {
+      tier,
+      limit,
+      remaining: Math.max(0, limit - count),
+      resetMs: Math.max(1, resetMs),
+      exceeded: count > limit,
+    }
+  }
+  const chargeShared = async (counter: RedisCounter, tier: TierName, key: string): Promise<Charge> =>
+    toCharge(tier, (await counter.hit(`${tier}:${key}`)) ?? local[tier].hit(key))
+
+  return {
+    charge: (tier, givenKey) => {
+      const key = boundedKey(givenKey)
+      return redis?.available ? chargeShared(redis, tier, key) : toCharge(tier, local[tier].hit(key))
+    },
+    state: () => ({ store: redis ? 'redis' : 'memory', degraded: redis !== undefined && !redis.available }),
+    close: () => redis?.close(),
+  }
+}
+
+/** The number of keys is bounded, so their length must be too. */
+function boundedKey(key: string): string {
+  return key.length <= MAX_KEY_LENGTH ? key : createHash('sha256').update(key).digest('base64url')
+}

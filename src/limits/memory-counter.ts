@@ -1,0 +1,124 @@
+import type { Clock } from '../core/clock.ts'
+import type { Hit } from './tiers.ts'
+
+export interface MemoryCounterOptions {
+  clock: Clock
+  windowMs: number
+  /** From this count on a key is spent: its window is never given up before its time. */
+  limit: number
+  capacity?: number
+}
+
+interface Window {
+  count: number
+  endsAtMs: number
+}
+
+const DEFAULT_CAPACITY = 200_000
+/** Each new window clears away at most this many dead ones: more than one, so that a backlog shrinks under any load. */
+const DROPS_PER_NEW_WINDOW = 2
+
+/**
+ * Counts requests per key in a fixed window from the key's first request, in bounded memory and without timers.
+ *
+ * All windows are equally long, so the map's insertion order is their order of expiry and the dead ones are always first.
+ * When it is full of live windows, the oldest unspent one makes room: whoever rotates through addresses pays a full
+ * capacity of requests to regain less than one limit, and a spent key stays spent. When nothing but spent keys is left,
+ * newcomers share one window.
+ */
+export class MemoryCounter {
+  readonly #clock: Clock
+  readonly #windowMs: number
+  readonly #limit: number
+  readonly #capacity: number
+  readonly #windows = new Map<string, Window>()
+  // Both stay where they are between calls: a fresh iterator would walk over every deleted entry before the first live one.
+  readonly #expiryHand = this.#windows.entries()
+  readonly #evictionHand = this.#windows.entries()
+  /** What the expiry hand read last; it may be gone by now. */
+  #oldest: [string, Window] | undefined
+  #unspent = 0
+  #shared: Window = { count: 0, endsAtMs: 0 }
+
+  constructor({ clock, windowMs, limit, capacity = DEFAULT_CAPACITY }: MemoryCounterOptions) {
+    this.#clock = clock
+    this.#windowMs = windowMs
+    this.#limit = limit
+    this.#capacity = capacity
+  }
+
+  get size(): number {
+    return this.#windows.size
+  }
+
+  hit(key: string): Hit {
+    const now = this.#clock.now()
+    const window = this.#windows.get(key)
+    if (window === undefined) return this.#begin(key, now)
+    if (!this.#isLive(window, now)) {
+      this.#remove(key, window)
+      return this.#begin(key, now)
+    }
+    window.count += 1
+    if (window.count === this.#limit) this.#unspent -= 1
+    return { count: window.count, resetMs: window.endsAtMs - now }
+  }
+
+  #begin(key: string, now: number): Hit {
+    this.#dropExpired(now)
+    if (this.#windows.size >= this.#capacity) {
+      if (this.#unspent === 0) return this.#hitShared(now)
+      this.#evictOldestUnspent()
+    }
+    const window = { count: 1, endsAtMs: now + this.#windowMs }
+    this.#windows.set(key, window)
+    if (!this.#isSpent(window)) this.#unspent += 1
+    return { count: 1, resetMs: this.#windowMs }
+  }
+
+  #hitShared(now: number): Hit {
+    if (!this.#isLive(this.#shared, now)) this.#shared = { count: 0, endsAtMs: now + this.#windowMs }
+    this.#shared.count += 1
+    return { count: this.#shared.count, resetMs: this.#shared.endsAtMs - now }
+  }
+
+  /** A window from the future is dead too: else a clock set back an hour would keep a spent key out for an hour. */
+  #isLive(window: Window, now: number): boolean {
+    return window.endsAtMs > now && window.endsAtMs - now <= this.#windowMs
+  }
+
+  #isSpent(window: Window): boolean {
+    return window.count >= this.#limit
+  }
+
+  #remove(key: string, window: Window): void {
+    this.#windows.delete(key)
+    if (!this.#isSpent(window)) this.#unspent -= 1
+  }
+
+  #dropExpired(now: number): void {
+    for (let dropped = 0; dropped < DROPS_PER_NEW_WINDOW; dropped++) {
+      const oldest = this.#peekOldest()
+      if (oldest === undefined || this.#isLive(oldest[1], now)) return
+      this.#remove(...oldest)
+    }
+  }
+
+  #peekOldest(): [string, Window] | undefined {
+    if (this.#oldest !== undefined && this.#windows.get(this.#oldest[0]) === this.#oldest[1]) return this.#oldest
+    // Never asked of an empty map: an iterator that has once reached the end stays there.
+    this.#oldest = this.#windows.size === 0 ? undefined : this.#expiryHand.next().value
+    return this.#oldest
+  }
+
+  /** Whatever lies behind the hand was spent when it passed, and stays so; hence an unspent window is always ahead. */
+  #evictOldestUnspent(): void {
+    for (;;) {
+      const entry = this.#evictionHand.next().value
+      if (entry === undefined) return
+      if (this.#isSpent(entry[1])) continue
+      this.#remove(...entry)
+      return
+    }
+  }
+}

@@ -1,0 +1,182 @@
+import { createHash } from 'node:crypto'
+import { createRequire } from 'node:module'
+import type { Redis } from 'ioredis'
+import { backoffMs } from '../core/backoff.ts'
+import type { Random } from '../core/random.ts'
+import type { Hit } from './tiers.ts'
+
+export interface RedisCounterOptions {
+  url: string
+  windowMs: number
+  random: Random
+  /** Once on the way down: the connection or an answer failed, or the first connection could not be made. */
+  onLost: (reason: string) => void
+  /** Once on the way up. */
+  onRecovered: () => void
+}
+
+interface Waiter {
+  key: string
+  resolve: (hit: Hit | undefined) => void
+}
+
+// The braces keep all keys in one slot, so that a batch is also accepted by a server in cluster mode with a single shard.
+const KEY_PREFIX = 'rl:{hits}:'
+const PROBE_KEY = `${KEY_PREFIX}probe`
+const HIT_TIMEOUT_MS = 250
+const CONNECT_TIMEOUT_MS = 1_000
+const RECONNECT = { baseMs: 50, maxMs: 2_000 }
+/** Redis runs nothing else while a script runs: a full batch keeps it busy for well under a millisecond. */
+const MAX_BATCH = 256
+
+// A key without expiry (somebody's PERSIST) would lock its owner out for good, hence the second branch.
+const HIT_SCRIPT = `
+local replies = {}
+for i, key in ipairs(KEYS) do
+  local count = redis.call('INCR', key)
+  local resetMs = count > 1 and redis.call('PTTL', key) or -1
+  if resetMs < 0 then
+    redis.call('PEXPIRE', key, ARGV[1])
+    resetMs = tonumber(ARGV[1])
+  end
+  replies[2 * i - 1] = count
+  replies[2 * i] = resetMs
+end
+return replies`
+const HIT_SCRIPT_SHA = createHash('sha1').update(HIT_SCRIPT).digest('hex')
+
+/**
+ * Counts requests per key in Redis, exactly across nodes and in one round trip; all hits of one turn of the event loop
+ * share one script call. It never rejects: a hit that could not be counted in time is `undefined`, and from then on
+ * `available` is false until a connection has proved that it counts again.
+ */
+export class RedisCounter {
+  readonly #options: RedisCounterOptions
+  readonly #redis: Redis
+  #waiters: Waiter[] = []
+  #available = false
+  #lost = false
+  #leaving = false
+  #closed = false
+  #failures = 0
+  #lastError = 'connection closed'
+
+  constructor(options: RedisCounterOptions) {
+    this.#options = options
+    // Loaded only where it is used: without Redis, nothing of the client is needed.
+    const { Redis } = createRequire(import.meta.url)('ioredis') as typeof import('ioredis')
+    this.#redis = new Redis(options.url, {
+      // Nothing waits for a better time and nothing is sent twice: an unanswered hit is counted locally instead.
+      enableOfflineQueue: false,
+      autoResendUnfulfilledCommands: false,
+      maxRetriesPerRequest: 0,
+      // The probe says more than INFO would: it also fails on a read-only replica or a full memory.
+      enableReadyCheck: false,
+      disableClientInfo: true,
+      connectTimeout: CONNECT_TIMEOUT_MS,
+      // Bounds the handshake; hits have their own, shorter limit.
+      commandTimeout: CONNECT_TIMEOUT_MS,
+      retryStrategy: () => backoffMs(RECONNECT, this.#failures++, options.random),
+    })
+    this.#redis.on('error', (error: NodeJS.ErrnoException) => {
+      this.#lastError = describe(error)
+    })
+    this.#redis.on('ready', () => void this.#probe())
+    this.#redis.on('close', () => {
+      this.#leaving = false
+      this.#markLost(this.#lastError)
+    })
+  }
+
+  get available(): boolean {
+    return this.#available
+  }
+
+  hit(key: string): Promise<Hit | undefined> {
+    return new Promise((resolve) => {
+      // After the I/O of this turn, so that every request read in it travels in one batch.
+      if (this.#waiters.push({ key: KEY_PREFIX + key, resolve }) === 1) setImmediate(() => this.#flush())
+    })
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#available = false
+    this.#redis.disconnect()
+  }
+
+  #flush(): void {
+    const waiters = this.#waiters
+    this.#waiters = []
+    for (let at = 0; at < waiters.length; at += MAX_BATCH) void this.#count(waiters.slice(at, at + MAX_BATCH))
+  }
+
+  async #count(batch: Waiter[]): Promise<void> {
+    const replies = this.#available ? await this.#run(batch.map((waiter) => waiter.key)) : undefined
+    batch.forEach(({ resolve }, index) => {
+      const count = replies?.[2 * index]
+      const resetMs = replies?.[2 * index + 1]
+      resolve(count === undefined || resetMs === undefined ? undefined : { count, resetMs })
+    })
+  }
+
+  async #run(keys: string[]): Promise<number[] | undefined> {
+    try {
+      return (await withTimeout(this.#evaluate(keys))) as number[]
+    } catch (error) {
+      this.#giveUp(describe(error))
+      return undefined
+    }
+  }
+
+  async #evaluate(keys: string[]): Promise<unknown> {
+    try {
+      return await this.#redis.evalsha(HIT_SCRIPT_SHA, keys.length, ...keys, this.#options.windowMs)
+    } catch (error) {
+      if (!describe(error).startsWith('NOSCRIPT')) throw error
+      return await this.#redis.eval(HIT_SCRIPT, keys.length, ...keys, this.#options.windowMs)
+    }
+  }
+
+  async #probe(): Promise<void> {
+    if ((await this.#run([PROBE_KEY])) === undefined || this.#closed) return
+    this.#available = true
+    this.#failures = 0
+    if (!this.#lost) return
+    this.#lost = false
+    this.#options.onRecovered()
+  }
+
+  /** A connection that failed to answer is replaced; that its successor answers is the sign of recovery. */
+  #giveUp(reason: string): void {
+    this.#markLost(reason)
+    if (this.#leaving || this.#redis.status !== 'ready') return
+    this.#leaving = true
+    this.#redis.disconnect(true)
+  }
+
+  #markLost(reason: string): void {
+    this.#available = false
+    if (this.#lost || this.#closed) return
+    this.#lost = true
+    this.#options.onLost(reason)
+  }
+}
+
+/**
+ * Timers run before I/O: after a long pause of this process the answer may already lie in the socket, so it gets one more
+ * turn to be read before Redis is blamed.
+ */
+function withTimeout<T>(work: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const expire = () => reject(new Error(`no answer in ${HIT_TIMEOUT_MS} ms`))
+    const timer = setTimeout(() => setImmediate(expire), HIT_TIMEOUT_MS)
+    work.then(resolve, reject).finally(() => clearTimeout(timer))
+  })
+}
+
+/** Node reports a refused dual-stack connection as an AggregateError without a message. */
+function describe(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return error.message || (error as NodeJS.ErrnoException).code || error.name
+}

@@ -1,0 +1,26 @@
+import { Redis } from 'ioredis'
+
+const TIMEOUT_MS = 2_000
+
+/** Resolves when Redis answers, and rejects with the reason when it does not; for `doctor`. */
+export async function pingRedis(url: string): Promise<void> {
+  const redis = new Redis(url, {
+    lazyConnect: true,
+    connectTimeout: TIMEOUT_MS,
+    commandTimeout: TIMEOUT_MS,
+    maxRetriesPerRequest: 0,
+    retryStrategy: () => null,
+  })
+  let reason: Error | undefined
+  redis.on('error', (error) => {
+    reason = error
+  })
+  try {
+    await redis.connect()
+    await redis.ping()
+  } catch (error) {
+    throw reason ?? error
+  } finally {
+    redis.disconnect()
+  }
+}

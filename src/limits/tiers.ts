@@ -1,0 +1,19 @@
+/** The three tiers, as data: every charged request belongs to exactly one of them, and all share one window. */
+export const TIERS = ['unauthenticated', 'authenticated', 'service'] as const
+
+export type TierName = (typeof TIERS)[number]
+
+/** Requests per window. */
+export type TierLimits = Readonly<Record<TierName, number>>
+
+export const WINDOW_MS = 60_000
+
+export const DEFAULT_LIMITS: TierLimits = { unauthenticated: 100, authenticated: 1_000, service: 10_000 }
+
+/** Where one key stands after a request was counted. */
+export interface Hit {
+  /** Requests in this window, this one included. */
+  count: number
+  /** How long the window still lasts. */
+  resetMs: number
+}

@@ -1,0 +1,50 @@
+import { UnavailableError } from '../core/errors.ts'
+import { Type } from '../core/schema.ts'
+import { open } from '../http/access.ts'
+import type { App } from '../http/app-instance.ts'
+import type { DependencyReport, Readiness } from './readiness.ts'
+
+const tags = ['Operations']
+
+const healthz = {
+  tags,
+  summary: 'Is the process alive?',
+  response: { 200: Type.Object({ status: Type.Literal('ok') }) },
+}
+
+const readyz = {
+  tags,
+  summary: 'May it get traffic?',
+  description: 'Names each dependency. 503 while one that is needed is down, and while the process drains.',
+  response: {
+    200: Type.Object({
+      status: Type.Literal('ready'),
+      checks: Type.Record(
+        Type.String(),
+        Type.Object({
+          state: Type.Unsafe<string>({ type: 'string', enum: ['ok', 'degraded', 'down'] }),
+          detail: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+        }),
+      ),
+    }),
+  },
+}
+
+export function healthRoutes(app: App, readiness: Readiness): void {
+  const probe = { access: open('load balancer probe', { charged: false }), underOverload: 'never' as const }
+
+  app.get('/healthz', { config: probe, schema: healthz }, () => ({ status: 'ok' as const }))
+
+  app.get('/readyz', { config: probe, schema: readyz }, async () => {
+    if (readiness.draining) throw new UnavailableError('Not ready: shutting down')
+    const checks = await readiness.report()
+    if (Object.values(checks).some((check) => check.state === 'down')) {
+      throw new UnavailableError(`Not ready: ${Object.entries(checks).map(describe).join(', ')}`)
+    }
+    return { status: 'ready' as const, checks }
+  })
+}
+
+function describe([name, { state, detail }]: [string, DependencyReport]): string {
+  return detail === null ? `${name} ${state}` : `${name} ${state} (${detail})`
+}

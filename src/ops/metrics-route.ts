@@ -1,0 +1,30 @@
+import { Type } from '../core/schema.ts'
+import { open, scopes } from '../http/access.ts'
+import type { App } from '../http/app-instance.ts'
+import { METRICS_CONTENT_TYPE } from './metric-text.ts'
+import type { Metrics } from './metrics.ts'
+
+const getMetrics = {
+  tags: ['Operations'],
+  summary: 'How is it doing?',
+  description: 'Prometheus’ text format: what happened since this process began, and how things stand.',
+  response: {
+    200: {
+      description: 'The metrics',
+      content: { 'text/plain': { schema: Type.String() } },
+    },
+  },
+}
+
+/** For admins, or for everybody and charged to nobody, where the network decides who gets here. */
+export function metricsRoute(app: App, { metrics, isPublic }: { metrics: Metrics; isPublic: boolean }): void {
+  const access = isPublic ? open('METRICS_PUBLIC is set', { charged: false }) : scopes('admin:*')
+
+  // Overload is when it is looked at.
+  const config = { access, underOverload: 'never' as const }
+
+  app.get('/metrics', { config, schema: getMetrics }, async (_request, reply) => {
+    reply.type(METRICS_CONTENT_TYPE).header('cache-control', 'no-store')
+    return metrics.render()
+  })
+}

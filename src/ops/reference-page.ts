@@ -1,0 +1,94 @@
+import { promisify } from 'node:util'
+import { gzip } from 'node:zlib'
+import fastify from 'fastify'
+import { open } from '../http/access.ts'
+import type { App } from '../http/app-instance.ts'
+
+const CONTENT_SECURITY_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self' 'unsafe-inline'",
+  "img-src 'self' data:",
+  "font-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "frame-ancestors 'none'",
+].join('; ')
+
+/** The reference at `/docs`: one page and one script, both served from here, so that it works without any network. */
+export function referencePageRoutes(app: App): void {
+  const page = { config: { access: open('the API reference') }, schema: { hide: true } }
+  const asset = {
+    config: { access: open('a static asset of the reference', { charged: false }) },
+    schema: { hide: true },
+  }
+
+  app.get('/docs', page, (_request, reply) =>
+    reply.type('text/html; charset=utf-8').header('content-security-policy', CONTENT_SECURITY_POLICY).send(PAGE),
+  )
+  app.get('/docs/start.js', asset, (_request, reply) => reply.type('text/javascript; charset=utf-8').send(START))
+  app.get('/docs/reference.js', asset, async (_request, reply) =>
+    reply
+      .type('text/javascript; charset=utf-8')
+      .header('content-encoding', 'gzip')
+      .header('cache-control', 'public, max-age=86400')
+      .send(await referenceScript()),
+  )
+}
+
+let compressed: Promise<Buffer> | undefined
+
+/** Loaded on the first visit only: the package is megabytes of text that a service nobody reads about should not carry. */
+function referenceScript(): Promise<Buffer> {
+  compressed ??= loadReferenceScript()
+  return compressed
+}
+
+/** The package serves its script from memory through a plugin of its own, and has no other way to ask for it. */
+async function loadReferenceScript(): Promise<Buffer> {
+  const { default: plugin } = await import('@scalar/fastify-api-reference')
+  const shelf = fastify()
+  await shelf.register(plugin, { routePrefix: '/', configuration: { content: '{}' } })
+  const script = await shelf.inject('/js/scalar.js')
+  await shelf.close()
+  if (script.statusCode !== 200) throw new Error('The reference package does not serve its script')
+  return promisify(gzip)(Buffer.concat([Buffer.from(WITHOUT_EVAL), script.rawPayload]))
+}
+
+/** Its validator would try whether it may compile code, which the policy forbids and the browser reports. */
+const WITHOUT_EVAL = 'globalThis.__zod_globalConfig = { jitless: true };\n'
+
+/** Inline, so that no browser asks for a file there is not. */
+const ICON =
+  "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16' rx='4' fill='%234f46e5'/%3E%3Cpath d='M4 5h8M4 8h8M4 11h5' stroke='white' stroke-width='1.5'/%3E%3C/svg%3E"
+
+const PAGE = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Project API reference</title>
+<link rel="icon" href="${ICON}">
+</head>
+<body>
+<noscript>The reference needs JavaScript. The same in JSON: <a href="/openapi.json">/openapi.json</a></noscript>
+<div id="reference"></div>
+<script src="/docs/reference.js"></script>
+<script src="/docs/start.js"></script>
+</body>
+</html>
+`
+
+const START = `Scalar.createApiReference('#reference', {
+  url: '/openapi.json',
+  theme: 'default',
+  withDefaultFonts: false,
+  telemetry: false,
+  hideClientButton: true,
+  showDeveloperTools: 'never',
+  agent: { disabled: true },
+  mcp: { disabled: true },
+  authentication: { preferredSecurityScheme: 'bearer' },
+  defaultHttpClient: { targetKey: 'shell', clientKey: 'curl' },
+})
+`

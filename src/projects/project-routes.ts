@@ -1,0 +1,116 @@
+import { principalId } from '../auth/principal.ts'
+import { type Clock, toRfc3339 } from '../core/clock.ts'
+import { ApiError } from '../core/errors.ts'
+import type { IdGenerator } from '../core/ids.ts'
+import type { JsonObject } from '../core/json.ts'
+import type { Database, Queryable } from '../db/database.ts'
+import { callerOf, scopes } from '../http/access.ts'
+import type { App } from '../http/app-instance.ts'
+import { etagOf, preconditionFailed, readIfMatch } from '../http/etag.ts'
+import type { IdempotentCreation } from '../http/idempotency.ts'
+import { listById, readPageRequest, toPage } from '../http/paging.ts'
+import type { ProjectNews } from './project-news.ts'
+import * as schema from './project-schema.ts'
+import * as store from './project-store.ts'
+
+const MAX_METADATA_BYTES = 16 * 1024
+const LIST = listById('projects')
+
+export interface ProjectServices {
+  db: Database
+  clock: Clock
+  ids: IdGenerator
+  creation: IdempotentCreation
+  projectNews: ProjectNews
+}
+
+/** Projects belong to everyone with the scope: scopes are the whole authorization model. */
+export function projectRoutes(app: App, { db, clock, ids, creation, projectNews }: ProjectServices): void {
+  const read = { access: scopes('read:projects') }
+  const write = { access: scopes('write:projects') }
+
+  app.get('/v1/projects', { config: read, schema: schema.listProjects }, async (request) => {
+    const page = readPageRequest(LIST, request.query)
+    const rows = await store.listProjects(db, page)
+    return toPage(LIST, { rows, limit: page.limit, toItem: toProject, positionOf: (row) => [row.id] as const })
+  })
+
+  app.post('/v1/projects', { config: write, schema: schema.createProject }, (request, reply) => {
+    const { name, description = null, metadata = {} } = request.body
+    checkMetadata(metadata)
+    return creation.create(request, reply, async (tx) => {
+      const id = ids.next('prj')
+      const createdBy = principalId(callerOf(request))
+      const row = await store.insertProject(tx, { id, name, description, metadata, createdBy, atMs: clock.now() })
+      await projectNews.tell(tx, 'created', row)
+      reply.header('etag', etagOf(row.version))
+      return { status: 201, location: `/v1/projects/${id}`, body: toProject(row) }
+    })
+  })
+
+  app.get('/v1/projects/:id', { config: read, schema: schema.getProject }, async (request, reply) => {
+    const row = await store.findProject(db, request.params.id)
+    if (!row) throw noSuchProject()
+    reply.header('etag', etagOf(row.version))
+    return toProject(row)
+  })
+
+  app.patch('/v1/projects/:id', { config: write, schema: schema.changeProject }, async (request, reply) => {
+    const versions = readIfMatch(request.headers['if-match'])
+    if (request.body.metadata) checkMetadata(request.body.metadata)
+    const { id } = request.params
+    const row = await db.transaction(async (tx) => {
+      const changed = await store.updateProject(tx, { ...request.body, id, versions, atMs: clock.now() })
+      if (!changed) throw await absentOrChanged(tx, id)
+      await projectNews.tell(tx, 'updated', changed)
+      return changed
+    })
+    reply.header('etag', etagOf(row.version))
+    return toProject(row)
+  })
+
+  app.delete('/v1/projects/:id', { config: write, schema: schema.deleteProject }, async (request, reply) => {
+    const versions = readIfMatch(request.headers['if-match'])
+    const { id } = request.params
+    await db.transaction(async (tx) => {
+      const deleted = await store.deleteProject(tx, { id, versions })
+      if (!deleted) throw await absentOrChanged(tx, id)
+      await projectNews.tell(tx, 'deleted', deleted)
+    })
+    return reply.code(204).send(null)
+  })
+}
+
+async function absentOrChanged(tx: Queryable, id: string): Promise<ApiError> {
+  return (await store.findProject(tx, id)) ? preconditionFailed() : noSuchProject()
+}
+
+export function toProject(row: store.ProjectRow): schema.Project {
+  return {
+    id: row.id,
+    name: row.name,
+    description: row.description,
+    metadata: JSON.parse(row.metadata) as JsonObject,
+    created_by: row.created_by,
+    created_at: toRfc3339(row.created_at),
+    updated_at: toRfc3339(row.updated_at),
+  }
+}
+
+function checkMetadata(metadata: JsonObject): void {
+  if (Buffer.byteLength(JSON.stringify(metadata, refuseInfinite)) > MAX_METADATA_BYTES) {
+    throw new ApiError('invalid_request', 'body/metadata must not be larger than 16 KB')
+  }
+}
+
+/** 1e999 is good JSON, but read as a number it is infinite and would come back as null. */
+function refuseInfinite(_key: string, value: unknown): unknown {
+  if (value === Infinity || value === -Infinity) {
+    throw new ApiError('invalid_request', 'body/metadata must not hold numbers beyond the range of a double')
+  }
+  return value
+}
+
+function noSuchProject(): ApiError {
+  return new ApiError('not_found', 'No such project')
+}

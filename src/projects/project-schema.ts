@@ -1,0 +1,86 @@
+import type { JsonObject } from '../core/json.ts'
+import { type Static, Type } from '../core/schema.ts'
+import { pageOf, pageQuery } from '../http/paging.ts'
+import { idempotencyHeader, ifMatchHeader, nullableText, pathParams, text, timestamp } from '../http/schemas.ts'
+
+const example = {
+  id: 'prj_01kq3v7m2x8n4r6t0w9y5z1abc',
+  name: 'Quarterly report',
+  description: 'Numbers for the board',
+  metadata: { team: 'finance' },
+  created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
+  created_at: '2026-01-31T12:00:00.000Z',
+  updated_at: '2026-01-31T12:00:00.000Z',
+}
+
+const name = text({ minLength: 1, maxLength: 200, description: 'What people call it.' })
+const description = nullableText({ maxLength: 2000 })
+const metadata = Type.Unsafe<JsonObject>({
+  type: 'object',
+  additionalProperties: true,
+  description: 'Anything of yours, up to 16 KB of JSON.',
+})
+
+export const Project = Type.Object(
+  {
+    id: Type.String(),
+    name: Type.String(),
+    description: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+    metadata,
+    created_by: Type.String({ description: 'The `sub` of the user, or the id of the service account.' }),
+    created_at: timestamp,
+    updated_at: timestamp,
+  },
+  { title: 'Project', examples: [example] },
+)
+export type Project = Static<typeof Project>
+
+export const ProjectInput = Type.Object(
+  { name, description: Type.Optional(description), metadata: Type.Optional(metadata) },
+  { additionalProperties: false, examples: [{ name: 'Quarterly report', description: 'Numbers for the board' }] },
+)
+export type ProjectInput = Static<typeof ProjectInput>
+
+export const ProjectChange = Type.Object(
+  { name: Type.Optional(name), description: Type.Optional(description), metadata: Type.Optional(metadata) },
+  { additionalProperties: false, minProperties: 1, examples: [{ name: 'Annual report' }] },
+)
+export type ProjectChange = Static<typeof ProjectChange>
+
+const tags = ['Projects']
+const params = pathParams('id')
+
+export const listProjects = {
+  tags,
+  summary: 'List projects, newest first',
+  querystring: Type.Object(pageQuery, { additionalProperties: false }),
+  response: { 200: pageOf(Project) },
+}
+
+export const createProject = {
+  tags,
+  summary: 'Create a project',
+  headers: idempotencyHeader,
+  body: ProjectInput,
+  response: { 201: Project },
+}
+
+export const getProject = { tags, summary: 'Get a project', params, response: { 200: Project } }
+
+export const changeProject = {
+  tags,
+  summary: 'Change a project',
+  description: 'Fields left out stay as they are. With `If-Match`, a project changed meanwhile answers 412.',
+  headers: ifMatchHeader,
+  params,
+  body: ProjectChange,
+  response: { 200: Project },
+}
+
+export const deleteProject = {
+  tags,
+  summary: 'Delete a project',
+  headers: ifMatchHeader,
+  params,
+  response: { 204: Type.Null({ description: 'It is gone.' }) },
+}

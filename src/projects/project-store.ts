@@ -1,0 +1,74 @@
+import type { JsonObject } from '../core/json.ts'
+import type { Queryable } from '../db/database.ts'
+import { join, type Sql, sql } from '../db/sql.ts'
+import { versionAmong } from '../db/versions.ts'
+import type { PageRequest } from '../http/paging.ts'
+
+export type ProjectRow = {
+  id: string
+  name: string
+  description: string | null
+  metadata: string
+  created_by: string
+  version: number
+  created_at: number
+  updated_at: number
+}
+
+export interface ProjectFields {
+  name: string
+  description: string | null
+  metadata: JsonObject
+}
+
+const COLUMNS = sql`id, name, description, metadata, created_by, version, created_at, updated_at`
+
+export async function insertProject(
+  db: Queryable,
+  project: ProjectFields & { id: string; createdBy: string; atMs: number },
+): Promise<ProjectRow> {
+  const { id, name, description, metadata, createdBy, atMs } = project
+  const rows = await db.query<ProjectRow>(sql`
+    insert into projects (${COLUMNS})
+    values (${id}, ${name}, ${description}, ${JSON.stringify(metadata)}, ${createdBy}, 1, ${atMs}, ${atMs})
+    returning ${COLUMNS}`)
+  return rows[0] as ProjectRow
+}
+
+/** Newest first. Ids sort by creation, so a page's place holds while others insert. */
+export function listProjects(db: Queryable, page: PageRequest<readonly [string]>): Promise<ProjectRow[]> {
+  return page.after
+    ? db.query(
+        sql`select ${COLUMNS} from projects where id < ${page.after[0]} order by id desc limit ${page.limit + 1}`,
+      )
+    : db.query(sql`select ${COLUMNS} from projects order by id desc limit ${page.limit + 1}`)
+}
+
+export async function findProject(db: Queryable, id: string): Promise<ProjectRow | undefined> {
+  const [row] = await db.query<ProjectRow>(sql`select ${COLUMNS} from projects where id = ${id}`)
+  return row
+}
+
+export async function updateProject(
+  db: Queryable,
+  change: Partial<ProjectFields> & { id: string; versions: readonly number[] | null; atMs: number },
+): Promise<ProjectRow | undefined> {
+  const sets: Sql[] = [sql`version = version + 1`, sql`updated_at = ${change.atMs}`]
+  if (change.name !== undefined) sets.push(sql`name = ${change.name}`)
+  if (change.description !== undefined) sets.push(sql`description = ${change.description}`)
+  if (change.metadata !== undefined) sets.push(sql`metadata = ${JSON.stringify(change.metadata)}`)
+  const [row] = await db.query<ProjectRow>(sql`
+    update projects set ${join(sets, ', ')} where id = ${change.id} and ${versionAmong(change.versions)} returning ${COLUMNS}`)
+  return row
+}
+
+/** As it was last; nothing when it is not there in any of these versions. */
+export async function deleteProject(
+  db: Queryable,
+  target: { id: string; versions: readonly number[] | null },
+): Promise<ProjectRow | undefined> {
+  const [row] = await db.query<ProjectRow>(
+    sql`delete from projects where id = ${target.id} and ${versionAmong(target.versions)} returning ${COLUMNS}`,
+  )
+  return row
+}

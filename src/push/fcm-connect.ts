@@ -1,0 +1,62 @@
+import { type ClientHttp2Session, connect as startHttp2 } from 'node:http2'
+import { connect as startTls, type TLSSocket } from 'node:tls'
+import type { Attempt } from './fcm-attempts.ts'
+import { hostOf, type TlsOptions } from './fcm-transport.ts'
+
+export interface Http2Connection {
+  session: ClientHttp2Session
+  /** To end the connection for good: a session waits for the peer to close its side, which may never happen. */
+  socket: TLSSocket
+}
+
+export interface ConnectOptions {
+  url: URL
+  tls: TlsOptions
+  attempt: Attempt
+}
+
+/**
+ * Opens a TLS connection and lets the provider choose the protocol: an HTTP/2 session whose limits are known, or null when
+ * it speaks HTTP/1.1 only. Rejects with the reason when there is no connection.
+ */
+export function openHttp2({ url, tls, attempt }: ConnectOptions): Promise<Http2Connection | null> {
+  return new Promise((resolve, reject) => {
+    const socket = startTls({
+      host: hostOf(url),
+      port: url.port === '' ? 443 : Number(url.port),
+      ALPNProtocols: ['h2', 'http/1.1'],
+      ...tls,
+    })
+    attempt.onStop((reason) => {
+      reject(reason)
+      socket.destroy()
+    })
+    socket.setNoDelay(true)
+    socket.on('error', reject)
+    socket.once('close', () => reject(closedTooSoon()))
+    socket.once('secureConnect', () => {
+      if (socket.alpnProtocol === 'h2') return startSession({ url, socket, resolve, reject })
+      socket.destroy()
+      resolve(null)
+    })
+  })
+}
+
+interface SessionStart {
+  url: URL
+  socket: TLSSocket
+  resolve: (connection: Http2Connection) => void
+  reject: (error: Error) => void
+}
+
+/** Ready once the provider has said how many streams it allows. */
+function startSession({ url, socket, resolve, reject }: SessionStart): void {
+  const session = startHttp2(url.origin, { createConnection: () => socket, settings: { enablePush: false } })
+  session.on('error', reject)
+  session.once('close', () => reject(closedTooSoon()))
+  session.once('remoteSettings', () => resolve({ session, socket }))
+}
+
+function closedTooSoon(): Error {
+  return new Error('the connection was closed before it was ready')
+}

@@ -1,0 +1,101 @@
+import { Agent, type ClientRequest, request as plainRequest, type RequestOptions } from 'node:http'
+import { Agent as SecureAgent, request as secureRequest } from 'node:https'
+import type { SecureContext } from 'node:tls'
+import {
+  BodyReader,
+  type FcmAnswer,
+  type FcmRequest,
+  type FcmTransport,
+  hostOf,
+  tlsOptions,
+  tooLarge,
+} from './fcm-transport.ts'
+
+const IDLE_MS = 60_000
+
+export interface FcmHttp1Options {
+  url: URL
+  /** Null: what the process trusts. */
+  trust: SecureContext | null
+  maxSockets: number
+  /** Those waiting for a socket among them. */
+  maxRequests: number
+}
+
+/** HTTP/1.1 with kept connections: for the token endpoint, asked once an hour, and for a provider that speaks no HTTP/2. */
+export class FcmHttp1 implements FcmTransport {
+  readonly #options: FcmHttp1Options
+  readonly #agent: Agent
+  readonly #requests = new Set<ClientRequest>()
+  #closed = false
+  #inFlight = 0
+
+  constructor(options: FcmHttp1Options) {
+    this.#options = options
+    const { url, trust, maxSockets } = options
+    const pool = { keepAlive: true, maxSockets, timeout: IDLE_MS }
+    this.#agent = url.protocol === 'http:' ? new Agent(pool) : new SecureAgent({ ...pool, ...tlsOptions(url, trust) })
+  }
+
+  state(): { sessions: number; inFlight: number; waiting: number } {
+    const { maxSockets } = this.#options
+    const inFlight = Math.min(this.#inFlight, maxSockets)
+    return { sessions: 0, inFlight, waiting: this.#inFlight - inFlight }
+  }
+
+  async post(request: FcmRequest): Promise<FcmAnswer> {
+    request.attempt.throwIfStopped()
+    if (this.#closed) throw new Error('the sender is closed')
+    if (this.#inFlight >= this.#options.maxRequests) throw new Error('too many messages are waiting to be sent')
+    this.#inFlight += 1
+    try {
+      return await this.#exchange(request)
+    } finally {
+      this.#inFlight -= 1
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    // Those that still wait for a socket would otherwise get one.
+    for (const request of this.#requests) request.destroy(new Error('the sender was closed'))
+    this.#agent.destroy()
+  }
+
+  #exchange({ path, headers, body, attempt }: FcmRequest): Promise<FcmAnswer> {
+    const { url } = this.#options
+    const options: RequestOptions = {
+      agent: this.#agent,
+      host: hostOf(url),
+      ...(url.port === '' ? {} : { port: url.port }),
+      method: 'POST',
+      path,
+      headers: { ...headers, 'content-length': Buffer.byteLength(body) },
+    }
+    return new Promise((resolve, reject) => {
+      const request = url.protocol === 'http:' ? plainRequest(options) : secureRequest(options)
+      const breakOff = (error: Error) => {
+        reject(error)
+        request.destroy()
+      }
+      this.#requests.add(request)
+      attempt.onStop(breakOff)
+      request.on('error', reject)
+      request.on('close', () => this.#requests.delete(request))
+      request.on('response', (response) => {
+        const reader = new BodyReader()
+        response.on('error', reject)
+        response.on('data', (chunk: Buffer) => {
+          if (!reader.add(chunk)) breakOff(tooLarge())
+        })
+        response.on('end', () => {
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, body: reader.text() })
+        })
+        response.on('close', () => {
+          if (!response.complete) reject(new Error('the connection was closed in the middle of the answer'))
+        })
+      })
+      request.end(body)
+    })
+  }
+}

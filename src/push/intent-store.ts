@@ -1,0 +1,54 @@
+import type { Transaction } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
+import { isLive } from './device-store.ts'
+
+export type PushIntent = {
+  /** The notification's id. */
+  id: string
+  cause: string
+  job_id: string | null
+  subject: string
+  title: string
+  body: string
+  data: string
+  created_at: number
+}
+
+const TTL_SECONDS = 86_400
+
+/**
+ * Part of the transaction that brings them about: one notification per cause, one delivery per live device of its owner,
+ * unless the owner wants none.
+ */
+export async function recordPushIntents(tx: Transaction, intents: readonly PushIntent[]): Promise<void> {
+  if (intents.length === 0) return
+  const rows = () =>
+    rowsOf(tx.engine, intents, {
+      id: 'text',
+      cause: 'text',
+      job_id: 'text',
+      subject: 'text',
+      title: 'text',
+      body: 'text',
+      data: 'text',
+      created_at: 'bigint',
+    })
+  const live = isLive(sql`r.created_at`)
+  const wanted = sql`exists (select 1 from devices d where d.subject = r.subject and ${live})
+    and not exists (select 1 from users u where u.sub = r.subject and u.push_enabled = 0)`
+  await tx.query(sql`
+    insert into notifications (id, cause, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at)
+    select r.id, r.cause, r.job_id, r.title, r.body, r.data, null, 'high', ${TTL_SECONDS}, 0, null, r.created_at
+    from ${rows()} as r where ${wanted}
+    on conflict (cause) do nothing`)
+  await tx.query(sql`
+    insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
+    select n.id, d.id, 'pending', 0, r.created_at, r.created_at, r.created_at
+    from ${rows()} as r
+    join notifications n on n.id = r.id
+    join devices d on d.subject = r.subject and ${live}
+    where true
+    on conflict (notification_id, device_id) do nothing`)
+  tx.announce('deliveries')
+}

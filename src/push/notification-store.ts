@@ -1,0 +1,56 @@
+import type { Queryable, Transaction } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
+import { isLive } from './device-store.ts'
+
+export type NotificationRow = {
+  id: string
+  job_id: string | null
+  title: string
+  body: string
+  data: string
+  link: string | null
+  priority: 'high' | 'normal'
+  ttl_seconds: number
+  dry_run: number
+  created_by: string | null
+  created_at: number
+}
+
+const COLUMNS = sql`id, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at`
+
+/** To every live device of these users, and to these devices if they live, unless their user wants none; each gets it once. */
+export async function insertNotification(
+  tx: Transaction,
+  notification: NotificationRow,
+  targets: { subjects: readonly string[]; deviceIds: readonly string[] },
+): Promise<void> {
+  const { id, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at } = notification
+  await tx.query(sql`
+    insert into notifications (cause, ${COLUMNS})
+    values (${`api:${id}`}, ${id}, ${job_id}, ${title}, ${body}, ${data}, ${link}, ${priority}, ${ttl_seconds}, ${dry_run},
+      ${created_by}, ${created_at})`)
+  const subjects = rowsOf(
+    tx.engine,
+    targets.subjects.map((subject) => ({ subject })),
+    { subject: 'text' },
+  )
+  const devices = rowsOf(
+    tx.engine,
+    targets.deviceIds.map((device) => ({ device })),
+    { device: 'text' },
+  )
+  await tx.query(sql`
+    insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
+    select ${id}, d.id, 'pending', 0, ${created_at}, ${created_at}, ${created_at} from devices d
+    where ${isLive(sql`${created_at}`)}
+      and (d.id in (select device from ${devices} as r) or d.subject in (select subject from ${subjects} as s))
+      and not exists (select 1 from users u where u.sub = d.subject and u.push_enabled = 0)
+    on conflict (notification_id, device_id) do nothing`)
+  tx.announce('deliveries')
+}
+
+export async function findNotification(db: Queryable, id: string): Promise<NotificationRow | undefined> {
+  const [row] = await db.query<NotificationRow>(sql`select ${COLUMNS} from notifications where id = ${id}`)
+  return row
+}

@@ -1,0 +1,113 @@
+import {
+  isJsonObject,
+  isJsonTooDeep,
+  type Json,
+  type JsonObject,
+  MAX_JSON_DEPTH,
+  parseForeignJson,
+} from '../core/json.ts'
+import { asStorableText, isStorableText } from '../core/text.ts'
+import { type Run, RuntimeTrouble, type ThreadState, type Traces } from './runtime-types.ts'
+
+const MAX_ERROR_LENGTH = 4_000
+const MAX_ID_LENGTH = 255
+
+/** The answer could be read, but holds something this service will not store. */
+export class UnacceptableAnswer extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'UnacceptableAnswer'
+  }
+}
+
+/** What cannot be read as JSON may be a proxy's page: it says nothing about the run. */
+export function readAnswer(text: string, { maxDepth = MAX_JSON_DEPTH } = {}): Json {
+  if (isJsonTooDeep(text, maxDepth)) throw new UnacceptableAnswer(`The output is nested deeper than ${maxDepth} levels`)
+  try {
+    return parseForeignJson(text)
+  } catch (error) {
+    throw new RuntimeTrouble('the runtime answered something that is not JSON', { cause: error })
+  }
+}
+
+export function readRun(value: Json): Run {
+  if (!isJsonObject(value)) throw new RuntimeTrouble('the runtime answered something that is not a run')
+  const { run_id, thread_id, status } = value
+  if (!isId(run_id) || !isId(thread_id) || !isId(status)) {
+    throw new RuntimeTrouble('the runtime answered a run without its ids or its status')
+  }
+  const metadata = isJsonObject(value.metadata) ? value.metadata : {}
+  return { runId: run_id, threadId: thread_id, status, metadata, traces: readTraces(value, metadata) }
+}
+
+export function readState(value: Json): ThreadState {
+  if (!isJsonObject(value)) throw new RuntimeTrouble('the runtime answered something that is not a state')
+  const metadata = isJsonObject(value.metadata) ? value.metadata : {}
+  const tasks = Array.isArray(value.tasks) ? value.tasks.filter(isJsonObject) : []
+  return {
+    values: isJsonObject(value.values) ? value.values : {},
+    next: Array.isArray(value.next) ? value.next.map(asName) : [],
+    runId: typeof metadata.run_id === 'string' ? metadata.run_id : null,
+    error: tasks.map((task) => readError(task.error)).find((error) => error !== null) ?? null,
+    interrupts: tasks.flatMap((task) => (Array.isArray(task.interrupts) ? task.interrupts : [])),
+  }
+}
+
+/**
+ * A string, an object with `error` (or `name`) and `message`, or such an object written as a string: all are in use. The
+ * message alone, because a callback may give nothing else: the same failure reads the same whoever noticed it.
+ */
+export function readError(value: Json | undefined): string | null {
+  if (value === undefined || value === null || value === '') return null
+  if (typeof value === 'string') {
+    const inner = parseIfJson(value)
+    return isJsonObject(inner) ? readError(inner) : asErrorText(value)
+  }
+  if (isJsonObject(value)) {
+    const words = [value.message, value.error, value.name].find((word) => typeof word === 'string' && word !== '')
+    if (typeof words === 'string') return asErrorText(words)
+  }
+  return asErrorText(JSON.stringify(value))
+}
+
+function asErrorText(text: string): string {
+  return asStorableText(withoutTokens(text), MAX_ERROR_LENGTH)
+}
+
+/**
+ * The runtime echoes the callback URL with its token; whoever reads what we store or log must not be able to use it. In
+ * JSON and in URLs inside URLs the signs around it may be escaped.
+ */
+export function withoutTokens(text: string): string {
+  return text.replace(TOKEN, '$1[redacted]')
+}
+
+const TOKEN = /((?:[?&]|\\u0026|\\u003f|%26|%3f)token(?:=|\\u003d|%3d))[^"&\\\s%#]+/gi
+
+/** From the first place that names them: the payload itself, its metadata, the graph's values. */
+export function readTraces(...places: (JsonObject | undefined)[]): Traces {
+  const named = (name: string): string | null => {
+    for (const place of places) {
+      const value = place?.[name]
+      if (isId(value)) return value
+    }
+    return null
+  }
+  return { traceId: named('trace_id'), tracerTraceId: named('tracer_trace_id') }
+}
+
+export function isId(value: unknown): value is string {
+  return typeof value === 'string' && value !== '' && value.length <= MAX_ID_LENGTH && isStorableText(value)
+}
+
+function asName(value: Json): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
+}
+
+function parseIfJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

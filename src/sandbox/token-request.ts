@@ -1,0 +1,58 @@
+import type { MintRequest } from './token-mint.ts'
+import type { SandboxUser } from './users.ts'
+
+const MAX_LIFETIME_SECONDS = 7 * 24 * 3600
+const DEFAULT_LIFETIME_SECONDS = 3600
+/** RFC 6749, section 3.3. */
+const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*$/
+
+export interface TokenRequestFault {
+  error: 'invalid_request' | 'invalid_grant' | 'invalid_scope' | 'unsupported_grant_type'
+  error_description: string
+}
+
+export type TokenRequest = MintRequest & { expiresInSeconds: number }
+
+/** Reads the form of a token request. Passwords are not asked for: whoever reaches the sandbox may be anyone in it. */
+export function readTokenRequest(body: string, users: readonly SandboxUser[]): TokenRequest | TokenRequestFault {
+  const form = new URLSearchParams(body)
+  const names = [...form.keys()]
+  const repeated = names.find((name, index) => names.indexOf(name) !== index)
+  if (repeated !== undefined) return fault('invalid_request', `${repeated} is given twice`)
+
+  const expiresInSeconds = Number(form.get('expires_in') ?? DEFAULT_LIFETIME_SECONDS)
+  if (!Number.isInteger(expiresInSeconds) || expiresInSeconds < 1 || expiresInSeconds > MAX_LIFETIME_SECONDS) {
+    return fault('invalid_request', `expires_in must be 1 to ${MAX_LIFETIME_SECONDS} seconds`)
+  }
+  const scope = form.get('scope')
+  if (scope && !SCOPE.test(scope)) return fault('invalid_scope', 'scope must be scopes separated by single spaces')
+  const clientId = form.get('client_id') || 'local_client'
+  const given = {
+    clientId,
+    expiresInSeconds,
+    ...(scope === null ? {} : { scopes: scope === '' ? [] : scope.split(' ') }),
+    ...(form.has('email') ? { email: form.get('email') || null } : {}),
+  }
+
+  const sub = form.get('sub')
+  if (sub !== null && (sub === '' || sub.length > 255))
+    return fault('invalid_request', 'sub must be 1 to 255 characters')
+  switch (form.get('grant_type')) {
+    case null:
+      return fault('invalid_request', 'grant_type is missing')
+    case 'client_credentials':
+      return { ...given, sub: sub ?? clientId }
+    case 'password': {
+      const username = form.get('username')
+      const user = users.find((one) => one.username === username)
+      if (!user) return fault('invalid_grant', `username must be one of ${users.map((one) => one.username).join(', ')}`)
+      return { ...given, user: user.username, ...(sub === null ? {} : { sub }) }
+    }
+    default:
+      return fault('unsupported_grant_type', 'grant_type must be client_credentials or password')
+  }
+}
+
+function fault(error: TokenRequestFault['error'], description: string): TokenRequestFault {
+  return { error, error_description: description }
+}

@@ -1,0 +1,69 @@
+import type { Queryable } from '../db/database.ts'
+import { sql } from '../db/sql.ts'
+import type { PageRequest } from '../http/paging.ts'
+
+export type ServiceAccountRow = {
+  id: string
+  name: string
+  scopes: string
+  key_hint: string | null
+  created_by: string
+  created_at: number
+  expires_at: number | null
+  revoked_at: number | null
+  last_used_at: number | null
+}
+
+const COLUMNS = sql`id, name, scopes, created_by, created_at, expires_at, revoked_at, last_used_at,
+  (select hint from service_keys where account_id = service_accounts.id order by id desc limit 1) as key_hint`
+
+export async function insertServiceAccount(
+  db: Queryable,
+  account: {
+    id: string
+    name: string
+    scopes: readonly string[]
+    createdBy: string
+    atMs: number
+    expiresAtMs: number | null
+  },
+): Promise<void> {
+  await db.query(sql`
+    insert into service_accounts (id, name, scopes, created_by, created_at, expires_at)
+    values (${account.id}, ${account.name}, ${account.scopes.join(' ')}, ${account.createdBy}, ${account.atMs}, ${account.expiresAtMs})`)
+}
+
+export async function insertServiceKey(
+  db: Queryable,
+  key: { id: string; accountId: string; hash: string; hint: string; atMs: number },
+): Promise<void> {
+  await db.query(sql`
+    insert into service_keys (id, account_id, hash, hint, created_at)
+    values (${key.id}, ${key.accountId}, ${key.hash}, ${key.hint}, ${key.atMs})`)
+}
+
+/** Keys that would have lasted longer end at `atMs`; those already ending sooner are left alone. */
+export async function endServiceKeys(db: Queryable, accountId: string, atMs: number): Promise<void> {
+  await db.query(sql`
+    update service_keys set expires_at = ${atMs}
+    where account_id = ${accountId} and revoked_at is null and (expires_at is null or expires_at > ${atMs})`)
+}
+
+export async function findServiceAccount(db: Queryable, id: string): Promise<ServiceAccountRow | undefined> {
+  const [row] = await db.query<ServiceAccountRow>(sql`select ${COLUMNS} from service_accounts where id = ${id}`)
+  return row
+}
+
+export function listServiceAccounts(db: Queryable, page: PageRequest<readonly [string]>): Promise<ServiceAccountRow[]> {
+  const end = sql`order by id desc limit ${page.limit + 1}`
+  return page.after
+    ? db.query(sql`select ${COLUMNS} from service_accounts where id < ${page.after[0]} ${end}`)
+    : db.query(sql`select ${COLUMNS} from service_accounts ${end}`)
+}
+
+/** Whether there is such an account; one revoked before keeps its first date. */
+export async function revokeServiceAccount(db: Queryable, id: string, atMs: number): Promise<boolean> {
+  const rows = await db.query(sql`
+    update service_accounts set revoked_at = coalesce(revoked_at, ${atMs}) where id = ${id} returning id`)
+  return rows.length > 0
+}

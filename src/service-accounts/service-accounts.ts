@@ -1,0 +1,88 @@
+import { createServiceKey, hashServiceKey, hintOf } from '../auth/service-key.ts'
+import type { ServiceKeyAuthenticator } from '../auth/service-key-authenticator.ts'
+import type { Clock } from '../core/clock.ts'
+import { ApiError } from '../core/errors.ts'
+import type { IdGenerator } from '../core/ids.ts'
+import type { Random } from '../core/random.ts'
+import type { Database, Queryable, Transaction } from '../db/database.ts'
+import * as store from './service-account-store.ts'
+
+export interface NewServiceAccount {
+  name: string
+  scopes: readonly string[]
+  createdBy: string
+  expiresAtMs: number | null
+}
+
+export interface WithKey {
+  row: store.ServiceAccountRow
+  key: string
+}
+
+/** Service accounts as the API and the command line both manage them; only a key's hash is ever stored. */
+export class ServiceAccounts {
+  readonly #db: Database
+  readonly #clock: Clock
+  readonly #random: Random
+  readonly #ids: IdGenerator
+  readonly #authenticator: ServiceKeyAuthenticator | null
+
+  constructor(options: {
+    db: Database
+    clock: Clock
+    random: Random
+    ids: IdGenerator
+    authenticator: ServiceKeyAuthenticator | null
+  }) {
+    this.#db = options.db
+    this.#clock = options.clock
+    this.#random = options.random
+    this.#ids = options.ids
+    this.#authenticator = options.authenticator
+  }
+
+  async create(tx: Transaction, account: NewServiceAccount): Promise<WithKey> {
+    const id = this.#ids.next('svc')
+    await store.insertServiceAccount(tx, { ...account, id, atMs: this.#clock.now() })
+    return this.#issueKey(tx, id)
+  }
+
+  async rotate(tx: Transaction, id: string, graceSeconds: number): Promise<WithKey> {
+    const account = await this.#find(tx, id)
+    if (account.revoked_at !== null) throw new ApiError('conflict', 'The service account is revoked')
+    await store.endServiceKeys(tx, id, this.#clock.now() + graceSeconds * 1000)
+    return this.#issueKey(tx, id)
+  }
+
+  async revoke(id: string): Promise<void> {
+    if (!(await store.revokeServiceAccount(this.#db, id, this.#clock.now()))) throw noSuchAccount()
+    this.forgetCachedKeys()
+  }
+
+  /** To be called once a change has committed: this node's gate then asks anew. */
+  forgetCachedKeys(): void {
+    this.#authenticator?.forgetCached()
+  }
+
+  async #issueKey(tx: Transaction, accountId: string): Promise<WithKey> {
+    const key = createServiceKey(this.#random)
+    await store.insertServiceKey(tx, {
+      id: this.#ids.next('key'),
+      accountId,
+      hash: hashServiceKey(key),
+      hint: hintOf(key),
+      atMs: this.#clock.now(),
+    })
+    return { row: await this.#find(tx, accountId), key }
+  }
+
+  async #find(db: Queryable, id: string): Promise<store.ServiceAccountRow> {
+    const row = await store.findServiceAccount(db, id)
+    if (!row) throw noSuchAccount()
+    return row
+  }
+}
+
+function noSuchAccount(): ApiError {
+  return new ApiError('not_found', 'No such service account')
+}

@@ -1,0 +1,85 @@
+import { principalId } from '../auth/principal.ts'
+import type { Clock } from '../core/clock.ts'
+import { type Static, Type } from '../core/schema.ts'
+import type { Database } from '../db/database.ts'
+import { bearer, callerOf, scopes } from '../http/access.ts'
+import type { App } from '../http/app-instance.ts'
+import { pathParams } from '../http/schemas.ts'
+import { findUsage, periodOf } from './usage-store.ts'
+
+const Tokens = Type.Object({ input: Type.Integer(), output: Type.Integer(), total: Type.Integer() })
+const nullableInteger = Type.Unsafe<number | null>({ type: ['integer', 'null'] })
+
+const Usage = Type.Object(
+  {
+    period: Type.String({ description: 'A calendar month, UTC.', examples: ['2026-01'] }),
+    runs: Type.Integer({ description: 'Jobs that ended in it.' }),
+    by_type: Type.Array(Type.Object({ type: Type.String(), runs: Type.Integer(), tokens: Tokens })),
+    tokens: Tokens,
+    limit: nullableInteger,
+    remaining: Type.Unsafe<number | null>({
+      type: ['integer', 'null'],
+      description: 'How many more may be started: what is still running counts too.',
+    }),
+  },
+  { title: 'Usage' },
+)
+type Usage = Static<typeof Usage>
+
+const querystring = Type.Object(
+  { period: Type.Optional(Type.String({ pattern: '^\\d{4}-(0[1-9]|1[0-2])$', description: 'Absent: this month.' })) },
+  { additionalProperties: false },
+)
+const tags = ['Usage']
+const getUsage = { tags, summary: 'Your own usage', querystring, response: { 200: Usage } }
+const getUserUsage = {
+  tags,
+  summary: 'A user’s usage',
+  params: pathParams('sub'),
+  querystring,
+  response: { 200: Usage },
+}
+
+export interface UsageServices {
+  db: Database
+  clock: Clock
+  limitRuns: number | null
+  /** Jobs of a caller that have not ended: they count against the limit too. */
+  countRunning: (subject: string) => Promise<number>
+}
+
+export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: UsageServices): void {
+  app.get('/v1/usage', { config: { access: bearer() }, schema: getUsage }, (request) =>
+    show(principalId(callerOf(request)), request.query.period),
+  )
+  app.get('/v1/users/:sub/usage', { config: { access: scopes('read:users') }, schema: getUserUsage }, (request) =>
+    show(request.params.sub, request.query.period),
+  )
+
+  async function show(subject: string, period = periodOf(clock.now())): Promise<Usage> {
+    const counters = await findUsage(db, { subject, period })
+    const by_type = counters.map((counter) => ({
+      type: counter.type,
+      runs: counter.runs,
+      tokens: { input: counter.input_tokens, output: counter.output_tokens, total: counter.total_tokens },
+    }))
+    const runs = sum(by_type.map((part) => part.runs))
+    const running = limitRuns === null || period !== periodOf(clock.now()) ? 0 : await countRunning(subject)
+    return {
+      period,
+      runs,
+      by_type,
+      tokens: {
+        input: sum(by_type.map((part) => part.tokens.input)),
+        output: sum(by_type.map((part) => part.tokens.output)),
+        total: sum(by_type.map((part) => part.tokens.total)),
+      },
+      limit: limitRuns,
+      remaining: limitRuns === null ? null : Math.max(0, limitRuns - runs - running),
+    }
+  }
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0)
+}

@@ -1,0 +1,123 @@
+import type { Queryable, Transaction } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
+
+/** One settled job. */
+export type UsageRecord = {
+  job_id: string
+  /** Null for a job nobody here started. */
+  subject: string | null
+  period: string
+  type: string
+  input_tokens: number
+  output_tokens: number
+  total_tokens: number
+  settled_at: number
+}
+
+export type UsageCounter = {
+  subject: string
+  period: string
+  type: string
+  runs: number
+  input_tokens: number
+  output_tokens: number
+  total_tokens: number
+}
+
+/** A calendar month, UTC: `2026-01`. */
+export function periodOf(epochMs: number): string {
+  return new Date(epochMs).toISOString().slice(0, 7)
+}
+
+/**
+ * Part of the transaction that settles the jobs: a job that has its record already is not counted again, so that the
+ * counters are at any time the sums of the records.
+ */
+export async function recordUsage(tx: Transaction, records: readonly UsageRecord[]): Promise<void> {
+  if (records.length === 0) return
+  const rows = rowsOf(tx.engine, records, {
+    job_id: 'text',
+    subject: 'text',
+    period: 'text',
+    type: 'text',
+    input_tokens: 'bigint',
+    output_tokens: 'bigint',
+    total_tokens: 'bigint',
+    settled_at: 'bigint',
+  })
+  const added = await tx.query<UsageRecord>(sql`
+    insert into usage_records (job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at)
+    select job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at from ${rows} as r where true
+    on conflict (job_id) do nothing
+    returning job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at`)
+  await addToCounters(tx, sumUp(added))
+}
+
+/** A job nobody had started found its owner after it ended. */
+export async function assignUsage(
+  tx: Transaction,
+  { jobId, subject }: { jobId: string; subject: string },
+): Promise<void> {
+  const moved = await tx.query<UsageRecord>(sql`
+    update usage_records set subject = ${subject} where job_id = ${jobId} and subject is null
+    returning job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at`)
+  await addToCounters(tx, sumUp(moved))
+}
+
+/** Holds the caller's place in the period until the transaction ends, so that two starts at once cannot share the last. */
+export async function lockUsage(
+  tx: Transaction,
+  { subject, period }: { subject: string; period: string },
+): Promise<void> {
+  await tx.query(sql`
+    insert into usage_counters (subject, period, type, runs, input_tokens, output_tokens, total_tokens)
+    values (${subject}, ${period}, '', 0, 0, 0, 0)
+    on conflict (subject, period, type) do update set runs = usage_counters.runs`)
+}
+
+export function findUsage(
+  db: Queryable,
+  { subject, period }: { subject: string; period: string },
+): Promise<UsageCounter[]> {
+  return db.query<UsageCounter>(sql`
+    select subject, period, type, runs, input_tokens, output_tokens, total_tokens from usage_counters
+    where subject = ${subject} and period = ${period} and type <> '' order by type`)
+}
+
+function sumUp(records: readonly UsageRecord[]): UsageCounter[] {
+  const sums = new Map<string, UsageCounter>()
+  for (const { subject, period, type, ...tokens } of records) {
+    if (subject === null) continue
+    const key = JSON.stringify([subject, period, type])
+    const sum = sums.get(key) ?? { subject, period, type, runs: 0, input_tokens: 0, output_tokens: 0, total_tokens: 0 }
+    sum.runs += 1
+    sum.input_tokens += tokens.input_tokens
+    sum.output_tokens += tokens.output_tokens
+    sum.total_tokens += tokens.total_tokens
+    sums.set(key, sum)
+  }
+  // In one order everywhere: two batches that meet in the same counters wait for each other instead of deadlocking.
+  return [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum)
+}
+
+async function addToCounters(tx: Transaction, sums: readonly UsageCounter[]): Promise<void> {
+  if (sums.length === 0) return
+  const rows = rowsOf(tx.engine, sums, {
+    subject: 'text',
+    period: 'text',
+    type: 'text',
+    runs: 'bigint',
+    input_tokens: 'bigint',
+    output_tokens: 'bigint',
+    total_tokens: 'bigint',
+  })
+  await tx.query(sql`
+    insert into usage_counters (subject, period, type, runs, input_tokens, output_tokens, total_tokens)
+    select subject, period, type, runs, input_tokens, output_tokens, total_tokens from ${rows} as r where true
+    on conflict (subject, period, type) do update set
+      runs = usage_counters.runs + excluded.runs,
+      input_tokens = usage_counters.input_tokens + excluded.input_tokens,
+      output_tokens = usage_counters.output_tokens + excluded.output_tokens,
+      total_tokens = usage_counters.total_tokens + excluded.total_tokens`)
+}

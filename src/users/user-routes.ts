@@ -1,0 +1,92 @@
+import type { FastifyReply } from 'fastify'
+import type { Principal } from '../auth/principal.ts'
+import { type Clock, toRfc3339 } from '../core/clock.ts'
+import { ApiError } from '../core/errors.ts'
+import type { Database } from '../db/database.ts'
+import { bearer, callerOf, scopes } from '../http/access.ts'
+import type { App } from '../http/app-instance.ts'
+import { etagOf, preconditionFailed, readIfMatch } from '../http/etag.ts'
+import { listByTime, readPageRequest, toPage } from '../http/paging.ts'
+import * as schema from './user-schema.ts'
+import * as store from './user-store.ts'
+
+const LIST = listByTime('users')
+
+export interface UserServices {
+  db: Database
+  clock: Clock
+}
+
+/** Profiles: one's own without a scope, everybody's with one. */
+export function userRoutes(app: App, { db, clock }: UserServices): void {
+  // A service account has no profile of its own.
+  const own = { access: bearer(), refusals: ['not_found'] as const }
+  const read = { access: scopes('read:users') }
+  const write = { access: scopes('write:users') }
+
+  app.get('/v1/users', { config: read, schema: schema.listUsers }, async (request) => {
+    const page = readPageRequest(LIST, request.query)
+    const rows = await store.listUsers(db, page)
+    const positionOf = (row: store.UserRow) => [row.created_at, row.sub] as const
+    return toPage(LIST, { rows, limit: page.limit, toItem: toUser, positionOf })
+  })
+
+  app.get('/v1/users/me', { config: own, schema: schema.getMe }, (request, reply) =>
+    show(subOf(callerOf(request)), reply),
+  )
+
+  app.get('/v1/users/:sub', { config: read, schema: schema.getUser }, (request, reply) =>
+    show(request.params.sub, reply),
+  )
+
+  app.patch('/v1/users/me', { config: own, schema: schema.changeMe }, (request, reply) =>
+    change(subOf(callerOf(request)), request.headers['if-match'], request.body, reply),
+  )
+
+  app.patch('/v1/users/:sub', { config: write, schema: schema.changeUser }, (request, reply) =>
+    change(request.params.sub, request.headers['if-match'], request.body, reply),
+  )
+
+  async function show(sub: string, reply: FastifyReply): Promise<schema.User> {
+    const row = await store.findUser(db, sub)
+    if (!row) throw noSuchUser()
+    reply.header('etag', etagOf(row.version))
+    return toUser(row)
+  }
+
+  async function change(
+    sub: string,
+    ifMatch: string | undefined,
+    fields: schema.UserChange,
+    reply: FastifyReply,
+  ): Promise<schema.User> {
+    const row = await store.updateUser(db, { sub, versions: readIfMatch(ifMatch), atMs: clock.now() }, fields)
+    if (!row) throw (await store.findUser(db, sub)) ? preconditionFailed() : noSuchUser()
+    reply.header('etag', etagOf(row.version))
+    return toUser(row)
+  }
+}
+
+function subOf(principal: Principal): string {
+  if (principal.kind === 'user') return principal.sub
+  throw new ApiError('not_found', 'A service account has no user profile')
+}
+
+function toUser(row: store.UserRow): schema.User {
+  return {
+    sub: row.sub,
+    email: row.email,
+    display_name: row.display_name,
+    avatar_url: row.avatar_url,
+    locale: row.locale,
+    time_zone: row.time_zone,
+    push_enabled: row.push_enabled === 1,
+    created_at: toRfc3339(row.created_at),
+    updated_at: toRfc3339(row.updated_at),
+    last_seen_at: toRfc3339(row.last_seen_at),
+  }
+}
+
+function noSuchUser(): ApiError {
+  return new ApiError('not_found', 'No such user')
+}

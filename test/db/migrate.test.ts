@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import { pathToFileURL } from 'node:url'
+import type { Database } from '../../src/db/database.ts'
+import { MigrationError, migrate, pendingMigrations } from '../../src/db/migrate.ts'
+import { sql } from '../../src/db/sql.ts'
+import { forEachEngine } from '../support/engines.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const folders: string[] = []
+after(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true }))))
+
+async function folderOf(files: Record<string, string>): Promise<URL> {
+  const folder = await mkdtemp(join(tmpdir(), 'test-migrations-'))
+  folders.push(folder)
+  for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text)
+  return pathToFileURL(`${folder}/`)
+}
+
+const FIRST = { '0001_first.sql': "create table a (id text primary key);\ninsert into a values ('one; two');\n" }
+const SECOND = { '0002_second.sql': '-- Adds a column; nothing more.\nalter table a add column n bigint;\n' }
+
+const versions = (db: Database) =>
+  db.query(sql`select version, name, applied_at from schema_migrations order by version`)
+
+forEachEngine((engine) => {
+  const connect = async () => (await engine.createStore()).connect()
+
+  test('a fresh database gets every migration in order, and the next run has nothing to do', async () => {
+    const db = await connect()
+    const folder = await folderOf({ ...SECOND, ...FIRST, 'README.md': 'not a migration' })
+    const clock = new ManualClock()
+    assert.deepEqual(await pendingMigrations(db, folder), ['0001_first', '0002_second'])
+    assert.deepEqual(await migrate(db, folder, clock), { applied: ['0001_first', '0002_second'] })
+    assert.deepEqual(await db.query(sql`select * from a`), [{ id: 'one; two', n: null }])
+    assert.deepEqual(await versions(db), [
+      { version: 1, name: '0001_first', applied_at: clock.now() },
+      { version: 2, name: '0002_second', applied_at: clock.now() },
+    ])
+    assert.deepEqual(await migrate(db, folder), { applied: [] })
+    assert.deepEqual(await pendingMigrations(db, folder), [])
+  })
+
+  test('an empty folder is a schema without tables', async () => {
+    const db = await connect()
+    assert.deepEqual(await migrate(db, await folderOf({})), { applied: [] })
+  })
+
+  test('a later release applies only what is new', async () => {
+    const db = await connect()
+    await migrate(db, await folderOf(FIRST))
+    const later = await folderOf({ ...FIRST, ...SECOND })
+    assert.deepEqual(await pendingMigrations(db, later), ['0002_second'])
+    assert.deepEqual(await migrate(db, later), { applied: ['0002_second'] })
+  })
+
+  test('nodes that start at once apply each migration once between them', async () => {
+    const store = await engine.createStore()
+    const folder = await folderOf({ ...FIRST, ...SECOND })
+    const nodes = await Promise.all(Array.from({ length: 4 }, () => store.connect()))
+    const results = await Promise.all(nodes.map((db) => migrate(db, folder)))
+    assert.deepEqual(results.flatMap((result) => result.applied).sort(), ['0001_first', '0002_second'])
+  })
+
+  test('a migration that was changed after it ran is refused', async () => {
+    const db = await connect()
+    await migrate(db, await folderOf(FIRST))
+    const changed = await folderOf({ '0001_first.sql': 'create table b (id text primary key);' })
+    await assert.rejects(migrate(db, changed), { name: 'MigrationError', message: /0001_first was changed/ })
+    await assert.rejects(pendingMigrations(db, changed), MigrationError)
+  })
+
+  test('line ends changed by a checkout are no change', async () => {
+    const db = await connect()
+    await migrate(db, await folderOf(FIRST))
+    const crlf = { '0001_first.sql': FIRST['0001_first.sql'].replaceAll('\n', '\r\n') }
+    assert.deepEqual(await migrate(db, await folderOf(crlf)), { applied: [] })
+  })
+
+  test('a database of a newer release is refused', async () => {
+    const db = await connect()
+    await migrate(db, await folderOf({ ...FIRST, ...SECOND }))
+    const older = await folderOf(FIRST)
+    await assert.rejects(migrate(db, older), { name: 'MigrationError', message: /0002_second.*newer/ })
+    await assert.rejects(pendingMigrations(db, older), MigrationError)
+  })
+
+  test('a migration numbered below one that ran is refused', async () => {
+    const db = await connect()
+    await migrate(db, await folderOf({ '0002_first.sql': FIRST['0001_first.sql'] }))
+    const folder = await folderOf({ '0001_late.sql': 'select 1;', '0002_first.sql': FIRST['0001_first.sql'] })
+    await assert.rejects(migrate(db, folder), { name: 'MigrationError', message: /0001_late.*higher number/ })
+  })
+
+  test('a migration that fails leaves nothing of itself, and runs once it is mended', async () => {
+    const db = await connect()
+    const broken = { '0002_second.sql': 'create table b (id text primary key);\ninsert into no_such_table values (1);' }
+    await assert.rejects(migrate(db, await folderOf({ ...FIRST, ...broken })), /no_such_table/)
+    await assert.rejects(db.query(sql`select * from b`))
+    assert.equal((await versions(db)).length, 1)
+    assert.deepEqual(await migrate(db, await folderOf({ ...FIRST, ...SECOND })), { applied: ['0002_second'] })
+  })
+
+  test('a variant for an engine takes the place of the common file there', async () => {
+    const db = await connect()
+    const folder = await folderOf({
+      '0001_both.sql': "create table a (id text); insert into a values ('common');",
+      '0001_both.sqlite.sql': "create table a (id text); insert into a values ('sqlite');",
+      '0002_apart.sqlite.sql': "insert into a values ('on sqlite');",
+      '0002_apart.postgres.sql': "insert into a values ('on postgres');",
+    })
+    assert.deepEqual(await migrate(db, folder), { applied: ['0001_both', '0002_apart'] })
+    const expected = engine.name === 'sqlite' ? ['on sqlite', 'sqlite'] : ['common', 'on postgres']
+    assert.deepEqual(
+      await db.query(sql`select id from a order by id`),
+      expected.map((id) => ({ id })),
+    )
+  })
+
+  test('a folder that is not in order is refused before anything runs', async () => {
+    const db = await connect()
+    const other = engine.name === 'sqlite' ? 'postgres' : 'sqlite'
+    const folders = [
+      [{ 'first.sql': '' }, /NNNN_name/],
+      [{ '0001_a.sql': '', '0001_b.sql': '' }, /one number/],
+      [{ ...FIRST, [`0002_only.${other}.sql`]: '' }, new RegExp(`no file for ${engine.name}`)],
+    ] as const
+    for (const [files, message] of folders) await assert.rejects(migrate(db, await folderOf(files)), message)
+    await assert.rejects(versions(db))
+  })
+})

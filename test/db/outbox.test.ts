@@ -1,0 +1,531 @@
+import assert from 'node:assert/strict'
+import { afterEach, describe, test } from 'node:test'
+import { UnavailableError } from '../../src/core/errors.ts'
+import type { Database } from '../../src/db/database.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { sql } from '../../src/db/sql.ts'
+import { deleteDevice, upsertDevice } from '../../src/push/device-store.ts'
+import type { Outbox } from '../../src/push/outbox.ts'
+import type { PushVerdict } from '../../src/push/push-message.ts'
+import { forEachEngine, type Store } from '../support/engines.ts'
+import { type Delivery, IDLE_MS, Post } from '../support/post.ts'
+import { ScriptedSender } from '../support/scripted-sender.ts'
+
+const MINUTE_MS = 60_000
+const HOUR_MS = 60 * MINUTE_MS
+const LEASE_MS = 60_000
+const HALT_MS = 30_000
+const MAX_IN_FLIGHT = 1_000
+
+const retry = (afterMs: number | null = null): PushVerdict => ({ kind: 'retry', reason: '503 UNAVAILABLE', afterMs })
+const dead = (reason: 'unregistered' | 'sender_mismatch' = 'unregistered'): PushVerdict => ({ kind: 'disable', reason })
+const HALT: PushVerdict = { kind: 'halt', reason: 'wrong project' }
+
+describe('the outbox', () => {
+  forEachEngine((engine) => {
+    let shared: Promise<Database> | undefined
+    const posts: Post[] = []
+
+    /** One database for all tests, empty for each. */
+    async function open(): Promise<Post> {
+      shared ??= engine.openDatabase()
+      const db = await shared
+      for (const table of ['deliveries', 'notifications', 'devices']) {
+        await db.transaction((tx) => tx.exec(`delete from ${table}`))
+      }
+      const post = new Post(db)
+      posts.push(post)
+      return post
+    }
+
+    afterEach(async () => {
+      for (const post of posts.splice(0)) await post.close()
+    })
+
+    test('each answer of the provider has its end, and what is marked is what was told', async () => {
+      const cases: { verdict: PushVerdict; state: string; error: string | null; disabled?: string }[] = [
+        { verdict: { kind: 'sent', messageId: 'm/1' }, state: 'sent', error: null },
+        { verdict: dead(), state: 'disabled', error: 'unregistered', disabled: 'unregistered' },
+        {
+          verdict: { kind: 'disable', reason: 'invalid_token' },
+          state: 'disabled',
+          error: 'invalid_token',
+          disabled: 'invalid_token',
+        },
+        { verdict: dead('sender_mismatch'), state: 'disabled', error: 'sender_mismatch', disabled: 'sender_mismatch' },
+        { verdict: { kind: 'drop', reason: '400 too big', alert: false }, state: 'failed', error: '400 too big' },
+        { verdict: { kind: 'drop', reason: '403 denied', alert: true }, state: 'failed', error: '403 denied' },
+        { verdict: retry(), state: 'pending', error: '503 UNAVAILABLE' },
+        { verdict: HALT, state: 'pending', error: 'wrong project' },
+      ]
+      for (const { verdict, state, error, disabled } of cases) {
+        const post = await open()
+        await post.addDevices(1)
+        const sender = new ScriptedSender(() => verdict)
+        const { marked } = post.start(sender)
+        const id = await post.notify({ job_id: 'job_1' })
+        await post.quiet()
+        const delivery = await post.only()
+        assert.deepEqual(
+          { state: delivery.state, attempts: delivery.attempts, error: delivery.last_error },
+          { state, attempts: 1, error },
+        )
+        assert.equal(delivery.provider_message_id, verdict.kind === 'sent' ? 'm/1' : null)
+        assert.equal(delivery.next_attempt_at !== null, state === 'pending')
+        assert.deepEqual(await post.disabled(), disabled === undefined ? [] : [disabled])
+        const told = marked.map((mark) => [mark.notification_id, mark.job_id, mark.state, mark.attempts])
+        assert.deepEqual(told, [[id, 'job_1', state, 1]])
+        await post.close()
+      }
+    })
+
+    test('a message has all it needs: the token, the texts, the data, and the job or else the notification as its tag', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const sender = new ScriptedSender()
+      post.start(sender)
+      const id = await post.notify()
+      await post.quiet()
+      await post.notify({ job_id: 'job_1', dry_run: 1 })
+      await post.quiet()
+      const [first, second] = sender.given
+      assert.deepEqual(first, {
+        token: 'token-dev_000000',
+        title: 'Ready',
+        body: 'Look.',
+        data: { n: '1' },
+        tag: id,
+        link: null,
+        priority: 'high',
+        ttlSeconds: 86_400,
+        dryRun: false,
+      })
+      assert.deepEqual([second?.tag, second?.dryRun], ['job_1', true])
+    })
+
+    /** Goes from attempt to attempt of the only delivery until it ends; the pauses between them in seconds. */
+    async function followPauses(post: Post, outbox: Outbox): Promise<{ pauses: number[]; end: Delivery }> {
+      const pauses: number[] = []
+      for (;;) {
+        await post.quiet()
+        const delivery = await post.only()
+        if (delivery.next_attempt_at === null) return { pauses, end: delivery }
+        const pauseMs = delivery.next_attempt_at - post.clock.now()
+        assert.ok(pauseMs > 0, 'it is due and was not attempted')
+        pauses.push(pauseMs / 1_000)
+        await post.clock.leap(pauseMs)
+        outbox.wake()
+      }
+    }
+
+    test('pauses double from ten seconds on, up to ten minutes, with jitter, until an hour is over', async () => {
+      const expected = [
+        { jitter: 0, pauses: [10, 20, 40, 80, 160, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300] },
+        { jitter: 0.5, pauses: [15, 30, 60, 120, 240, 450, 450, 450, 450, 450, 450] },
+        { jitter: 1, pauses: [20, 40, 80, 160, 320, 600, 600, 600, 600] },
+      ]
+      for (const { jitter, pauses } of expected) {
+        const post = await open()
+        post.jitter = jitter
+        await post.addDevices(1)
+        const sender = new ScriptedSender(() => retry())
+        const { outbox } = post.start(sender)
+        await post.notify()
+        const followed = await followPauses(post, outbox)
+        assert.deepEqual(followed.pauses, pauses)
+        const spent = pauses.reduce((sum, pause) => sum + pause, 0)
+        const [last = 0] = pauses.slice(-1)
+        assert.ok(spent < 3_600 && spent + last >= 3_600)
+        const { state, attempts, last_error } = followed.end
+        assert.deepEqual(
+          { state, attempts, last_error },
+          { state: 'expired', attempts: pauses.length + 1, last_error: '503 UNAVAILABLE' },
+        )
+        assert.equal(sender.given.length, attempts)
+        assert.equal(new Set(sender.given.map(({ tag }) => tag)).size, 1)
+        await post.close()
+      }
+    })
+
+    test('a pause is never shorter than the provider asks for, nor longer than ten minutes', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const asked = [90_000, 1_000, 24 * HOUR_MS, null]
+      const sender = new ScriptedSender(() => {
+        const afterMs = asked[sender.given.length - 1]
+        return afterMs === undefined ? sender.sent() : retry(afterMs)
+      })
+      const { outbox } = post.start(sender)
+      await post.notify()
+      const { pauses, end } = await followPauses(post, outbox)
+      assert.deepEqual(pauses, [90, 20, 600, 80])
+      assert.equal(end.state, 'sent')
+      assert.equal(end.last_error, null)
+    })
+
+    test('a message is tried no longer than it may live, and tells the provider what is left of its life', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const sender = new ScriptedSender(() => retry())
+      const { outbox } = post.start(sender)
+      await post.notify({ ttl_seconds: 100 })
+      const { pauses, end } = await followPauses(post, outbox)
+      assert.deepEqual(pauses, [10, 20, 40])
+      assert.equal(end.state, 'expired')
+      assert.deepEqual(
+        sender.given.map(({ ttlSeconds }) => ttlSeconds),
+        [100, 90, 70, 30],
+      )
+    })
+
+    test('a message for now or never is tried once', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const sender = new ScriptedSender()
+      post.start(sender)
+      await post.notify({ ttl_seconds: 0 })
+      await post.quiet()
+      assert.equal((await post.only()).state, 'sent')
+      await post.db.query(sql`delete from deliveries`)
+      sender.answer(() => retry())
+      await post.notify({ ttl_seconds: 0 })
+      await post.quiet()
+      assert.equal((await post.only()).state, 'expired')
+      assert.deepEqual(
+        sender.given.map(({ ttlSeconds }) => ttlSeconds),
+        [0, 0],
+      )
+    })
+
+    test('a message that outlived itself while it waited is not sent any more', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      await post.notify({ ttl_seconds: 3_600 })
+      await post.clock.leap(HOUR_MS)
+      const sender = new ScriptedSender()
+      post.start(sender)
+      await post.quiet()
+      const { state, last_error } = await post.only()
+      assert.deepEqual({ state, last_error }, { state: 'expired', last_error: 'not delivered in time' })
+      assert.equal(sender.given.length, 0)
+    })
+
+    test('a device that was removed or disabled meanwhile gets nothing', async () => {
+      const post = await open()
+      const [gone = '', off = ''] = await post.addDevices(2)
+      await post.notify()
+      await deleteDevice(post.db, { id: gone, subject: 'ada' })
+      await post.db.query(sql`update devices set disabled_at = 1, disabled_reason = 'unregistered' where id = ${off}`)
+      const sender = new ScriptedSender()
+      post.start(sender)
+      await post.quiet()
+      assert.deepEqual(await post.states(), { disabled: 2 })
+      assert.equal(sender.given.length, 0)
+    })
+
+    test('a token that moved to another user takes nothing of its former owner along', async () => {
+      const post = await open()
+      const [id = ''] = await post.addDevices(1, 'ada')
+      await post.notify({ subject: 'ada' })
+      const moved = { subject: 'bob', token: `token-${id}`, platform: 'web' as const, atMs: post.clock.now() }
+      await upsertDevice(post.db, { id: 'dev_of_bob', ...moved })
+      const sender = new ScriptedSender()
+      post.start(sender)
+      await post.quiet()
+      assert.equal((await post.only()).state, 'disabled')
+      assert.equal(sender.given.length, 0)
+    })
+
+    test('while nothing can be delivered nothing is lost and nobody disabled; it says so, and goes on by itself', async () => {
+      const post = await open()
+      await post.addDevices(30)
+      const sender = new ScriptedSender(() => HALT)
+      const { outbox } = post.start(sender)
+      await post.notify()
+      await post.quiet()
+      assert.deepEqual([outbox.state, outbox.trouble], ['halted', 'wrong project'])
+      const attempted = sender.given.length
+      assert.equal(attempted, 30)
+      await post.notify()
+      await post.pass(5 * MINUTE_MS)
+      const probes = sender.given.length - attempted
+      assert.ok(probes >= 5 && probes <= (5 * MINUTE_MS) / HALT_MS, `${probes} attempts to find out`)
+      assert.deepEqual(await post.states(), { pending: 60 })
+      await post.clock.leap(2 * HOUR_MS)
+      await post.quiet()
+      // No answer at all proves nothing.
+      sender.answer(() => retry())
+      await post.pass(HALT_MS + IDLE_MS)
+      assert.equal(outbox.state, 'halted')
+      sender.answer(() => sender.sent())
+      await post.pass(HALT_MS + 15 * MINUTE_MS)
+      assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
+      const { sent = 0, expired = 0, ...others } = await post.states()
+      assert.deepEqual(others, {})
+      // Only what was tried in vain after its hour was given up.
+      assert.ok(expired <= 2 && sent + expired === 60, `${sent} sent, ${expired} expired`)
+      assert.deepEqual(await post.disabled(), [])
+    })
+
+    test('a device that was seen again while its message was under way is not disabled', async () => {
+      const post = await open()
+      const [seen = '', unseen = '', moved = ''] = await post.addDevices(3)
+      const gate = Promise.withResolvers<void>()
+      const sender = new ScriptedSender(async () => {
+        await gate.promise
+        return dead()
+      })
+      post.start(sender)
+      await post.notify()
+      await post.quiet()
+      assert.equal(sender.given.length, 3)
+      const again = { platform: 'web' as const, atMs: post.clock.now() }
+      await upsertDevice(post.db, { id: 'dev_new', subject: 'ada', token: `token-${seen}`, ...again })
+      await upsertDevice(post.db, { id: 'dev_of_bob', subject: 'bob', token: `token-${moved}`, ...again })
+      gate.resolve()
+      await post.quiet()
+      const rows = await post.db.query<{ id: string }>(sql`select id from devices where disabled_at is not null`)
+      assert.deepEqual(rows, [{ id: unseen }])
+      assert.deepEqual(await post.states(), { disabled: 3 })
+    })
+
+    test('when too many devices are reported dead at once it stops believing it, and believes again later', async () => {
+      const post = await open()
+      await post.addDevices(200)
+      const sender = new ScriptedSender(() => dead())
+      const { outbox } = post.start(sender)
+      await post.notify()
+      await post.quiet()
+      const { length: disabled } = await post.disabled()
+      assert.ok(disabled > 0 && disabled < 20, `${disabled} disabled`)
+      assert.deepEqual(await post.states(), { disabled, failed: 200 - disabled })
+      assert.equal(outbox.state, 'holding')
+      assert.match(String(outbox.trouble), /none is disabled/)
+      sender.answer(() => sender.sent())
+      await post.notify()
+      await post.quiet()
+      assert.equal(outbox.state, 'holding')
+      await post.pass(10 * MINUTE_MS)
+      assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
+      sender.answer(({ token }) => (token.endsWith('99') ? dead() : sender.sent()))
+      await post.notify()
+      await post.quiet()
+      assert.equal((await post.disabled()).length, disabled + 2)
+    })
+
+    test('credentials of another project disable a few devices at most, however few there are', async () => {
+      const post = await open()
+      await post.addDevices(10)
+      const sender = new ScriptedSender(() => dead('sender_mismatch'))
+      const { outbox } = post.start(sender)
+      await post.notify()
+      await post.quiet()
+      assert.ok((await post.disabled()).length <= 3)
+      assert.equal(outbox.state, 'holding')
+    })
+
+    test('without credentials deliveries wait as such, and are sent once there are some', async () => {
+      const post = await open()
+      await post.addDevices(3)
+      const without = post.start(null)
+      assert.equal(without.outbox.state, 'no_credentials')
+      assert.match(String(without.outbox.trouble), /credentials/)
+      await post.notify()
+      await post.quiet()
+      assert.deepEqual(await post.states(), { no_credentials: 3 })
+      await post.pass(2 * HOUR_MS)
+      await without.outbox.close()
+      const sender = new ScriptedSender()
+      const { outbox } = post.start(sender)
+      await post.quiet()
+      assert.deepEqual(await post.states(), { sent: 3 })
+      assert.deepEqual([sender.given.length, outbox.trouble], [3, null])
+    })
+
+    test('what a node without credentials still puts aside is found within a minute by those that have them', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const without = post.start(null)
+      await post.notify()
+      await post.quiet()
+      const sender = new ScriptedSender()
+      const { outbox } = post.start(sender)
+      await post.quiet()
+      assert.deepEqual(await post.states(), { sent: 1 })
+      post.outboxes.splice(post.outboxes.indexOf(outbox), 1)
+      await post.notify()
+      await post.quiet()
+      assert.deepEqual(await post.states(), { sent: 1, no_credentials: 1 })
+      await without.outbox.close()
+      await post.pass(MINUTE_MS + IDLE_MS)
+      assert.deepEqual(await post.states(), { sent: 2 })
+      await outbox.close()
+    })
+
+    test('two nodes share the work, each message is sent once, and neither takes more than it can hold', async () => {
+      const store: Store = await engine.createStore()
+      const [first, second] = [await store.connect(), await store.connect()]
+      await migrate(first)
+      const post = new Post(first)
+      posts.push(post)
+      const gate = Promise.withResolvers<void>()
+      const held = async (sender: ScriptedSender) => {
+        await gate.promise
+        return sender.sent()
+      }
+      const senders = [new ScriptedSender(), new ScriptedSender()] as const
+      for (const sender of senders) sender.answer(() => held(sender))
+      const one = post.start(senders[0])
+      const two = post.start(senders[1], second)
+      const count = MAX_IN_FLIGHT + 500
+      await post.notifyMany(count)
+      while (one.outbox.inFlight + two.outbox.inFlight < count) {
+        await post.pass(IDLE_MS)
+        for (const { outbox } of [one, two]) assert.ok(outbox.inFlight <= MAX_IN_FLIGHT)
+      }
+      gate.resolve()
+      while (one.outbox.inFlight + two.outbox.inFlight > 0) await post.quiet()
+      assert.deepEqual(await post.states(), { sent: count })
+      assert.ok(senders.every(({ given }) => given.length >= 500))
+      const tokens = senders.flatMap(({ given }) => given.map(({ token }) => token))
+      assert.equal(tokens.length, count)
+      assert.equal(new Set(tokens).size, count)
+    })
+
+    test('500 deliveries and two quick nodes: each is sent exactly once', async () => {
+      const store: Store = await engine.createStore()
+      const [first, second] = [await store.connect(), await store.connect()]
+      await migrate(first)
+      const post = new Post(first)
+      posts.push(post)
+      const senders = [new ScriptedSender(), new ScriptedSender()]
+      post.start(senders[0] ?? null)
+      post.start(senders[1] ?? null, second)
+      await post.notifyMany(500)
+      while ((await post.states()).sent !== 500) await post.pass(IDLE_MS)
+      const tokens = senders.flatMap(({ given }) => given.map(({ token }) => token))
+      assert.equal(tokens.length, 500)
+      assert.equal(new Set(tokens).size, 500)
+    })
+
+    test('what a node took and never marked is sent again after its lease, under the same tag; its late mark changes nothing', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const gate = Promise.withResolvers<void>()
+      const stuck = new ScriptedSender(async () => {
+        await gate.promise
+        return dead()
+      })
+      const old = post.start(stuck)
+      await post.notify()
+      await post.quiet()
+      assert.equal(stuck.given.length, 1)
+      // It takes nothing more, as if it had died, but its answer will still come.
+      const closing = old.outbox.close()
+      const sender = new ScriptedSender()
+      const next = post.start(sender)
+      await post.pass(LEASE_MS - IDLE_MS)
+      assert.equal(sender.given.length, 0, 'the lease holds')
+      await post.pass(IDLE_MS)
+      assert.equal(sender.given.length, 1)
+      assert.equal(sender.given[0]?.tag, stuck.given[0]?.tag)
+      gate.resolve()
+      await closing
+      assert.deepEqual([(await post.only()).state, await post.disabled()], ['sent', []])
+      assert.deepEqual(old.marked, [])
+      assert.deepEqual(
+        next.marked.map(({ state, attempts }) => [state, attempts]),
+        [['sent', 2]],
+      )
+    })
+
+    test('a database that is away for a moment has nothing sent twice', async () => {
+      const post = await open()
+      let outages = 0
+      const flaky: Database = {
+        ...post.db,
+        transaction: (work) => {
+          if (outages-- > 0) return Promise.reject(new UnavailableError('The database is unavailable'))
+          return post.db.transaction(work)
+        },
+      }
+      const sender = new ScriptedSender()
+      const { marked } = post.start(sender, flaky)
+      outages = 3
+      await post.notifyMany(5)
+      await post.pass(2 * LEASE_MS)
+      assert.deepEqual(await post.states(), { sent: 5 })
+      assert.deepEqual([sender.given.length, marked.length], [5, 5])
+    })
+
+    test('a sender that breaks its word is tried again after the lease', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const sender = new ScriptedSender(() => Promise.reject(new Error('it never does')))
+      post.start(sender)
+      await post.notify()
+      await post.quiet()
+      assert.equal((await post.only()).state, 'pending')
+      sender.answer(() => sender.sent())
+      await post.pass(LEASE_MS + IDLE_MS)
+      assert.deepEqual([(await post.only()).state, sender.given.length], ['sent', 2])
+    })
+
+    test('closing takes nothing more, finishes what is under way and marks it', async () => {
+      const post = await open()
+      await post.addDevices(3)
+      const gate = Promise.withResolvers<void>()
+      const sender = new ScriptedSender(async () => {
+        await gate.promise
+        return sender.sent()
+      })
+      const { outbox } = post.start(sender)
+      await post.notify()
+      await post.quiet()
+      assert.equal(outbox.inFlight, 3)
+      let isClosed = false
+      const closing = outbox.close().then(() => {
+        isClosed = true
+      })
+      await post.notify()
+      await post.pass(IDLE_MS)
+      assert.deepEqual([isClosed, sender.isClosed, sender.given.length], [false, false, 3])
+      gate.resolve()
+      await closing
+      assert.equal(sender.isClosed, true)
+      assert.deepEqual(await post.states(), { sent: 3, pending: 3 })
+    })
+
+    test('idle it costs two statements every five seconds, whatever was delivered before', async () => {
+      const post = await open()
+      post.start(new ScriptedSender())
+      await post.notifyMany(100)
+      await post.pass(MINUTE_MS)
+      assert.deepEqual(await post.states(), { sent: 100 })
+      post.watched.forget()
+      await post.pass(MINUTE_MS)
+      const count = post.watched.count(/./)
+      assert.ok(count > 0 && count <= 2 * (MINUTE_MS / IDLE_MS) + 1, `${count} statements in a minute`)
+      await post.addDevices(1)
+      post.watched.forget()
+      await post.notify()
+      await post.quiet()
+      assert.equal((await post.states()).sent, 101, 'a wake-up is heeded at once')
+    })
+
+    test('a retry that falls due between two looks is not late', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const sender = new ScriptedSender(() => (sender.given.length === 1 ? retry(12_000) : sender.sent()))
+      post.start(sender)
+      await post.notify()
+      await post.quiet()
+      const dueAtMs = post.clock.now() + 12_000
+      while (sender.given.length < 2) {
+        await post.clock.advance(1_000)
+        await post.quiet()
+      }
+      assert.equal(post.clock.now(), dueAtMs)
+    })
+  })
+})

@@ -1,0 +1,244 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { after, describe, test } from 'node:test'
+import { freshFolder, runProgram, type Settings } from '../support/program.ts'
+import { settingsWith, sharedIssuer, startServe } from '../support/served.ts'
+import { freePort } from '../support/server-process.ts'
+import { needsPostgres, needsRedis, sharedPostgresDatabase, sharedRedis } from '../support/services.ts'
+
+const USAGE = 64
+const UNAVAILABLE = 69
+const CONFIG = 78
+
+describe('the command line', { concurrency: 2 }, () => {
+  test('says what it can do, asked or not', async () => {
+    for (const args of [['--help'], ['-h'], ['help'], []]) {
+      const { code, output, errors } = await runProgram(args)
+      assert.deepEqual({ code, errors }, { code: 0, errors: '' })
+      for (const command of ['serve', 'dev', 'migrate', 'keys', 'doctor']) {
+        assert.match(output, new RegExp(`^ +${command} +\\S`, 'm'))
+      }
+    }
+  })
+
+  test('says its version', async () => {
+    const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
+    assert.deepEqual(await runProgram(['--version']), { code: 0, output: `${version}\n`, errors: '' })
+  })
+
+  test('refuses a command it does not know, also one that every object has', async () => {
+    for (const name of ['sevre', 'constructor', '--port']) {
+      const { code, output, errors } = await runProgram([name])
+      assert.deepEqual({ code, output }, { code: USAGE, output: '' })
+      assert.ok(errors.startsWith(`Unknown command "${name}"`))
+      assert.match(errors, /serve/)
+    }
+  })
+
+  test('names every fault of the settings at once, and no secret', async () => {
+    const secret = 'hunter2'
+    const settings = {
+      PORT: 'http',
+      API_VARIANT: 'C',
+      DATABASE_URL: `mysql://root:${secret}@db/x`,
+      PUSH_PRIVATE_KEY: secret,
+      WEBHOOK_SECRET: `${secret},${secret},${secret}`,
+      TRUST_PROXY: '10.0.0.0/33',
+      LOG_LEVEL: 'loud',
+    }
+    const faults = [...Object.keys(settings), 'ISSUER_URL', 'PUSH_PROJECT_ID', 'PUSH_CLIENT_EMAIL']
+    for (const command of [['serve'], ['migrate'], ['doctor'], ['keys', 'list']]) {
+      const { code, output, errors } = await runProgram(command, { settings })
+      assert.deepEqual({ code, output }, { code: CONFIG, output: '' })
+      for (const name of faults) assert.match(errors, new RegExp(`^ +${name} `, 'm'))
+      assert.doesNotMatch(errors, new RegExp(secret))
+      assert.doesNotMatch(errors, / at .*\.ts/)
+    }
+  })
+})
+
+/** The same on both engines, where `place` gives the settings of a fresh database. */
+function onEngine(engine: 'sqlite' | 'postgres', place: () => Promise<Settings>): void {
+  const run = async (args: string[], settings: Settings) => runProgram(args, { settings: await settingsWith(settings) })
+
+  test('migrate brings a database up to date, and then has nothing to do', async () => {
+    const settings = await place()
+    const first = await run(['migrate'], settings)
+    assert.equal(first.code, 0)
+    assert.match(first.output, /^applied 0001_\w+$/m)
+    assert.deepEqual(await run(['migrate'], settings), {
+      code: 0,
+      output: 'Nothing to do: the schema is up to date\n',
+      errors: '',
+    })
+  })
+
+  test('a key made on the command line opens the service, and no longer once it is revoked there', async () => {
+    const settings = await place()
+    const made = await run(['keys', 'create', '--name', 'robot', '--scopes', 'read:projects'], settings)
+    assert.equal(made.code, 0)
+    assert.match(made.output, /^pak_[0-9A-Za-z]{46}\n$/, 'the key stands alone, to be piped')
+    const key = made.output.trim()
+    const [, id = ''] = /^(\S+) {2}robot/.exec(made.errors) ?? []
+    const list = async () => (await run(['keys', 'list'], settings)).output
+    const statuses = async () => {
+      const served = await startServe({ settings })
+      const read = await served.request('GET', '/v1/projects', { key })
+      const write = await served.request('POST', '/v1/projects', { key, body: { name: 'no' } })
+      served.program.signal('SIGINT')
+      assert.equal((await served.program.untilEnded()).code, 0)
+      return [read.status, write.status]
+    }
+
+    assert.match(await list(), new RegExp(`^${id} +live +…${key.slice(-4)} +read:projects +never used +robot\n$`))
+    assert.deepEqual(await statuses(), [200, 403])
+    assert.match(await list(), /used 20\d\d-/)
+    const revoked = await run(['keys', 'revoke', id], settings)
+    assert.deepEqual(revoked, { code: 0, output: `revoked ${id}\n`, errors: '' })
+    assert.match(await list(), /revoked/)
+    assert.doesNotMatch(await list(), new RegExp(key))
+    assert.deepEqual(await statuses(), [401, 401])
+
+    const unknown = await run(['keys', 'revoke', 'svc_nobody'], settings)
+    assert.deepEqual({ code: unknown.code, output: unknown.output }, { code: 1, output: '' })
+    assert.match(unknown.errors, /^No such .*\n$/)
+  })
+
+  test('doctor finds a sound set-up sound', async () => {
+    const { code, output, errors } = await run(['doctor'], await place())
+    assert.deepEqual({ code, errors }, { code: 0, errors: '' })
+    assert.match(output, /^ok +issuer +1 usable key/m)
+    assert.match(output, new RegExp(`^ok +database +${engine}`, 'm'))
+    assert.match(output, /^ok +redis +not configured/m)
+  })
+}
+
+describe('on sqlite', { concurrency: 2 }, () => onEngine('sqlite', async () => ({ DATA_DIR: freshFolder() })))
+
+describe('on postgres', { concurrency: 2, ...needsPostgres() }, () => {
+  const databases: { drop: () => Promise<void> }[] = []
+  after(() => Promise.all(databases.map(({ drop }) => drop())))
+  const place = async () => {
+    const database = await sharedPostgresDatabase()
+    databases.push(database)
+    return { DATABASE_URL: database.url }
+  }
+  onEngine('postgres', place)
+
+  test('a database that does not exist is said in the server’s words', async () => {
+    const { DATABASE_URL } = await place()
+    const url = new URL(DATABASE_URL)
+    url.pathname = '/nowhere'
+    const settings = await settingsWith({ DATABASE_URL: url.href })
+    const { code, errors } = await runProgram(['migrate'], { settings })
+    assert.equal(code, UNAVAILABLE)
+    assert.match(errors, /^The database cannot be reached: database "nowhere" does not exist\n$/)
+  })
+})
+
+describe('keys', { concurrency: 2 }, () => {
+  const misuses: [what: string, args: string[], said: RegExp][] = [
+    ['nothing to do', [], /^usage: keys create/],
+    ['no name', ['create', '--scopes', 'read:projects'], /^usage: keys create/],
+    ['no scopes', ['create', '--name', 'robot'], /^usage: keys create/],
+    ['a scope there is not', ['create', '--name', 'r', '--scopes', 'read:all'], /^Unknown scope read:all; there are /],
+    ['a date that is none', ['create', '--name', 'r', '--scopes', 'admin:*', '--expires', 'soon'], /RFC 3339/],
+    ['an option there is not', ['list', '--all'], /--all/],
+    ['no id', ['revoke'], /^usage: keys create/],
+  ]
+  for (const [what, args, said] of misuses) {
+    test(`refuses ${what}, before it looks at anything else`, async () => {
+      const { code, output, errors } = await runProgram(['keys', ...args])
+      assert.deepEqual({ code, output }, { code: USAGE, output: '' })
+      assert.match(errors, said)
+    })
+  }
+})
+
+describe('serve', { concurrency: 2 }, () => {
+  test('holds its data folder: whoever comes second is told who was first', async () => {
+    const dataDir = freshFolder()
+    const served = await startServe({ settings: { DATA_DIR: dataDir } })
+    const settings = await settingsWith({ DATA_DIR: dataDir })
+    for (const command of [['serve'], ['migrate'], ['keys', 'list'], ['keys', 'revoke', 'svc_x']]) {
+      const { code, output, errors } = await runProgram(command, { settings })
+      assert.deepEqual({ code, output }, { code: UNAVAILABLE, output: '' })
+      assert.equal(
+        errors,
+        `The data folder ${dataDir} is in use by process ${served.program.pid}; stop it, or choose another folder\n`,
+      )
+    }
+    assert.equal((await served.request('GET', '/readyz')).status, 200)
+  })
+
+  test('says that its port is taken, and leaves its data folder to others', async () => {
+    const taken = createServer().listen(0, '127.0.0.1')
+    await once(taken, 'listening')
+    const { port } = taken.address() as { port: number }
+    const settings = await settingsWith({ DATA_DIR: freshFolder() })
+    const { code, errors } = await runProgram(['serve'], { settings: { ...settings, PORT: String(port) } }).finally(
+      () => taken.close(),
+    )
+    assert.equal(code, CONFIG)
+    assert.match(errors, new RegExp(`^Cannot listen on HOST and PORT: .*EADDRINUSE.*${port}\n$`))
+    assert.equal((await runProgram(['migrate'], { settings })).code, 0)
+  })
+
+  test('says that its data folder cannot be one', async () => {
+    const file = join(freshFolder(), 'file')
+    writeFileSync(file, '')
+    const { code, errors } = await runProgram(['serve'], { settings: await settingsWith({ DATA_DIR: file }) })
+    assert.equal(code, CONFIG)
+    assert.match(errors, /^DATA_DIR .*file cannot be used: /)
+  })
+
+  test('does not start without its database', async () => {
+    const settings = await settingsWith({ DATABASE_URL: `postgres://nobody@127.0.0.1:${await freePort()}/x` })
+    const { code, output, errors } = await runProgram(['serve'], { settings })
+    assert.deepEqual({ code, output }, { code: UNAVAILABLE, output: '' })
+    assert.match(errors, /^The database cannot be reached: connect ECONNREFUSED .*\n$/)
+  })
+
+  test('takes a secret from a file', async () => {
+    const folder = freshFolder()
+    writeFileSync(join(folder, 'secret'), 'whsec\n')
+    const served = await startServe({ folder, settings: { WEBHOOK_SECRET_FILE: 'secret' } })
+    assert.equal((await served.request('GET', '/healthz')).status, 200)
+  })
+})
+
+describe('doctor', { concurrency: 2 }, () => {
+  const examine = async (more: Settings) =>
+    runProgram(['doctor'], { settings: await settingsWith({ DATA_DIR: freshFolder(), ...more }) })
+
+  test('says what is wrong with an issuer that has no keys, and examines the rest all the same', async () => {
+    const { url } = await sharedIssuer()
+    const { code, output } = await examine({ ISSUER_URL: `${url}/another_pool` })
+    assert.equal(code, UNAVAILABLE)
+    assert.match(output, /^FAIL +issuer +http.*another_pool.*404\n +→ .*ISSUER_URL/m)
+    assert.match(output, /^ok +database/m)
+  })
+
+  test('says what is wrong with each when nothing is there', async () => {
+    const nobody = `127.0.0.1:${await freePort()}`
+    const { code, output, errors } = await examine({
+      ISSUER_URL: `http://${nobody}/pool`,
+      DATABASE_URL: `postgres://nobody:hunter2@${nobody}/x`,
+      REDIS_URL: `redis://:hunter2@${nobody}`,
+    })
+    assert.deepEqual({ code, errors }, { code: UNAVAILABLE, errors: '' })
+    assert.match(output, /^FAIL +issuer .*ECONNREFUSED.*\n +→ .*ISSUER_URL/m)
+    assert.match(output, /^FAIL +database .*ECONNREFUSED.*\n +→ .*DATABASE_URL/m)
+    assert.match(output, /^FAIL +redis .*ECONNREFUSED.*\n +→ .*REDIS_URL/m)
+    assert.doesNotMatch(output, /hunter2/)
+  })
+
+  test('finds a Redis that answers', needsRedis(), async () => {
+    const { code, output } = await examine({ REDIS_URL: (await sharedRedis()).url })
+    assert.equal(code, 0)
+    assert.match(output, /^ok +redis +answers$/m)
+  })
+})

@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import type { TestResponse } from '../support/http-client.ts'
+import { type PostgresServer, psql, startPostgres } from '../support/postgres.ts'
+import { runProgram } from '../support/program.ts'
+import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
+import { needsPostgres } from '../support/services.ts'
+import { until } from '../support/until.ts'
+
+interface Envelope {
+  error: { code: string; message: string; requestId: string }
+}
+
+/** The service gives up on a silent server sooner than by default, so that the test need not wait. */
+const IMPATIENT = '?query_timeout=1000'
+
+async function mint(): Promise<string> {
+  return (await sharedIssuer()).mint({ sub: 'somebody', scopes: ['read:projects', 'write:projects'] })
+}
+
+function assertUnavailable(response: TestResponse): void {
+  const { status, headers, body } = response as TestResponse<Envelope>
+  assert.equal(status, 503)
+  assert.match(String(headers['retry-after']), /^[1-9]\d*$/)
+  assert.deepEqual(Object.keys(body), ['error'])
+  assert.equal(body.error.code, 'service_unavailable')
+  assert.equal(body.error.requestId, headers['x-request-id'])
+  assert.doesNotMatch(response.text, /ECONN|postgres|select|timeout|\bpg\b/i)
+}
+
+/** Alive, not ready, and every request that needs the database is told to come back, whether it reads or writes. */
+async function assertDown(served: Served, token: string): Promise<void> {
+  const [alive, ready, list, create, stranger] = await Promise.all([
+    served.request('GET', '/healthz'),
+    served.request<Envelope>('GET', '/readyz'),
+    served.request('GET', '/v1/projects', { token }),
+    served.request('POST', '/v1/projects', { token, body: { name: 'lost' } }),
+    served.request('GET', '/v1/projects', { key: `pak_${'0'.repeat(46)}` }),
+  ])
+  assert.equal(alive.status, 200)
+  assert.equal(ready.status, 503)
+  assert.match(ready.body.error.message, /database down/)
+  assertUnavailable(list)
+  assertUnavailable(create)
+  assert.equal(stranger.status, 401, 'what needs no database is decided without it')
+  assert.equal(served.program.isRunning, true)
+}
+
+describe('PostgreSQL', needsPostgres(), () => {
+  let postgres: PostgresServer
+  before(async () => {
+    postgres = await startPostgres()
+  })
+  after(() => postgres?.stop())
+
+  const start = async () => startServe({ settings: { DATABASE_URL: (await postgres.createDatabase()) + IMPATIENT } })
+  const namesOf = async (served: Served, token: string) => {
+    const { body } = await served.request<{ data: { name: string }[] }>('GET', '/v1/projects', { token })
+    return body.data.map(({ name }) => name)
+  }
+  const isBack = async (served: Served, token: string) => {
+    const answers = await Promise.all([
+      served.request('GET', '/v1/projects', { token }),
+      served.request('GET', '/readyz'),
+    ])
+    return answers.every(({ status }) => status === 200)
+  }
+
+  test('that was killed makes 503s and no crash, and is found again with all that was acknowledged', async () => {
+    const served = await start()
+    const token = await mint()
+    const { status } = await served.request('POST', '/v1/projects', { token, body: { name: 'kept' } })
+    assert.equal(status, 201)
+
+    await postgres.kill()
+    await assertDown(served, token)
+    await assertDown(served, token)
+    await postgres.restart()
+    await until(() => isBack(served, token))
+    assert.deepEqual(await namesOf(served, token), ['kept'])
+  })
+
+  test('that does not answer is not waited for without end, and is found again when it does', async () => {
+    const served = await start()
+    const token = await mint()
+    assert.equal((await served.request('GET', '/v1/projects', { token })).status, 200)
+
+    postgres.pause()
+    try {
+      await assertDown(served, token)
+    } finally {
+      postgres.resume()
+    }
+    await until(() => isBack(served, token))
+    assert.equal((await served.request('POST', '/v1/projects', { token, body: { name: 'again' } })).status, 201)
+  })
+
+  test('that does not answer holds up no stop beyond its time', async () => {
+    const url = (await postgres.createDatabase()) + IMPATIENT
+    const served = await startServe({ settings: { DATABASE_URL: url, SHUTDOWN_TIMEOUT_MS: '1000' } })
+    assert.equal((await served.request('GET', '/v1/projects', { token: await mint() })).status, 200)
+    postgres.pause()
+    try {
+      served.program.signal('SIGTERM')
+      const { code, errors } = await served.program.untilEnded()
+      assert.deepEqual({ code, errors }, { code: 0, errors: '' })
+    } finally {
+      postgres.resume()
+    }
+  })
+
+  test('that may lose an acknowledged commit is refused', async () => {
+    const url = await postgres.createDatabase()
+    await psql(url, `alter database ${new URL(url).pathname.slice(1)} set synchronous_commit = off`)
+    const { code, output, errors } = await runProgram(['serve'], {
+      settings: await settingsWith({ DATABASE_URL: url }),
+    })
+    assert.deepEqual({ code, output }, { code: 78, output: '' })
+    assert.match(errors, /^PostgreSQL has synchronous_commit = off.*\n$/)
+  })
+
+  test('that does not write to the disk is refused', async () => {
+    const careless = await startPostgres({ settings: { fsync: 'off' } })
+    try {
+      const settings = await settingsWith({ DATABASE_URL: careless.url })
+      const { code, errors } = await runProgram(['serve'], { settings })
+      assert.equal(code, 78)
+      assert.match(errors, /^PostgreSQL has fsync = off.*\n$/)
+    } finally {
+      await careless.stop()
+    }
+  })
+})

@@ -1,0 +1,183 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { Agent, type IncomingMessage, request as send } from 'node:http'
+import { connect } from 'node:net'
+import { describe, test } from 'node:test'
+import { HttpClient } from '../support/http-client.ts'
+import { type Served, sharedIssuer, startServe } from '../support/served.ts'
+import { until } from '../support/until.ts'
+
+const NO_LIMITS = { RATE_LIMIT_AUTHENTICATED: '1000000', RATE_LIMIT_UNAUTHENTICATED: '1000000' }
+
+async function mint(): Promise<string> {
+  return (await sharedIssuer()).mint({ sub: 'somebody', scopes: ['read:projects', 'write:projects'] })
+}
+
+/** Sends the head of an upload and half of its body; resolves once the service has begun with it. */
+async function beginUpload({ url }: Served): Promise<{ finish: () => Promise<IncomingMessage> }> {
+  const [half, rest] = ['{"name":"slow', ' upload"}']
+  const upload = send(`${url}/v1/projects`, {
+    method: 'POST',
+    agent: new Agent({ keepAlive: true }),
+    headers: {
+      authorization: `Bearer ${await mint()}`,
+      'content-type': 'application/json',
+      'content-length': half.length + rest.length,
+      expect: '100-continue',
+    },
+  })
+  const answered = once(upload, 'response') as Promise<[IncomingMessage]>
+  // A test may be about an upload that fails.
+  answered.catch(() => {})
+  upload.flushHeaders()
+  await once(upload, 'continue')
+  upload.write(half)
+  const finish = async () => {
+    upload.end(rest)
+    const [response] = await answered
+    return response.resume()
+  }
+  return { finish }
+}
+
+async function isListening(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url)
+  const socket = connect({ host: hostname, port: Number(port) })
+  try {
+    await once(socket, 'connect')
+    return true
+  } catch {
+    return false
+  } finally {
+    socket.destroy()
+  }
+}
+
+describe('SIGTERM', { concurrency: true }, () => {
+  test('under load drops no request: what a balancer still sends is answered, and it is told to look elsewhere', async () => {
+    const served = await startServe({ settings: { ...NO_LIMITS, SHUTDOWN_TIMEOUT_MS: '6000' } })
+    const token = await mint()
+    const balancer = { sends: true, answered: 0, closing: 0, created: new Set<string>(), dropped: [] as unknown[] }
+
+    const hammer = async (method: 'GET' | 'POST') => {
+      const client = new HttpClient(served.url)
+      while (balancer.sends) {
+        const body = method === 'POST' ? { body: { name: 'under load' } } : {}
+        try {
+          const answer = await client.request<{ id: string }>(method, '/v1/projects', { token, ...body })
+          if (answer.status >= 300) balancer.dropped.push(answer.text)
+          if (method === 'POST') balancer.created.add(answer.body.id)
+          if (answer.headers.connection === 'close') balancer.closing += 1
+          balancer.answered += 1
+        } catch (error) {
+          balancer.dropped.push(error)
+        }
+      }
+      client.close()
+    }
+    const probe = async () => {
+      try {
+        for (;;) {
+          const answer = await served.request('GET', '/readyz')
+          if (answer.status === 503) return answer
+        }
+      } finally {
+        balancer.sends = false
+      }
+    }
+
+    const clients = Array.from({ length: 12 }, (_, index) => hammer(index % 3 === 0 ? 'POST' : 'GET'))
+    await until(() => balancer.answered > 100)
+    served.program.signal('SIGTERM')
+    const [notReady] = await Promise.all([probe(), ...clients])
+    const { code, output } = await served.program.untilEnded()
+
+    assert.deepEqual(balancer.dropped, [])
+    assert.ok(balancer.closing > 0, 'answers after the signal close their connection')
+    assert.equal(notReady.headers.connection, 'close')
+    assert.match(notReady.text, /shutting down/)
+    assert.equal(code, 0)
+    assert.match(output, /"service\.stopped"/)
+
+    const again = await startServe({ folder: served.program.folder, settings: NO_LIMITS })
+    const kept = await listAll(again, token)
+    assert.deepEqual(kept, balancer.created)
+  })
+
+  test('a request under way is answered, after the listener is closed too, and its connection with it', async () => {
+    const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '8000' } })
+    const { finish } = await beginUpload(served)
+    served.program.signal('SIGTERM')
+    await until(async () => !(await isListening(served.url)))
+    const response = await finish()
+    assert.equal(response.statusCode, 201)
+    assert.equal(response.headers.connection, 'close')
+    const { code, output } = await served.program.untilEnded()
+    assert.equal(code, 0)
+    assert.match(output, /"service\.stopped"/)
+  })
+
+  test('a client that never finishes is cut off, and the exit is in order and in time', async () => {
+    const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '5000' } })
+    await beginUpload(served)
+    served.program.signal('SIGTERM')
+    const { code, output, errors } = await served.program.untilEnded()
+    assert.deepEqual({ code, errors }, { code: 0, errors: '' })
+    assert.match(output, /"service\.stopped"/)
+  })
+
+  test('given twice is the same as once', async () => {
+    const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '400' } })
+    served.program.signal('SIGTERM')
+    served.program.signal('SIGTERM')
+    assert.equal((await served.program.untilEnded()).code, 0)
+  })
+})
+
+describe('SIGINT', { concurrency: true }, () => {
+  const PATIENT = { SHUTDOWN_TIMEOUT_MS: '600000' }
+
+  test('ends at once when nothing is under way, whatever connections are open', async () => {
+    const served = await startServe({ settings: PATIENT })
+    await served.request('GET', '/healthz')
+    const { hostname, port } = new URL(served.url)
+    const silent = connect({ host: hostname, port: Number(port) })
+    await once(silent, 'connect')
+    served.program.signal('SIGINT')
+    const { code, output } = await served.program.untilEnded()
+    assert.equal(code, 0)
+    assert.match(output, /"service\.stopped"/)
+    silent.destroy()
+  })
+
+  test('waits for a request under way', async () => {
+    const served = await startServe({ settings: PATIENT })
+    const { finish } = await beginUpload(served)
+    served.program.signal('SIGINT')
+    await until(async () => !(await isListening(served.url)))
+    assert.equal((await finish()).statusCode, 201)
+    assert.equal((await served.program.untilEnded()).code, 0)
+  })
+
+  test('given twice does not wait', async () => {
+    const served = await startServe({ settings: PATIENT })
+    await beginUpload(served)
+    served.program.signal('SIGINT')
+    await served.program.untilSaid(/service\.draining/)
+    served.program.signal('SIGINT')
+    assert.equal((await served.program.untilEnded()).code, 130)
+  })
+})
+
+async function listAll(client: HttpClient, token: string): Promise<Set<string>> {
+  type Page = { data: { id: string }[]; next_cursor: string | null }
+  const ids = new Set<string>()
+  let cursor: string | null = ''
+  while (cursor !== null) {
+    const query: string = cursor === '' ? '' : `&cursor=${cursor}`
+    const { body } = await client.request<Page>('GET', `/v1/projects?limit=100${query}`, { token })
+    for (const { id } of body.data) ids.add(id)
+    cursor = body.next_cursor
+  }
+  return ids
+}

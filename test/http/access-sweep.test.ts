@@ -1,0 +1,371 @@
+import assert from 'node:assert/strict'
+import { before, describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
+import type { App } from '../../src/http/app-instance.ts'
+import { assertError } from '../support/assert-error.ts'
+import type { TestRequest } from '../support/http-client.ts'
+import { forEachService, type ServiceUnderTest, type TestService } from '../support/service.ts'
+
+interface Example {
+  /** Absent for the public ones; `any` admits whoever has a credential, `callback` the agent runtime. */
+  scope?: 'any' | 'callback' | 'read:projects' | 'write:projects' | 'read:users' | 'write:users' | 'admin:*'
+  path: string | ((service: TestService) => Promise<string>)
+  body?: unknown
+  ok: number
+  /** To another caller, a service account say, the thing does not exist unless it is an admin. */
+  ownedByCaller?: true
+  /** Nor does it to an admin. */
+  notEvenAdmins?: true
+  /** A service account has none of these, admin or not. */
+  forUsersOnly?: true
+  /** Its answer has no end, so whoever is let in asks for its head. */
+  stream?: true
+}
+
+const WEBHOOK_SECRET = 'whsec_of_the_sweep'
+const RUN_ENDED = { thread_id: 'thread', run_id: 'run', status: 'success', values: {} }
+
+/** A request that succeeds for every route there is, and who may make it: written from what is promised, not from the code. */
+const EXAMPLES: Record<string, Example> = {
+  'GET /healthz': { path: '/healthz', ok: 200 },
+  'GET /readyz': { path: '/readyz', ok: 200 },
+  'GET /metrics': { scope: 'admin:*', path: '/metrics', ok: 200 },
+  'GET /openapi.json': { path: '/openapi.json', ok: 200 },
+  'GET /docs': { path: '/docs', ok: 200 },
+  'GET /docs/start.js': { path: '/docs/start.js', ok: 200 },
+  'GET /docs/reference.js': { path: '/docs/reference.js', ok: 200 },
+  'GET /v1/projects': { scope: 'read:projects', path: '/v1/projects', ok: 200 },
+  'POST /v1/projects': { scope: 'write:projects', path: '/v1/projects', body: { name: 'Sweep' }, ok: 201 },
+  'GET /v1/projects/:id': { scope: 'read:projects', path: once(newProject), ok: 200 },
+  'PATCH /v1/projects/:id': { scope: 'write:projects', path: once(newProject), body: { name: 'Swept' }, ok: 200 },
+  'DELETE /v1/projects/:id': { scope: 'write:projects', path: newProject, ok: 204 },
+  'GET /v1/users': { scope: 'read:users', path: '/v1/users', ok: 200 },
+  'GET /v1/users/me': { scope: 'any', path: '/v1/users/me', ok: 200, forUsersOnly: true },
+  'PATCH /v1/users/me': { scope: 'any', path: '/v1/users/me', body: { locale: 'de' }, ok: 200, forUsersOnly: true },
+  'GET /v1/users/:sub': { scope: 'read:users', path: once(knownUser), ok: 200 },
+  'PATCH /v1/users/:sub': { scope: 'write:users', path: once(knownUser), body: { locale: 'de' }, ok: 200 },
+  'GET /v1/users/:sub/usage': { scope: 'read:users', path: '/v1/users/swept/usage', ok: 200 },
+  'GET /v1/usage': { scope: 'any', path: '/v1/usage', ok: 200 },
+  'GET /v1/job-types': { scope: 'any', path: '/v1/job-types', ok: 200 },
+  'GET /jobs': { scope: 'any', path: '/jobs', ok: 200 },
+  'POST /jobs': { scope: 'any', path: '/jobs', body: { type: 'agent', input: {} }, ok: 202 },
+  'GET /jobs/:id': { scope: 'any', path: once(newJob), ok: 200, ownedByCaller: true },
+  'GET /jobs/:id/timeline': {
+    scope: 'any',
+    path: once(async (service) => `${await newJob(service)}/timeline`),
+    ok: 200,
+    ownedByCaller: true,
+  },
+  'POST /jobs/:id/cancel': {
+    scope: 'any',
+    path: async (service) => `${await newJob(service)}/cancel`,
+    ok: 200,
+    ownedByCaller: true,
+  },
+  'POST /jobs/:id/resume': {
+    scope: 'any',
+    path: async (service) => `${await newJob(service)}/resume`,
+    body: { input: 'yes' },
+    ok: 202,
+    ownedByCaller: true,
+  },
+  'POST /webhooks/agent': { scope: 'callback', path: '/webhooks/agent', body: RUN_ENDED, ok: 200 },
+  'POST /webhooks/jobs/:type': { scope: 'callback', path: '/webhooks/jobs/agent', body: RUN_ENDED, ok: 200 },
+  'GET /v1/events': { scope: 'any', path: '/v1/events', ok: 200, stream: true },
+  'GET /jobs/:id/events': {
+    scope: 'any',
+    path: once(async (service) => `${await newJob(service)}/events`),
+    ok: 200,
+    ownedByCaller: true,
+    stream: true,
+  },
+  'GET /v1/devices': { scope: 'any', path: '/v1/devices', ok: 200 },
+  'POST /v1/devices': { scope: 'any', path: '/v1/devices', body: { token: 'sweep', platform: 'web' }, ok: 201 },
+  'DELETE /v1/devices/:id': { scope: 'any', path: newDevice, ok: 204, ownedByCaller: true, notEvenAdmins: true },
+  'POST /v1/notifications': {
+    scope: 'admin:*',
+    path: '/v1/notifications',
+    body: { users: ['swept'], title: 'Sweep', body: '' },
+    ok: 201,
+  },
+  'GET /v1/notifications/:id': { scope: 'admin:*', path: once(newNotification), ok: 200 },
+  'GET /v1/callbacks': { scope: 'admin:*', path: '/v1/callbacks', ok: 200 },
+  'POST /v1/callbacks/:id/replay': { scope: 'admin:*', path: once(storedCallback), ok: 200 },
+  'GET /v1/service-accounts': { scope: 'admin:*', path: '/v1/service-accounts', ok: 200 },
+  'POST /v1/service-accounts': {
+    scope: 'admin:*',
+    path: '/v1/service-accounts',
+    body: { name: 'Sweep', scopes: [] },
+    ok: 201,
+  },
+  'POST /v1/service-accounts/:id/rotate': {
+    scope: 'admin:*',
+    path: once(async (service) => `${await newAccountPath(service)}/rotate`),
+    ok: 201,
+  },
+  'DELETE /v1/service-accounts/:id': { scope: 'admin:*', path: newAccountPath, ok: 204 },
+}
+
+const SCOPES = ['read:projects', 'write:projects', 'read:users', 'write:users', 'admin:*'] as const
+
+/** What no request of the sweep uses up is made once for each service. */
+function once<Made>(make: (service: TestService) => Promise<Made>): (service: TestService) => Promise<Made> {
+  const made = new WeakMap<TestService, Promise<Made>>()
+  return (service) => {
+    const known = made.get(service) ?? make(service)
+    made.set(service, known)
+    return known
+  }
+}
+
+async function newProject(service: TestService): Promise<string> {
+  const token = service.tokenFor({ scopes: ['write:projects'] })
+  const created = await service.request('POST', '/v1/projects', { token, body: { name: 'Sweep' } })
+  return String(created.headers.location)
+}
+
+/** Paused by hand: no graph runs here that could ask for anything, and a read of it asks no runtime. */
+async function newJob(service: TestService): Promise<string> {
+  const body = { type: 'agent', input: {} }
+  const created = await service.request<{ id: string }>('POST', '/jobs', { token: service.tokenFor(), body })
+  assert.equal(created.status, 202, created.text)
+  await service.services.attendant.idle()
+  await service.db.query(sql`update jobs set status = 'awaiting_input' where id = ${created.body.id}`)
+  return `/jobs/${created.body.id}`
+}
+
+async function newDevice(service: TestService): Promise<string> {
+  const body = { token: `sweep-${Math.random()}`, platform: 'web' }
+  const created = await service.request<{ id: string }>('POST', '/v1/devices', { token: service.tokenFor(), body })
+  return `/v1/devices/${created.body.id}`
+}
+
+async function newNotification(service: TestService): Promise<string> {
+  const token = service.tokenFor({ scopes: ['admin:*'] })
+  const body = { users: ['swept'], title: 'Sweep', body: '' }
+  const created = await service.request('POST', '/v1/notifications', { token, body })
+  return String(created.headers.location)
+}
+
+async function storedCallback(service: TestService): Promise<string> {
+  const headers = { 'x-webhook-secret': WEBHOOK_SECRET }
+  await service.request('POST', '/webhooks/agent', { headers, body: RUN_ENDED })
+  const token = service.tokenFor({ scopes: ['admin:*'] })
+  const listed = await service.request<{ data: { id: string }[] }>('GET', '/v1/callbacks', { token })
+  return `/v1/callbacks/${listed.body.data[0]?.id}/replay`
+}
+
+async function knownUser(service: TestService): Promise<string> {
+  await service.request('GET', '/v1/users/me', { token: service.tokenFor({ sub: 'swept' }) })
+  return '/v1/users/swept'
+}
+
+async function newAccount(service: TestService, scopes: readonly string[]) {
+  const token = service.tokenFor({ scopes: ['admin:*'] })
+  const body = { name: 'Sweep', scopes }
+  const created = await service.request<{ key: string }>('POST', '/v1/service-accounts', { token, body })
+  return { key: created.body.key, path: String(created.headers.location) }
+}
+
+const keys = once(async (service) =>
+  Promise.all(SCOPES.map(async (scope) => ({ scope, key: (await newAccount(service, [scope])).key }))),
+)
+
+async function newAccountPath(service: TestService): Promise<string> {
+  return (await newAccount(service, [])).path
+}
+
+describe('access to every route', () => {
+  forEachService((under) => {
+    const routes: string[] = []
+    let service: TestService
+    before(async () => {
+      const watch = (app: App) => {
+        app.addHook('onRoute', ({ method, url }) => {
+          for (const one of [method].flat()) routes.push(`${one} ${url}`)
+        })
+      }
+      // A runtime that is down: jobs are taken all the same, and nothing of theirs moves.
+      service = await under.start({ extend: watch, env: { WEBHOOK_SECRET, RUNTIME_URL: 'http://127.0.0.1:1' } })
+    })
+
+    test('each route has its example here, and each example its route', () => {
+      const withoutHeads = routes.filter((route) => !route.startsWith('HEAD '))
+      assert.deepEqual(withoutHeads.sort(), Object.keys(EXAMPLES).sort())
+      const gets = withoutHeads.filter((route) => route.startsWith('GET '))
+      const heads = routes.filter((route) => route.startsWith('HEAD '))
+      assert.deepEqual(
+        heads.sort(),
+        gets.map((route) => `HEAD${route.slice(3)}`),
+        'HEAD goes with GET, so that the sweep over GET covers it',
+      )
+    })
+
+    for (const [route, example] of Object.entries(EXAMPLES)) {
+      if (example.scope === undefined) sweepPublic(route, example, () => service)
+      else if (example.scope === 'callback') sweepCallback(route, example, () => service)
+      else sweepClosed(route, example, () => service)
+    }
+
+    sweepUnknown(() => service)
+    sweepBoot(under)
+  })
+})
+
+function sweepPublic(route: string, example: Example, current: () => TestService): void {
+  test(`${route} is public`, async () => {
+    const service = current()
+    const path = route.replace('GET ', '')
+    for (const credential of [{}, { token: 'garbage' }, { key: 'garbage' }]) {
+      assert.equal((await service.request('GET', path, credential)).status, example.ok)
+      assert.equal((await service.request('HEAD', path, credential)).status, example.ok)
+    }
+  })
+}
+
+function sweepCallback(route: string, { path, body, ok }: Example, current: () => TestService): void {
+  test(`${route} is for the agent runtime alone`, async () => {
+    const service = current()
+    const attempt = (options: TestRequest) => service.request('POST', String(path), { body, ...options })
+    const refused = { status: 401, code: 'unauthorized', message: 'Invalid or missing callback credential' } as const
+    const strangers: TestRequest[] = [{}, { token: 'garbage' }, { headers: { 'x-webhook-secret': 'garbage' } }]
+    for (const stranger of [...strangers, { token: service.tokenFor({ scopes: ['admin:*'] }) }]) {
+      assertError(service, await attempt(stranger), refused)
+    }
+    assert.equal((await attempt({ headers: { 'x-webhook-secret': WEBHOOK_SECRET } })).status, ok)
+    assert.equal((await attempt({ token: WEBHOOK_SECRET })).status, ok)
+  })
+}
+
+function sweepClosed(route: string, example: Example, current: () => TestService): void {
+  const { scope, body, ok } = example
+  const [method = ''] = route.split(' ')
+  const admitted = example.stream ? 'HEAD' : method
+  const attempt = async (options: TestRequest, as = method) =>
+    current().request(as, await pathOf(example, current()), { ...options, body })
+
+  test(`${route} refuses whoever shows no credential, or a bad one`, async () => {
+    const service = current()
+    const missing = { status: 401, code: 'unauthorized', message: 'Missing bearer token' } as const
+    const invalid = { status: 401, code: 'unauthorized', message: 'Invalid or expired token' } as const
+    const nobody = await attempt({})
+    assertError(service, nobody, missing)
+    assert.equal(nobody.headers['www-authenticate'], 'Bearer')
+    assertError(service, await attempt({ headers: { authorization: 'Basic YTpi' } }), missing)
+    const garbage = await attempt({ token: 'garbage' })
+    assertError(service, garbage, invalid)
+    assert.match(String(garbage.headers['www-authenticate']), /^Bearer error="invalid_token"/)
+    const expired = service.tokenFor({ scopes: ['admin:*'], expiresInSeconds: -1 })
+    assertError(service, await attempt({ token: expired }), invalid)
+    assertError(service, await attempt({ key: 'garbage' }), { ...invalid, message: 'Invalid or expired API key' })
+  })
+
+  test(`${route} lets its scope and admin:* in, and nobody else`, async () => {
+    const service = current()
+    const lookalikes = ['read:project', 'admin', 'admin:', 'ADMIN:*', 'admin:*x']
+    for (const scopes of [[], ...SCOPES.map((name) => [name]), lookalikes, ['x', 'admin:*', 'y']]) {
+      const allowed = scope === 'any' || scopes.includes(scope ?? '') || scopes.includes('admin:*')
+      const answer = await attempt({ token: service.tokenFor({ scopes }) }, admitted)
+      if (allowed) assert.equal(answer.status, ok, `${scopes}: ${answer.text}`)
+      else {
+        assertError(service, answer, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
+        assert.equal(answer.headers['www-authenticate'], `Bearer error="insufficient_scope", scope="${scope}"`)
+      }
+    }
+  })
+
+  test(`${route} treats a service key as it treats a token`, async () => {
+    const service = current()
+    for (const { scope: granted, key } of await keys(service)) {
+      const allowed = scope === 'any' || granted === scope || granted === 'admin:*'
+      const foreign = example.ownedByCaller && (example.notEvenAdmins || granted !== 'admin:*')
+      const unknown = example.forUsersOnly || foreign
+      const answer = await attempt({ key }, admitted)
+      if (allowed) assert.equal(answer.status, unknown ? 404 : ok, answer.text)
+      else assertError(service, answer, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
+    }
+  })
+
+  if (method !== 'GET') return
+  test(`HEAD of ${route} is as closed`, async () => {
+    const service = current()
+    assert.equal((await attempt({}, 'HEAD')).status, 401)
+    assert.equal((await attempt({ token: 'garbage' }, 'HEAD')).status, 401)
+    assert.equal((await attempt({ token: service.tokenFor() }, 'HEAD')).status, scope === 'any' ? ok : 403)
+    assert.equal((await attempt({ token: service.tokenFor({ scopes: ['admin:*'] }) }, 'HEAD')).status, ok)
+  })
+}
+
+function sweepUnknown(current: () => TestService): void {
+  test('under /v1/ nobody learns without a credential what exists', async () => {
+    const service = current()
+    const missing = { status: 401, code: 'unauthorized', message: 'Missing bearer token' } as const
+    for (const path of ['/v1/nothing', '/v1/', '/v1', '/v1/projects/x/y', '/v1/nothing?x=1', '/v1?x=1']) {
+      assertError(service, await service.request('GET', path), missing)
+      assertError(service, await service.request('POST', path, { body: {} }), missing)
+      const known = await service.request('GET', path, { token: service.tokenFor() })
+      assertError(service, known, { status: 404, code: 'not_found', message: 'No such path' })
+    }
+    assertError(service, await service.request('PUT', '/v1/projects'), missing)
+  })
+
+  test('elsewhere an unknown path is a 404 for everybody', async () => {
+    const service = current()
+    for (const path of ['/', '/nothing', '/V1/projects', '/v1x', '/docs/', '/docs/../etc/passwd', '//v1/projects']) {
+      assertError(service, await service.request('GET', path), { status: 404, code: 'not_found' })
+      assertError(service, await service.request('GET', path, { token: 'garbage' }), { status: 404, code: 'not_found' })
+    }
+  })
+
+  test('a wrong method is a 405 that names the right ones', async () => {
+    const service = current()
+    const token = service.tokenFor()
+    const cases = [
+      { method: 'PUT', path: '/v1/projects', allow: 'GET, HEAD, POST' },
+      { method: 'DELETE', path: '/v1/projects?limit=1', allow: 'GET, HEAD, POST' },
+      { method: 'POST', path: '/v1/projects/prj_1', allow: 'DELETE, GET, HEAD, PATCH' },
+      { method: 'DELETE', path: '/v1/users/me', allow: 'GET, HEAD, PATCH' },
+      { method: 'GET', path: '/v1/service-accounts/svc_1/rotate', allow: 'POST' },
+      { method: 'OPTIONS', path: '/v1/users', allow: 'GET, HEAD' },
+      { method: 'POST', path: '/healthz', allow: 'GET, HEAD' },
+    ]
+    for (const { method, path, allow } of cases) {
+      const answer = await service.request(method, path, { token })
+      assertError(service, answer, {
+        status: 405,
+        code: 'method_not_allowed',
+        message: `${method} is not allowed here`,
+      })
+      assert.equal(answer.headers.allow, allow)
+    }
+  })
+
+  test('who is calling is asked before anything else about the request', async () => {
+    const service = current()
+    const unauthorized = { status: 401, code: 'unauthorized' } as const
+    const json = { 'content-type': 'application/json' }
+    const post = (options: object) => service.request('POST', '/v1/projects', options)
+    assertError(service, await post({ raw: '{', headers: json }), unauthorized)
+    assertError(service, await post({ raw: '<x/>', headers: { 'content-type': 'text/xml' } }), unauthorized)
+    assertError(service, await post({ raw: 'x'.repeat(1_048_577), headers: json }), unauthorized)
+    assertError(service, await post({ body: {}, token: 'garbage' }), unauthorized)
+    const forbidden = { status: 403, code: 'forbidden' } as const
+    assertError(service, await post({ raw: '{', headers: json, token: service.tokenFor() }), forbidden)
+    assertError(service, await service.request('GET', '/v1/projects?limit=0', { token: service.tokenFor() }), forbidden)
+  })
+}
+
+function sweepBoot(under: ServiceUnderTest): void {
+  test('a route that declares no access stops the boot', async () => {
+    const extend = (app: App) => {
+      app.register(async (child) => {
+        child.get('/forgotten', () => 'secret')
+      })
+    }
+    await assert.rejects(under.start({ extend }), /Route GET \/forgotten declares no access/)
+  })
+}
+
+async function pathOf({ path }: Example, service: TestService): Promise<string> {
+  return typeof path === 'string' ? path : await path(service)
+}

@@ -1,0 +1,50 @@
+import { after, describe, test } from 'node:test'
+import { FuzzBench, nameOf } from '../support/fuzz-bench.ts'
+import { fuzzSettings } from '../support/fuzz-settings.ts'
+import { type JobWorld, sharedJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+const { seed, cases } = fuzzSettings()
+const AT_ONCE = { concurrency: 4 }
+/** Refused while there is nobody to run a job. */
+const NEEDS_RUNTIME = ['POST /jobs', 'POST /jobs/{id}/cancel', 'POST /jobs/{id}/resume']
+
+describe(`hostile input, FUZZ_SEED=${seed} FUZZ_CASES=${cases}`, () => {
+  forEachService((under) => {
+    const withRuntime = sharedBench(sharedJobWorld(under))
+    const withoutRuntime = sharedBench(sharedJobWorld(under, { runtime: false }))
+
+    test('every answer is one its operation declares, of the shape declared, and none is a 5xx', AT_ONCE, async (t) => {
+      const bench = await withRuntime()
+      const runs = bench.operations.map((named) =>
+        t.test(nameOf(named), () => bench.fuzz(named, { cases, mayBeUnavailable: false })),
+      )
+      await Promise.all(runs)
+    })
+
+    test('without a runtime only what needs one is unavailable', AT_ONCE, async (t) => {
+      const bench = await withoutRuntime()
+      const runs = bench.operations
+        .filter(({ path }) => /^\/(jobs|webhooks)/.test(path))
+        .map((named) => {
+          const mayBeUnavailable = NEEDS_RUNTIME.includes(nameOf(named))
+          return t.test(nameOf(named), () => bench.fuzz(named, { cases: Math.ceil(cases / 5), mayBeUnavailable }))
+        })
+      await Promise.all(runs)
+    })
+
+    test('any method on any path gets an envelope or a good answer', async () => {
+      const bench = await withRuntime()
+      await bench.fuzzPaths(cases * 2)
+    })
+  })
+})
+
+function sharedBench(world: () => Promise<JobWorld>): () => Promise<FuzzBench> {
+  let bench: Promise<FuzzBench> | undefined
+  after(async () => (await bench)?.close())
+  return () => {
+    bench ??= world().then((opened) => FuzzBench.open(opened))
+    return bench
+  }
+}

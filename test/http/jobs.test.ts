@@ -1,0 +1,487 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { describe, test } from 'node:test'
+import type { Job, TimelineEntry } from '../../src/jobs/job-schema.ts'
+import { assertError } from '../support/assert-error.ts'
+import { readJobRows } from '../support/job-rows.ts'
+import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+interface Page<Item> {
+  data: Item[]
+  has_more: boolean
+  next_cursor: string | null
+}
+
+const GONE = { status: 404, code: 'not_found', message: 'No such job' } as const
+const invalid = (message: string | RegExp) => ({ status: 400, code: 'invalid_request', message }) as const
+const conflict = (message: string | RegExp) => ({ status: 409, code: 'conflict', message }) as const
+
+/** A name of its own for each test, so that they can share a service. */
+const somebody = () => `user-${randomUUID()}`
+
+async function timelineOf(world: JobWorld, { id }: Job): Promise<TimelineEntry[]> {
+  const { body } = await world.service.request<Page<TimelineEntry>>('GET', `/jobs/${id}/timeline?limit=100`, {
+    token: world.admin,
+  })
+  return body.data
+}
+
+/** `kind via detail`, in short. */
+function inShort({ kind, via, detail }: TimelineEntry): string {
+  const { found, from, to, outcome, error } = detail as Record<string, string | undefined>
+  const what = to ? `${from}>${to}` : (found ?? outcome ?? (error ? 'trouble' : ''))
+  return [kind, via, what].filter(Boolean).join(' ')
+}
+
+describe('jobs', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under)
+
+    test('a job is accepted with every field, and its run has the thread, the metadata and the callback URL', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const input = { title: 'Done', n: 42 }
+      const answer = await world.request('POST', '/jobs', sub, { body: { type: 'report', input } })
+      const at = new Date(world.clock.now()).toISOString()
+      assert.equal(answer.status, 202, answer.text)
+      const job = answer.body
+      assert.match(job.id, /^job_[0-9a-hjkmnp-tv-z]{26}$/)
+      assert.equal(answer.headers.location, `/jobs/${job.id}`)
+      assert.deepEqual(job, {
+        id: job.id,
+        type: 'report',
+        status: 'processing',
+        input,
+        output: null,
+        error: null,
+        interrupts: null,
+        project_id: null,
+        created_by: sub,
+        thread_id: job.thread_id,
+        run_id: null,
+        trace_id: null,
+        tracer_trace_id: null,
+        settled_by: null,
+        reconcile: { checked_at: null, next_at: at, attempts: 0, last_error: null },
+        created_at: at,
+        started_at: null,
+        finished_at: null,
+        updated_at: at,
+      })
+      await world.quiet()
+      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === job.thread_id)
+      assert.ok(run)
+      assert.equal(run.metadata.job_id, job.id)
+      assert.equal(run.multitaskStrategy, 'reject')
+      const webhook = new URL(String(run.webhook))
+      assert.equal(webhook.pathname, '/webhooks/jobs/report')
+      assert.equal(webhook.searchParams.get('job_id'), job.id)
+      assert.equal(webhook.searchParams.get('token'), world.service.services.callbackAuthenticity.tokenFor(job.id))
+      assert.equal((await world.stored(job.id)).run_id, run.runId)
+    })
+
+    test('a job runs, ends, and shows its output, its times and who noticed', async () => {
+      const world = await shared()
+      const started = await world.start('report')
+      const startedAt = new Date(world.clock.now()).toISOString()
+      await world.pass(RUN_MS)
+      const job = await world.get(started.id)
+      assert.equal(job.status, 'completed')
+      assert.deepEqual(job.output, { title: 'Done', n: 42 })
+      assert.equal(job.settled_by, 'callback')
+      assert.equal(job.started_at, startedAt)
+      assert.equal(job.finished_at, new Date(world.clock.now()).toISOString())
+      assert.equal(job.updated_at, job.finished_at)
+      assert.equal(job.reconcile.next_at, null)
+      assert.equal(job.error, null)
+    })
+
+    test('every kind of job ends with its output or its reason', async () => {
+      const world = await shared()
+      const message = { messages: [{ role: 'user', content: 'Hello' }] }
+      const cases: [type: string, input: object, expected: Partial<Job>][] = [
+        ['agent', message, { status: 'completed', output: 'You said: Hello' }],
+        ['summary', { prompt: 'a text' }, { status: 'completed', output: 'In short: a text' }],
+        ['throwing', {}, { status: 'failed', error: { code: 'run_failed', message: 'kaboom: upstream 500' } }],
+        [
+          'keyless',
+          {},
+          {
+            status: 'failed',
+            error: { code: 'output_missing', message: 'The run ended without the output "nowhere"' },
+          },
+        ],
+        ['pausing', {}, { status: 'awaiting_input', output: null }],
+        ['tricky', {}, { status: 'awaiting_input', output: null }],
+      ]
+      const jobs = []
+      for (const [type, input] of cases) jobs.push(await world.start(type, { input }))
+      await world.pass(RUN_MS)
+      for (const [n, [type, , expected]] of cases.entries()) {
+        const job = await world.stored((jobs[n] as Job).id)
+        for (const [field, value] of Object.entries(expected)) {
+          assert.deepEqual(job[field as keyof Job], value, `${field} of ${type}`)
+        }
+      }
+    })
+
+    test('a graph the runtime does not have fails the job, with the runtime’s words', async () => {
+      const world = await shared()
+      const job = await world.stored((await world.start('graphless')).id)
+      assert.equal(job.status, 'failed')
+      assert.equal(job.error?.code, 'start_rejected')
+      assert.match(String(job.error?.message), /^The runtime refused to start the run \(404\): No assistant found/)
+      assert.equal(job.settled_by, null, 'nobody noticed: it was decided here')
+      assert.equal((await readJobRows(world.db, job.id)).usage.length, 1)
+    })
+
+    test('a run started elsewhere is followed, not started, and ends like any other', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const [thread_id, run_id] = [randomUUID(), randomUUID()]
+      const before = world.calls(START_RUN)
+      const answer = await world.request('POST', '/jobs', sub, { body: { type: 'report', thread_id, run_id } })
+      assert.equal(answer.status, 202, answer.text)
+      assert.equal(answer.body.thread_id, thread_id)
+      assert.equal(answer.body.run_id, run_id)
+      assert.equal(answer.body.input, null)
+      const { body } = await world.callback('report', { thread_id, run_id, status: 'success', values: { report: 1 } })
+      assert.equal(body.job_id, answer.body.id)
+      await world.quiet()
+      assert.equal(world.calls(START_RUN), before)
+      const job = await world.stored(answer.body.id)
+      assert.equal(job.created_by, sub)
+      assert.match(job.status, /completed|failed/)
+    })
+
+    test('a run whose callback was faster than its follower is claimed, with its usage', async () => {
+      const world = await shared()
+      const [sub, other] = [somebody(), somebody()]
+      const [thread_id, run_id] = [randomUUID(), randomUUID()]
+      const payload = { thread_id, run_id, status: 'success', values: { report: 7 } }
+      const { body: adopted } = await world.callback('report', payload)
+      assert.equal(adopted.outcome, 'adopted')
+      assert.equal((await world.stored(adopted.job_id)).created_by, null)
+      const follow = (who: string, type = 'report') =>
+        world.request('POST', '/jobs', who, { body: { type, thread_id, run_id } })
+      assertError(world.service, await follow(sub, 'summary'), conflict('Another job follows that run'))
+      const claimed = await follow(sub)
+      assert.equal(claimed.status, 202)
+      assert.equal(claimed.body.id, adopted.job_id)
+      assert.equal(claimed.body.created_by, sub)
+      assert.equal(claimed.body.output, 7)
+      assert.equal((await follow(sub)).body.id, adopted.job_id, 'again is the same')
+      assertError(world.service, await follow(other), conflict('Another job follows that run'))
+      const rows = await readJobRows(world.db, adopted.job_id)
+      assert.equal(rows.usage[0]?.subject, sub)
+      assert.equal(rows.counters[0]?.runs, 1)
+      assert.ok((await timelineOf(world, claimed.body)).some(({ kind }) => kind === 'claimed'))
+    })
+
+    test('ten who follow one run at once get one job, and so does its callback of the same instant', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const [thread_id, run_id] = [randomUUID(), randomUUID()]
+      const body = { type: 'report', thread_id, run_id }
+      const [callback, ...follows] = await Promise.all([
+        world.callback('report', { thread_id, run_id, status: 'success', values: { report: 1 } }),
+        ...Array.from({ length: 10 }, () => world.request('POST', '/jobs', sub, { body })),
+      ])
+      assert.equal(callback.status, 200, callback.text)
+      for (const follow of follows) {
+        assert.equal(follow.status, 202, follow.text)
+        assert.equal(follow.body.id, callback.body.job_id)
+      }
+      await world.quiet()
+      const { runs, usage } = await readJobRows(world.db, callback.body.job_id)
+      assert.deepEqual([runs.length, usage.length], [1, 1])
+    })
+
+    test('an admin starts a job for somebody, who then owns it; nobody else may', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const body = { type: 'report', input: {}, created_by: sub }
+      const created = await world.service.request<Job>('POST', '/jobs', { token: world.admin, body })
+      assert.equal(created.status, 202, created.text)
+      assert.equal(created.body.created_by, sub)
+      await world.quiet()
+      assert.equal((await world.request('GET', `/jobs/${created.body.id}`, sub)).status, 200)
+      const refused = await world.request('POST', '/jobs', sub, { body })
+      assertError(world.service, refused, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
+    })
+
+    test('a service account owns what it starts', async () => {
+      const world = await shared()
+      const account = await world.service.request<{ id: string; key: string }>('POST', '/v1/service-accounts', {
+        token: world.admin,
+        body: { name: 'Backend', scopes: [] },
+      })
+      const { key, id } = account.body
+      const created = await world.service.request<Job>('POST', '/jobs', { key, body: { type: 'report', input: {} } })
+      assert.equal(created.body.created_by, id)
+      await world.quiet()
+      assert.equal((await world.service.request('GET', `/jobs/${created.body.id}`, { key })).status, 200)
+    })
+
+    test('a job belongs to a project only if there is one', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const project = await world.service.request<{ id: string }>('POST', '/v1/projects', {
+        token: world.admin,
+        body: { name: 'x' },
+      })
+      const create = (project_id: unknown) =>
+        world.request('POST', '/jobs', sub, { body: { type: 'report', input: {}, project_id } })
+      assert.equal((await create(project.body.id)).body.project_id, project.body.id)
+      assert.equal((await create(null)).body.project_id, null)
+      const missing = invalid('body/project_id names no project')
+      for (const id of ['prj_none', '']) assertError(world.service, await create(id), missing)
+      await world.quiet()
+    })
+
+    test('each fault of a request is named', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const before = world.allCalls
+      const either = 'body must have either "input" or "thread_id" and "run_id", not both'
+      const neither = 'body must have the field "input", or "thread_id" and "run_id"'
+      const faults: [body: unknown, message: string | RegExp][] = [
+        [{}, 'body must have the field "type"'],
+        [{ type: 'report' }, neither],
+        [{ type: 'report', thread_id: 't' }, neither],
+        [{ type: 'report', run_id: 'r' }, neither],
+        [{ type: 'report', input: {}, thread_id: 't', run_id: 'r' }, either],
+        [{ type: 'report', input: {}, run_id: 'r' }, either],
+        [{ type: 7, input: {} }, 'body/type must be string'],
+        [{ type: '', input: {} }, 'body/type must not be empty'],
+        [{ type: 'report', thread_id: 't', run_id: '' }, 'body/run_id must not be empty'],
+        [{ type: 'report', thread_id: 't', run_id: 'a\u0000' }, /^body\/run_id must not contain NUL/],
+        [{ type: 'report', input: {}, created_by: '' }, 'body/created_by must not be empty'],
+        [{ type: 'report', input: {}, more: 1 }, 'body must not have the field "more"'],
+        [[], 'body must be object'],
+      ]
+      for (const [body, message] of faults) {
+        assertError(world.service, await world.request('POST', '/jobs', sub, { body }), invalid(message))
+      }
+      const unknown = await world.request('POST', '/jobs', sub, { body: { type: 'no-such', input: {} } })
+      assertError(world.service, unknown, { status: 404, code: 'not_found', message: /^No such job type: there are / })
+      const big = await world.request('POST', '/jobs', sub, { body: { type: 'report', input: 'x'.repeat(1_100_000) } })
+      assertError(world.service, big, { status: 413, code: 'payload_too_large' })
+      assert.deepEqual((await world.request<Page<Job>>('GET', '/jobs', sub)).body.data, [])
+      assert.equal(world.allCalls, before, 'the runtime heard of none of them')
+    })
+
+    test('to anyone but its owner and admins a job does not exist, whatever they try', async () => {
+      const world = await shared()
+      const { id } = await world.start('pausing', { sub: somebody() })
+      await world.pass(RUN_MS)
+      const attempts: [method: string, path: string, body?: object][] = [
+        ['GET', ''],
+        ['GET', '/timeline'],
+        ['POST', '/cancel'],
+        ['POST', '/resume', { input: 1 }],
+      ]
+      for (const [method, path, body] of attempts) {
+        const request = body === undefined ? {} : { body }
+        for (const unknown of [id, 'job_none', `${id}x`, 'JOB', '%20']) {
+          assertError(
+            world.service,
+            await world.request(method, `/jobs/${unknown}${path}`, 'a stranger', request),
+            GONE,
+          )
+        }
+      }
+      assert.equal((await world.stored(id)).status, 'awaiting_input', 'and nothing happened to it')
+      assert.equal((await world.get(id, world.admin)).id, id)
+    })
+
+    test('a finished job cannot be cancelled, and one that asks nothing cannot be answered', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const job = await world.start('report', { sub })
+      const resumed = await world.request('POST', `/jobs/${job.id}/resume`, sub, { body: { input: 1 } })
+      assertError(world.service, resumed, conflict('The job is processing: it awaits no input'))
+      await world.pass(RUN_MS)
+      const cancelled = await world.request('POST', `/jobs/${job.id}/cancel`, sub)
+      assertError(world.service, cancelled, conflict('The job is completed already'))
+      const again = await world.request('POST', `/jobs/${job.id}/resume`, sub, { body: { input: 1 } })
+      assertError(world.service, again, conflict('The job is completed: it awaits no input'))
+      const unanswered = await world.request('POST', `/jobs/${job.id}/resume`, sub, { body: {} })
+      assertError(world.service, unanswered, invalid('body must have the field "input"'))
+    })
+
+    test('one Idempotency-Key makes one job and one run, however often it is sent', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const before = world.calls(START_RUN)
+      const send = () =>
+        world.request('POST', '/jobs', sub, {
+          body: { type: 'report', input: { title: 'Once' } },
+          headers: { 'idempotency-key': 'one' },
+        })
+      const race = await Promise.all(Array.from({ length: 20 }, send))
+      const made = race.filter(({ status }) => status === 202)
+      assert.ok(made.length >= 1)
+      for (const answer of race.filter(({ status }) => status !== 202)) {
+        assertError(world.service, answer, conflict(/still in flight/))
+      }
+      await world.quiet()
+      const again = await send()
+      assert.equal(again.headers['idempotency-replayed'], 'true')
+      assert.equal(again.headers.location, `/jobs/${again.body.id}`)
+      for (const { body } of made) assert.equal(body.id, again.body.id)
+      await world.quiet()
+      assert.equal(world.calls(START_RUN), before + 1)
+      assert.equal((await world.request<Page<Job>>('GET', '/jobs', sub)).body.data.length, 1)
+    })
+
+    test('a list shows one’s own, newest first, page by page and filtered, and asks the runtime nothing', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const started = []
+      for (let n = 0; n < 5; n++) started.push(await world.start(n % 2 ? 'throwing' : 'report', { sub }))
+      await world.start('report', { sub: somebody() })
+      const before = world.allCalls
+      const list = (query: string, token = world.token(sub)) =>
+        world.service.request<Page<Job>>('GET', `/jobs${query}`, { token })
+      const ids = started.map(({ id }) => id).reverse()
+      assert.deepEqual(
+        (await list('')).body.data.map(({ id }) => id),
+        ids,
+      )
+      const paged: string[] = []
+      for (let cursor: string | null = ''; cursor !== null; ) {
+        const { body }: { body: Page<Job> } = await list(`?limit=2${cursor && `&cursor=${cursor}`}`)
+        paged.push(...body.data.map(({ id }) => id))
+        cursor = body.next_cursor
+      }
+      assert.deepEqual(paged, ids)
+      assert.equal((await list('?type=throwing')).body.data.length, 2)
+      assert.equal((await list('?status=processing')).body.data.length, 5)
+      assert.equal((await list('?status=completed')).body.data.length, 0)
+      assert.equal((await list('?project_id=prj_none')).body.data.length, 0)
+      const everybody = await list('?limit=100', world.admin)
+      assert.ok(everybody.body.data.some(({ created_by }) => created_by !== sub))
+      assertError(world.service, await list('?status=done'), invalid(/^querystring\/status must be one of processing/))
+      assertError(world.service, await list('?owner=me'), invalid('querystring must not have the field "owner"'))
+      assertError(world.service, await list('?cursor=x'), invalid('querystring/cursor is not a cursor of this list'))
+      assert.equal(world.allCalls, before)
+    })
+
+    test('the timeline tells what happened, in order, with who noticed first', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const job = await world.start('report', { sub })
+      await world.clock.advance(100)
+      for (let n = 0; n < 3; n++) await world.get(job.id)
+      await world.pass(RUN_MS)
+      const entries = await timelineOf(world, job)
+      assert.deepEqual(entries.map(inShort), [
+        'created',
+        'start pending',
+        'check read running',
+        'transition read processing>generating',
+        'check read running',
+        'callback applied',
+        'transition callback generating>completed',
+      ])
+      assert.equal(entries[4]?.times, 2, 'the same found twice in a row is one entry')
+      assert.deepEqual(
+        entries,
+        entries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
+      )
+      const first = await world.request<Page<TimelineEntry>>('GET', `/jobs/${job.id}/timeline?limit=2`, sub)
+      assert.equal(first.body.has_more, true)
+      const path = `/jobs/${job.id}/timeline?limit=100&cursor=${first.body.next_cursor}`
+      const rest = await world.request<Page<TimelineEntry>>('GET', path, sub)
+      assert.deepEqual([...first.body.data, ...rest.body.data], entries)
+    })
+
+    test('an input is passed on and given back as it was, whatever it holds', async () => {
+      const world = await shared()
+      const deep = JSON.parse(`${'{"a":'.repeat(98)}1${'}'.repeat(98)}`)
+      const inputs = [{ title: 'nul \u0000 \ud800 日本 🧮', 'a.b': { '': [null, true, 1.5] } }, deep]
+      for (const input of inputs) {
+        const { id } = await world.start('report', { input })
+        await world.pass(RUN_MS)
+        const job = await world.get(id)
+        assert.deepEqual(job.input, input)
+        assert.equal(job.status, 'completed', JSON.stringify(job.error))
+      }
+    })
+
+    test('the job types are listed with what their output holds', async () => {
+      const world = await shared()
+      const { body } = await world.request<{ data: { name: string }[] }>('GET', '/v1/job-types', somebody())
+      assert.deepEqual(
+        body.data.find(({ name }) => name === 'report'),
+        {
+          name: 'report',
+          description: null,
+          assistant_id: 'report',
+          output_key: 'report',
+          may_pause: false,
+          deadline_seconds: 600,
+          output_fields: {},
+        },
+      )
+      assert.ok(body.data.some(({ name }) => name === 'agent'))
+    })
+  })
+})
+
+describe('jobs without a runtime', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under, { runtime: false })
+
+    test('cannot be started or followed now, and it says so; nothing is written', async () => {
+      const world = await shared()
+      const sub = somebody()
+      for (const body of [
+        { type: 'report', input: {} },
+        { type: 'report', thread_id: 't', run_id: 'r' },
+      ]) {
+        const answer = await world.request('POST', '/jobs', sub, { body })
+        const message = 'No agent runtime is configured'
+        assertError(world.service, answer, { status: 503, code: 'service_unavailable', message })
+        assert.equal(answer.headers['retry-after'], '60')
+      }
+      assert.deepEqual((await world.request<Page<Job>>('GET', '/jobs', sub)).body.data, [])
+      const unknown = await world.request('POST', '/jobs', sub, { body: { type: 'no-such', input: {} } })
+      assertError(world.service, unknown, { status: 404, code: 'not_found' })
+    })
+
+    test('still end by callback, in the likelier reading where nobody can be asked', async () => {
+      const world = await shared()
+      const ends: [type: string, payload: object, status: string, code?: string][] = [
+        ['report', { status: 'success', values: { report: 1 } }, 'completed'],
+        ['report', { status: 'success', values: {} }, 'failed', 'output_missing'],
+        ['report', { status: 'success' }, 'failed', 'output_missing'],
+        ['pausing', { status: 'success', values: { report: 1 } }, 'completed'],
+        ['report', { status: 'interrupted' }, 'cancelled'],
+        ['report', { status: 'rollback' }, 'cancelled'],
+        ['report', { status: 'error', error: 'kaboom' }, 'failed', 'run_failed'],
+        ['report', { status: 'timeout' }, 'failed', 'run_timeout'],
+        ['report', { status: 'thinking' }, 'processing'],
+      ]
+      for (const [type, payload, status, code] of ends) {
+        const ids = { thread_id: randomUUID(), run_id: randomUUID() }
+        const { body } = await world.callback(type, { ...ids, ...payload })
+        assert.equal(body.outcome, 'adopted')
+        await world.quiet()
+        const job = await world.get(body.job_id)
+        assert.equal(job.status, status, JSON.stringify(payload))
+        assert.equal(job.error?.code, code)
+        assert.equal(job.settled_by, status === 'processing' ? null : 'callback')
+      }
+    })
+
+    test('readiness says what is missing, and is ready', async () => {
+      const world = await shared()
+      const ready = await world.service.request('GET', '/readyz')
+      assert.equal(ready.status, 200)
+      assert.match(ready.text, /not configured: jobs cannot be started/)
+    })
+  })
+})

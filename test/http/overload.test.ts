@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { request as send } from 'node:http'
+import { connect } from 'node:net'
+import { describe, test } from 'node:test'
+import { open } from '../../src/http/access.ts'
+import type { App } from '../../src/http/app-instance.ts'
+import { BUSY_TURN, OVERLOAD_BOUNDS, Overload, type Urgency } from '../../src/http/overload.ts'
+import { assertError } from '../support/assert-error.ts'
+import { openStream } from '../support/event-stream.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { MetricsText } from '../support/metrics-text.ts'
+import { rawExchange } from '../support/raw-exchange.ts'
+import { forEachVariant, type TestService } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+const SECRET = 'a-secret'
+const PROBES = ['/healthz', '/readyz', '/metrics']
+const END = { thread_id: 'thread', run_id: 'run', status: 'success', values: { messages: [] } }
+const BUSY = { status: 503, code: 'service_unavailable', message: 'Too busy' } as const
+
+describe('overload', () => {
+  forEachVariant((under) => {
+    const start = (extend?: (app: App) => void) =>
+      under.start({ env: { WEBHOOK_SECRET: SECRET, METRICS_PUBLIC: 'true' }, ...(extend ? { extend } : {}) })
+    const fill = ({ services }: TestService, urgency: Urgency) => {
+      while (services.overload.enter(urgency));
+    }
+    const list = (service: TestService) =>
+      service.request('GET', '/v1/projects', { token: service.tokenFor({ scopes: ['admin:*'] }) })
+    const callBack = (service: TestService) =>
+      service.request<{ received: boolean }>('POST', '/webhooks/agent', {
+        headers: { 'x-webhook-secret': SECRET },
+        raw: JSON.stringify(END),
+      })
+
+    test('ordinary requests are refused in the envelope with a time to come back, and charged to nobody', async () => {
+      const service = await start()
+      fill(service, 'ordinary')
+      const token = service.tokenFor({ scopes: ['admin:*'] })
+      for (const answer of [
+        await list(service),
+        await service.request('POST', '/v1/projects', { token, body: { name: 'x' } }),
+        await service.request('GET', '/v1/projects'),
+        await service.request('GET', '/v1/nothing'),
+        await service.request('GET', '/openapi.json'),
+        await service.request('GET', '/v1/events', { token }),
+      ]) {
+        assertError(service, answer, BUSY)
+        assert.match(String(answer.headers['retry-after']), /^[123]$/)
+        assert.equal(answer.headers['x-content-type-options'], 'nosniff')
+        assert.equal(answer.headers['ratelimit-limit'], undefined)
+        assert.notEqual(answer.headers.connection, 'close', 'the connection is worth keeping')
+      }
+      const metrics = new MetricsText((await service.request('GET', '/metrics')).text)
+      assert.equal(metrics.sum('requests_shed_total', { urgency: 'ordinary' }), 6)
+      assert.equal(metrics.sum('tier_charges_total'), 0)
+    })
+
+    test('an inbound request id is kept on a refusal', async () => {
+      const service = await start()
+      fill(service, 'ordinary')
+      const answer = await service.request('GET', '/v1/projects', { headers: { 'x-request-id': 'mine' } })
+      assert.equal(answer.headers['x-request-id'], 'mine')
+    })
+
+    test('callbacks are still taken in, and probes and metrics answered', async () => {
+      const service = await start()
+      fill(service, 'ordinary')
+      assert.equal((await callBack(service)).body.received, true)
+      for (const path of PROBES) assert.equal((await service.request('GET', path)).status, 200, path)
+    })
+
+    test('callbacks are refused last, so that their sender comes again; probes and metrics never', async () => {
+      const service = await start()
+      assert.ok(OVERLOAD_BOUNDS.callback.inFlight >= 4 * OVERLOAD_BOUNDS.ordinary.inFlight)
+      fill(service, 'ordinary')
+      fill(service, 'callback')
+      const answer = await callBack(service)
+      assertError(service, answer, BUSY)
+      assert.match(String(answer.headers['retry-after']), /^[123]$/)
+      for (const path of PROBES) assert.equal((await service.request('GET', path)).status, 200, path)
+    })
+
+    test('it is over as soon as there is room again', async () => {
+      const service = await start()
+      fill(service, 'ordinary')
+      assert.equal((await list(service)).status, 503)
+      service.services.overload.leave('ordinary')
+      assert.equal((await list(service)).status, 200)
+      assert.equal((await list(service)).status, 200, 'an answered request has left')
+    })
+
+    test('whatever comes of a request, it leaves', async () => {
+      const service = await start()
+      const { overload } = service.services
+      const token = service.tokenFor({ scopes: ['admin:*'] })
+      const headers = { 'content-type': 'application/json' }
+      const attempts = [
+        service.request('GET', '/v1/projects/prj_none', { token }),
+        service.request('GET', '/v1/projects?limit=x', { token }),
+        service.request('GET', '/v1/projects'),
+        service.request('PUT', '/v1/projects', { token }),
+        service.request('GET', '/nothing'),
+        service.request('HEAD', '/v1/projects', { token }),
+        service.request('POST', '/v1/projects', { token, headers, raw: '{' }),
+        service.request('POST', '/v1/projects', { token, body: { name: 'x' } }),
+        service.request('DELETE', '/v1/projects/prj_none', { token }),
+        callBack(service),
+        service.request('POST', '/webhooks/agent', { raw: '{}' }),
+      ]
+      await Promise.all(attempts)
+      await goAway(service, token)
+      await until(() => overload.inFlight('ordinary') === 0 && overload.inFlight('callback') === 0)
+    })
+
+    test('a body that is slow to come takes nobody’s place, and neither does an open stream', async () => {
+      const service = await start()
+      const token = service.tokenFor({ scopes: ['admin:*'] })
+      const stream = await openStream(service.url, '/v1/events', { token })
+      const upload = send(`${service.url}/v1/projects`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${token}`,
+          'content-type': 'application/json',
+          'content-length': 12,
+          expect: '100-continue',
+        },
+      })
+      upload.flushHeaders()
+      await once(upload, 'continue')
+      await list(service)
+      assert.equal(service.services.overload.inFlight('ordinary'), 0)
+      upload.end('{"name":"x"}')
+      const [answer] = await once(upload, 'response')
+      assert.equal(answer.resume().statusCode, 201)
+      stream.close()
+    })
+
+    test('a turn of the event loop that takes too long is no turn to begin more in, but for callbacks', async () => {
+      let service: TestService
+      const slow = (app: App) => {
+        app.register(async (child) => {
+          child.get('/slow', { config: { access: open('a test') } }, async () => {
+            // What a handler does without a pause takes time.
+            void service.clock.leap(OVERLOAD_BOUNDS.ordinary.turnMs + 1)
+            return {}
+          })
+        })
+      }
+      service = await start(slow)
+      const get = (path: string, ...lines: string[]) =>
+        [`GET ${path} HTTP/1.1`, 'Host: x', ...lines, '', ''].join('\r\n')
+      const body = JSON.stringify(END)
+      const callback = [
+        'POST /webhooks/agent HTTP/1.1',
+        'Host: x',
+        `X-Webhook-Secret: ${SECRET}`,
+        `Content-Length: ${body.length}`,
+        '',
+        body,
+      ].join('\r\n')
+      // One packet, so that one turn reads them all.
+      const turn = async (...requests: string[]) => {
+        const answers = await rawExchange(service.url, requests.join(''))
+        return answers.map(({ status }) => status)
+      }
+      const many = Array.from({ length: BUSY_TURN - 1 }, () => get('/docs'))
+      const last = get('/healthz', 'Connection: close')
+      const statuses = await turn(...many, get('/slow'), get('/docs'), callback, last)
+      assert.deepEqual(statuses, [...many.map(() => 200), 200, 503, 200, 200])
+      assert.deepEqual(await turn(get('/slow'), get('/docs'), last), [200, 200, 200], 'few are no overload')
+    })
+
+    test('the body of a refused request is never taken for the next one', async () => {
+      const service = await start()
+      fill(service, 'ordinary')
+      const hidden = 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'
+      const refused = `POST /v1/projects HTTP/1.1\r\nHost: x\r\nContent-Length: ${hidden.length}\r\n\r\n${hidden}`
+      const next = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
+      const answers = await rawExchange(service.url, refused + next)
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [503, 200],
+      )
+      assert.equal(answers[1]?.body, '{"status":"ok"}')
+    })
+  })
+
+  test('a turn is as old as its first request, and the next one is new', async () => {
+    const clock = new ManualClock()
+    const overload = new Overload({ clock })
+    for (let taken = 1; taken < BUSY_TURN; taken++) assert.equal(overload.admits('ordinary'), true)
+    void clock.leap(OVERLOAD_BOUNDS.ordinary.turnMs + 1)
+    assert.equal(overload.admits('ordinary'), true, 'so few can only have been slow')
+    assert.deepEqual([overload.admits('ordinary'), overload.admits('callback')], [false, true])
+    void clock.leap(OVERLOAD_BOUNDS.callback.turnMs)
+    assert.equal(overload.admits('callback'), false)
+    await new Promise(setImmediate)
+    assert.deepEqual([overload.admits('ordinary'), overload.admits('callback')], [true, true])
+  })
+})
+
+/** Asks for something and does not wait for it. */
+async function goAway({ url }: TestService, token: string): Promise<void> {
+  const { hostname, port } = new URL(url)
+  const socket = connect({ host: hostname, port: Number(port) })
+  await once(socket, 'connect')
+  socket.write(`GET /v1/projects HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  await new Promise(setImmediate)
+  socket.destroy()
+  await once(socket, 'close')
+}

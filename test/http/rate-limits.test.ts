@@ -1,0 +1,343 @@
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import { assertError } from '../support/assert-error.ts'
+import type { TestRequest, TestResponse } from '../support/http-client.ts'
+import { type RedisServer, startRedis } from '../support/redis.ts'
+import { forEachVariant, type ServiceUnderTest, type TestService } from '../support/service.ts'
+import { needsRedis } from '../support/services.ts'
+
+const LIMITS = { RATE_LIMIT_UNAUTHENTICATED: '5', RATE_LIMIT_AUTHENTICATED: '7', RATE_LIMIT_SERVICE: '9' }
+const SPENT = { status: 429, code: 'rate_limit_exceeded', message: 'Too many requests' } as const
+const WINDOW_MS = 60_000
+const ME = '/v1/users/me'
+
+interface Standing {
+  limit: number
+  remaining: number
+}
+
+/** Which budget an answer was charged to and what is left of it, by its headers; null when it was not charged. */
+function standing({ headers }: TestResponse): Standing | null {
+  for (const name of Object.keys(headers)) assert.doesNotMatch(name, /^x-ratelimit/)
+  const limit = headers['ratelimit-limit']
+  if (limit === undefined) {
+    assert.ok(!Object.keys(headers).some((name) => name.startsWith('ratelimit')))
+    return null
+  }
+  assert.equal(headers['ratelimit-policy'], `${limit};w=60`)
+  assert.match(String(headers['ratelimit-reset']), /^[1-9]\d?$/)
+  return { limit: Number(limit), remaining: Number(headers['ratelimit-remaining']) }
+}
+
+async function newAccount(service: TestService) {
+  const token = service.tokenFor({ sub: crypto.randomUUID(), scopes: ['admin:*'] })
+  const body = { name: 'Backend', scopes: ['admin:*'] }
+  const created = await service.request<{ key: string }>('POST', '/v1/service-accounts', { token, body })
+  return { key: created.body.key, path: String(created.headers.location) }
+}
+
+describe('rate limits', () => {
+  forEachVariant((under) => {
+    let limited: Promise<TestService> | undefined
+    /** The same service for all, in a window that begins with the test. */
+    const fresh = async () => {
+      limited ??= under.start({ env: LIMITS })
+      const service = await limited
+      await service.clock.leap(WINDOW_MS)
+      return service
+    }
+
+    test('without a credential the address is charged, on every path but the exempt ones', async () => {
+      const service = await fresh()
+      const left: unknown[] = []
+      for (const path of ['/openapi.json', '/docs', '/nothing', '/v1/nothing', '/v1/projects']) {
+        left.push(standing(await service.request('GET', path)))
+      }
+      assert.deepEqual(
+        left,
+        [4, 3, 2, 1, 0].map((remaining) => ({ limit: 5, remaining })),
+      )
+      for (const path of ['/openapi.json', '/v1/projects', '/nothing']) {
+        const answer = await service.request('GET', path)
+        assertError(service, answer, SPENT)
+        assert.deepEqual(standing(answer), { limit: 5, remaining: 0 })
+        assert.equal(answer.headers['retry-after'], '60')
+      }
+    })
+
+    test('with a token its sub is charged, whichever token of that sub it is, and nobody else', async () => {
+      const service = await fresh()
+      const tokens = [service.tokenFor({ sub: 'ada' }), service.tokenFor({ sub: 'ada', expiresInSeconds: 600 })]
+      for (let n = 0; n < 7; n++) {
+        const answer = await service.request('GET', ME, { token: String(tokens[n % 2]) })
+        assert.equal(answer.status, 200)
+        assert.deepEqual(standing(answer), { limit: 7, remaining: 6 - n })
+      }
+      for (const token of tokens) assertError(service, await service.request('GET', ME, { token }), SPENT)
+      const other = await service.request('GET', ME, { token: service.tokenFor({ sub: 'grace' }) })
+      assert.deepEqual(standing(other), { limit: 7, remaining: 6 })
+      assert.deepEqual(standing(await service.request('GET', '/nothing')), { limit: 5, remaining: 4 })
+    })
+
+    test('with a key the key is charged, and beside a token it is charged in the token’s place', async () => {
+      const service = await fresh()
+      const { key, path } = await newAccount(service)
+      const token = service.tokenFor({ sub: 'heavy' })
+      for (let n = 0; n < 9; n++) {
+        const answer = await service.request('GET', '/v1/users', n % 2 ? { key } : { key, token })
+        assert.deepEqual(standing(answer), { limit: 9, remaining: 8 - n })
+      }
+      assertError(service, await service.request('GET', '/v1/users', { key }), SPENT)
+      assertError(service, await service.request('GET', ME, { key, token }), SPENT)
+      assert.deepEqual(standing(await service.request('GET', ME, { token })), { limit: 7, remaining: 6 })
+      const admin = service.tokenFor({ sub: 'rotator', scopes: ['admin:*'] })
+      const rotated = await service.request<{ key: string }>('POST', `${path}/rotate`, { token: admin })
+      const next = await service.request('GET', '/v1/users', { key: rotated.body.key })
+      assert.deepEqual(standing(next), { limit: 9, remaining: 8 }, 'another key is another budget')
+    })
+
+    test('each request is charged to one tier alone, whatever becomes of it', async () => {
+      const service = await fresh()
+      const token = service.tokenFor({ sub: 'clumsy', scopes: ['write:projects'] })
+      const mishaps: [string, string, TestRequest][] = [
+        ['GET', '/v1/projects', {}],
+        ['GET', '/v1/nothing', {}],
+        ['PUT', '/v1/projects', {}],
+        ['POST', '/v1/projects', { body: {} }],
+        ['POST', '/v1/projects', { raw: '{', headers: { 'content-type': 'application/json' } }],
+        ['POST', '/v1/projects', { body: { name: 'Well' } }],
+      ]
+      const statuses: number[] = []
+      for (const [n, [method, path, options]] of mishaps.entries()) {
+        const answer = await service.request(method, path, { token, ...options })
+        statuses.push(answer.status)
+        assert.deepEqual(standing(answer), { limit: 7, remaining: 6 - n })
+      }
+      assert.deepEqual(statuses, [403, 404, 405, 400, 400, 201])
+      assert.deepEqual(standing(await service.request('GET', '/nothing')), { limit: 5, remaining: 4 })
+    })
+
+    test('a failed credential is charged to its address, and once that is spent is not even looked at', async () => {
+      const service = await fresh()
+      const { key } = await newAccount(service)
+      const token = service.tokenFor({ sub: 'victim' })
+      const headers = (authorization: string) => ({ headers: { authorization } })
+      const attempts: TestRequest[] = [
+        { token: 'garbage' },
+        { key: 'garbage' },
+        { token, key: 'garbage' },
+        { token: 'garbage', key },
+        headers('Basic YTpi'),
+      ]
+      for (const [n, attempt] of attempts.entries()) {
+        const answer = await service.request('GET', ME, attempt)
+        assert.equal(answer.status, 401)
+        assert.deepEqual(standing(answer), { limit: 5, remaining: 4 - n })
+      }
+      for (const attempt of [...attempts, {}]) {
+        const answer = await service.request('GET', ME, attempt)
+        assertError(service, answer, SPENT)
+        assert.equal(answer.headers['www-authenticate'], undefined)
+      }
+      const good = await service.request('GET', ME, { token })
+      assert.equal(good.status, 200, 'who has a credential is not held for others behind the same address')
+      assert.deepEqual(standing(good), { limit: 7, remaining: 6 }, 'and nobody spent the budget in its name')
+      assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
+    })
+
+    test('probes and static assets are never charged, and answer when all is spent', async () => {
+      const service = await fresh()
+      for (let n = 0; n < 6; n++) await service.request('GET', '/nothing')
+      for (const path of ['/healthz', '/readyz', '/docs/start.js', '/docs/reference.js']) {
+        const answer = await service.request('GET', path)
+        assert.equal(answer.status, 200)
+        assert.equal(standing(answer), null)
+      }
+    })
+
+    test('a window lasts a minute from its first request, and a spent one lets in again after Retry-After', async () => {
+      const service = await fresh()
+      const token = service.tokenFor({ sub: 'patient' })
+      const send = () => service.request('GET', ME, { token })
+      const resets: unknown[] = [(await send()).headers['ratelimit-reset']]
+      for (const ms of [1, 29_999, 29_000, 999]) {
+        await service.clock.leap(ms)
+        resets.push((await send()).headers['ratelimit-reset'])
+      }
+      assert.deepEqual(resets, ['60', '60', '30', '1', '1'])
+      await send()
+      await send()
+      const spent = await send()
+      assertError(service, spent, SPENT)
+      assert.equal(spent.headers['retry-after'], '1')
+      await service.clock.leap(1)
+      assert.deepEqual(standing(await send()), { limit: 7, remaining: 6 })
+    })
+
+    test('of many at once no more than the limit are let in', async () => {
+      const service = await fresh()
+      const token = service.tokenFor({ sub: 'burst' })
+      const burst = await Promise.all(Array.from({ length: 30 }, () => service.request('GET', ME, { token })))
+      assert.equal(burst.filter(({ status }) => status === 200).length, 7)
+      assert.equal(burst.filter(({ status }) => status === 429).length, 23)
+    })
+
+    test('a forged X-Forwarded-For changes nothing', async () => {
+      const service = await fresh()
+      const names = ['x-forwarded-for', 'x-real-ip', 'forwarded', 'x-client-ip', 'cf-connecting-ip', 'true-client-ip']
+      const remaining: unknown[] = []
+      for (const name of names) {
+        const value = name === 'forwarded' ? 'for=203.0.113.9' : '203.0.113.9'
+        remaining.push(standing(await service.request('GET', '/nothing', { headers: { [name]: value } }))?.remaining)
+      }
+      assert.deepEqual(remaining, [4, 3, 2, 1, 0, 0])
+    })
+
+    sweepProxies(under)
+    sweepSettings(under)
+  })
+})
+
+function sweepProxies(under: ServiceUnderTest): void {
+  test('behind a trusted proxy the client is charged, IPv6 by its /64', async () => {
+    const db = (await under.shared()).db
+    const service = await under.start({ db, env: { ...LIMITS, TRUST_PROXY: '127.0.0.1, 10.0.0.0/8' } })
+    const left = async (forwarded: string | string[]) => {
+      const headers = { 'x-forwarded-for': forwarded }
+      return standing(await service.request('GET', '/nothing', { headers }))?.remaining
+    }
+    assert.equal(await left('203.0.113.1'), 4)
+    assert.equal(await left('203.0.113.2'), 4, 'another client')
+    assert.equal(await left('198.51.100.7, 203.0.113.1'), 3, 'what the client itself wrote does not count')
+    assert.equal(await left('203.0.113.1, 10.1.2.3'), 2, 'a trusted hop is passed over')
+    assert.equal(await left(['6.6.6.6', '203.0.113.1']), 1, 'two headers are one list')
+    assert.equal(await left('::ffff:203.0.113.1'), 0, 'one address has one name')
+    assert.equal(await left('2001:db8::1'), 4)
+    assert.equal(await left('2001:db8::ffff:1:2:3'), 3)
+    assert.equal(await left('2001:0DB8:0000:0000:1::'), 2)
+    assert.equal(await left('2001:db8:0:1::1'), 4)
+    assert.equal(await left('unknown'), 4, 'those without an address share one budget')
+    assert.equal(await left('_hidden'), 3)
+    assert.equal(await left(`'; drop table`), 2)
+    assert.equal(await left(''), 4, 'the proxy itself')
+  })
+
+  test('from a proxy that is not on the list nothing is believed', async () => {
+    const db = (await under.shared()).db
+    const service = await under.start({ db, env: { ...LIMITS, TRUST_PROXY: '192.0.2.0/24' } })
+    for (const remaining of [4, 3]) {
+      const headers = { 'x-forwarded-for': `203.0.113.${remaining}` }
+      assert.equal(standing(await service.request('GET', '/nothing', { headers }))?.remaining, remaining)
+    }
+  })
+}
+
+function sweepSettings(under: ServiceUnderTest): void {
+  test('untold, the limits are 100, 1,000 and 10,000 a minute', async () => {
+    const db = (await under.shared()).db
+    const unset = { RATE_LIMIT_UNAUTHENTICATED: '', RATE_LIMIT_AUTHENTICATED: '', RATE_LIMIT_SERVICE: '' }
+    const service = await under.start({ db, env: unset })
+    const { key } = await newAccount(service)
+    const policy = async (options: TestRequest) =>
+      (await service.request('GET', '/v1/users', options)).headers['ratelimit-policy']
+    assert.equal(await policy({}), '100;w=60')
+    assert.equal(await policy({ token: service.tokenFor() }), '1000;w=60')
+    assert.equal(await policy({ key }), '10000;w=60')
+  })
+
+  test('the newer form of the headers names the tier', async () => {
+    const db = (await under.shared()).db
+    const service = await under.start({ db, env: { ...LIMITS, RATE_LIMIT_HEADERS: 'draft-8' } })
+    const { key } = await newAccount(service)
+    const shown = async (options: TestRequest) => {
+      const { headers } = await service.request('GET', '/v1/users', options)
+      const names = Object.keys(headers).filter((name) => /ratelimit/.test(name))
+      return Object.fromEntries(names.map((name) => [name, headers[name]]))
+    }
+    const cases: [tier: string, limit: number, options: TestRequest][] = [
+      ['unauthenticated', 5, {}],
+      ['authenticated', 7, { token: service.tokenFor() }],
+      ['service', 9, { key }],
+    ]
+    for (const [tier, limit, options] of cases) {
+      assert.deepEqual(await shown(options), {
+        'ratelimit-policy': `"${tier}";q=${limit};w=60`,
+        ratelimit: `"${tier}";r=${limit - 1};t=60`,
+      })
+    }
+    await service.clock.leap(45_500)
+    for (let n = 0; n < 4; n++) await service.request('GET', '/nothing')
+    const spent = await service.request('GET', '/v1/users')
+    assertError(service, spent, SPENT)
+    assert.equal(spent.headers.ratelimit, '"unauthenticated";r=0;t=15')
+    assert.equal(spent.headers['retry-after'], '15')
+  })
+}
+
+describe('rate limits on Redis', needsRedis(), () => {
+  let redis: RedisServer
+  before(async () => {
+    redis = await startRedis()
+  })
+  after(() => redis.stop())
+
+  forEachVariant((under) => {
+    const start = async () => {
+      const db = (await under.shared()).db
+      const env = { ...LIMITS, REDIS_URL: redis.url }
+      const nodes = [await under.start({ db, env }), await under.start({ db, env })] as const
+      for (const node of nodes) await untilLimiter(node, { degraded: false })
+      return nodes
+    }
+
+    test('two nodes count together, then each alone while Redis is gone, then together again', async () => {
+      const [here, there] = await start()
+      const sub = crypto.randomUUID()
+      const send = (node: TestService) => node.request('GET', ME, { token: node.tokenFor({ sub }) })
+      for (const [n, node] of [here, there, here, there, here, there, here].entries()) {
+        const answer = await send(node)
+        assert.equal(answer.status, 200)
+        assert.deepEqual(standing(answer), { limit: 7, remaining: 6 - n })
+      }
+      for (const node of [here, there]) assertError(node, await send(node), SPENT)
+
+      await redis.kill()
+      for (const node of [here, there]) await untilLimiter(node, { degraded: true })
+      for (const node of [here, there]) {
+        for (let n = 0; n < 7; n++) assert.deepEqual(standing(await send(node)), { limit: 7, remaining: 6 - n })
+        assertError(node, await send(node), SPENT)
+        assert.deepEqual(await rateLimitCheck(node), {
+          state: 'degraded',
+          detail: 'redis is down, this node counts alone',
+        })
+      }
+
+      await redis.restart()
+      for (const node of [here, there]) await untilLimiter(node, { degraded: false })
+      assert.deepEqual(await rateLimitCheck(here), { state: 'ok', detail: 'redis' })
+      assert.deepEqual(standing(await send(here)), { limit: 7, remaining: 6 })
+      assert.deepEqual(standing(await send(there)), { limit: 7, remaining: 5 })
+    })
+
+    test('a node that starts while Redis is down serves from its first request', async () => {
+      const db = (await under.shared()).db
+      const service = await under.start({ db, env: { ...LIMITS, REDIS_URL: 'redis://127.0.0.1:1' } })
+      const answer = await service.request('GET', ME, { token: service.tokenFor() })
+      assert.equal(answer.status, 200)
+      assert.deepEqual(standing(answer), { limit: 7, remaining: 6 })
+      assert.equal((await rateLimitCheck(service)).state, 'degraded')
+    })
+  })
+})
+
+/** `/readyz` is ready either way: counting alone is no reason to send no traffic. */
+async function rateLimitCheck(service: TestService): Promise<{ state: string; detail: string }> {
+  const ready = await service.request<{ checks: { rate_limits: { state: string; detail: string } } }>('GET', '/readyz')
+  assert.equal(ready.status, 200, ready.text)
+  return ready.body.checks.rate_limits
+}
+
+/** Asks again until it is so; the test runner's own timeout is the bound. */
+async function untilLimiter(service: TestService, { degraded }: { degraded: boolean }): Promise<void> {
+  while (service.services.limiter.state().degraded !== degraded) await service.request('GET', '/healthz')
+}

@@ -1,0 +1,628 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { createServer, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { after, beforeEach, describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
+import type { Job, TimelineEntry } from '../../src/jobs/job-schema.ts'
+import { parseJobTypes } from '../../src/jobs/job-types.ts'
+import { dialsAtRest } from '../../src/sandbox/agent-runtime-dials.ts'
+import { assertError } from '../support/assert-error.ts'
+import { addDevice, essenceOf, readJobRows } from '../support/job-rows.ts'
+import {
+  GET_RUN,
+  GET_STATE,
+  type JobWorld,
+  RUN_MS,
+  START_RUN,
+  sharedJobWorld,
+  startJobWorld,
+  TEST_JOB_TYPES,
+} from '../support/job-world.ts'
+import { forEachService, forEachVariant } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+const CANCEL_RUN = 'POST /threads/{t}/runs/{r}/cancel'
+const QUESTION = { question: 'Publish it?' }
+const somebody = () => `user-${randomUUID()}`
+const isOver = ({ status }: Job) => status !== 'processing' && status !== 'generating'
+
+async function timelineOf(world: JobWorld, { id }: { id: string }): Promise<TimelineEntry[]> {
+  const path = `/jobs/${id}/timeline?limit=100`
+  return (await world.service.request<{ data: TimelineEntry[] }>('GET', path, { token: world.admin })).body.data
+}
+
+describe('reconciliation', () => {
+  forEachService((under) => {
+    // Longer than the budget of a read, so that it is the budget that ends one.
+    const shared = sharedJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
+    const cancel = (world: JobWorld, { id, created_by }: Job) =>
+      world.request('POST', `/jobs/${id}/cancel`, String(created_by))
+    const resume = (world: JobWorld, { id, created_by }: Job, input: unknown) =>
+      world.request('POST', `/jobs/${id}/resume`, String(created_by), { body: { input } })
+    /** The runtime is well again, and the breaker knows. */
+    const heal = async (world: JobWorld) => {
+      world.runtime.turn(dialsAtRest())
+      await world.pass(5_000)
+      const job = await world.start('report', { sub: somebody() })
+      await world.sweepUntil(async () => isOver(await world.stored(job.id)), 5_000)
+    }
+    // A job that one test left behind must not be looked after in the next.
+    beforeEach(async () => {
+      const world = await shared()
+      world.runtime.turn(dialsAtRest())
+      const unfinished = sql`select id from jobs where status in ('processing', 'generating')`
+      await world.sweepUntil(async () => (await world.db.query(unfinished)).length === 0, 5_000)
+    })
+
+    test('with no callback at all every job ends, by read or by sweep, with the rows of the callback path', async () => {
+      const world = await shared()
+      const inputs: [type: string, input: object][] = [
+        ['report', { title: 'Done', n: 1, trace_id: 'trace-1', tracer_trace_id: 'tracer-1' }],
+        ['agent', { messages: [{ role: 'user', content: 'one two three' }] }],
+        ['summary', { prompt: 'x', usage: { input_tokens: 1, output_tokens: 2 } }],
+        ['throwing', {}],
+        ['keyless', {}],
+        ['pausing', {}],
+        ['tricky', {}],
+        ['graphless', {}],
+      ]
+      const begin = async () => {
+        const jobs = []
+        for (const [type, input] of inputs) {
+          const sub = somebody()
+          await addDevice(world.db, sub)
+          await addDevice(world.db, sub)
+          jobs.push(await world.start(type, { input, sub }))
+        }
+        await world.pass(RUN_MS)
+        return jobs
+      }
+      const told = await begin()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const dropped = world.runtime.stats.callbacks.dropped
+      const [read, swept] = [await begin(), await begin()]
+      assert.equal(world.runtime.stats.callbacks.dropped, dropped + 14)
+      for (const { id } of read) await world.get(id)
+      await world.sweepUntil(async () => (await Promise.all(swept.map(({ id }) => world.stored(id)))).every(isOver))
+
+      for (const [n, [type]] of inputs.entries()) {
+        const paths = { callback: told[n], read: read[n], sweep: swept[n] }
+        const expected = essenceOf(await readJobRows(world.db, String(told[n]?.id)))
+        for (const [path, job] of Object.entries(paths)) {
+          const rows = await readJobRows(world.db, String(job?.id))
+          assert.deepEqual(essenceOf(rows), expected, `${type} by ${path}`)
+          assert.equal(rows.job.settled_by, type === 'graphless' ? null : path, `${type} by ${path}`)
+          assert.equal(rows.deliveries.length, 2)
+          assert.equal(rows.job.next_check_at, null)
+        }
+      }
+    })
+
+    test('a read asks for the run, then for its state, once each, and of a finished job nothing', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const { id } = await world.start('report')
+      await world.pass(100)
+      const [runs, states] = [world.calls(GET_RUN), world.calls(GET_STATE)]
+      assert.equal((await world.get(id)).status, 'generating')
+      assert.deepEqual([world.calls(GET_RUN), world.calls(GET_STATE)], [runs + 1, states])
+      await world.pass(RUN_MS)
+      const job = await world.get(id)
+      assert.equal(job.status, 'completed')
+      assert.equal(job.settled_by, 'read')
+      assert.equal(job.reconcile.checked_at, new Date(world.clock.now()).toISOString())
+      assert.deepEqual([world.calls(GET_RUN), world.calls(GET_STATE)], [runs + 2, states + 1])
+      const all = world.allCalls
+      await world.get(id)
+      assert.equal(world.allCalls, all)
+    })
+
+    test('a runtime that fails or refuses gives the stored job and says why; when it is back, the job goes on', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const { id } = await world.start('report')
+      await world.pass(RUN_MS)
+      const before = await world.stored(id)
+      for (const status of [503, 500, 401, 403]) {
+        world.runtime.turn({ lookup_failure: 1, lookup_failure_status: status })
+        const job = await world.get(id)
+        assert.equal(job.status, before.status)
+        assert.equal(job.reconcile.last_error, `the runtime answered ${status}`)
+        assert.ok(job.reconcile.next_at)
+      }
+      const troubled = await world.stored(id)
+      assert.equal(troubled.reconcile.attempts, before.reconcile.attempts + 4)
+      world.runtime.turn({ lookup_failure: 0 })
+      const job = await world.get(id)
+      assert.equal(job.status, 'completed')
+      assert.equal(job.reconcile.last_error, null)
+      const entries = await timelineOf(world, job)
+      assert.ok(entries.some(({ kind, detail }) => kind === 'check' && /503/.test(JSON.stringify(detail))))
+    })
+
+    test('a read takes three seconds at most, and readers of the same time share one look', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const { id } = await world.start('report')
+      world.runtime.turn({ hang_lookups: true })
+      const before = world.calls(GET_RUN)
+      let answered = 0
+      const reads = Array.from({ length: 10 }, async () => {
+        const job = await world.get(id)
+        answered += 1
+        return job
+      })
+      await until(() => world.calls(GET_RUN) > before)
+      await world.clock.advance(2_999)
+      await world.service.request('GET', '/healthz')
+      assert.equal(answered, 0)
+      await world.clock.advance(1)
+      for (const job of await Promise.all(reads)) {
+        assert.match(job.status, /^(?:processing|generating)$/)
+        assert.equal(job.reconcile.last_error, 'the runtime cannot be reached: the budget of a read is spent')
+      }
+      assert.equal(world.calls(GET_RUN), before + 1)
+      world.runtime.turn({ hang_lookups: false })
+      await heal(world)
+    })
+
+    test('a job that another node holds is waited for, but not beyond the budget', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const { id } = await world.start('report')
+      await world.pass(RUN_MS)
+      const hour = world.clock.now() + 3_600_000
+      await world.db.query(sql`update jobs set lease_token = 'of a dead node', lease_until = ${hour} where id = ${id}`)
+      const before = world.allCalls
+      const beganAtMs = world.clock.now()
+      const reading = world.get(id)
+      let answered = false
+      void reading.then(() => {
+        answered = true
+      })
+      await until(async () => {
+        await world.clock.advance(50)
+        return answered
+      })
+      assert.equal((await reading).status, 'processing')
+      assert.ok(world.clock.now() - beganAtMs >= 3_000)
+      assert.equal(world.allCalls, before)
+      await world.leap(3_600_000)
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      assert.equal((await world.stored(id)).settled_by, 'sweep', 'once the lease has run out')
+    })
+
+    test('two nodes that are asked for one stale job at once look once', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const env = { RUNTIME_URL: world.runtime.url, RUNTIME_TIMEOUT_MS: '10000' }
+      const options = { db: world.db, clock: world.clock, jobTypes: TEST_JOB_TYPES, env }
+      const other = await under.start(options)
+      const { id } = await world.start('report')
+      await world.pass(RUN_MS)
+      world.runtime.turn({ hang_lookups: true })
+      const before = world.calls(GET_RUN)
+      let answered = 0
+      const reads = Array.from({ length: 40 }, async (_, n) => {
+        const node = n % 2 ? world.service : other
+        const answer = await node.request<Job>('GET', `/jobs/${id}`, { token: world.admin })
+        answered += 1
+        return answer
+      })
+      await until(() => world.calls(GET_RUN) > before)
+      // All of them have come: they share the look, or wait for who has the lease.
+      for (let n = 0; n < 20; n++) await world.clock.advance(50)
+      world.runtime.turn({ hang_lookups: false })
+      await until(async () => {
+        await world.clock.advance(1)
+        return answered === 40
+      })
+      for (const { status, body } of await Promise.all(reads)) {
+        assert.deepEqual([status, body.status, body.settled_by], [200, 'completed', 'read'])
+      }
+      assert.equal(world.calls(GET_RUN), before + 1)
+      await other.close()
+    })
+
+    test('a run the runtime no longer knows is lost; one it was told to cancel is cancelled', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const [lost, cancelled] = [await world.start('report'), await world.start('report')]
+      world.runtime.turn({ lookup_failure: 1 })
+      assert.equal((await cancel(world, cancelled)).status, 202)
+      world.runtime.turn({ lookup_failure: 0, lose_runs: true })
+      const job = await world.get(lost.id)
+      assert.deepEqual(job.error, { code: 'run_lost', message: 'The runtime no longer knows the run' })
+      assert.equal(job.status, 'failed')
+      assert.equal((await world.get(cancelled.id)).status, 'cancelled')
+    })
+
+    test('a run of an id that is none on this runtime is lost as well, and so is a thread', async () => {
+      const world = await shared()
+      for (const ids of [
+        { thread_id: randomUUID(), run_id: randomUUID() },
+        { thread_id: 'no uuid', run_id: 'no uuid either' },
+        { thread_id: '../threads', run_id: '%2e%2e' },
+      ]) {
+        const followed = await world.request('POST', '/jobs', somebody(), { body: { type: 'report', ...ids } })
+        assert.equal(followed.status, 202, followed.text)
+        await world.quiet()
+        assert.equal((await world.get(followed.body.id)).error?.code, 'run_lost')
+      }
+    })
+
+    test('an output deeper than we keep fails the job, whoever brings it', async () => {
+      const world = await shared()
+      const title = JSON.parse(`${'['.repeat(98)}${']'.repeat(98)}`)
+      const { id } = await world.start('report', { input: { title } })
+      await world.pass(RUN_MS)
+      const job = await world.stored(id)
+      assert.deepEqual(job.error, { code: 'output_invalid', message: 'The output is nested deeper than 100 levels' })
+      assert.equal(job.settled_by, 'callback')
+    })
+
+    test('a graph that pauses asks its question; the answer goes on as a new run of the same job', async () => {
+      const world = await shared()
+      const sub = somebody()
+      await addDevice(world.db, sub)
+      const started = await world.start('pausing', { sub, input: { title: 'Paused' } })
+      await world.pass(RUN_MS)
+      const paused = await world.get(started.id)
+      assert.equal(paused.status, 'awaiting_input')
+      assert.equal(paused.output, null)
+      assert.equal(paused.finished_at, null)
+      assert.deepEqual(
+        (paused.interrupts as { value: unknown }[]).map(({ value }) => value),
+        [QUESTION],
+      )
+      const all = world.allCalls
+      await world.pass(60_000)
+      await world.get(started.id)
+      assert.equal(world.allCalls, all, 'nobody asks the runtime while it is our turn')
+
+      const answer = await resume(world, paused, { approved: true })
+      assert.equal(answer.status, 202, answer.text)
+      assert.equal(answer.body.status, 'processing')
+      assert.equal(answer.body.run_id, null)
+      assert.equal(answer.body.interrupts, null)
+      await world.quiet()
+      const late = { thread_id: paused.thread_id, run_id: paused.run_id, status: 'success', values: { report: 'old' } }
+      assert.equal((await world.callback('pausing', late)).body.outcome, 'stale')
+      await world.pass(RUN_MS)
+      const job = await world.get(started.id)
+      assert.equal(job.status, 'completed')
+      assert.deepEqual(job.output, { title: 'Paused', answer: { approved: true } })
+      assert.notEqual(job.run_id, paused.run_id)
+      assert.equal(job.thread_id, paused.thread_id)
+      const rows = await readJobRows(world.db, job.id)
+      assert.deepEqual(
+        rows.runs.map(({ run_id, run_seq }) => [run_id, run_seq]),
+        [
+          [paused.run_id, 1],
+          [job.run_id, 2],
+        ],
+      )
+      assert.equal(rows.usage.length, 1)
+      assert.deepEqual(
+        rows.events.map(({ type }) => type).filter((type) => type !== 'job.updated'),
+        ['job.created', 'job.awaiting_input', 'job.completed'],
+      )
+      assert.deepEqual(
+        rows.notifications.map(({ title }) => title),
+        ['Your answer is needed', 'Your result is ready'],
+      )
+    })
+
+    test('a graph may ask twice, and each question is told', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const sub = somebody()
+      await addDevice(world.db, sub)
+      const { id } = await world.start('asking', { sub })
+      await world.pass(RUN_MS)
+      await resume(world, await world.get(id), 'yes')
+      await world.quiet()
+      await world.pass(RUN_MS)
+      const again = await world.get(id)
+      assert.equal(again.status, 'awaiting_input')
+      assert.match(JSON.stringify(again.interrupts), /Are you sure\?/)
+      await resume(world, again, 'sure')
+      await world.quiet()
+      await world.pass(RUN_MS)
+      const job = await world.get(id)
+      assert.deepEqual(job.output, { title: 'Asked twice', answers: ['yes', 'sure'] })
+      const { notifications, events } = await readJobRows(world.db, id)
+      assert.equal(notifications.length, 3)
+      assert.equal(events.filter(({ type }) => type === 'job.awaiting_input').length, 2)
+    })
+
+    test('a resumption that two send at once happens once', async () => {
+      const world = await shared()
+      const started = await world.start('pausing', { sub: somebody() })
+      await world.pass(RUN_MS)
+      const before = world.calls(START_RUN)
+      const answers = await Promise.all([1, 2, 3, 4].map((n) => resume(world, started, n)))
+      assert.deepEqual(answers.map(({ status }) => status).sort(), [202, 409, 409, 409])
+      await world.quiet()
+      assert.equal(world.calls(START_RUN), before + 1)
+      await world.pass(RUN_MS)
+      assert.equal((await world.stored(started.id)).status, 'completed')
+    })
+
+    test('a type that says nothing of its pauses awaits input all the same', async () => {
+      const world = await shared()
+      const { id } = await world.start('careless')
+      await world.pass(RUN_MS)
+      assert.equal((await world.stored(id)).status, 'awaiting_input')
+    })
+
+    test('cancelled while it waits for a worker, no callback comes, and the job is cancelled at once', async () => {
+      const world = await shared()
+      world.runtime.turn({ pending_ms: 60_000 })
+      const started = await world.start('report', { sub: somebody() })
+      const due = world.runtime.stats.callbacks.due
+      const answer = await cancel(world, started)
+      assert.equal(answer.status, 200, answer.text)
+      assert.equal(answer.body.status, 'cancelled')
+      assert.equal(world.runtime.stats.callbacks.due, due)
+      assertError(world.service, await cancel(world, started), {
+        status: 409,
+        code: 'conflict',
+        message: 'The job is cancelled already',
+      })
+    })
+
+    test('cancelled while it runs, the run is told, and the job ends once', async () => {
+      const world = await shared()
+      const started = await world.start('report', { sub: somebody() })
+      await world.pass(100)
+      assert.equal((await world.get(started.id)).status, 'generating')
+      const answer = await cancel(world, started)
+      assert.equal(answer.body.status, 'cancelled', answer.text)
+      await world.quiet()
+      const { job, usage, events } = await readJobRows(world.db, started.id)
+      assert.equal(job.status, 'cancelled')
+      assert.equal(usage.length, 1)
+      assert.equal(events.filter(({ type }) => type === 'job.cancelled').length, 1)
+      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === started.thread_id)
+      assert.equal(run?.status, 'interrupted')
+    })
+
+    test('cancelled while it awaits input, it is over, and nobody was asked', async () => {
+      const world = await shared()
+      const started = await world.start('pausing', { sub: somebody() })
+      await world.pass(RUN_MS)
+      const before = world.allCalls
+      const answer = await cancel(world, started)
+      assert.equal(answer.status, 200)
+      assert.equal(answer.body.status, 'cancelled')
+      assert.equal(answer.body.interrupts, null)
+      assert.equal(world.allCalls, before)
+      const resumed = await resume(world, started, 1)
+      assertError(world.service, resumed, { status: 409, code: 'conflict' })
+    })
+
+    test('cancelled before it could be started, it never runs', async () => {
+      const world = await shared()
+      world.runtime.turn({ start_failure: 1 })
+      const [known, unknown] = [
+        await world.start('report', { sub: somebody() }),
+        await world.start('report', { sub: somebody() }),
+      ]
+      assert.equal((await cancel(world, known)).body.status, 'cancelled')
+      world.runtime.turn({ lookup_failure: 1 })
+      const answer = await cancel(world, unknown)
+      assert.equal(answer.status, 202, 'an earlier start may have got through: the runtime has to be asked')
+      assert.equal(answer.body.status, 'processing')
+      world.runtime.turn(dialsAtRest())
+      await world.sweepUntil(async () => isOver(await world.stored(unknown.id)))
+      assert.equal((await world.stored(unknown.id)).status, 'cancelled')
+      for (const { thread_id } of [known, unknown]) {
+        assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === thread_id))
+      }
+    })
+
+    test('a wish to cancel that the runtime did not hear is repeated, also when the graph asks meanwhile', async () => {
+      const world = await shared()
+      for (const type of ['report', 'pausing']) {
+        world.runtime.turn({ drop_callbacks: 1, zombie: type === 'report' })
+        const started = await world.start(type, { sub: somebody() })
+        await world.pass(100)
+        world.runtime.turn({ lookup_failure: 1 })
+        const answer = await cancel(world, started)
+        assert.equal(answer.status, 202, answer.text)
+        await world.clock.advance(RUN_MS)
+        world.runtime.turn({ lookup_failure: 0 })
+        await world.sweepUntil(async () => isOver(await world.stored(started.id)))
+        const job = await world.stored(started.id)
+        assert.equal(job.status, 'cancelled', type)
+        assert.equal(job.interrupts, null)
+      }
+    })
+
+    test('a run that never ends fails its job at the deadline, and is told to stop', async () => {
+      const world = await shared()
+      world.runtime.turn({ zombie: true })
+      const { id } = await world.start('hasty')
+      const [looks, stops] = [world.calls(GET_RUN), world.calls(CANCEL_RUN)]
+      for (let second = 0; second < 19; second++) await world.pass(1_000)
+      assert.equal((await world.stored(id)).status, 'generating')
+      await world.pass(1_000)
+      await world.pass(1_000)
+      const job = await world.stored(id)
+      assert.deepEqual(job.error, { code: 'deadline_exceeded', message: 'The run did not end in time' })
+      assert.equal(job.settled_by, 'sweep')
+      assert.equal(world.calls(CANCEL_RUN), stops + 1)
+      assert.ok(world.calls(GET_RUN) - looks <= 5, `${world.calls(GET_RUN) - looks} looks`)
+    })
+
+    test('a job that could not be started before its deadline fails, and is not started after it', async () => {
+      const world = await shared()
+      world.runtime.turn({ start_failure: 1 })
+      const { id, thread_id } = await world.start('hasty')
+      await world.leap(21_000)
+      world.runtime.turn({ start_failure: 0 })
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      assert.equal((await world.stored(id)).error?.code, 'deadline_exceeded')
+      assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === thread_id))
+    })
+
+    test('started while the runtime is down, it is accepted, and started once when the runtime is back', async () => {
+      const world = await shared()
+      world.runtime.turn({ start_failure: 1, lookup_failure: 1 })
+      const { id, thread_id } = await world.start('report')
+      const waiting = await world.stored(id)
+      assert.deepEqual([waiting.status, waiting.run_id], ['processing', null])
+      assert.equal(waiting.reconcile.last_error, 'the runtime answered 503')
+      await world.pass(5_000)
+      world.runtime.turn(dialsAtRest())
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      assert.equal((await world.stored(id)).status, 'completed')
+      assert.equal(world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id).length, 1)
+      await heal(world)
+    })
+
+    test('an answer to the start that is lost on its way makes no second run', async () => {
+      const world = await shared()
+      for (const ended of [false, true]) {
+        // The thread is made and its answer arrives; the run is made and its answer is lost.
+        world.runtime.turn({ lose_start_answers: 0.5, drop_callbacks: 1 })
+        world.chances.push(0.9, 0.1)
+        const { id, thread_id } = await world.start('report')
+        world.runtime.turn({ lose_start_answers: 0 })
+        assert.equal((await world.stored(id)).run_id, null)
+        const runs = () => world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id)
+        assert.equal(runs().length, 1)
+        if (ended) await world.clock.advance(RUN_MS)
+        assert.equal((await world.get(id)).run_id, runs()[0]?.runId, 'a read finds it')
+        await world.sweepUntil(async () => isOver(await world.stored(id)))
+        assert.equal((await world.stored(id)).status, 'completed')
+        assert.equal(runs().length, 1)
+      }
+    })
+
+    test('a runtime that refuses our callback URL is asked instead', async () => {
+      const world = await shared()
+      world.runtime.turn({ refuse_webhook: true })
+      const { id, thread_id } = await world.start('report')
+      const [run, ...more] = world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id)
+      assert.equal(more.length, 0)
+      assert.equal(run?.webhook, null)
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      const job = await world.stored(id)
+      assert.deepEqual([job.status, job.settled_by], ['completed', 'sweep'])
+    })
+
+    test('a runtime that keeps failing is left alone, tried with one call, and taken back', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1 })
+      const jobs: Job[] = []
+      for (let n = 0; n < 8; n++) jobs.push(await world.start('report'))
+      await world.clock.advance(RUN_MS)
+      world.runtime.turn({ lookup_failure: 1 })
+      const before = world.allCalls
+      for (const { id } of jobs) await world.get(id)
+      assert.equal(world.allCalls - before, 5, 'five failures in a row open the breaker')
+      const last = await world.stored((jobs[7] as Job).id)
+      assert.equal(last.reconcile.last_error, 'the runtime keeps failing and is left alone for a moment')
+      assert.match((await world.service.request('GET', '/readyz')).text, /it keeps failing: results land later/)
+      await world.pass(1_000)
+      assert.equal(world.allCalls - before, 5, 'the sweep keeps away, too')
+      await world.clock.advance(1_000)
+      await Promise.all(jobs.map(({ id }) => world.get(id)))
+      assert.equal(world.allCalls - before, 6, 'one goes ahead')
+      world.runtime.turn({ lookup_failure: 0 })
+      await world.sweepUntil(async () => (await Promise.all(jobs.map(({ id }) => world.stored(id)))).every(isOver))
+      assert.doesNotMatch((await world.service.request('GET', '/readyz')).text, /it keeps failing/)
+    })
+  })
+})
+
+describe('the sweep', () => {
+  forEachVariant((under) => {
+    test('asks less and less often, and not more often than it must', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
+      world.runtime.turn({ zombie: true, drop_callbacks: 1 })
+      const { id } = await world.start('report')
+      await world.sweepUntil(async () => isOver(await world.stored(id)), 5_000)
+      assert.equal((await world.stored(id)).error?.code, 'deadline_exceeded')
+      assert.ok(world.calls(GET_RUN) <= 12, `${world.calls(GET_RUN)} looks in ten minutes`)
+    })
+
+    test('fails a job of a type that is gone once its deadline has passed, and not before', async () => {
+      const world = await startJobWorld(under)
+      world.runtime.turn({ drop_callbacks: 1 })
+      const { id } = await world.start('hasty')
+      const types = parseJobTypes('{"types":{}}')
+      const later = await startJobWorld(under, { db: world.db, clock: world.clock, jobTypes: types })
+      const job = await later.get(id)
+      assert.equal(job.reconcile.last_error, 'the job type hasty is not configured any more')
+      await world.service.close()
+      await world.leap(21_000)
+      assert.equal((await later.get(id)).error?.code, 'deadline_exceeded')
+    })
+
+    test('gives up on a runtime that cannot be asked for a day after the deadline', async () => {
+      const world = await startJobWorld(under)
+      const { id } = await world.start('hasty')
+      world.runtime.turn({ lookup_failure: 1 })
+      await world.leap(3_600_000)
+      assert.equal((await world.get(id)).status, 'processing', 'it may still have ended well')
+      await world.leap(24 * 3_600_000)
+      assert.equal((await world.get(id)).error?.code, 'deadline_exceeded')
+    })
+  })
+})
+
+describe('something else where the runtime should be', () => {
+  forEachVariant((under) => {
+    let answer: RequestListener = () => {}
+    const server = createServer((request, response) => answer(request, response))
+    after(() => {
+      server.closeAllConnections()
+      server.close()
+    })
+
+    test('says nothing about a job, neither at its start nor on a read', async () => {
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+      const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+      const world = await startJobWorld(under, { env: { RUNTIME_URL: url } })
+      const followed = { type: 'report', thread_id: randomUUID(), run_id: randomUUID() }
+      const page = (status: number, type: string, body: string): RequestListener => {
+        return (_request, response) => response.writeHead(status, { 'content-type': type }).end(body)
+      }
+      const others: [name: string, answer: RequestListener, error: RegExp][] = [
+        ['a page', page(200, 'text/html', '<h1>Welcome</h1>'), /with a web page$/],
+        ['a page of not found', page(404, 'text/html; charset=utf-8', 'no such run or thread'), /404/],
+        ['a bare not found', page(404, 'text/plain', 'not found'), /404/],
+        ['text', page(200, 'text/plain', 'hello'), /not JSON|answered/],
+        ['half a document', page(200, 'application/json', '{"run_id":'), /not JSON/],
+        ['another document', page(200, 'application/json', '{"hello":"world"}'), /without its ids|not a/],
+        ['a list', page(200, 'application/json', '[]'), /not a/],
+        ['a redirect', page(302, 'text/plain', ''), /302/],
+        ['a teapot', page(418, 'application/json', '{"run_id":1}'), /418/],
+        ['odd types', page(200, 'application/json', '{"run_id":1e400,"thread_id":[],"status":{}}'), /without its ids/],
+        ['bytes that are no text', page(200, 'application/json', Buffer.from([0xff]).toString('latin1')), /./],
+        ['nobody', (request) => request.socket.destroy(), /cannot be reached/],
+      ]
+      const listing = page(200, 'application/json', '[]')
+      for (const [name, listener, error] of others) {
+        answer = listener
+        const ids = { thread_id: randomUUID(), run_id: randomUUID() }
+        const { body } = await world.request('POST', '/jobs', somebody(), { body: { ...followed, ...ids } })
+        await world.quiet()
+        const job = await world.get(body.id)
+        assert.match(job.status, /^(?:processing|generating)$/, `${name}: ${JSON.stringify(job.error)}`)
+        assert.match(String(job.reconcile.last_error), error, name)
+        if (name.includes('page') || name === 'nobody') {
+          const own = await world.start('report')
+          assert.equal((await world.stored(own.id)).status, 'processing', name)
+        }
+        // It answers something again, so that the breaker closes.
+        answer = listing
+        await world.leap(31_000)
+      }
+    })
+  })
+})

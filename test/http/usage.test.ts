@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { describe, test } from 'node:test'
+import type { Job } from '../../src/jobs/job-schema.ts'
+import { assertError } from '../support/assert-error.ts'
+import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld } from '../support/job-world.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { forEachService } from '../support/service.ts'
+
+interface Tokens {
+  input: number
+  output: number
+  total: number
+}
+
+interface Usage {
+  period: string
+  runs: number
+  by_type: { type: string; runs: number; tokens: Tokens }[]
+  tokens: Tokens
+  limit: number | null
+  remaining: number | null
+}
+
+const NONE = { input: 0, output: 0, total: 0 }
+const somebody = () => `user-${randomUUID()}`
+
+async function usageOf(world: JobWorld, sub: string, period?: string): Promise<Usage> {
+  const query = period === undefined ? '' : `?period=${period}`
+  const answer = await world.request<Usage>('GET', `/v1/usage${query}`, sub)
+  assert.equal(answer.status, 200, answer.text)
+  return answer.body
+}
+
+describe('usage', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under)
+
+    test('of somebody who has run nothing is nothing', async () => {
+      const world = await shared()
+      assert.deepEqual(await usageOf(world, somebody()), {
+        period: '2026-01',
+        runs: 0,
+        by_type: [],
+        tokens: NONE,
+        limit: null,
+        remaining: null,
+      })
+    })
+
+    test('counts each job once when it ends, however it ends, by type, with the tokens its graph reports', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const ask = { input: { messages: [{ role: 'user', content: 'one two three' }] }, sub }
+      await world.start('agent', ask)
+      await world.start('agent', ask)
+      const usage = { input_tokens: 10, output_tokens: 20 }
+      await world.start('summary', { sub, input: { prompt: 'x', usage } })
+      await world.start('throwing', { sub })
+      const cancelled = await world.start('report', { sub })
+      const paused = await world.start('pausing', { sub })
+      assert.equal((await usageOf(world, sub)).runs, 0, 'what runs does not count yet')
+      await world.request('POST', `/jobs/${cancelled.id}/cancel`, sub)
+      await world.pass(RUN_MS)
+      assert.equal((await world.stored(cancelled.id)).status, 'cancelled')
+      assert.equal((await world.stored(paused.id)).status, 'awaiting_input')
+      const counted = await usageOf(world, sub)
+      assert.deepEqual(counted.by_type, [
+        { type: 'agent', runs: 2, tokens: { input: 6, output: 10, total: 16 } },
+        { type: 'report', runs: 1, tokens: NONE },
+        { type: 'summary', runs: 1, tokens: { input: 10, output: 20, total: 30 } },
+        { type: 'throwing', runs: 1, tokens: NONE },
+      ])
+      assert.equal(counted.runs, 5)
+      assert.deepEqual(counted.tokens, { input: 16, output: 30, total: 46 })
+    })
+
+    test('is the same whether it was a callback or a look that noticed', async () => {
+      const world = await shared()
+      const [told, looked] = [somebody(), somebody()]
+      const input = { messages: [{ role: 'user', content: 'one two three' }] }
+      await world.start('agent', { sub: told, input })
+      await world.pass(RUN_MS)
+      world.runtime.turn({ drop_callbacks: 1 })
+      const job = await world.start('agent', { sub: looked, input })
+      await world.pass(RUN_MS)
+      world.runtime.turn({ drop_callbacks: 0 })
+      await world.get(job.id)
+      assert.deepEqual(await usageOf(world, looked), await usageOf(world, told))
+      assert.equal((await usageOf(world, looked)).tokens.total, 8)
+    })
+
+    test('of somebody else is shown to who may read users, and to nobody else', async () => {
+      const world = await shared()
+      const sub = somebody()
+      await world.start('report', { sub })
+      await world.pass(RUN_MS)
+      const reader = world.service.tokenFor({ sub: 'reader', scopes: ['read:users'] })
+      const path = `/v1/users/${sub}/usage`
+      const shown = await world.service.request<Usage>('GET', path, { token: reader })
+      assert.deepEqual(shown.body, await usageOf(world, sub))
+      const refused = await world.request('GET', path, sub)
+      assertError(world.service, refused, { status: 403, code: 'forbidden' })
+    })
+
+    test('that a job started by an admin for somebody counts for that somebody', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const body = { type: 'report', input: {}, created_by: sub }
+      await world.service.request('POST', '/jobs', { token: world.admin, body })
+      await world.quiet()
+      await world.pass(RUN_MS)
+      assert.equal((await usageOf(world, sub)).runs, 1)
+    })
+
+    test('asked for a period that is none is a 400', async () => {
+      const world = await shared()
+      for (const period of ['2026', '2026-13', '2026-00', '2026-1', 'now', '']) {
+        const answer = await world.request('GET', `/v1/usage?period=${period}`, 'ada')
+        assertError(world.service, answer, { status: 400, code: 'invalid_request', message: /^querystring\/period / })
+      }
+    })
+
+    test('that a graph reports without measure harms no sum', async () => {
+      const world = await shared()
+      const sub = somebody()
+      for (const tokens of [1e12, 9007199254740991, -5, 'many', 1e300]) {
+        const usage = { input_tokens: tokens, output_tokens: 1 }
+        await world.start('summary', { sub, input: { prompt: 'x', usage } })
+      }
+      await world.pass(RUN_MS)
+      const { runs, tokens } = await usageOf(world, sub)
+      assert.equal(runs, 5)
+      assert.deepEqual(tokens, { input: 1e12, output: 5, total: 1e12 + 4 })
+    })
+  })
+})
+
+describe('the limit of runs', () => {
+  forEachService((under) => {
+    const LIMIT = 3
+    const shared = sharedJobWorld(under, {
+      env: { USAGE_LIMIT_RUNS: String(LIMIT) },
+      clock: new ManualClock(Date.UTC(2026, 0, 31, 23, 59)),
+    })
+    const start = (world: JobWorld, sub: string, more: object = {}) =>
+      world.request<Job>('POST', '/jobs', sub, { body: { type: 'report', input: {} }, ...more })
+
+    test('counts what has ended and what still runs, for each caller alone, and starts nothing beyond it', async () => {
+      const world = await shared()
+      const [sub, other] = [somebody(), somebody()]
+      assert.deepEqual((await usageOf(world, sub)).remaining, LIMIT)
+      for (let n = 0; n < LIMIT; n++) {
+        assert.equal((await start(world, sub)).status, 202)
+        if (n === 0) {
+          await world.quiet()
+          await world.pass(RUN_MS)
+        }
+      }
+      await world.quiet()
+      const { runs, limit, remaining } = await usageOf(world, sub)
+      assert.deepEqual({ runs, limit, remaining }, { runs: 1, limit: LIMIT, remaining: 0 }, 'what runs is spoken for')
+      const before = world.calls(START_RUN)
+      for (const body of [
+        { type: 'report', input: {} },
+        { type: 'report', thread_id: randomUUID(), run_id: randomUUID() },
+      ]) {
+        const refused = await world.request('POST', '/jobs', sub, { body })
+        const message = `The limit of ${LIMIT} runs for 2026-01 is reached`
+        assertError(world.service, refused, { status: 429, code: 'usage_limit_exceeded', message })
+      }
+      await world.quiet()
+      assert.equal(world.calls(START_RUN), before)
+      assert.equal((await start(world, other)).status, 202)
+      await world.quiet()
+      await world.pass(RUN_MS)
+      assert.equal((await usageOf(world, sub)).remaining, 0)
+    })
+
+    test('holds when many start at once', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const answers = await Promise.all(Array.from({ length: 20 }, () => start(world, sub)))
+      assert.equal(answers.filter(({ status }) => status === 202).length, LIMIT)
+      for (const answer of answers.filter(({ status }) => status !== 202)) {
+        assertError(world.service, answer, { status: 429, code: 'usage_limit_exceeded' })
+      }
+      await world.quiet()
+    })
+
+    test('is not touched by a request that is repeated with its key', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const once = { headers: { 'idempotency-key': 'once' } }
+      for (let n = 0; n < 5; n++) assert.equal((await start(world, sub, once)).status, 202)
+      await world.quiet()
+      assert.equal((await start(world, sub)).status, 202)
+      await world.quiet()
+    })
+
+    test('is counted anew with each month', async () => {
+      const world = await shared()
+      const sub = somebody()
+      for (let n = 0; n < LIMIT; n++) assert.equal((await start(world, sub)).status, 202)
+      await world.quiet()
+      await world.pass(RUN_MS)
+      assert.equal((await start(world, sub)).status, 429)
+      await world.pass(60_000)
+      const fresh = await usageOf(world, sub)
+      assert.deepEqual([fresh.period, fresh.runs], ['2026-02', 0])
+      assert.equal((await start(world, sub)).status, 202)
+      await world.quiet()
+      assert.equal((await usageOf(world, sub, '2026-01')).runs, LIMIT)
+    })
+  })
+})

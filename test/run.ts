@@ -1,0 +1,93 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { isCi, startSharedServices } from './support/services.ts'
+
+/**
+ * What `npm test` runs: one PostgreSQL and one Redis for all test files, where the machine has them, then `node --test`.
+ * Arguments are files, patterns or folders in place of all tests; those that begin with a dash go to node. It says what
+ * was skipped, and fails when a test failed, when none ran or, with CI set, when any was skipped.
+ */
+async function main(args: string[]): Promise<number> {
+  const folder = mkdtempSync(join(tmpdir(), 'test-run-'))
+  let child: ChildProcess | undefined
+  let interrupted = false
+  // The terminal signals the child as well; this one stays to stop the servers.
+  const interrupt = () => {
+    interrupted = true
+    child?.kill('SIGTERM')
+  }
+  process.on('SIGINT', interrupt).on('SIGTERM', interrupt)
+  try {
+    const services = await startSharedServices()
+    try {
+      if (interrupted) return 130
+      const results = join(folder, 'results.tap')
+      child = spawn(process.execPath, nodeArguments(args, results), { env: services.env, stdio: 'inherit' })
+      const failed = await exitOf(child)
+      return interrupted ? 130 : report(failed, readResults(results))
+    } finally {
+      await services.stop()
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** Without test/runtime, which wants the real agent runtime installed: `npm run test:runtime`. */
+const ALL_TESTS = 'test/{unit,db,http,e2e}/**/*.test.ts'
+
+function nodeArguments(args: string[], results: string): string[] {
+  const patterns = args.filter((arg) => !arg.startsWith('-'))
+  return [
+    '--test',
+    '--test-concurrency=2',
+    '--test-reporter=spec',
+    '--test-reporter-destination=stdout',
+    '--test-reporter=tap',
+    `--test-reporter-destination=${results}`,
+    ...args.filter((arg) => arg.startsWith('-')),
+    ...(patterns.length > 0 ? patterns.flatMap(testsIn) : [ALL_TESTS]),
+  ]
+}
+
+/** A folder stands for the tests below it, without those of installed packages. */
+function testsIn(pattern: string): string[] {
+  if (!statSync(pattern, { throwIfNoEntry: false })?.isDirectory()) return [pattern]
+  const found = globSync(join(pattern, '**/*.test.ts'), { exclude: ['**/node_modules'] })
+  // With no name at all, node would look for tests by itself.
+  return found.length > 0 ? found : [pattern]
+}
+
+/** Resolves to whether the child failed. */
+function exitOf(child: ChildProcess): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code) => resolve(code !== 0))
+  })
+}
+
+interface Results {
+  skipped: string[]
+  ran: number
+}
+
+function readResults(file: string): Results {
+  const tap = readFileSync(file, 'utf8')
+  const skipped = Array.from(tap.matchAll(/^\s*ok \d+ - (.*?) # SKIP ?(.*)$/gm), ([, name, why]) => `${name}: ${why}`)
+  return {
+    skipped,
+    ran: Array.from(tap.matchAll(/^# (?:pass|fail) (\d+)$/gm), ([, n]) => Number(n)).reduce((a, b) => a + b, 0),
+  }
+}
+
+function report(failed: boolean, { skipped, ran }: Results): number {
+  const say = (line: string) => process.stdout.write(`${line}\n`)
+  if (skipped.length > 0) say(`\nSkipped${isCi() ? ', which CI does not allow' : ''}:`)
+  for (const line of skipped) say(`  ${line}`)
+  if (ran === 0) say('\nNo test ran')
+  return failed || ran === 0 || (isCi() && skipped.length > 0) ? 1 : 0
+}
+
+process.exitCode = await main(process.argv.slice(2))

@@ -1,0 +1,239 @@
+import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { startAgentRuntime } from '../../src/sandbox/agent-runtime.ts'
+import { startLangGraph } from '../support/langgraph.ts'
+import { freshFolder } from '../support/program.ts'
+import { type Served, sharedIssuer, startServe } from '../support/served.ts'
+import { until } from '../support/until.ts'
+
+interface World {
+  url: string
+  /** Dies with whatever runs on it, and comes back. */
+  die(): Promise<void>
+  stop(): Promise<void>
+}
+
+interface Job {
+  id: string
+  status: string
+  output: unknown
+  error: { code: string; message: string } | null
+  interrupts: unknown
+  settled_by: string | null
+  run_id: string | null
+}
+
+const WORLDS: { name: string; start: () => Promise<World> }[] = [
+  {
+    name: 'the real runtime',
+    start: async () => {
+      const server = await startLangGraph()
+      const die = async () => {
+        await server.kill()
+        await server.restart()
+      }
+      return { url: server.url, die, stop: () => server.stop() }
+    },
+  },
+  {
+    name: 'the sandbox runtime',
+    start: async () => {
+      const runtime = await startAgentRuntime()
+      runtime.turn({ pending_ms: 200, running_ms: 50 })
+      return { url: runtime.url, die: async () => runtime.crash(), stop: () => runtime.close() }
+    },
+  },
+]
+
+const reportFrom = (assistant_id: string, more = {}) => ({ assistant_id, output_key: 'report', ...more })
+const TYPES = {
+  types: {
+    report: reportFrom('report'),
+    summary: { assistant_id: 'summary', output_key: '/result/summary' },
+    throw: reportFrom('throw'),
+    pause: reportFrom('pause', { may_pause: true }),
+    late_key: reportFrom('late_key', { may_pause: true }),
+    sleep: reportFrom('sleep'),
+    hurry: reportFrom('sleep', { deadline_seconds: 1 }),
+    nobody: reportFrom('no-such-assistant'),
+  },
+}
+const INPUT = { title: 'Done', n: 42 }
+const REPORT = { title: 'Done', n: 42 }
+
+for (const { name, start } of WORLDS) {
+  describe(`jobs on ${name}`, () => {
+    let world: World
+    /** Hears the runtime's callbacks. */
+    let hearing: Served
+    /** Gave the runtime an address where nobody listens. */
+    let deaf: Served
+    let token: string
+
+    before(async () => {
+      world = await start()
+      token = (await sharedIssuer()).mint({ user: 'ada' })
+      const [port, nowhere] = [await freePort(), await freePort()]
+      hearing = await serve(world.url, { port, publicPort: port })
+      deaf = await serve(world.url, { port: 0, publicPort: nowhere })
+    })
+    after(() => world.stop())
+
+    const post = async (service: Served, path: string, body: object = {}) => {
+      const { status, body: job } = await service.request<Job>('POST', path, { token, body })
+      assert.ok(status === 200 || status === 202, JSON.stringify(job))
+      return job
+    }
+    const begin = (service: Served, type: string, input: object = INPUT) => post(service, '/jobs', { type, input })
+    const read = async (service: Served, { id }: Job) =>
+      (await service.request<Job>('GET', `/jobs/${id}`, { token })).body
+    /** As the list shows it, which asks nobody. */
+    const glance = async (service: Served, { id }: Job) => {
+      const { body } = await service.request<{ data: Job[] }>('GET', '/jobs?limit=100', { token })
+      return body.data.find((job) => job.id === id)
+    }
+    const untilGlance = async (service: Served, job: Job, holds: (job: Job) => boolean): Promise<Job> => {
+      let seen: Job | undefined
+      await until(async () => {
+        seen = await glance(service, job)
+        return seen !== undefined && holds(seen)
+      })
+      return seen as Job
+    }
+    const ended = ({ status }: Job) => ['completed', 'failed', 'cancelled', 'awaiting_input'].includes(status)
+
+    test('a run that succeeds is settled by its callback', async () => {
+      const job = await untilGlance(hearing, await begin(hearing, 'report'), ended)
+      assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'callback'])
+    })
+
+    test('an output deeper in the values is found by its pointer', async () => {
+      const job = await untilGlance(hearing, await begin(hearing, 'summary', { prompt: 'much' }), ended)
+      assert.deepEqual([job.status, job.output], ['completed', 'In short: much'])
+    })
+
+    test('the output of an agent is its last message, and its tokens are counted', async () => {
+      const tokens = async () => {
+        const { body } = await hearing.request<{ by_type: { type: string; tokens: { total: number } }[] }>(
+          'GET',
+          '/v1/usage',
+          { token },
+        )
+        return body.by_type.find((part) => part.type === 'agent')?.tokens.total ?? 0
+      }
+      const before = await tokens()
+      const job = await untilGlance(hearing, await begin(hearing, 'agent', { prompt: 'hi' }), ended)
+      assert.deepEqual([job.status, job.output, job.settled_by], ['completed', 'You said: hi', 'callback'])
+      assert.ok((await tokens()) > before)
+    })
+
+    test('with the callback lost, a read settles it with the same output', async () => {
+      const started = await begin(deaf, 'report')
+      let job = started
+      await until(async () => {
+        job = await read(deaf, started)
+        return ended(job)
+      })
+      assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'read'])
+    })
+
+    test('with the callback lost and nobody reading, the sweep settles it', async () => {
+      const job = await untilGlance(deaf, await begin(deaf, 'report'), ended)
+      assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'sweep'])
+    })
+
+    test('the text of an error is the same by callback and by asking', async () => {
+      const heard = await untilGlance(hearing, await begin(hearing, 'throw'), ended)
+      const asked = await untilGlance(deaf, await begin(deaf, 'throw'), ended)
+      for (const job of [heard, asked]) {
+        assert.deepEqual([job.status, job.error], ['failed', { code: 'run_failed', message: 'kaboom: upstream 500' }])
+      }
+    })
+
+    test('an assistant the runtime does not know fails the job, with the reason', async () => {
+      const job = await untilGlance(hearing, await begin(hearing, 'nobody'), ended)
+      assert.deepEqual([job.status, job.error?.code], ['failed', 'start_rejected'])
+    })
+
+    for (const type of ['pause', 'late_key']) {
+      test(`a graph that pauses (${type}) awaits input, and goes on with the answer`, async () => {
+        const paused = await untilGlance(hearing, await begin(hearing, type), ended)
+        assert.equal(paused.status, 'awaiting_input')
+        assert.match(JSON.stringify(paused.interrupts), /Publish it\?/)
+        await post(hearing, `/jobs/${paused.id}/resume`, { input: 'yes' })
+        const job = await untilGlance(hearing, paused, (now) => now.status === 'completed')
+        assert.match(JSON.stringify(job.output), /Done/)
+        assert.notEqual(job.run_id, paused.run_id)
+      })
+    }
+
+    test('a run that is under way can be cancelled', async () => {
+      const started = await begin(hearing, 'sleep', { ms: 60_000, ...sandbox(60_000) })
+      await until(async () => (await read(hearing, started)).status === 'generating')
+      await post(hearing, `/jobs/${started.id}/cancel`)
+      const job = await untilGlance(hearing, started, ended)
+      assert.equal(job.status, 'cancelled')
+    })
+
+    test('a run that still waits for its turn can be cancelled, though no callback will ever come', async () => {
+      // More than the runtime works on at once, so that the last one waits.
+      const busy = await Promise.all(
+        Array.from({ length: 12 }, () => begin(hearing, 'sleep', { ms: 60_000, ...sandbox(60_000) })),
+      )
+      const last = await begin(hearing, 'sleep', { ms: 60_000, ...sandbox(60_000) })
+      await until(async () => (await glance(hearing, last))?.run_id !== null)
+      for (const job of [last, ...busy]) await post(hearing, `/jobs/${job.id}/cancel`)
+      for (const job of [last, ...busy]) {
+        assert.equal((await untilGlance(hearing, job, ended)).status, 'cancelled')
+      }
+    })
+
+    test('a run that outlives its deadline fails its job', async () => {
+      const job = await untilGlance(hearing, await begin(hearing, 'hurry', { ms: 60_000, ...sandbox(60_000) }), ended)
+      assert.deepEqual([job.status, job.error?.code], ['failed', 'deadline_exceeded'])
+    })
+
+    test('a runtime that died with the run is not waited for beyond the deadline', async () => {
+      const started = await begin(hearing, 'hurry', { ms: 60_000, ...sandbox(60_000) })
+      await until(async () => (await glance(hearing, started))?.run_id !== null)
+      await world.die()
+      const job = await untilGlance(hearing, started, ended)
+      assert.equal(job.status, 'failed')
+      assert.ok(['deadline_exceeded', 'run_lost'].includes(job.error?.code ?? ''), job.error?.code)
+    })
+  })
+}
+
+/** The sandbox takes its time from here; the real graph from `ms`. */
+function sandbox(durationMs: number) {
+  return { sandbox: { duration_ms: durationMs } }
+}
+
+async function serve(runtimeUrl: string, ports: { port: number; publicPort: number }): Promise<Served> {
+  const folder = freshFolder()
+  writeFileSync(join(folder, 'job-types.json'), JSON.stringify(TYPES))
+  return startServe({
+    folder,
+    settings: {
+      RUNTIME_URL: runtimeUrl,
+      WEBHOOK_SECRET: 'a secret of this test',
+      PORT: String(ports.port),
+      PUBLIC_URL: `http://127.0.0.1:${ports.publicPort}`,
+      RATE_LIMIT_AUTHENTICATED: '1000000',
+    },
+  })
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer()
+    probe.once('error', reject)
+    probe.listen(0, '127.0.0.1', () => {
+      const { port } = probe.address() as { port: number }
+      probe.close(() => resolve(port))
+    })
+  })
+}

@@ -1,0 +1,84 @@
+import { setTimeout as pause } from 'node:timers/promises'
+import { AIMessage } from '@langchain/core/messages'
+import { Annotation, END, interrupt, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
+
+const State = Annotation.Root({
+  prompt: Annotation(),
+  title: Annotation(),
+  n: Annotation(),
+  ms: Annotation(),
+  draft: Annotation(),
+  report: Annotation(),
+  result: Annotation(),
+})
+
+/** One graph for each way a run can end. A graph is its steps in a row, named so that `next` and `tasks` are legible. */
+export const ok = sequence({ write: writeReport })
+export const report = ok
+export const summary = sequence({
+  summarise: ({ prompt }) => ({ result: { summary: `In short: ${prompt ?? 'nothing'}` } }),
+})
+export const sleep = sequence({
+  wait: async ({ ms }, { signal }) => {
+    await pause(ms ?? 1_000, undefined, { signal })
+    return {}
+  },
+  write: writeReport,
+})
+export const pause_ = sequence({
+  ask: () => ({ draft: interrupt({ question: 'Publish it?' }) }),
+  write: ({ title, draft }) => ({ report: { title: title ?? 'Untitled', answer: draft } }),
+})
+/** Its output key is there before the question is answered. */
+export const late_key = sequence({
+  write: writeReport,
+  ask: () => ({ draft: interrupt({ question: 'Publish it?' }) }),
+})
+/** Two questions in one step: the second pause writes no checkpoint of its own. */
+export const ask_twice = sequence({
+  ask: () => {
+    const first = interrupt({ question: 'Publish it?' })
+    const second = interrupt({ question: 'Are you sure?' })
+    return { report: { title: 'Asked twice', answers: [first, second] } }
+  },
+})
+/** Fails in the very step that was answered, and so leaves no checkpoint of its own either. */
+export const ask_throw = sequence({
+  ask: () => {
+    interrupt({ question: 'Publish it?' })
+    throw new Error('kaboom: after the answer')
+  },
+})
+const throws = sequence({
+  begin: () => ({ draft: 'half a report' }),
+  fail: () => {
+    throw new Error('kaboom: upstream 500')
+  },
+})
+
+export { pause_ as pause, throws as throw }
+
+/** A conversation without a model: it repeats what was said last. */
+export const agent = new StateGraph(Annotation.Root({ ...MessagesAnnotation.spec, prompt: Annotation() }))
+  .addNode('answer', ({ messages, prompt }) => {
+    const said = messages.findLast((message) => message.getType() === 'human')?.content ?? prompt ?? 'nothing'
+    const usage_metadata = { input_tokens: 12, output_tokens: 7, total_tokens: 19 }
+    return { messages: [new AIMessage({ content: `You said: ${said}`, usage_metadata })] }
+  })
+  .addEdge(START, 'answer')
+  .addEdge('answer', END)
+  .compile()
+
+function writeReport({ title, n }) {
+  return { report: { title: title ?? 'Untitled', n: n ?? 0 } }
+}
+
+function sequence(steps) {
+  const graph = new StateGraph(State)
+  let previous = START
+  for (const [name, step] of Object.entries(steps)) {
+    graph.addNode(name, step).addEdge(previous, name)
+    previous = name
+  }
+  return graph.addEdge(previous, END).compile()
+}

@@ -1,0 +1,405 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { after, before, describe, test } from 'node:test'
+import { Breaker } from '../../src/core/breaker.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { isJsonObject, type Json, type JsonObject } from '../../src/core/json.ts'
+import { extractOutput, extractTokens } from '../../src/jobs/output.ts'
+import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
+import type { Run, StartRequest, ThreadState } from '../../src/runtime/runtime-types.ts'
+import { startAgentRuntime } from '../../src/sandbox/agent-runtime.ts'
+import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
+import { startLangGraph } from '../support/langgraph.ts'
+import { until } from '../support/until.ts'
+
+interface Subject {
+  url: string
+  /** Dies while this run is under way, and comes back. */
+  dieDuring(run: Run): Promise<void>
+  stop(): Promise<void>
+}
+
+const SUBJECTS: { name: string; start: () => Promise<Subject> }[] = [
+  {
+    name: 'the real runtime',
+    start: async () => {
+      const server = await startLangGraph()
+      const dieDuring = async (run: Run) => {
+        await server.untilWritten(run.runId, 'running')
+        await server.kill()
+        await server.restart()
+      }
+      return { url: server.url, dieDuring, stop: () => server.stop() }
+    },
+  },
+  {
+    name: 'the sandbox runtime',
+    start: async () => {
+      const runtime = await startAgentRuntime()
+      runtime.turn({ pending_ms: 5, running_ms: 20 })
+      return { url: runtime.url, dieDuring: async () => runtime.crash(), stop: () => runtime.close() }
+    },
+  },
+]
+
+const INPUT = { title: 'Done', n: 42 }
+const BUSY = 'Thread is already running a task. Wait for it to finish or choose a different multitask strategy.'
+
+for (const { name, start } of SUBJECTS) {
+  describe(`${name}, through our client`, () => {
+    let subject: Subject
+    let receiver: CallbackReceiver
+    let client: RuntimeClient
+
+    before(async () => {
+      receiver = await startCallbackReceiver()
+      subject = await start()
+      client = clientOf(subject.url)
+    })
+    after(async () => {
+      await subject?.stop()
+      await receiver?.close()
+    })
+
+    const newThread = async () => {
+      const threadId = randomUUID()
+      assert.equal(await client.ensureThread(threadId, { job_id: 'job-1' }), null)
+      return threadId
+    }
+    const begin = async (assistantId: string, request: Partial<StartRequest> = {}): Promise<Run> => {
+      const threadId = request.threadId ?? (await newThread())
+      const outcome = await client.startRun({
+        threadId,
+        assistantId,
+        payload: { input: INPUT },
+        webhook: receiver.url,
+        metadata: { job_id: 'job-1', run_seq: 1 },
+        ...request,
+      })
+      assert.ok('started' in outcome, JSON.stringify(outcome))
+      return outcome.started
+    }
+    const look = async ({ threadId, runId }: Run): Promise<Run> => {
+      const run = await client.fetchRun(threadId, runId)
+      assert.ok(run)
+      return run
+    }
+    const untilStatus = (run: Run, status: string) => until(async () => (await look(run)).status === status)
+    const stateOf = async ({ threadId, runId }: Run): Promise<ThreadState> => {
+      const state = await client.fetchState(threadId, runId)
+      assert.ok(state)
+      return state
+    }
+    const callbackOf = async ({ runId }: Run) => parseCallback((await receiver.callbackOf(runId)).raw)
+    const resume = (run: Run, answer: Json) =>
+      begin(String(run.metadata.graph_id), { threadId: run.threadId, payload: { resume: answer } })
+    const raw = (method: string, path: string, body?: object) =>
+      fetch(`${subject.url}${path}`, {
+        method,
+        headers: { 'content-type': 'application/json' },
+        ...(body ? { body: JSON.stringify(body) } : {}),
+      })
+    const rawJson = async (method: string, path: string, body?: object) =>
+      (await (await raw(method, path, body)).json()) as JsonObject
+
+    test('a run that succeeds says so by callback, on lookup and in its state, with the same values', async () => {
+      const run = await begin('ok')
+      assert.equal(run.status, 'pending')
+      const callback = await callbackOf(run)
+      assert.equal(callback.status, 'success')
+      assert.equal(callback.threadId, run.threadId)
+      assert.equal(callback.runId, run.runId)
+      assert.equal(callback.error, null)
+      assert.deepEqual(callback.values?.report, INPUT)
+      assert.equal((await look(run)).status, 'success')
+      const state = await stateOf(run)
+      assert.deepEqual(state.values, callback.values)
+      assert.deepEqual(
+        { ...state, values: null },
+        { values: null, next: [], runId: run.runId, error: null, interrupts: [] },
+      )
+    })
+
+    test('metadata sent with a run comes back with it, by list, lookup and callback', async () => {
+      const run = await begin('ok')
+      const callback = await callbackOf(run)
+      assert.equal(callback.jobId, 'job-1')
+      for (const found of [run, await look(run), ...(await client.listRuns(run.threadId))]) {
+        assert.equal(found.metadata.job_id, 'job-1')
+        assert.equal(found.metadata.run_seq, 1)
+        assert.equal(found.metadata.graph_id, 'ok')
+      }
+    })
+
+    test('a callback is JSON whatever it calls itself, and echoes our token, which is cut out of what is kept', async () => {
+      const run = await begin('ok')
+      const { path, headers, raw } = await receiver.callbackOf(run.runId)
+      assert.equal(path, '/hooks?token=s3cret')
+      assert.equal(headers['content-type'], 'text/plain;charset=UTF-8')
+      assert.ok(raw.includes('s3cret'))
+      assert.ok(!parseCallback(raw).body.includes('s3cret'))
+    })
+
+    test('a conversation ends with the same answer and tokens by callback and in the state, though spelled differently', async () => {
+      const run = await begin('agent', { payload: { input: { messages: [{ role: 'user', content: 'Hello' }] } } })
+      const callback = await callbackOf(run)
+      const { values } = await stateOf(run)
+      const type = { outputKey: null, usageKey: null }
+      assert.equal(extractOutput(type, values), 'You said: Hello')
+      assert.equal(extractOutput(type, callback.values ?? {}), 'You said: Hello')
+      const tokens = extractTokens(type, values)
+      assert.ok(tokens.total > 0)
+      assert.deepEqual(extractTokens(type, callback.values ?? {}), tokens)
+      const [wrapped, plain] = [callback.values?.messages, values.messages].map(
+        (all) => Array.isArray(all) && all.at(-1),
+      )
+      assert.ok(isJsonObject(wrapped) && isJsonObject(plain))
+      assert.deepEqual(wrapped.id, ['langchain_core', 'messages', 'AIMessage'])
+      assert.equal(plain.type, 'ai')
+    })
+
+    test('an output may lie deeper', async () => {
+      const run = await begin('summary', { payload: { input: { prompt: 'a long text' } } })
+      const { values } = await callbackOf(run)
+      assert.equal(extractOutput({ outputKey: '/result/summary' }, values ?? {}), 'In short: a long text')
+    })
+
+    test('a run that throws gives the same text by callback and in its state, and the values so far', async () => {
+      const run = await begin('throw')
+      const callback = await callbackOf(run)
+      assert.equal(callback.status, 'error')
+      assert.equal(callback.error, 'kaboom: upstream 500')
+      assert.equal((await look(run)).status, 'error')
+      const state = await stateOf(run)
+      assert.equal(state.error, callback.error)
+      assert.equal(state.values.draft, 'half a report')
+      assert.deepEqual(state.values, callback.values)
+      assert.deepEqual(state.next, ['fail'])
+    })
+
+    test('a pause is a success without the output; only the state tells, and a resume finishes it', async () => {
+      const paused = await begin('pause')
+      const callback = await callbackOf(paused)
+      assert.equal(callback.status, 'success')
+      assert.deepEqual(callback.values, INPUT)
+      assert.equal((await look(paused)).status, 'success')
+      const asking = await stateOf(paused)
+      assert.deepEqual(asking.values, INPUT)
+      assert.deepEqual(asking.next, ['ask'])
+      assert.deepEqual(questionsIn(asking), [{ question: 'Publish it?' }])
+
+      const resumed = await resume(paused, 'yes')
+      assert.notEqual(resumed.runId, paused.runId)
+      assert.deepEqual((await callbackOf(resumed)).values?.report, { title: 'Done', answer: 'yes' })
+      const done = await stateOf(resumed)
+      assert.deepEqual(done.values.report, { title: 'Done', answer: 'yes' })
+      assert.deepEqual(done.next, [])
+      assert.deepEqual(await stateOf(paused), asking, 'the first run is found in the history')
+    })
+
+    test('a graph that wrote its output before it paused posts what a finished one would post', async () => {
+      const run = await begin('late_key')
+      const callback = await callbackOf(run)
+      assert.equal(callback.status, 'success')
+      assert.deepEqual(callback.values, { ...INPUT, report: INPUT })
+      const state = await stateOf(run)
+      assert.deepEqual(state.next, ['ask'])
+      assert.deepEqual(questionsIn(state), [{ question: 'Publish it?' }])
+    })
+
+    test('a resumed run that asks again in the same step wrote no checkpoint, and its question is found', async () => {
+      const paused = await begin('ask_twice')
+      await untilStatus(paused, 'success')
+      const again = await resume(paused, 'yes')
+      await untilStatus(again, 'success')
+      const asking = await stateOf(again)
+      assert.deepEqual(questionsIn(asking), [{ question: 'Are you sure?' }])
+      assert.equal(asking.runId, paused.runId)
+      assert.deepEqual(asking.next, [], 'the question alone says that it is not done')
+      const last = await resume(again, 'quite')
+      await untilStatus(last, 'success')
+      const done = await stateOf(last)
+      assert.deepEqual(done.values.report, { title: 'Asked twice', answers: ['yes', 'quite'] })
+      assert.deepEqual(questionsIn(done), [])
+      assert.equal(await client.fetchState(again.threadId, again.runId), null, 'what came after says nothing of it')
+    })
+
+    test('a resumed run that fails in the same step wrote no checkpoint, and its error is found', async () => {
+      const paused = await begin('ask_throw')
+      await untilStatus(paused, 'success')
+      const failed = await resume(paused, 'yes')
+      assert.equal((await callbackOf(failed)).error, 'kaboom: after the answer')
+      assert.equal((await look(failed)).status, 'error')
+      assert.equal((await stateOf(failed)).error, 'kaboom: after the answer')
+    })
+
+    test('a run cancelled while it runs is interrupted, its callback has no values, and no question is open', async () => {
+      const run = await begin('sleep', { payload: { input: { ms: 600_000 } } })
+      await untilStatus(run, 'running')
+      await client.cancelRun(run.threadId, run.runId)
+      const callback = await callbackOf(run)
+      assert.equal(callback.status, 'interrupted')
+      assert.equal(callback.values, null)
+      assert.equal(callback.error, null)
+      assert.equal((await look(run)).status, 'interrupted')
+      const state = await stateOf(run)
+      assert.deepEqual(state.next, ['wait'])
+      assert.deepEqual(state.interrupts, [])
+    })
+
+    test('a run cancelled before it began is interrupted, leaves no state and is never called back', async () => {
+      const threadId = await newThread()
+      const wish = { assistant_id: 'ok', input: INPUT, webhook: receiver.url, after_seconds: 600 }
+      const { run_id: runId } = await rawJson('POST', `/threads/${threadId}/runs`, wish)
+      assert.ok(typeof runId === 'string')
+      assert.equal((await client.fetchRun(threadId, runId))?.status, 'pending')
+      await client.cancelRun(threadId, runId)
+      assert.equal((await client.fetchRun(threadId, runId))?.status, 'interrupted')
+      assert.equal(await client.fetchState(threadId, runId), null)
+      await callbackOf(await begin('ok'))
+      assert.deepEqual(receiver.callbacksOf(runId), [])
+    })
+
+    test('cancelling a run that has ended, or is not known, changes nothing and is no error', async () => {
+      const run = await begin('ok')
+      await untilStatus(run, 'success')
+      await client.cancelRun(run.threadId, run.runId)
+      assert.equal((await look(run)).status, 'success')
+      await client.cancelRun(run.threadId, randomUUID())
+      await client.cancelRun(run.threadId, 'no-uuid')
+    })
+
+    test('a second run on a busy thread is refused, and leaves no trace', async () => {
+      const run = await begin('sleep', { payload: { input: { ms: 600_000 } } })
+      const request = {
+        threadId: run.threadId,
+        assistantId: 'ok',
+        payload: { input: INPUT },
+        webhook: null,
+        metadata: {},
+      }
+      assert.deepEqual(await client.startRun(request), { busy: true })
+      const refusal = await raw('POST', `/threads/${run.threadId}/runs`, { assistant_id: 'ok', input: {} })
+      assert.equal(refusal.status, 422)
+      assert.equal(await refusal.text(), BUSY)
+      assert.equal((await client.listRuns(run.threadId)).length, 1)
+      await client.cancelRun(run.threadId, run.runId)
+    })
+
+    test('a thread it does not know is called busy', async () => {
+      const request = { assistantId: 'ok', payload: { input: INPUT }, webhook: null, metadata: {} }
+      assert.deepEqual(await client.startRun({ ...request, threadId: randomUUID() }), { busy: true })
+    })
+
+    test('an unknown assistant and a malformed thread are refused with a reason', async () => {
+      const request = { payload: { input: INPUT }, webhook: null, metadata: {} }
+      const unknown = await client.startRun({ ...request, threadId: await newThread(), assistantId: 'nobody' })
+      assert.ok('refused' in unknown)
+      assert.equal(unknown.refused.status, 404)
+      assert.match(unknown.refused.message, /No assistant found for "nobody"/)
+      const malformed = await client.startRun({ ...request, threadId: 'no-uuid', assistantId: 'ok' })
+      assert.deepEqual(malformed, { refused: { status: 400, message: 'thread_id: Invalid uuid' } })
+    })
+
+    test('runs and threads that do not exist, or cannot, are not there', async () => {
+      const threadId = await newThread()
+      for (const runId of [randomUUID(), 'no-uuid']) assert.equal(await client.fetchRun(threadId, runId), null)
+      for (const unknown of [randomUUID(), 'no-uuid']) {
+        assert.equal(await client.fetchRun(unknown, randomUUID()), null)
+        assert.equal(await client.fetchState(unknown, randomUUID()), null)
+        assert.deepEqual(await client.listRuns(unknown), [])
+      }
+      assert.equal(await client.fetchState(threadId, randomUUID()), null)
+    })
+
+    test('a thread can be asked for again, and keeps its runs; the newest of them is listed first', async () => {
+      const first = await begin('ok')
+      await untilStatus(first, 'success')
+      assert.equal(await client.ensureThread(first.threadId, {}), null)
+      const second = await begin('ok', { threadId: first.threadId })
+      const listed = await client.listRuns(first.threadId)
+      assert.deepEqual(
+        listed.map(({ runId }) => runId),
+        [second.runId, first.runId],
+      )
+      await untilStatus(second, 'success')
+      const again = await raw('POST', '/threads', { thread_id: first.threadId })
+      assert.equal(again.status, 409)
+      assert.equal(await again.text(), 'Thread already exists')
+    })
+
+    test('a receiver that is down changes nothing about the run', async () => {
+      const run = await begin('ok', { webhook: 'http://127.0.0.1:9/' })
+      await untilStatus(run, 'success')
+      assert.deepEqual((await stateOf(run)).values.report, INPUT)
+    })
+
+    test('it can be pinged', async () => {
+      await client.ping()
+      assert.deepEqual(await rawJson('GET', '/ok'), { ok: true })
+    })
+
+    test('its answers have the keys that we know of', async () => {
+      const run = await begin('pause')
+      const { raw: body } = await receiver.callbackOf(run.runId)
+      const thread = `/threads/${run.threadId}`
+      const state = await rawJson('GET', `${thread}/state`)
+      const tasks = state.tasks as JsonObject[]
+      const found = await rawJson('GET', `${thread}/runs/${run.runId}`)
+      const wanted = { limit: 1, metadata: { run_id: run.runId } }
+      const shapes = {
+        thread: await rawJson('GET', thread),
+        run: found,
+        kwargs: found.kwargs as JsonObject,
+        callback: JSON.parse(body.toString()) as JsonObject,
+        unused: await rawJson('GET', `/threads/${await newThread()}/state`),
+        state,
+        task: tasks[0] ?? {},
+        interrupt: tasks.flatMap(({ interrupts }) => interrupts as JsonObject[])[0] ?? {},
+        checkpoint: state.checkpoint as JsonObject,
+        history: ((await rawJson('POST', `${thread}/history`, wanted)) as unknown as JsonObject[])[0] ?? {},
+      }
+      const keys = Object.fromEntries(Object.entries(shapes).map(([what, value]) => [what, Object.keys(value).sort()]))
+      assert.deepEqual(keys, KNOWN_KEYS)
+      assert.deepEqual(await rawJson('GET', `${thread}/state`), shapes.history)
+    })
+
+    test('a run under way when it dies stays running for ever, deaf to a cancellation, and is never called back', async () => {
+      const run = await begin('sleep', { payload: { input: { ms: 600_000 } } })
+      await untilStatus(run, 'running')
+      await subject.dieDuring(run)
+      assert.equal((await look(run)).status, 'running')
+      await client.cancelRun(run.threadId, run.runId)
+      assert.equal((await look(run)).status, 'running')
+      await callbackOf(await begin('ok'))
+      assert.equal((await look(run)).status, 'running')
+      assert.deepEqual(receiver.callbacksOf(run.runId), [])
+    })
+  })
+}
+
+const STATE = ['checkpoint', 'created_at', 'metadata', 'next', 'parent_checkpoint', 'tasks', 'values']
+const RUN = 'assistant_id created_at kwargs metadata multitask_strategy run_id status thread_id updated_at'.split(' ')
+const KNOWN_KEYS = {
+  thread: ['config', 'created_at', 'interrupts', 'metadata', 'status', 'thread_id', 'updated_at', 'values'],
+  run: RUN,
+  kwargs: ['config', 'context', 'input', 'resumable', 'stream_mode', 'subgraphs', 'temporary', 'webhook'],
+  callback: [...RUN, 'run_ended_at', 'run_started_at', 'values', 'webhook_sent_at'].sort(),
+  unused: STATE.filter((key) => key !== 'metadata'),
+  state: STATE,
+  task: ['checkpoint', 'error', 'id', 'interrupts', 'name', 'path', 'result', 'state'],
+  interrupt: ['id', 'value'],
+  checkpoint: ['checkpoint_id', 'checkpoint_map', 'checkpoint_ns', 'thread_id'],
+  history: STATE,
+}
+
+function clientOf(url: string): RuntimeClient {
+  const clock = systemClock
+  const breaker = new Breaker({ clock, threshold: 1_000, openMs: 1, maxOpenMs: 1 })
+  return new RuntimeClient({ url, apiKey: null, timeoutMs: 10_000, fetch, clock, breaker })
+}
+
+function questionsIn({ interrupts }: ThreadState): Json[] {
+  return interrupts.map((one) => (isJsonObject(one) ? (one.value ?? null) : null))
+}

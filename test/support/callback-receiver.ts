@@ -1,0 +1,64 @@
+import { createServer, type IncomingHttpHeaders } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { until } from './until.ts'
+
+export interface ReceivedCallback {
+  path: string
+  headers: IncomingHttpHeaders
+  raw: Buffer
+}
+
+export interface CallbackReceiver {
+  /** Carries a token, as our own callback URLs do. */
+  url: string
+  received: ReceivedCallback[]
+  /** Requests whose body never became whole. */
+  readonly broken: number
+  /** What it answers; 200 unless changed. */
+  status: number
+  callbacksOf(runId: string): ReceivedCallback[]
+  /** Resolves once one came for this run. */
+  callbackOf(runId: string): Promise<ReceivedCallback>
+  close(): Promise<void>
+}
+
+/** The far end of a callback URL: keeps what the runtime posts, byte by byte. */
+export async function startCallbackReceiver(): Promise<CallbackReceiver> {
+  const received: ReceivedCallback[] = []
+  let broken = 0
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('error', () => {
+      broken += 1
+    })
+    request.on('end', () => {
+      received.push({ path: request.url ?? '', headers: request.headers, raw: Buffer.concat(chunks) })
+      response.writeHead(receiver.status).end()
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  const callbacksOf = (runId: string) => received.filter(({ raw }) => raw.includes(`"run_id":"${runId}"`))
+  const receiver: CallbackReceiver = {
+    url: `http://127.0.0.1:${port}/hooks?token=s3cret`,
+    received,
+    get broken() {
+      return broken
+    },
+    status: 200,
+    callbacksOf,
+    callbackOf: async (runId) => {
+      await until(() => callbacksOf(runId).length > 0)
+      const [first] = callbacksOf(runId)
+      if (!first) throw new Error('It came and went')
+      return first
+    },
+    close: async () => {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+      server.closeAllConnections()
+      await closed
+    },
+  }
+  return receiver
+}

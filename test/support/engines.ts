@@ -1,0 +1,84 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, describe } from 'node:test'
+import type { Database, Engine } from '../../src/db/database.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { openSqlite } from '../../src/db/sqlite.ts'
+import { needsPostgres, sharedPostgresDatabase } from './services.ts'
+
+export interface EngineUnderTest {
+  name: Engine
+  /** A fresh database with this code's schema; closed and removed after the tests. */
+  openDatabase(): Promise<Database>
+  /** A fresh, empty place for one database. */
+  createStore(): Promise<Store>
+}
+
+export interface Store {
+  /** On PostgreSQL each call is another node; on SQLite, which only one process may use, all calls share one handle. */
+  connect(): Promise<Database>
+}
+
+/** Registers the same tests once for each engine, each on the real thing. */
+export function forEachEngine(register: (engine: EngineUnderTest) => void): void {
+  onSqlite(register)
+  describe('on postgres', needsPostgres(), () => register(engineUnderTest('postgres', createPostgresStore)))
+}
+
+/** Only on the embedded engine, for tests that need some database and mean none. */
+export function onSqlite(register: (engine: EngineUnderTest) => void): void {
+  describe('on sqlite', () => register(engineUnderTest('sqlite', createSqliteStore)))
+}
+
+interface OwnedStore extends Store {
+  remove(): Promise<void>
+}
+
+function engineUnderTest(name: Engine, create: () => Promise<OwnedStore>): EngineUnderTest {
+  const stores: OwnedStore[] = []
+  after(async () => {
+    await Promise.all(stores.map((store) => store.remove()))
+  })
+  const createStore = async () => {
+    const store = await create()
+    stores.push(store)
+    return store
+  }
+  const openDatabase = async () => {
+    const store = await createStore()
+    const db = await store.connect()
+    await migrate(db)
+    return db
+  }
+  return { name, createStore, openDatabase }
+}
+
+async function createSqliteStore(): Promise<OwnedStore> {
+  const folder = await mkdtemp(join(tmpdir(), 'test-sqlite-'))
+  const db = await openSqlite({ path: join(folder, 'main.db') })
+  return {
+    connect: async () => db,
+    remove: async () => {
+      await db.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function createPostgresStore(): Promise<OwnedStore> {
+  const { openPostgres } = await import('../../src/db/postgres.ts')
+  const { url, drop } = await sharedPostgresDatabase()
+  const opened: Database[] = []
+  return {
+    connect: async () => {
+      const db = await openPostgres({ url })
+      opened.push(db)
+      return db
+    },
+    remove: async () => {
+      await Promise.all(opened.map((db) => db.close()))
+      await drop()
+    },
+  }
+}

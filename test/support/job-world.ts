@@ -1,0 +1,207 @@
+import assert from 'node:assert/strict'
+import { after } from 'node:test'
+import { systemRandom } from '../../src/core/random.ts'
+import { toJob } from '../../src/jobs/job-routes.ts'
+import type { Job } from '../../src/jobs/job-schema.ts'
+import { findJob } from '../../src/jobs/job-store.ts'
+import { type JobTypes, parseJobTypes } from '../../src/jobs/job-types.ts'
+import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime.ts'
+import type { TestRequest, TestResponse } from './http-client.ts'
+import { ManualClock } from './manual-clock.ts'
+import type { ServiceUnderTest, TestService, TestServiceOptions } from './service.ts'
+import { WatchedDatabase } from './watched-database.ts'
+
+/** One for each graph of the sandbox runtime, and some that go wrong. */
+export const TEST_JOB_TYPES: JobTypes = parseJobTypes(
+  JSON.stringify({
+    types: {
+      report: { assistant_id: 'report', output_key: 'report', deadline_seconds: 600 },
+      hasty: { assistant_id: 'report', output_key: 'report', deadline_seconds: 20 },
+      summary: { assistant_id: 'summary', output_key: '/result/summary', usage_key: 'usage' },
+      throwing: { assistant_id: 'throw', output_key: 'report' },
+      pausing: { assistant_id: 'pause', output_key: 'report', may_pause: true },
+      asking: { assistant_id: 'ask_twice', output_key: 'report', may_pause: true },
+      tricky: { assistant_id: 'late_key', output_key: 'report', may_pause: true },
+      // Says nothing of its pauses, and has its output before it pauses.
+      careless: { assistant_id: 'pause', output_key: 'report' },
+      keyless: { assistant_id: 'report', output_key: 'nowhere' },
+      graphless: { assistant_id: 'no-such-graph', output_key: 'report' },
+    },
+  }),
+)
+
+export const WEBHOOK_SECRET = 'a-secret-of-the-runtime'
+/** Where the runtime is told to call; its calls are sent on to wherever the service listens. */
+const PUBLIC_URL = 'http://service.test'
+
+/** How long a run of the sandbox takes with its dials at rest. */
+export const RUN_MS = 350
+
+export interface WorldOptions extends Partial<Omit<TestServiceOptions, 'variant'>> {
+  /** False for a service that has no runtime. */
+  runtime?: boolean
+}
+
+/** A service and its runtime on one clock that stands still, with the wire between them. */
+export async function startJobWorld(under: ServiceUnderTest, options: WorldOptions = {}): Promise<JobWorld> {
+  const { runtime: hasRuntime = true, ...rest } = options
+  const clock = options.clock ?? new ManualClock()
+  const database = new WatchedDatabase(options.db ?? (await under.engine.openDatabase()))
+  let service: TestService | undefined
+  const chances: number[] = []
+  const runtime = await startAgentRuntime({
+    clock,
+    random: { bytes: systemRandom.bytes, fraction: () => chances.shift() ?? systemRandom.fraction() },
+    fetch: (url, init) => fetch(String(url).replace(PUBLIC_URL, service?.url ?? PUBLIC_URL), init),
+  })
+  runtimes.push(runtime)
+  service = await under.start({
+    jobTypes: TEST_JOB_TYPES,
+    ...rest,
+    clock,
+    db: database.db,
+    env: { WEBHOOK_SECRET, ...(hasRuntime ? { RUNTIME_URL: runtime.url, PUBLIC_URL } : {}), ...options.env },
+  })
+  return new JobWorld({ service, runtime, clock, database, chances })
+}
+
+/** The same, once for all tests of a block. */
+export function sharedJobWorld(under: ServiceUnderTest, options: WorldOptions = {}): () => Promise<JobWorld> {
+  let world: Promise<JobWorld> | undefined
+  return () => {
+    world ??= startJobWorld(under, options)
+    return world
+  }
+}
+
+const runtimes: AgentRuntime[] = []
+after(async () => {
+  await Promise.all(runtimes.map((runtime) => runtime.close()))
+})
+
+export interface CallbackRequest extends TestRequest {
+  /** In place of `/webhooks/jobs/{type of the job}`. */
+  path?: string
+  query?: Record<string, string>
+}
+
+interface WorldParts {
+  service: TestService
+  runtime: AgentRuntime
+  clock: ManualClock
+  database: WatchedDatabase
+  chances: number[]
+}
+
+export class JobWorld {
+  readonly service: TestService
+  readonly runtime: AgentRuntime
+  readonly clock: ManualClock
+  /** What the runtime's dials draw next, from 0 to 1; beyond it, chance decides. */
+  readonly chances: number[]
+  readonly #database: WatchedDatabase
+
+  constructor(parts: WorldParts) {
+    this.service = parts.service
+    this.runtime = parts.runtime
+    this.clock = parts.clock
+    this.chances = parts.chances
+    this.#database = parts.database
+  }
+
+  get db() {
+    return this.service.db
+  }
+
+  token(sub: string): string {
+    return this.service.tokenFor({ sub })
+  }
+
+  get admin(): string {
+    return this.service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
+  }
+
+  request<Body = Job>(method: string, path: string, sub: string, request: TestRequest = {}) {
+    return this.service.request<Body>(method, path, { token: this.token(sub), ...request })
+  }
+
+  /** Accepted, and its start has come to an end, one way or the other. */
+  async start(type: string, { input = { title: 'Done', n: 42 }, sub = 'ada' }: { input?: unknown; sub?: string } = {}) {
+    const answer = await this.request('POST', '/jobs', sub, { body: { type, input } })
+    assert.equal(answer.status, 202, answer.text)
+    await this.quiet()
+    return answer.body
+  }
+
+  async get(id: string, token = this.admin): Promise<Job> {
+    const answer = await this.service.request<Job>('GET', `/jobs/${id}`, { token })
+    assert.equal(answer.status, 200, answer.text)
+    return answer.body
+  }
+
+  /** As it is stored; reading it through the API would bring it up to date first. */
+  async stored(id: string): Promise<Job> {
+    const row = await findJob(this.db, id)
+    assert.ok(row, `There is no job ${id}`)
+    return toJob(row)
+  }
+
+  /** Posts a callback as the runtime would, with the shared secret unless told otherwise. */
+  callback<Body = { received: boolean; outcome: string; job_id: string }>(
+    type: string,
+    payload: unknown,
+    { path, query = {}, headers, ...request }: CallbackRequest = {},
+  ): Promise<TestResponse<Body>> {
+    const search = new URLSearchParams(query).toString()
+    const target = path ?? (type === 'agent' ? '/webhooks/agent' : `/webhooks/jobs/${type}`)
+    return this.service.request<Body>('POST', search === '' ? target : `${target}?${search}`, {
+      ...('raw' in request ? {} : { raw: JSON.stringify(payload) }),
+      headers: headers ?? { 'x-webhook-secret': WEBHOOK_SECRET, 'content-type': 'text/plain;charset=UTF-8' },
+      ...request,
+    })
+  }
+
+  /** Lets time pass, and waits for all that comes of it. */
+  async pass(ms: number): Promise<void> {
+    await this.clock.advance(ms)
+    await this.quiet()
+  }
+
+  /** The same for a long time, in which nothing happens but what is due at its end. */
+  async leap(ms: number): Promise<void> {
+    await this.clock.leap(ms)
+    await this.quiet()
+  }
+
+  /** Lets the sweep come round until it holds; some two hours of it. */
+  async sweepUntil(holds: () => boolean | Promise<boolean>, everyMs = 1_000): Promise<void> {
+    for (let round = 0; round < 500; round++) {
+      if (await holds()) return
+      await this.pass(everyMs)
+    }
+    assert.fail(`It did not come true: ${holds}`)
+  }
+
+  /** Resolves once nothing is under way: no callback, no start, no look, no statement. */
+  async quiet(): Promise<void> {
+    for (let calm = 0; calm < 2; calm++) {
+      await this.runtime.drainCallbacks()
+      await this.#database.idle()
+      await this.service.services.attendant.idle()
+      await new Promise(setImmediate)
+    }
+  }
+
+  /** How often an endpoint of the runtime was called: `GET /threads/{t}/runs/{r}`. */
+  calls(endpoint: string): number {
+    return this.runtime.stats.calls[endpoint] ?? 0
+  }
+
+  get allCalls(): number {
+    return Object.values(this.runtime.stats.calls).reduce((sum, count) => sum + count, 0)
+  }
+}
+
+export const GET_RUN = 'GET /threads/{t}/runs/{r}'
+export const GET_STATE = 'GET /threads/{t}/state'
+export const START_RUN = 'POST /threads/{t}/runs'

@@ -1,0 +1,81 @@
+import type { Clock } from '../../src/core/clock.ts'
+
+interface Sleeper {
+  dueMs: number
+  wake: () => void
+}
+
+/** Time that passes only when a test says so. */
+export class ManualClock implements Clock {
+  #nowMs: number
+  readonly #sleepers = new Set<Sleeper>()
+  #onSleep: (() => void)[] = []
+
+  constructor(startMs = Date.UTC(2026, 0, 1)) {
+    this.#nowMs = startMs
+  }
+
+  now(): number {
+    return this.#nowMs
+  }
+
+  /** How many sleeps are still to end. */
+  get sleeping(): number {
+    return this.#sleepers.size
+  }
+
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      if (signal?.aborted) return resolve()
+      const sleeper: Sleeper = {
+        dueMs: this.#nowMs + Math.max(0, ms),
+        wake: () => {
+          this.#sleepers.delete(sleeper)
+          signal?.removeEventListener('abort', sleeper.wake)
+          resolve()
+        },
+      }
+      this.#sleepers.add(sleeper)
+      signal?.addEventListener('abort', sleeper.wake, { once: true })
+      for (const notify of this.#onSleep.splice(0)) notify()
+    })
+  }
+
+  /**
+   * Ends each sleep that falls due, in order of its time, with the clock standing at that time; whoever wakes gets to run,
+   * and to sleep again within the same span, before time moves on.
+   */
+  async advance(ms: number): Promise<void> {
+    const untilMs = this.#nowMs + ms
+    for (let next = this.#nextDue(untilMs); next; next = this.#nextDue(untilMs)) {
+      this.#nowMs = Math.max(this.#nowMs, next.dueMs)
+      next.wake()
+      await new Promise(setImmediate)
+    }
+    this.#nowMs = untilMs
+  }
+
+  /** Skips a long span: each sleep that falls due in it ends once, at its end, however often it would have come round. */
+  async leap(ms: number): Promise<void> {
+    this.#nowMs += ms
+    for (const sleeper of [...this.#sleepers]) if (sleeper.dueMs <= this.#nowMs) sleeper.wake()
+    await new Promise(setImmediate)
+  }
+
+  /** Resolves once somebody sleeps: the code under test has come to its pause. */
+  async untilSleeping(): Promise<void> {
+    while (this.#sleepers.size === 0) {
+      await new Promise<void>((resolve) => {
+        this.#onSleep.push(resolve)
+      })
+    }
+  }
+
+  #nextDue(untilMs: number): Sleeper | undefined {
+    let next: Sleeper | undefined
+    for (const sleeper of this.#sleepers) {
+      if (sleeper.dueMs <= untilMs && (next === undefined || sleeper.dueMs < next.dueMs)) next = sleeper
+    }
+    return next
+  }
+}

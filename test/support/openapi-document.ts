@@ -1,0 +1,74 @@
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
+import type { Schema } from './schema-values.ts'
+
+export interface Operation {
+  summary?: string
+  tags?: string[]
+  security?: Record<string, string[]>[]
+  parameters?: { name: string; in: string; required?: boolean; schema: Schema }[]
+  requestBody?: { content: Record<string, { schema: Schema }> }
+  responses: Record<string, { description: string; content?: Record<string, { schema: object }> }>
+}
+
+export interface OpenapiDocument {
+  openapi: string
+  info: { title: string; version: string }
+  paths: Record<string, Record<string, Operation>>
+  components: { securitySchemes: Record<string, object>; schemas: Record<string, object> }
+}
+
+export interface NamedOperation {
+  path: string
+  method: string
+  operation: Operation
+}
+
+export function operationsOf(document: OpenapiDocument): NamedOperation[] {
+  return Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+  )
+}
+
+export interface Validators {
+  /** Each schema once, `prepare`d first if so wished: most answers of a service look alike. */
+  compile(schema: object, prepare?: (schema: object) => object): ValidateFunction
+}
+
+/** Compiles schemas of the document, references included. */
+export function validatorsOf(document: OpenapiDocument): Validators {
+  const { components } = document
+  const ajv = new Ajv2020({ strict: false, validateFormats: false, schemas: [{ $id: 'doc:', components }] })
+  const absolute = (schema: object): object =>
+    JSON.parse(JSON.stringify(schema).replaceAll('"#/components/', '"doc:#/components/'))
+  const byText = new Map<string, ValidateFunction>()
+  const bySchema = new WeakMap<object, ValidateFunction>()
+  return {
+    compile: (schema, prepare = (whole) => whole) => {
+      const seen = bySchema.get(schema)
+      if (seen) return seen
+      const prepared = absolute(prepare(schema))
+      const text = JSON.stringify(prepared)
+      const validate = byText.get(text) ?? ajv.compile(prepared)
+      byText.set(text, validate)
+      bySchema.set(schema, validate)
+      return validate
+    },
+  }
+}
+
+/** An object may then only have the members its schema names: an answer with an undocumented field is caught. */
+export function closedSchema(schema: object): object {
+  const copy = structuredClone(schema)
+  walk(copy, (node) => {
+    if (node.properties) node.additionalProperties ??= false
+  })
+  return copy
+}
+
+type Node = Record<string, unknown>
+
+export function walk(node: unknown, visit: (node: Node) => void): void {
+  if (node === null || typeof node !== 'object') return
+  if (!Array.isArray(node)) visit(node as Node)
+  for (const inner of Object.values(node)) walk(inner, visit)
+}

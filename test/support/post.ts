@@ -1,0 +1,160 @@
+import assert from 'node:assert/strict'
+import { silentLog } from '../../src/core/log.ts'
+import { systemRandom } from '../../src/core/random.ts'
+import type { Database } from '../../src/db/database.ts'
+import { sql } from '../../src/db/sql.ts'
+import { upsertDevice } from '../../src/push/device-store.ts'
+import { insertNotification } from '../../src/push/notification-store.ts'
+import { type MarkedDelivery, Outbox } from '../../src/push/outbox.ts'
+import type { PushSender } from '../../src/push/push-message.ts'
+import { ManualClock } from './manual-clock.ts'
+import { WatchedDatabase } from './watched-database.ts'
+
+/** How often an idle outbox looks. */
+export const IDLE_MS = 5_000
+
+export interface Delivery {
+  notification_id: string
+  token: string | null
+  state: string
+  attempts: number
+  next_attempt_at: number | null
+  provider_message_id: string | null
+  last_error: string | null
+}
+
+export interface Node {
+  outbox: Outbox
+  marked: MarkedDelivery[]
+}
+
+/** One database, one clock, and as many outboxes as a test starts. */
+export class Post {
+  readonly clock = new ManualClock()
+  readonly watched: WatchedDatabase
+  readonly outboxes: Outbox[] = []
+  /** Where in its span the jitter lies: 0 for the shortest. */
+  jitter = 0
+  #names = 0
+
+  constructor(db: Database) {
+    this.watched = new WatchedDatabase(db)
+  }
+
+  get db(): Database {
+    return this.watched.db
+  }
+
+  start(sender: PushSender | null, db: Database = this.db): Node {
+    const marked: MarkedDelivery[] = []
+    const outbox = new Outbox({
+      db,
+      clock: this.clock,
+      random: { bytes: systemRandom.bytes, fraction: () => this.jitter },
+      log: silentLog,
+      sender,
+      onMarked: async (_tx, marks) => void marked.push(...marks),
+    })
+    this.outboxes.push(outbox)
+    void outbox.start()
+    return { outbox, marked }
+  }
+
+  async addDevices(count: number, subject = 'ada'): Promise<string[]> {
+    const ids: string[] = []
+    for (let n = 0; n < count; n++) {
+      const id = `dev_${String(this.#names++).padStart(6, '0')}`
+      const atMs = this.clock.now()
+      await upsertDevice(this.db, { id, subject, token: `token-${id}`, platform: 'web', atMs })
+      ids.push(id)
+    }
+    return ids
+  }
+
+  /** To all devices of a user; answers with the notification's id. */
+  async notify(fields: { ttl_seconds?: number; job_id?: string | null; subject?: string; dry_run?: number } = {}) {
+    const { subject = 'ada', ...rest } = fields
+    const id = `ntf_${this.#names++}`
+    const notification = {
+      id,
+      job_id: null,
+      title: 'Ready',
+      body: 'Look.',
+      data: '{"n":"1"}',
+      link: null,
+      priority: 'high' as const,
+      ttl_seconds: 86_400,
+      dry_run: 0,
+      created_by: 'root',
+      created_at: this.clock.now(),
+      ...rest,
+    }
+    await this.db.transaction((tx) => insertNotification(tx, notification, { subjects: [subject], deviceIds: [] }))
+    for (const outbox of this.outboxes) outbox.wake()
+    return id
+  }
+
+  /** Many deliveries at once, each to a device of its own. */
+  async notifyMany(count: number): Promise<void> {
+    const id = await this.notify({ subject: 'nobody' })
+    const numbers = JSON.stringify(Array.from({ length: count }, (_, n) => ({ n })))
+    const list =
+      this.db.engine === 'postgres'
+        ? sql`(select n from json_to_recordset(${numbers}::json) as given(n bigint)) as numbers`
+        : sql`(select value ->> '$.n' as n from json_each(${numbers})) as numbers`
+    await this.db.query(sql`
+      insert into devices (id, subject, token, token_hash, platform, created_at, last_seen_at)
+      select 'dev_many_' || n, 'many', 'token-' || n, 'hash-' || n, 'web', 0, 0 from ${list}`)
+    await this.db.query(sql`
+      insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
+      select ${id}, id, 'pending', 0, 0, ${this.clock.now()}, 0 from devices where subject = 'many'`)
+    for (const outbox of this.outboxes) outbox.wake()
+  }
+
+  /** All deliveries, in the order of their devices. */
+  deliveries(): Promise<Delivery[]> {
+    return this.db.query<Delivery & Record<string, string | number | null>>(sql`
+      select d.notification_id, v.token, d.state, d.attempts, d.next_attempt_at, d.provider_message_id, d.last_error
+      from deliveries d left join devices v on v.id = d.device_id order by d.notification_id, d.device_id`)
+  }
+
+  async only(): Promise<Delivery> {
+    const [delivery, ...more] = await this.deliveries()
+    assert.ok(delivery && more.length === 0)
+    return delivery
+  }
+
+  async states(): Promise<Record<string, number>> {
+    const counts: Record<string, number> = {}
+    for (const { state } of await this.deliveries()) counts[state] = (counts[state] ?? 0) + 1
+    return counts
+  }
+
+  async disabled(): Promise<(string | null)[]> {
+    const rows = await this.db.query<{ reason: string | null }>(
+      sql`select disabled_reason as reason from devices where disabled_at is not null`,
+    )
+    return rows.map(({ reason }) => reason)
+  }
+
+  /** Nothing more happens by itself. Deliveries that a test holds up count as done. */
+  async quiet(): Promise<void> {
+    for (let calm = 0; calm < 4; calm++) {
+      await this.watched.idle()
+      await new Promise(setImmediate)
+    }
+  }
+
+  /** Time passes as fast as the work it brings. */
+  async pass(ms: number): Promise<void> {
+    await this.quiet()
+    for (let left = ms; left > 0; left -= IDLE_MS) {
+      await this.clock.advance(Math.min(left, IDLE_MS))
+      await this.quiet()
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.outboxes.map((outbox) => outbox.close()))
+  }
+}

@@ -1,0 +1,42 @@
+import { after } from 'node:test'
+import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { HttpClient } from './http-client.ts'
+import { Program, type ProgramOptions, type Settings } from './program.ts'
+
+/** One issuer for all programs of a test file: making its key takes longer than most tests. */
+export function sharedIssuer(): Promise<IdentityProvider> {
+  issuer ??= startIdentityProvider()
+  return issuer
+}
+
+/** The fewest settings the program runs with here, on a free port; what is given comes on top. */
+export async function settingsWith(more: Settings = {}): Promise<Settings> {
+  const { issuer } = await sharedIssuer()
+  return { NODE_ENV: 'test', ISSUER_URL: issuer, PORT: '0', ...more }
+}
+
+/** `serve` in a process of its own, listening. */
+export async function startServe(options: ProgramOptions = {}): Promise<Served> {
+  const program = new Program(['serve'], { ...options, settings: await settingsWith(options.settings) })
+  const [, url = ''] = await program.untilSaid(/"url":"(http:[^"]+)".*"service\.started"/)
+  const served = new Served(url, program)
+  clients.push(served)
+  return served
+}
+
+export class Served extends HttpClient {
+  readonly program: Program
+
+  constructor(url: string, program: Program) {
+    super(url)
+    this.program = program
+  }
+}
+
+let issuer: Promise<IdentityProvider> | undefined
+const clients: HttpClient[] = []
+
+after(async () => {
+  for (const client of clients) client.close()
+  await (await issuer)?.close()
+})

@@ -1,0 +1,152 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer, Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { endTree, signalTree } from './process-tree.ts'
+
+export interface ServerCommand {
+  command: string
+  args: string[]
+  /** Printed once the server takes connections. */
+  ready: RegExp
+  /** Makes it end in good order. */
+  stopSignal: NodeJS.Signals
+  user?: { uid: number; gid: number } | undefined
+}
+
+const START_TIMEOUT_MS = 30_000
+
+/**
+ * A real server in a temporary folder of its own that a test may stop, kill, pause and restart. It never outlives the
+ * test process (see reaper.ts), and never keeps it alive either.
+ */
+export class ServerProcess {
+  readonly folder: string
+  readonly #reaper: ChildProcess
+  #command: ServerCommand | undefined
+  #child: ChildProcess | undefined
+
+  constructor(name: string) {
+    this.folder = mkdtempSync(join(tmpdir(), `${name}-`))
+    const reaper = fileURLToPath(new URL('./reaper.ts', import.meta.url))
+    this.#reaper = spawn(process.execPath, [reaper, this.folder], {
+      detached: true,
+      stdio: ['pipe', 'ignore', 'ignore'],
+    })
+    this.#reaper.unref()
+    unref(this.#reaper.stdin)
+  }
+
+  async start(command: ServerCommand): Promise<void> {
+    this.#command = command
+    const child = spawn(command.command, command.args, {
+      cwd: this.folder,
+      // None of the caller's settings; the ready line is matched in English.
+      env: { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      ...command.user,
+    })
+    this.#child = child
+    this.#tellReaper(`${child.pid} ${command.stopSignal}`)
+    try {
+      await untilReady(child, command)
+    } catch (error) {
+      await this.kill()
+      throw error
+    }
+    child.unref()
+    unref(child.stdout)
+    unref(child.stderr)
+  }
+
+  async restart(): Promise<void> {
+    if (!this.#command) throw new Error('The server was never started')
+    await this.#end(this.#command.stopSignal)
+    await this.start(this.#command)
+  }
+
+  /** As a power cut would: no part of the server gets to say goodbye. */
+  async kill(): Promise<void> {
+    await this.#end('SIGKILL')
+  }
+
+  /** The server neither answers nor closes its connections, as when the network swallows everything. */
+  pause(): void {
+    if (this.#child?.pid) signalTree(this.#child.pid, 'SIGSTOP')
+  }
+
+  resume(): void {
+    if (this.#child?.pid) signalTree(this.#child.pid, 'SIGCONT')
+  }
+
+  async stop(): Promise<void> {
+    await this.#end(this.#command?.stopSignal ?? 'SIGKILL')
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 })
+    this.#reaper.stdin?.end()
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    const pid = this.#child?.pid
+    if (pid === undefined) return
+    await endTree(pid, signal)
+    this.#child = undefined
+    this.#tellReaper('none')
+  }
+
+  #tellReaper(line: string): void {
+    this.#reaper.stdin?.write(`${line}\n`)
+  }
+}
+
+/** A port nobody had a moment ago; another process may still be quicker, so a start that fails is worth another try. */
+export async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1')
+  await once(probe, 'listening')
+  const address = probe.address()
+  probe.close()
+  await once(probe, 'close')
+  if (address === null || typeof address === 'string') throw new Error('The system gave no port')
+  return address.port
+}
+
+/** Starts on a free port, and on another one when somebody was quicker. */
+export async function startOnFreePort(start: (port: number) => Promise<void>): Promise<number> {
+  for (let attempt = 1; ; attempt++) {
+    const port = await freePort()
+    try {
+      await start(port)
+      return port
+    } catch (error) {
+      if (attempt === 3) throw error
+    }
+  }
+}
+
+function untilReady(child: ChildProcess, { command, ready }: ServerCommand): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let said = ''
+    const fail = (reason: string) => {
+      clearTimeout(timer)
+      reject(new Error(`${command} ${reason}:\n${said}`))
+    }
+    const timer = setTimeout(() => fail('did not get ready in time'), START_TIMEOUT_MS)
+    const listen = (chunk: Buffer) => {
+      said = (said + chunk.toString()).slice(-8_192)
+      if (!ready.test(said)) return
+      clearTimeout(timer)
+      resolve()
+    }
+    // The listeners stay: output that nobody reads would in the end block the server.
+    child.stdout?.on('data', listen)
+    child.stderr?.on('data', listen)
+    child.once('error', (error) => fail(error.message))
+    child.once('exit', (code, signal) => fail(`ended with ${code ?? signal}`))
+  })
+}
+
+function unref(stream: unknown): void {
+  if (stream instanceof Socket) stream.unref()
+}

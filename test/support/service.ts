@@ -1,0 +1,191 @@
+import diagnostics from 'node:diagnostics_channel'
+import type { AddressInfo } from 'node:net'
+import { after, describe } from 'node:test'
+import { buildApp } from '../../src/app.ts'
+import { parseConfig, type Variant } from '../../src/config.ts'
+import type { Env } from '../../src/config-reader.ts'
+import { BoundedMap } from '../../src/core/bounded-map.ts'
+import { type Log, silentLog } from '../../src/core/log.ts'
+import { systemRandom } from '../../src/core/random.ts'
+import type { Database } from '../../src/db/database.ts'
+import type { App } from '../../src/http/app-instance.ts'
+import type { JobTypes } from '../../src/jobs/job-types.ts'
+import type { ProjectNotifications } from '../../src/projects/project-news.ts'
+import type { PushSender } from '../../src/push/push-message.ts'
+import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import type { MintRequest } from '../../src/sandbox/token-mint.ts'
+import { createServices, type Services } from '../../src/services.ts'
+import { type EngineUnderTest, forEachEngine, onSqlite } from './engines.ts'
+import { HttpClient } from './http-client.ts'
+import { ManualClock } from './manual-clock.ts'
+import { WatchedDatabase } from './watched-database.ts'
+
+export const VARIANTS: readonly Variant[] = ['A', 'B']
+
+export interface TestServiceOptions {
+  variant: Variant
+  /** Migrated; it stays its opener's to close. */
+  db: Database
+  /** Settings beyond those every test service has. */
+  env?: Env
+  clock?: ManualClock
+  idp?: IdentityProvider
+  log?: Log
+  /** The built-in ones unless given. */
+  jobTypes?: JobTypes
+  projectNotifications?: ProjectNotifications
+  /** Deliveries wait for credentials unless given. */
+  pushSender?: PushSender
+  /** Gets the app as Fastify made it, before any hook or route of ours: for stub routes and for watching. */
+  extend?: (app: App) => void
+}
+
+/** High enough that only the tests of the limits themselves ever meet one. */
+const NO_LIMITS = {
+  RATE_LIMIT_UNAUTHENTICATED: '1000000',
+  RATE_LIMIT_AUTHENTICATED: '1000000',
+  RATE_LIMIT_SERVICE: '1000000',
+}
+
+/** The whole service on a free port of loopback, wired as in production; only time stands still until a test moves it. */
+export async function startTestService(options: TestServiceOptions): Promise<TestService> {
+  const { variant, db, clock = new ManualClock(), log = silentLog } = options
+  const { jobTypes, projectNotifications, pushSender } = options
+  const idp = options.idp ?? (await sharedIdentityProvider())
+  const env = { NODE_ENV: 'test', ISSUER_URL: idp.issuer, API_VARIANT: variant, ...NO_LIMITS, ...options.env }
+  const config = parseConfig(env, () => '')
+  const services = createServices(config, {
+    clock,
+    random: systemRandom,
+    log,
+    fetch,
+    db,
+    ...(jobTypes ? { jobTypes } : {}),
+    ...(projectNotifications ? { projectNotifications } : {}),
+    ...(pushSender ? { pushSender } : {}),
+  })
+  try {
+    const app = await buildExtended(services, options.extend)
+    await app.listen({ host: '127.0.0.1', port: 0 })
+    return new TestService({ app, services, idp, clock })
+  } catch (error) {
+    await services.close()
+    throw error
+  }
+}
+
+export class TestService extends HttpClient {
+  readonly app: App
+  readonly services: Services
+  readonly idp: IdentityProvider
+  readonly clock: ManualClock
+  readonly #tokens = new BoundedMap<string, string>(1000)
+
+  constructor(parts: { app: App; services: Services; idp: IdentityProvider; clock: ManualClock }) {
+    const { port } = parts.app.server.address() as AddressInfo
+    super(`http://127.0.0.1:${port}`)
+    this.app = parts.app
+    this.services = parts.services
+    this.idp = parts.idp
+    this.clock = parts.clock
+  }
+
+  get db(): Database {
+    return this.services.db
+  }
+
+  get variant(): Variant {
+    return this.services.config.variant
+  }
+
+  /** A token of the provider, timed by this service's clock; the same one for the same wish, for signing takes time. */
+  tokenFor(request: MintRequest = {}): string {
+    const iat = Math.floor(this.clock.now() / 1000)
+    const exp = iat + (request.expiresInSeconds ?? 3600)
+    const wish = { sub: 'somebody', ...request, claims: { iat, auth_time: iat, exp, ...request.claims } }
+    const name = JSON.stringify([this.idp.kid, wish])
+    const token = this.#tokens.get(name) ?? this.idp.mint(wish)
+    this.#tokens.set(name, token)
+    return token
+  }
+
+  override async close(): Promise<void> {
+    super.close()
+    await this.app.close()
+    await this.services.close()
+  }
+}
+
+export interface ServiceUnderTest {
+  variant: Variant
+  engine: EngineUnderTest
+  /** One service for all tests of the block; they keep to records of their own. */
+  shared(): Promise<TestService>
+  /** The database of the shared service. */
+  watched(): Promise<WatchedDatabase>
+  /** Another one, on a fresh database unless one is given. */
+  start(options?: Partial<Omit<TestServiceOptions, 'variant'>>): Promise<TestService>
+}
+
+/** Registers the same tests for both variants on both engines; what they start is stopped behind them. */
+export function forEachService(register: (service: ServiceUnderTest) => void): void {
+  forEachEngine((engine) => registerVariants(engine, register))
+}
+
+/** The same on the embedded engine alone, for what the database has no part in. */
+export function forEachVariant(register: (service: ServiceUnderTest) => void): void {
+  onSqlite((engine) => registerVariants(engine, register))
+}
+
+function registerVariants(engine: EngineUnderTest, register: (service: ServiceUnderTest) => void): void {
+  for (const variant of VARIANTS) describe(`as variant ${variant}`, () => register(serviceUnderTest(variant, engine)))
+}
+
+function serviceUnderTest(variant: Variant, engine: EngineUnderTest): ServiceUnderTest {
+  const started: TestService[] = []
+  after(async () => {
+    for (const service of started.reverse()) await service.close()
+  })
+  const start: ServiceUnderTest['start'] = async (options = {}) => {
+    const db = options.db ?? (await engine.openDatabase())
+    const service = await startTestService({ ...options, variant, db })
+    started.push(service)
+    return service
+  }
+  const watched = once(async () => new WatchedDatabase(await engine.openDatabase()))
+  const shared = once(async () => start({ db: (await watched()).db }))
+  return { variant, engine, start, shared, watched }
+}
+
+/** One for all services of a test file: making its key takes longer than most tests. */
+const sharedIdentityProvider = once(async () => {
+  sharedProvider = await startIdentityProvider()
+  return sharedProvider
+})
+
+let sharedProvider: IdentityProvider | undefined
+after(() => sharedProvider?.close())
+
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined
+  return () => {
+    made ??= make()
+    return made
+  }
+}
+
+const FASTIFY_CREATED = 'fastify.initialization'
+
+async function buildExtended(services: Services, extend: ((app: App) => void) | undefined): Promise<App> {
+  if (!extend) return buildApp(services)
+  const onCreated = (message: unknown) => extend((message as { fastify: App }).fastify)
+  diagnostics.subscribe(FASTIFY_CREATED, onCreated)
+  try {
+    // The app is created before the first pause, so nobody else's is seen.
+    const building = buildApp(services)
+    diagnostics.unsubscribe(FASTIFY_CREATED, onCreated)
+    return await building
+  } finally {
+    diagnostics.unsubscribe(FASTIFY_CREATED, onCreated)
+  }
+}

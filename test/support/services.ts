@@ -1,0 +1,74 @@
+import { findPostgres, findRedis } from './binaries.ts'
+import { createDatabase, dropDatabase, startPostgres } from './postgres.ts'
+import { startRedis } from './redis.ts'
+
+/** With CI set nothing may be skipped: what a machine lacks is then a failure. */
+export function isCi(): boolean {
+  return Boolean(process.env.CI)
+}
+
+/** Options for a `test` or `describe` that needs PostgreSQL: `describe('…', needsPostgres(), () => …)`. */
+export function needsPostgres(): { skip: string | false } {
+  const missing = process.env.TEST_POSTGRES_URL === undefined && findPostgres() === undefined
+  return { skip: missing && !isCi() && 'needs PostgreSQL, which is not installed' }
+}
+
+/** The same for Redis. */
+export function needsRedis(): { skip: string | false } {
+  const missing = process.env.TEST_REDIS_URL === undefined && findRedis() === undefined
+  return { skip: missing && !isCi() && 'needs Redis, which is not installed' }
+}
+
+/** A fresh database on the server all test files share; a file that runs alone starts the server itself. */
+export async function sharedPostgresDatabase(): Promise<{ url: string; drop: () => Promise<void> }> {
+  const url = await createDatabase(await sharedPostgres())
+  return { url, drop: () => dropDatabase(url) }
+}
+
+/** The Redis all test files share: a test keeps to keys and channels with a prefix of its own. */
+export function sharedRedis(): Promise<{ url: string }> {
+  const given = process.env.TEST_REDIS_URL
+  ownRedis ??= given === undefined ? startRedis() : Promise.resolve({ url: given })
+  return ownRedis
+}
+
+export interface SharedServices {
+  /** For the child that runs the tests. */
+  env: NodeJS.ProcessEnv
+  stop: () => Promise<void>
+}
+
+/** Starts what this machine has, once for all test files. */
+export async function startSharedServices(): Promise<SharedServices> {
+  const env = { ...process.env }
+  const started: { stop: () => Promise<void> }[] = []
+  const stop = async () => {
+    for (const server of started.splice(0)) await server.stop()
+  }
+  try {
+    if (env.TEST_POSTGRES_URL === undefined && findPostgres() !== undefined) {
+      const postgres = await startPostgres()
+      started.push(postgres)
+      env.TEST_POSTGRES_URL = postgres.url
+    }
+    if (env.TEST_REDIS_URL === undefined && findRedis() !== undefined) {
+      const redis = await startRedis()
+      started.push(redis)
+      env.TEST_REDIS_URL = redis.url
+    }
+    return { env, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+let ownRedis: Promise<{ url: string }> | undefined
+let ownPostgres: Promise<{ url: string }> | undefined
+
+async function sharedPostgres(): Promise<string> {
+  const given = process.env.TEST_POSTGRES_URL
+  if (given !== undefined) return given
+  ownPostgres ??= startPostgres()
+  return (await ownPostgres).url
+}

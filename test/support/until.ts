@@ -1,0 +1,13 @@
+import { setTimeout as pause } from 'node:timers/promises'
+
+const PATIENCE_MS = 20_000
+const BETWEEN_LOOKS_MS = 10
+
+/** Looks again and again until it holds: for what another process does, which sends no event here. */
+export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + PATIENCE_MS
+  while (!(await holds())) {
+    if (Date.now() > deadline) throw new Error(`It did not come true in ${PATIENCE_MS} ms: ${holds}`)
+    await pause(BETWEEN_LOOKS_MS)
+  }
+}

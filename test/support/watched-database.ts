@@ -1,0 +1,61 @@
+import type { Database, Queryable } from '../../src/db/database.ts'
+
+/** A database that remembers what it was asked, and tells when nothing is under way any more. */
+export class WatchedDatabase {
+  readonly db: Database
+  #statements: string[] = []
+  readonly #underWay = new Set<Promise<unknown>>()
+
+  constructor(db: Database) {
+    this.db = {
+      engine: db.engine,
+      query: (statement) => this.#track(db.query(this.#note(statement))),
+      transaction: (work) =>
+        this.#track(
+          db.transaction((tx) => {
+            const query: Queryable['query'] = (statement) => tx.query(this.#note(statement))
+            const { engine } = tx
+            return work({
+              engine,
+              query,
+              tryLock: (name) => tx.tryLock(name),
+              exec: (script) => tx.exec(script),
+              announce: (topic) => tx.announce(topic),
+            })
+          }),
+        ),
+      listen: (listener) => db.listen(listener),
+      ping: () => db.ping(),
+      close: () => db.close(),
+    }
+  }
+
+  /** How many statements since the last call of `forget` match. */
+  count(pattern: RegExp): number {
+    return this.#statements.filter((text) => pattern.test(text)).length
+  }
+
+  forget(): void {
+    this.#statements = []
+  }
+
+  /** Resolves once all that was asked, and all that it led to, is done. */
+  async idle(): Promise<void> {
+    while (this.#underWay.size > 0) {
+      await Promise.allSettled(this.#underWay)
+      await new Promise(setImmediate)
+    }
+  }
+
+  #note<Statement extends { text: string }>(statement: Statement): Statement {
+    this.#statements.push(statement.text)
+    return statement
+  }
+
+  #track<T>(work: Promise<T>): Promise<T> {
+    const done = () => void this.#underWay.delete(work)
+    this.#underWay.add(work)
+    work.then(done, done)
+    return work
+  }
+}

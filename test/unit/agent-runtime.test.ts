@@ -1,0 +1,465 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { request } from 'node:http'
+import { afterEach, beforeEach, test } from 'node:test'
+import { Script } from 'node:vm'
+import { Breaker } from '../../src/core/breaker.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Json, JsonObject } from '../../src/core/json.ts'
+import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
+import { type Run, RuntimeTrouble } from '../../src/runtime/runtime-types.ts'
+import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime.ts'
+import { dialsAtRest } from '../../src/sandbox/agent-runtime-dials.ts'
+import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { until } from '../support/until.ts'
+
+const PENDING_MS = 50
+const RUNNING_MS = 300
+const WHOLE_RUN_MS = PENDING_MS + RUNNING_MS
+
+let clock: ManualClock
+let runtime: AgentRuntime
+let receiver: CallbackReceiver
+let client: RuntimeClient
+
+beforeEach(async () => {
+  clock = new ManualClock()
+  receiver = await startCallbackReceiver()
+  runtime = await startAgentRuntime({ clock, apiKey: 'k3y' })
+  client = clientWith('k3y')
+})
+afterEach(async () => {
+  await runtime.close()
+  await receiver.close()
+})
+
+function clientWith(apiKey: string): RuntimeClient {
+  const breaker = new Breaker({ clock, threshold: 1_000, openMs: 1, maxOpenMs: 1 })
+  return new RuntimeClient({ url: runtime.url, apiKey, timeoutMs: 10_000, fetch, clock: systemClock, breaker })
+}
+
+async function begin(assistantId: string, input: Json = { title: 'Done', n: 42 }): Promise<Run> {
+  const threadId = randomUUID()
+  await client.ensureThread(threadId, {})
+  const wish = { threadId, assistantId, payload: { input }, webhook: receiver.url, metadata: { job_id: 'job-1' } }
+  const outcome = await client.startRun(wish)
+  assert.ok('started' in outcome, JSON.stringify(outcome))
+  return outcome.started
+}
+
+async function finish(assistantId = 'report', input?: Json): Promise<Run> {
+  const run = await begin(assistantId, input)
+  await clock.advance(WHOLE_RUN_MS)
+  await runtime.drainCallbacks()
+  return run
+}
+
+const statusOf = async ({ threadId, runId }: Run) => (await client.fetchRun(threadId, runId))?.status
+const control = (method: string, path: string, body?: object) =>
+  fetch(`${runtime.url}/sandbox/${path}`, { method, ...(body ? { body: JSON.stringify(body) } : {}) })
+
+test('with all dials at rest a run waits, runs, ends and is called back once, in the time of the clock', async () => {
+  const run = await begin('report')
+  await clock.advance(PENDING_MS - 1)
+  assert.equal(await statusOf(run), 'pending')
+  await clock.advance(1)
+  assert.equal(await statusOf(run), 'running')
+  await clock.advance(RUNNING_MS - 1)
+  assert.equal(await statusOf(run), 'running')
+  assert.equal(receiver.received.length, 0)
+  await clock.advance(1)
+  await runtime.drainCallbacks()
+  assert.equal(await statusOf(run), 'success')
+  assert.equal(receiver.callbacksOf(run.runId).length, 1)
+  assert.deepEqual(runtime.stats, {
+    calls: { 'POST /threads': 1, 'POST /threads/{t}/runs': 1, 'GET /threads/{t}/runs/{r}': 4 },
+    callbacks: { due: 1, dropped: 0, attempted: 1, delivered: 1 },
+  })
+})
+
+test('a dropped callback is never sent, and the run has ended all the same', async () => {
+  runtime.turn({ drop_callbacks: 1 })
+  const run = await finish()
+  assert.equal(await statusOf(run), 'success')
+  assert.equal(receiver.received.length, 0)
+  assert.deepEqual(runtime.stats.callbacks, { due: 1, dropped: 1, attempted: 0, delivered: 0 })
+  assert.equal(runtime.recentCallbacks[0]?.fate, 'dropped')
+})
+
+test('a ratio is the share of callbacks it meets', async () => {
+  const draws = [0.1, 0.49, 0.5, 0.9]
+  const random = {
+    bytes: (count: number) => crypto.getRandomValues(new Uint8Array(count)),
+    fraction: () => draws.shift() ?? 1,
+  }
+  await runtime.close()
+  runtime = await startAgentRuntime({ clock, random })
+  client = clientWith('any')
+  runtime.turn({ drop_callbacks: 0.5 })
+  for (let i = 0; i < 4; i++) await finish()
+  assert.deepEqual(
+    runtime.recentCallbacks.map(({ fate }) => fate),
+    ['delivered', 'delivered', 'dropped', 'dropped'],
+  )
+})
+
+test('a duplicated callback comes twice, byte by byte', async () => {
+  runtime.turn({ duplicate_callbacks: 1 })
+  const [first, second, ...more] = receiver.callbacksOf((await finish()).runId)
+  assert.deepEqual(first?.raw, second?.raw)
+  assert.ok(first)
+  assert.equal(more.length, 0)
+})
+
+test('a late callback comes after its time and not before', async () => {
+  runtime.turn({ late_callbacks_ms: 60_000 })
+  const run = await begin('report')
+  await clock.advance(WHOLE_RUN_MS + 59_999)
+  assert.equal(await statusOf(run), 'success')
+  assert.equal(receiver.received.length, 0)
+  await clock.advance(1)
+  await runtime.drainCallbacks()
+  assert.equal(receiver.callbacksOf(run.runId).length, 1)
+})
+
+test('reordered callbacks overtake each other, and one without a follower is not held for ever', async () => {
+  runtime.turn({ reorder_callbacks: true })
+  const first = await begin('report')
+  await clock.advance(1)
+  const second = await begin('report')
+  await clock.advance(WHOLE_RUN_MS)
+  await runtime.drainCallbacks()
+  const arrived = receiver.received.map(({ raw }) => parseCallback(raw).runId)
+  assert.deepEqual(arrived, [second.runId, first.runId])
+
+  const alone = await begin('report')
+  await clock.advance(WHOLE_RUN_MS)
+  assert.equal(receiver.callbacksOf(alone.runId).length, 0)
+  await clock.advance(5_000)
+  await runtime.drainCallbacks()
+  assert.equal(receiver.callbacksOf(alone.runId).length, 1)
+})
+
+test('a corrupted callback is not JSON', async () => {
+  runtime.turn({ corrupt_callbacks: 1 })
+  await finish()
+  const [callback] = receiver.received
+  assert.ok(callback)
+  assert.throws(() => parseCallback(callback.raw), /not valid JSON/)
+})
+
+test('a failing callback breaks off half-way; the hosted runtime tries again, the JS server does not', async () => {
+  runtime.turn({ failing_callbacks: 1 })
+  await finish()
+  await until(() => receiver.broken === 1)
+  assert.equal(receiver.received.length, 0)
+  assert.deepEqual(runtime.stats.callbacks, { due: 1, dropped: 0, attempted: 1, delivered: 0 })
+
+  runtime.turn({ delivery: 'hosted' })
+  const run = await begin('report')
+  await clock.advance(WHOLE_RUN_MS)
+  await until(() => receiver.broken === 2)
+  await until(() => runtime.recentCallbacks[0]?.fate === 'failed')
+  runtime.turn({ failing_callbacks: 0 })
+  await clock.advance(10_000)
+  await runtime.drainCallbacks()
+  assert.equal(receiver.callbacksOf(run.runId).length, 1)
+  assert.equal(runtime.recentCallbacks[0]?.attempts, 2)
+})
+
+test('the hosted runtime gives up after three attempts at a server error, and at once on any other refusal', async () => {
+  runtime.turn({ delivery: 'hosted' })
+  receiver.status = 503
+  const run = await begin('report')
+  await clock.advance(WHOLE_RUN_MS)
+  for (const attempts of [1, 2, 3]) {
+    await until(() => receiver.callbacksOf(run.runId).length === attempts)
+    await until(() => runtime.recentCallbacks[0]?.fate === 'failed')
+    await until(() => attempts === 3 || clock.sleeping === 1)
+    await clock.advance(10_000)
+  }
+  await runtime.drainCallbacks()
+  assert.equal(receiver.callbacksOf(run.runId).length, 3)
+
+  receiver.status = 404
+  const refused = await finish()
+  assert.equal(receiver.callbacksOf(refused.runId).length, 1)
+  assert.equal(runtime.recentCallbacks[0]?.fate, 'refused')
+  assert.equal(runtime.recentCallbacks[0]?.answered, 404)
+})
+
+test('the JS server takes no notice of an error status', async () => {
+  receiver.status = 503
+  assert.equal(receiver.callbacksOf((await finish()).runId).length, 1)
+})
+
+test('the hosted dialect has plain messages, an error object and, by its own dial, another content type', async () => {
+  runtime.turn({ delivery: 'hosted', content_type: 'application/json' })
+  const failed = await receiver.callbackOf((await finish('throw')).runId)
+  assert.equal(failed.headers['content-type'], 'application/json')
+  assert.deepEqual(bodyOf(failed.raw).error, { error: 'Error', message: 'kaboom: upstream 500' })
+  assert.equal(parseCallback(failed.raw).error, 'kaboom: upstream 500')
+  const answered = await receiver.callbackOf((await finish('agent', { prompt: 'Hi' })).runId)
+  const { messages } = bodyOf(answered.raw).values as { messages: JsonObject[] }
+  assert.equal(messages[0]?.type, 'ai')
+  assert.equal(messages[0]?.content, 'You said: Hi')
+})
+
+test('lookups fail with the status asked for, and starts do not', async () => {
+  const run = await finish()
+  runtime.turn({ lookup_failure: 1, lookup_failure_status: 502 })
+  await assert.rejects(statusOf(run), new RuntimeTrouble('the runtime answered 502'))
+  await begin('report')
+  runtime.turn({ lookup_failure: 0 })
+  assert.equal(await statusOf(run), 'success')
+})
+
+test('starts fail with the status asked for, and lookups do not', async () => {
+  const run = await finish()
+  runtime.turn({ start_failure: 1, start_failure_status: 500 })
+  await assert.rejects(begin('report'), new RuntimeTrouble('the runtime answered 500'))
+  assert.equal(await statusOf(run), 'success')
+})
+
+test('a slow lookup is answered after its time', async () => {
+  const run = await finish()
+  runtime.turn({ lookup_latency_ms: 2_000 })
+  let answered = false
+  const asked = statusOf(run).then((status) => {
+    answered = true
+    return status
+  })
+  await clock.untilSleeping()
+  await clock.advance(1_999)
+  assert.equal(answered, false)
+  await clock.advance(1)
+  assert.equal(await asked, 'success')
+})
+
+test('a hung lookup is answered once the dial is turned back', async () => {
+  const run = await finish()
+  const before = runtime.stats.calls['GET /threads/{t}/runs/{r}'] ?? 0
+  runtime.turn({ hang_lookups: true })
+  const asked = statusOf(run)
+  await until(() => runtime.stats.calls['GET /threads/{t}/runs/{r}'] === before + 1)
+  runtime.turn({ hang_lookups: false })
+  assert.equal(await asked, 'success')
+})
+
+test('a start whose answer is lost has started: the run is found on its thread', async () => {
+  const threadId = randomUUID()
+  await client.ensureThread(threadId, {})
+  runtime.turn({ lose_start_answers: 1 })
+  const wish = { threadId, assistantId: 'report', payload: { input: {} }, webhook: null, metadata: { job_id: 'job-7' } }
+  await assert.rejects(client.startRun(wish), RuntimeTrouble)
+  const [run, ...more] = await client.listRuns(threadId)
+  assert.equal(run?.metadata.job_id, 'job-7')
+  assert.equal(more.length, 0)
+  runtime.turn({ lose_start_answers: 0 })
+  assert.deepEqual(await client.startRun(wish), { busy: true })
+})
+
+test('a refused callback URL is a 422 as of the hosted runtime; without one the run starts', async () => {
+  runtime.turn({ refuse_webhook: true })
+  const threadId = randomUUID()
+  await client.ensureThread(threadId, {})
+  const wish = { threadId, assistantId: 'report', payload: { input: {} }, webhook: receiver.url, metadata: {} }
+  const refused = await client.startRun(wish)
+  assert.ok('refused' in refused)
+  assert.equal(refused.refused.status, 422)
+  assert.ok('started' in (await client.startRun({ ...wish, webhook: null })))
+})
+
+test('a zombie runs for ever, until it is cancelled', async () => {
+  runtime.turn({ zombie: true })
+  const run = await begin('report')
+  await clock.advance(40 * 3_600_000)
+  assert.equal(await statusOf(run), 'running')
+  await client.cancelRun(run.threadId, run.runId)
+  assert.equal(await statusOf(run), 'interrupted')
+})
+
+test('a lost run is not known, and what a crash left running is deaf', async () => {
+  const run = await begin('report')
+  runtime.turn({ lose_runs: true })
+  assert.equal(await statusOf(run), undefined)
+  assert.deepEqual(await client.listRuns(run.threadId), [])
+  runtime.turn({ lose_runs: false })
+  await clock.advance(PENDING_MS)
+  runtime.crash()
+  await clock.advance(3_600_000)
+  await client.cancelRun(run.threadId, run.runId)
+  assert.equal(await statusOf(run), 'running')
+  assert.equal(runtime.stats.callbacks.due, 0)
+})
+
+test('an input may steer any graph: how long it takes, that it asks, that it fails', async () => {
+  const slow = await begin('agent', { prompt: 'Hi', sandbox: { duration_ms: 60_000 } })
+  await clock.advance(PENDING_MS + 59_999)
+  assert.equal(await statusOf(slow), 'running')
+  await clock.advance(1)
+  assert.equal(await statusOf(slow), 'success')
+
+  const failing = await finish('report', { sandbox: { fail: 'no more paper' } })
+  assert.equal((await client.fetchState(failing.threadId, failing.runId))?.error, 'no more paper')
+
+  const asking = await finish('report', { title: 'Q3', sandbox: { pause: 'Which quarter?' } })
+  const state = await client.fetchState(asking.threadId, asking.runId)
+  assert.deepEqual(state?.next, ['sandbox_ask'])
+  assert.equal('sandbox' in (state?.values ?? {}), false)
+  const wish = { threadId: asking.threadId, assistantId: 'report', webhook: null, metadata: {} }
+  const resumed = await client.startRun({ ...wish, payload: { resume: 'the third' } })
+  assert.ok('started' in resumed)
+  await clock.advance(WHOLE_RUN_MS)
+  const done = await client.fetchState(asking.threadId, resumed.started.runId)
+  assert.deepEqual(done?.values.report, { title: 'Q3', n: 0 })
+})
+
+test('runs queue, replace or roll back each other where the strategy says so', async () => {
+  const threadId = randomUUID()
+  await client.ensureThread(threadId, {})
+  const startBy = async (multitask_strategy: string): Promise<Run> => {
+    const response = await post(`/threads/${threadId}/runs`, { assistant_id: 'report', input: {}, multitask_strategy })
+    const { run_id } = (await response.json()) as { run_id: string }
+    return { runId: run_id, threadId, status: 'pending', metadata: {}, traces: { traceId: null, tracerTraceId: null } }
+  }
+  const first = await startBy('enqueue')
+  const second = await startBy('enqueue')
+  await clock.advance(WHOLE_RUN_MS - 1)
+  assert.equal(await statusOf(first), 'running')
+  assert.equal(await statusOf(second), 'pending')
+  await clock.advance(1)
+  assert.equal(await statusOf(first), 'success')
+  assert.equal(await statusOf(second), 'running')
+  const third = await startBy('interrupt')
+  assert.equal(await statusOf(second), 'interrupted')
+  const fourth = await startBy('rollback')
+  assert.equal(await statusOf(third), undefined)
+  await clock.advance(WHOLE_RUN_MS)
+  assert.equal(await statusOf(fourth), 'success')
+})
+
+test('a run rolled back by the hosted runtime is gone, and its callback says so', async () => {
+  runtime.turn({ delivery: 'hosted' })
+  const run = await begin('report')
+  await clock.advance(PENDING_MS)
+  await post(`/threads/${run.threadId}/runs/${run.runId}/cancel?action=rollback`, {})
+  assert.equal(await statusOf(run), undefined)
+  assert.equal(parseCallback((await receiver.callbackOf(run.runId)).raw).status, 'rollback')
+})
+
+test('dials are turned and read over HTTP, all of a request or none of it', async () => {
+  const turned = await control('PATCH', 'dials', { drop_callbacks: 1, running_ms: 5 })
+  assert.equal(turned.status, 200)
+  assert.deepEqual(await turned.json(), { ...dialsAtRest(), drop_callbacks: 1, running_ms: 5 })
+  assert.equal(runtime.dials.drop_callbacks, 1)
+  const refused = await control('POST', 'dials', { drop_callbacks: 0, zombie: 1, delivery: 'pigeon', no_such: 1 })
+  assert.equal(refused.status, 400)
+  const { faults } = (await refused.json()) as { faults: string[] }
+  assert.equal(faults.length, 3)
+  assert.deepEqual(await (await control('GET', 'dials')).json(), { ...runtime.dials })
+  assert.equal(runtime.dials.drop_callbacks, 1)
+  for (const value of [-0.1, 1.1, '1', null, Number.NaN]) {
+    assert.throws(() => runtime.turn({ drop_callbacks: value as number }), /must be a number from 0 to 1/)
+  }
+})
+
+test('counters and what happened lately can be read over HTTP, without the token of a callback URL', async () => {
+  const run = await finish()
+  const stats = (await (await control('GET', 'stats')).json()) as JsonObject
+  assert.deepEqual(stats, runtime.stats)
+  const recent = await (await control('GET', 'recent')).text()
+  assert.ok(recent.includes(run.runId))
+  assert.ok(!recent.includes('s3cret'))
+})
+
+test('a reset forgets threads, counters and dials, and ends what was under way', async () => {
+  runtime.turn({ late_callbacks_ms: 60_000 })
+  const run = await begin('report')
+  await clock.advance(WHOLE_RUN_MS)
+  await begin('sleep', { ms: 60_000 })
+  assert.equal((await control('POST', 'reset')).status, 200)
+  assert.deepEqual(runtime.stats, { calls: {}, callbacks: { due: 0, dropped: 0, attempted: 0, delivered: 0 } })
+  assert.deepEqual(runtime.dials, dialsAtRest())
+  assert.equal(await statusOf(run), undefined)
+  assert.equal(clock.sleeping, 0)
+  await finish()
+  assert.equal(receiver.received.length, 1)
+})
+
+test('closing leaves no timer, no run and no request behind', async () => {
+  await finish()
+  runtime.turn({ late_callbacks_ms: 60_000 })
+  const run = await begin('report')
+  await clock.advance(WHOLE_RUN_MS)
+  await begin('sleep', { ms: 60_000 })
+  runtime.turn({ lookup_latency_ms: 60_000 })
+  const asked = assert.rejects(statusOf(run), RuntimeTrouble)
+  await until(() => clock.sleeping === 3)
+  await runtime.close()
+  await asked
+  assert.equal(clock.sleeping, 0)
+  assert.equal(receiver.received.length, 1)
+  runtime = await startAgentRuntime()
+})
+
+test('without the API key it lets nobody in, and that says nothing about a run', async () => {
+  const run = await begin('report')
+  await assert.rejects(
+    clientWith('wrong').fetchRun(run.threadId, run.runId),
+    new RuntimeTrouble('the runtime answered 403'),
+  )
+})
+
+test('a 404 that is not the runtime speaking of a run or a thread is no verdict on the run', async () => {
+  const breaker = new Breaker({ clock, threshold: 1_000, openMs: 1, maxOpenMs: 1 })
+  const options = { apiKey: 'k3y', timeoutMs: 10_000, fetch, clock: systemClock, breaker }
+  const astray = new RuntimeClient({ ...options, url: `${runtime.url}/wrong/path` })
+  await assert.rejects(astray.fetchRun(randomUUID(), randomUUID()), RuntimeTrouble)
+})
+
+test('it cannot be reached but from this machine, nor by a page of another origin', async () => {
+  await assert.rejects(startAgentRuntime({ host: '0.0.0.0' }), /loopback only/)
+  const body = JSON.stringify({ zombie: true })
+  const options = { method: 'PATCH', body, headers: { origin: 'https://elsewhere.example' } }
+  assert.equal((await fetch(`${runtime.url}/sandbox/dials`, options)).status, 403)
+  assert.equal(await statusWithHost('elsewhere.example'), 403)
+  assert.equal(await statusWithHost('localhost:1'), 200)
+  assert.equal(runtime.dials.zombie, false)
+})
+
+test('the page stands alone under a policy with a fresh nonce, and its script is sound', async () => {
+  const [first, second] = await Promise.all([fetch(runtime.url), fetch(runtime.url)])
+  const policy = first.headers.get('content-security-policy') ?? ''
+  const nonce = /script-src 'nonce-([^']+)'/.exec(policy)?.[1]
+  assert.ok(nonce)
+  assert.notEqual(policy, second.headers.get('content-security-policy'))
+  assert.match(policy, /^default-src 'none'/)
+  const html = await first.text()
+  assert.doesNotMatch(html, /__NONCE__|__CONFIG__|\son\w+=|\sstyle=/)
+  assert.doesNotMatch(html, /(src|href)="(https?:)?\/\//)
+  const tags = html.match(/<(script|style)[^>]*>/g) ?? []
+  assert.equal(tags.length, 3)
+  for (const tag of tags) assert.ok(tag.includes(`nonce="${nonce}"`))
+  const [, script = ''] = /<script nonce="[^"]+">([\s\S]*?)<\/script>/.exec(html) ?? []
+  assert.ok(new Script(script))
+})
+
+function post(path: string, body: object): Promise<Response> {
+  const headers = { 'content-type': 'application/json', 'x-api-key': 'k3y' }
+  return fetch(`${runtime.url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
+}
+
+function bodyOf(raw: Buffer): JsonObject {
+  return JSON.parse(raw.toString()) as JsonObject
+}
+
+async function statusWithHost(host: string): Promise<number | undefined> {
+  const asking = request(`${runtime.url}/ok`, { headers: { host } }).end()
+  const [response] = await once(asking, 'response')
+  response.resume()
+  return response.statusCode
+}

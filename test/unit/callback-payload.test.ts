@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { ApiError } from '../../src/core/errors.ts'
+import { parseCallback } from '../../src/runtime/callback-payload.ts'
+
+const IDS = { thread_id: 't-1', run_id: 'r-1', status: 'success' }
+const parse = (payload: unknown) => parseCallback(Buffer.from(JSON.stringify(payload)))
+
+function faultOf(raw: Buffer | string): string {
+  try {
+    parseCallback(Buffer.from(raw as string))
+  } catch (error) {
+    assert.ok(error instanceof ApiError, String(error))
+    assert.equal(error.code, 'invalid_request')
+    return error.message
+  }
+  assert.fail('it was taken')
+}
+
+describe('a callback', () => {
+  test('is read in the dialect of the JS server', () => {
+    const payload = parse({
+      ...IDS,
+      assistant_id: 'a',
+      metadata: { graph_id: 'ok', job_id: 'job-1' },
+      kwargs: { input: {}, webhook: 'http://x/hooks?token=s3cret' },
+      webhook_sent_at: '2026-01-01T00:00:00.000Z',
+      values: { report: { n: 42 } },
+    })
+    assert.equal(payload.threadId, 't-1')
+    assert.equal(payload.runId, 'r-1')
+    assert.equal(payload.status, 'success')
+    assert.deepEqual(payload.values, { report: { n: 42 } })
+    assert.equal(payload.error, null)
+    assert.equal(payload.jobId, 'job-1')
+    assert.deepEqual(payload.traces, { traceId: null, tracerTraceId: null })
+  })
+
+  test('without values, or with null, is not one with empty values', () => {
+    assert.equal(parse(IDS).values, null)
+    assert.equal(parse({ ...IDS, values: null }).values, null)
+    assert.deepEqual(parse({ ...IDS, values: {} }).values, {})
+    for (const values of ['text', 7, true, [1]]) assert.equal(parse({ ...IDS, values }).values, null)
+    assert.equal(parseCallback(Buffer.from(`{"thread_id":"t","run_id":"r","status":"s","values":1e400}`)).values, null)
+  })
+
+  test('gives the words of its error, as text, as an object, or as an object in text', () => {
+    const errors: [error: unknown, words: string | null][] = [
+      [undefined, null],
+      [null, null],
+      ['', null],
+      ['kaboom: upstream 500', 'kaboom: upstream 500'],
+      [{ error: 'ValueError', message: 'kaboom' }, 'kaboom'],
+      [{ error: 'ValueError', message: '' }, 'ValueError'],
+      [{ name: 'Error', message: 'kaboom' }, 'kaboom'],
+      [{ error: 'ValueError' }, 'ValueError'],
+      [{ name: 'Error' }, 'Error'],
+      [JSON.stringify({ message: 'kaboom', name: 'Error' }), 'kaboom'],
+      ['"quoted"', '"quoted"'],
+      ['[1]', '[1]'],
+      [{ code: 7 }, '{"code":7}'],
+      [['a', 'b'], '["a","b"]'],
+      [7, '7'],
+      [true, 'true'],
+      ['a\u0000b\ud800c', 'a\ufffdb\ufffdc'],
+    ]
+    for (const [error, words] of errors) {
+      assert.equal(parse({ ...IDS, status: 'error', error }).error, words, JSON.stringify(error))
+    }
+    const long = parse({ ...IDS, error: 'x'.repeat(10_000) }).error
+    assert.equal(long?.length, 4_000)
+    assert.match(long ?? '', /x…$/)
+  })
+
+  test('gives its trace ids from the top level, else from its metadata, else from its values', () => {
+    const named = (n: number) => ({ trace_id: `trace-${n}`, tracer_trace_id: `tracer-${n}` })
+    const from = (payload: object) => parse({ ...IDS, ...payload }).traces
+    const expected = (n: number) => ({ traceId: `trace-${n}`, tracerTraceId: `tracer-${n}` })
+    assert.deepEqual(from({ ...named(1), metadata: named(2), values: named(3) }), expected(1))
+    assert.deepEqual(from({ metadata: named(2), values: named(3) }), expected(2))
+    assert.deepEqual(from({ values: named(3) }), expected(3))
+    assert.deepEqual(from({ trace_id: 'a', values: { tracer_trace_id: 'b' } }), { traceId: 'a', tracerTraceId: 'b' })
+    assert.deepEqual(from({ trace_id: 7, tracer_trace_id: '', values: named(3) }), expected(3))
+    const unfit = { trace_id: 'x'.repeat(256), tracer_trace_id: 'a\u0000b' }
+    assert.deepEqual(from(unfit), { traceId: null, tracerTraceId: null })
+  })
+
+  test('names its job only in words we can look for', () => {
+    for (const job_id of [7, '', 'x'.repeat(256), 'a\u0000', '\ud800', null, {}]) {
+      assert.equal(parse({ ...IDS, metadata: { job_id } }).jobId, null)
+    }
+    for (const metadata of [null, 'text', 7, ['job_id']]) assert.equal(parse({ ...IDS, metadata }).jobId, null)
+  })
+
+  test('is kept as it came, but for our token, wherever it is echoed and however it is spelt', () => {
+    const spelt = [
+      'http://x/webhooks/agent?token=s3cret-_X',
+      'http://x/webhooks/agent?job_id=job_1&token=s3cret-_X',
+      'http://x/webhooks/agent?job_id=job_1&token=s3cret-_X&more=1',
+      'http://x/webhooks/agent?token=s3cret-_X#part',
+      'see http://x/a?token=s3cret-_X and http://x/b?token=s3cret-_X',
+      'http://proxy/?to=http%3A%2F%2Fx%2Fa%3Fjob_id%3D1%26token%3Ds3cret-_X',
+    ]
+    for (const webhook of spelt) {
+      const plain = JSON.stringify({ ...IDS, kwargs: { webhook }, error: webhook, values: { [webhook]: webhook } })
+      const escaped = plain.replaceAll('&', '\\u0026').replaceAll('/', '\\/')
+      const fancy = plain.replaceAll('?', '\\u003f').replaceAll('=', '\\u003D')
+      for (const text of [plain, escaped, fancy]) {
+        const { body } = parseCallback(Buffer.from(text))
+        assert.doesNotMatch(body, /s3cret/, text)
+        assert.match(body, /\[redacted\]/)
+        assert.equal((JSON.parse(body) as typeof IDS).run_id, 'r-1', 'it is still JSON')
+      }
+    }
+    const untouched = ' {"thread_id":"t-1",\n "run_id":"r-1", "status":"s", "n":1.50, "token":"x", "a":"?tokens=1"} '
+    assert.equal(parseCallback(Buffer.from(untouched)).body, untouched)
+  })
+
+  test('shows no token in its error or among its traces either', () => {
+    const url = 'http://x/a?job_id=1&token=s3cret'
+    const { error } = parse({ ...IDS, status: 'error', error: `POST ${url} failed` })
+    assert.equal(error, 'POST http://x/a?job_id=1&token=[redacted] failed')
+  })
+
+  test('with a mark of byte order is read all the same', () => {
+    const text = `\ufeff${JSON.stringify(IDS)}`
+    assert.equal(parseCallback(Buffer.from(text)).runId, 'r-1')
+  })
+
+  test('names the fault of a body that cannot be taken', () => {
+    const faults: [raw: Buffer | string, message: string][] = [
+      ['', 'body is not valid JSON'],
+      ['{', 'body is not valid JSON'],
+      ['run_id=1', 'body is not valid JSON'],
+      ['"text"', 'body must be an object'],
+      ['[]', 'body must be an object'],
+      ['null', 'body must be an object'],
+      ['7', 'body must be an object'],
+      ['12345678901234567890', 'body must be an object'],
+      [Buffer.from([0x7b, 0xff, 0x7d]), 'body is not valid UTF-8'],
+      ['{}', 'body must have the field "thread_id"'],
+      ['{"thread_id":"t"}', 'body must have the field "run_id"'],
+      ['{"thread_id":"t","run_id":"r"}', 'body must have the field "status"'],
+      ['{"thread_id":null,"run_id":"r","status":"s"}', 'body must have the field "thread_id"'],
+      ['{"thread_id":"t","run_id":7,"status":"s"}', 'body/run_id must be a short string'],
+      ['{"thread_id":"t","run_id":"","status":"s"}', 'body/run_id must be a short string'],
+      ['{"thread_id":"t","run_id":"r","status":1e400}', 'body/status must be a short string'],
+      ['{"thread_id":"a\\u0000","run_id":"r","status":"s"}', 'body/thread_id must be a short string'],
+      ['{"thread_id":"t","run_id":"\\ud800","status":"s"}', 'body/run_id must be a short string'],
+      [JSON.stringify({ ...IDS, run_id: 'x'.repeat(256) }), 'body/run_id must be a short string'],
+      [`{"a":${'['.repeat(100)}`, 'body must not be nested deeper than 100 levels'],
+    ]
+    for (const [raw, message] of faults) assert.equal(faultOf(raw), message, String(raw).slice(0, 80))
+  })
+})

@@ -1,0 +1,266 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { type Config, parseConfig } from '../../src/config.ts'
+import { ConfigError, type Env } from '../../src/config-reader.ts'
+
+const PEM = '-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----'
+
+/** The fewest settings that a strict start takes. */
+const SOUND = { ISSUER_URL: 'https://login.example.com/pool', WEBHOOK_SECRET: 'whsec' }
+
+function parse(env: Env, files: Record<string, string> = {}): Config {
+  return parseConfig(env, (path) => {
+    const content = files[path]
+    if (content === undefined) throw Object.assign(new Error(`no such file: ${path}`), { code: 'ENOENT' })
+    return content
+  })
+}
+
+function faultsOf(env: Env, files: Record<string, string> = {}): readonly string[] {
+  try {
+    parse(env, files)
+    return []
+  } catch (error) {
+    assert.ok(error instanceof ConfigError)
+    for (const fault of error.faults) assert.ok(error.message.includes(fault))
+    return error.faults
+  }
+}
+
+test('without further settings everything has its documented default', () => {
+  assert.deepEqual(parse(SOUND), {
+    production: true,
+    host: '127.0.0.1',
+    port: 8080,
+    publicUrl: null,
+    variant: 'B',
+    issuerUrl: 'https://login.example.com/pool',
+    clientIds: [],
+    tokenUse: null,
+    clockToleranceSeconds: 0,
+    database: { engine: 'sqlite', dataDir: './data' },
+    redisUrl: null,
+    runtime: null,
+    webhookSecrets: ['whsec'],
+    jobTypesFile: 'job-types.json',
+    push: null,
+    pushApiUrl: 'https://fcm.googleapis.com',
+    pushTokenUrl: 'https://oauth2.googleapis.com/token',
+    limits: { unauthenticated: 100, authenticated: 1000, service: 10_000 },
+    rateLimitHeaders: 'draft-6',
+    trustProxy: [],
+    usageLimitRuns: null,
+    eventsRetentionHours: 168,
+    shutdownTimeoutMs: 10_000,
+    logLevel: 'info',
+    metricsPublic: false,
+  })
+})
+
+const TAKEN: [settings: Env, part: Partial<Config>][] = [
+  [
+    { HOST: '0.0.0.0', PORT: '0' },
+    { host: '0.0.0.0', port: 0 },
+  ],
+  [{ PORT: '65535' }, { port: 65_535 }],
+  [{ PUBLIC_URL: 'https://api.example.com/base//' }, { publicUrl: 'https://api.example.com/base' }],
+  [{ API_VARIANT: 'A' }, { variant: 'A' }],
+  [{ COGNITO_CLIENT_IDS: 'one, two,,' }, { clientIds: ['one', 'two'] }],
+  [{ TOKEN_USE: 'access' }, { tokenUse: 'access' }],
+  [{ CLOCK_TOLERANCE_SECONDS: '300' }, { clockToleranceSeconds: 300 }],
+  [{ DATA_DIR: '/srv/data' }, { database: { engine: 'sqlite', dataDir: '/srv/data' } }],
+  [
+    { DATABASE_URL: 'postgres://a:b@db/x', DATA_DIR: '/srv/data' },
+    { database: { engine: 'postgres', url: 'postgres://a:b@db/x' } },
+  ],
+  [{ DATABASE_URL: 'postgresql://db/x' }, { database: { engine: 'postgres', url: 'postgresql://db/x' } }],
+  [{ REDIS_URL: 'rediss://cache:6380/1' }, { redisUrl: 'rediss://cache:6380/1' }],
+  [
+    { RUNTIME_URL: 'http://runtime:8123/', RUNTIME_API_KEY: 'k', RUNTIME_TIMEOUT_MS: '500' },
+    { runtime: { url: 'http://runtime:8123', apiKey: 'k', timeoutMs: 500 } },
+  ],
+  [{ RUNTIME_URL: 'http://runtime' }, { runtime: { url: 'http://runtime', apiKey: null, timeoutMs: 3000 } }],
+  [{ WEBHOOK_SECRET: 'new, old' }, { webhookSecrets: ['new', 'old'] }],
+  [{ JOB_TYPES_FILE: 'types.json' }, { jobTypesFile: 'types.json' }],
+  [{ PUSH_API_URL: 'http://127.0.0.1:9/' }, { pushApiUrl: 'http://127.0.0.1:9' }],
+  [{ PUSH_TOKEN_URL: 'http://127.0.0.1:9/token' }, { pushTokenUrl: 'http://127.0.0.1:9/token' }],
+  [
+    { RATE_LIMIT_UNAUTHENTICATED: '1', RATE_LIMIT_AUTHENTICATED: '2', RATE_LIMIT_SERVICE: '3' },
+    { limits: { unauthenticated: 1, authenticated: 2, service: 3 } },
+  ],
+  [{ RATE_LIMIT_HEADERS: 'draft-8' }, { rateLimitHeaders: 'draft-8' }],
+  [{ TRUST_PROXY: '10.0.0.0/8, ::1,fd00::/8' }, { trustProxy: ['10.0.0.0/8', '::1', 'fd00::/8'] }],
+  [{ USAGE_LIMIT_RUNS: '0' }, { usageLimitRuns: 0 }],
+  [{ EVENTS_RETENTION_HOURS: '1' }, { eventsRetentionHours: 1 }],
+  [{ SHUTDOWN_TIMEOUT_MS: '100' }, { shutdownTimeoutMs: 100 }],
+  [{ LOG_LEVEL: 'silent' }, { logLevel: 'silent' }],
+  [{ METRICS_PUBLIC: '1' }, { metricsPublic: true }],
+  [{ METRICS_PUBLIC: 'false' }, { metricsPublic: false }],
+  [
+    { PORT: ' 3000 ', HOST: '  ', API_VARIANT: '' },
+    { port: 3000, host: '127.0.0.1', variant: 'B' },
+  ],
+]
+
+for (const [settings, part] of TAKEN) {
+  test(`takes ${Object.entries(settings).flat().join(' ')}`, () => {
+    const config = parse({ ...SOUND, ...settings })
+    assert.deepEqual({ ...config, ...part }, config)
+  })
+}
+
+const REFUSED: [setting: string, values: string[]][] = [
+  ['PORT', ['-1', '65536', 'http', '80.5', '1e3', '0x50', '٣']],
+  ['API_VARIANT', ['C', 'b']],
+  ['PUBLIC_URL', ['api.example.com', 'ftp://api.example.com']],
+  ['ISSUER_URL', ['login.example.com', 'ftp://login.example.com', 'http://login.example.com', 'http://127.0.0.1']],
+  ['TOKEN_USE', ['refresh']],
+  ['CLOCK_TOLERANCE_SECONDS', ['301', '-1']],
+  ['DATABASE_URL', ['mysql://db', 'db', 'sqlite:./x']],
+  ['REDIS_URL', ['http://cache', 'cache:6379']],
+  ['RUNTIME_URL', ['runtime']],
+  ['RUNTIME_TIMEOUT_MS', ['99', '60001']],
+  ['WEBHOOK_SECRET', [' , ', 'a,b,c']],
+  ['PUSH_API_URL', ['fcm']],
+  ['PUSH_TOKEN_URL', ['token']],
+  ['RATE_LIMIT_UNAUTHENTICATED', ['0', 'none']],
+  ['RATE_LIMIT_AUTHENTICATED', ['0', '99999999999999999999']],
+  ['RATE_LIMIT_SERVICE', ['0']],
+  ['RATE_LIMIT_HEADERS', ['draft-7']],
+  ['TRUST_PROXY', ['true', '10.0.0.0/33', '10.0.0.0/', '10.0.0.0/8/8', '10.0.0', 'fd00::/129', '10.0.0.0/-1', 'proxy']],
+  ['USAGE_LIMIT_RUNS', ['-1', 'none']],
+  ['EVENTS_RETENTION_HOURS', ['0', '8761']],
+  ['SHUTDOWN_TIMEOUT_MS', ['99', '600001']],
+  ['LOG_LEVEL', ['trace', 'INFO']],
+  ['METRICS_PUBLIC', ['yes']],
+]
+
+for (const [setting, values] of REFUSED) {
+  test(`refuses ${setting} ${values.join(', ')}, by that name and once`, () => {
+    for (const value of values) {
+      const faults = faultsOf({ ...SOUND, [setting]: value })
+      assert.deepEqual(
+        faults.map((fault) => fault.split(' ')[0]),
+        [setting],
+        value,
+      )
+    }
+  })
+}
+
+test('every fault is named at once', () => {
+  const broken = Object.fromEntries(REFUSED.map(([setting, [value]]) => [setting, value]))
+  const named = faultsOf(broken).map((fault) => fault.split(' ')[0])
+  assert.deepEqual(named.sort(), Object.keys(broken).sort())
+})
+
+describe('the issuer', () => {
+  const issuerOf = (env: Env) => parse({ ...env, WEBHOOK_SECRET: 'whsec' }).issuerUrl
+  const pool = { COGNITO_REGION: 'eu-central-1', COGNITO_USER_POOL_ID: 'eu-central-1_AbC' }
+
+  test('is that of the pool, or the one given as a whole', () => {
+    assert.equal(issuerOf(pool), 'https://cognito-idp.eu-central-1.amazonaws.com/eu-central-1_AbC')
+    assert.equal(issuerOf({ ...pool, ISSUER_URL: 'https://login.example.com/' }), 'https://login.example.com/')
+  })
+
+  test('is asked for by the name that is missing or wrong', () => {
+    const faultOf = (env: Env) => faultsOf({ ...env, WEBHOOK_SECRET: 'whsec' }).map((fault) => fault.split(' ')[0])
+    assert.deepEqual(faultOf({}), ['ISSUER_URL'])
+    assert.deepEqual(faultOf({ COGNITO_REGION: 'eu-central-1' }), ['COGNITO_USER_POOL_ID'])
+    assert.deepEqual(faultOf({ COGNITO_USER_POOL_ID: 'eu-central-1_AbC' }), ['COGNITO_REGION'])
+    assert.deepEqual(faultOf({ ...pool, COGNITO_REGION: 'evil.example.com/' }), ['COGNITO_REGION'])
+    assert.deepEqual(faultOf({ ...pool, COGNITO_USER_POOL_ID: '../x' }), ['COGNITO_USER_POOL_ID'])
+  })
+
+  test('may be http only on loopback, and never where it is strict', () => {
+    for (const host of ['127.0.0.1:9', 'localhost:9', '[::1]:9']) {
+      const env = { ISSUER_URL: `http://${host}/pool` }
+      assert.equal(parse({ ...env, NODE_ENV: 'test' }).issuerUrl, env.ISSUER_URL)
+      assert.deepEqual(faultsOf({ ...SOUND, ...env, NODE_ENV: 'production' }), [
+        'ISSUER_URL must be https in production',
+      ])
+    }
+    const outside = { ISSUER_URL: 'http://127.0.0.1.example.com', NODE_ENV: 'development' }
+    assert.deepEqual(faultsOf(outside), ['ISSUER_URL may be http only for a loopback address'])
+  })
+})
+
+test('everything is strict unless NODE_ENV says development or test', () => {
+  const { ISSUER_URL } = SOUND
+  for (const mode of ['development', 'test']) {
+    const config = parse({ ISSUER_URL, NODE_ENV: mode })
+    assert.equal(config.production, false)
+    assert.deepEqual(config.webhookSecrets, [])
+  }
+  for (const mode of [undefined, '', 'production', 'staging', 'Test']) {
+    assert.deepEqual(faultsOf({ ISSUER_URL, NODE_ENV: mode }), ['WEBHOOK_SECRET is missing: callbacks could be forged'])
+    assert.equal(parse({ ...SOUND, NODE_ENV: mode }).production, true)
+  }
+})
+
+describe('a secret', () => {
+  const SECRETS: [name: string, value: string][] = [
+    ['DATABASE_URL', 'postgres://a:hunter2@db/x'],
+    ['REDIS_URL', 'redis://:hunter2@cache'],
+    ['RUNTIME_API_KEY', 'hunter2'],
+    ['WEBHOOK_SECRET', 'hunter2'],
+    ['PUSH_PROJECT_ID', 'hunter2'],
+    ['PUSH_CLIENT_EMAIL', 'hunter2'],
+    ['PUSH_PRIVATE_KEY', PEM],
+  ]
+  const rest = { RUNTIME_URL: 'http://runtime', PUSH_PROJECT_ID: 'p', PUSH_CLIENT_EMAIL: 'e', PUSH_PRIVATE_KEY: PEM }
+
+  for (const [name, value] of SECRETS) {
+    const given = { ...SOUND, ...rest, [name]: undefined, [`${name}_FILE`]: '/run/secret' }
+
+    test(`${name} may come from a file, and is the same`, () => {
+      assert.deepEqual(parse(given, { '/run/secret': `${value}\n` }), parse({ ...SOUND, ...rest, [name]: value }))
+    })
+
+    test(`${name} from a file that is missing or empty, or given twice, is a fault that shows nothing of it`, () => {
+      const [missing = ''] = faultsOf(given)
+      assert.equal(missing, `${name}_FILE cannot be read (ENOENT): /run/secret`)
+      const [empty = ''] = faultsOf(given, { '/run/secret': ' \n' })
+      assert.equal(empty, `${name}_FILE points to an empty file: /run/secret`)
+      const [twice = ''] = faultsOf({ ...given, [name]: value }, { '/run/secret': value })
+      assert.equal(twice, `${name} and ${name}_FILE are both given: give one`)
+    })
+  }
+
+  test('never stands in a fault, whatever is wrong with it', () => {
+    const env = {
+      DATABASE_URL: 'mysql://a:hunter2@db/x',
+      REDIS_URL: 'http://:hunter2@cache',
+      WEBHOOK_SECRET: 'hunter2,hunter2,hunter2',
+      PUSH_PRIVATE_KEY: 'hunter2',
+    }
+    const faults = faultsOf({ ...SOUND, ...env })
+    assert.equal(faults.length, 6)
+    assert.ok(!faults.join().includes('hunter2'))
+  })
+})
+
+describe('push credentials', () => {
+  const given = { PUSH_PROJECT_ID: 'p', PUSH_CLIENT_EMAIL: 'e@example.com', PUSH_PRIVATE_KEY: PEM }
+
+  test('may have their line ends written as \\n', () => {
+    const config = parse({ ...SOUND, ...given, PUSH_PRIVATE_KEY: PEM.replaceAll('\n', '\\n') })
+    assert.deepEqual(config.push, { projectId: 'p', clientEmail: 'e@example.com', privateKey: PEM })
+  })
+
+  test('go together: each that is missing is named', () => {
+    for (const name of Object.keys(given)) {
+      const others = Object.keys(given).filter((other) => other !== name)
+      const faults = faultsOf({ ...SOUND, [name]: given[name as keyof typeof given] })
+      assert.deepEqual(
+        faults,
+        others.map((other) => `${other} is missing: the three push credentials go together`),
+      )
+    }
+  })
+
+  test('need a key that is one', () => {
+    const fault = 'PUSH_PRIVATE_KEY must be a PEM private key block'
+    assert.deepEqual(faultsOf({ ...SOUND, ...given, PUSH_PRIVATE_KEY: PEM.replaceAll('PRIVATE', 'PUBLIC') }), [fault])
+  })
+})

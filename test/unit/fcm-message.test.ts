@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { buildFcmMessage, checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from '../../src/push/fcm-message.ts'
+import type { PushMessage } from '../../src/push/push-message.ts'
+import { readMessage } from '../../src/sandbox/push-provider-message.ts'
+
+const NOW_MS = Date.UTC(2026, 0, 1)
+
+const messageWith = (more: Partial<PushMessage> = {}): PushMessage => ({
+  token: 'device-1',
+  title: 'Report ready',
+  body: 'Your report is finished',
+  data: { job_id: 'job_1' },
+  tag: 'ntf_01kdvn7q00abcdefghjkmnpqrs',
+  link: null,
+  priority: 'high',
+  ttlSeconds: 3600,
+  dryRun: false,
+  ...more,
+})
+const build = (more: Partial<PushMessage> = {}) => buildFcmMessage(messageWith(more), NOW_MS)
+
+test('a message carries its texts, data, time to live and tag to all three platforms', () => {
+  assert.deepEqual(build(), {
+    message: {
+      token: 'device-1',
+      notification: { title: 'Report ready', body: 'Your report is finished' },
+      data: { job_id: 'job_1' },
+      android: { priority: 'high', ttl: '3600s', notification: { tag: 'ntf_01kdvn7q00abcdefghjkmnpqrs' } },
+      apns: {
+        headers: {
+          'apns-collapse-id': 'ntf_01kdvn7q00abcdefghjkmnpqrs',
+          'apns-expiration': String(NOW_MS / 1000 + 3600),
+          'apns-priority': '10',
+        },
+        payload: { aps: { sound: 'default' } },
+      },
+      webpush: {
+        headers: { Topic: 'ntf_01kdvn7q00abcdefghjkmnpqrs', TTL: '3600', Urgency: 'high' },
+        notification: { tag: 'ntf_01kdvn7q00abcdefghjkmnpqrs' },
+      },
+    },
+  })
+})
+
+test('a normal priority is quiet everywhere', () => {
+  const { android, apns, webpush } = build({ priority: 'normal' }).message
+  assert.equal(android.priority, 'normal')
+  assert.equal(apns.headers['apns-priority'], '5')
+  assert.deepEqual(apns.payload, { aps: {} })
+  assert.equal(webpush.headers.Urgency, 'normal')
+})
+
+test('a dry run is only validated', () => {
+  assert.equal(build({ dryRun: true }).validate_only, true)
+  assert.equal('validate_only' in build(), false)
+})
+
+test('a link reaches apps in the data, and the web only when the provider takes it', () => {
+  const secure = build({ link: 'https://app.example.com/jobs/1' }).message
+  assert.equal(secure.data?.link, 'https://app.example.com/jobs/1')
+  assert.deepEqual(secure.webpush.fcm_options, { link: 'https://app.example.com/jobs/1' })
+  const plain = build({ link: 'http://localhost:3000/' }).message
+  assert.equal(plain.data?.link, 'http://localhost:3000/')
+  assert.equal('fcm_options' in plain.webpush, false)
+})
+
+test('a link in the data itself stands', () => {
+  assert.equal(build({ link: 'https://a.example', data: { link: 'app://b' } }).message.data?.link, 'app://b')
+})
+
+test('no data is no field', () => {
+  assert.equal('data' in build({ data: {} }).message, false)
+})
+
+test('a message that may not wait expires at once, and none lives longer than the provider keeps it', () => {
+  const now = build({ ttlSeconds: 0 }).message
+  assert.deepEqual([now.android.ttl, now.apns.headers['apns-expiration'], now.webpush.headers.TTL], ['0s', '0', '0'])
+  assert.equal(build({ ttlSeconds: -3 }).message.android.ttl, '0s')
+  assert.equal(build({ ttlSeconds: 1.9 }).message.android.ttl, '1s')
+  assert.equal(build({ ttlSeconds: 1e9 }).message.android.ttl, '2419200s')
+})
+
+for (const tag of ['a'.repeat(33), 'with spaces', 'größer', '🧮'.repeat(40), 'x'.repeat(65), '']) {
+  test(`the tag "${tag.slice(0, 12)}" of ${tag.length} fits every platform, and is the same every time`, () => {
+    const { android, apns, webpush } = build({ tag }).message
+    const again = build({ tag, token: 'device-2' }).message
+    assert.equal(android.notification.tag, tag)
+    assert.match(apns.headers['apns-collapse-id'] ?? '', /^[\x21-\x7e]{1,64}$/)
+    assert.match(webpush.headers.Topic ?? '', /^[\w-]{1,32}$/)
+    assert.deepEqual([again.apns.headers, again.webpush.headers], [apns.headers, webpush.headers])
+    assert.notEqual(build({ tag: `${tag}!` }).message.webpush.headers.Topic, webpush.headers.Topic)
+  })
+}
+
+test('the size counts the bytes of texts, data and link', () => {
+  const content = { title: 'T', body: 'B', data: {}, link: null }
+  const size = payloadSizeOf(content)
+  assert.equal(payloadSizeOf({ ...content, body: 'Bü' }), size + 2)
+  assert.equal(payloadSizeOf({ ...content, body: 'B"' }), size + 2)
+  assert.ok(payloadSizeOf({ ...content, link: 'https://a.example' }) > size + 17)
+})
+
+test('a message of the largest payload is taken by the provider', () => {
+  const content = { title: 'T', body: '', data: { k: 'v' }, link: 'https://app.example.com/' }
+  const body = 'x'.repeat(MAX_PAYLOAD_BYTES - payloadSizeOf(content))
+  assert.equal(payloadSizeOf({ ...content, body }), MAX_PAYLOAD_BYTES)
+  const read = readMessage(JSON.stringify(build({ ...content, body, tag: 't'.repeat(64) })))
+  assert.ok('token' in read)
+})
+
+test('data of strings under free keys is fine', () => {
+  for (const data of [{}, { a: '' }, { fromage: 'x', 'my.google': 'x', gcm: 'x', message_types: 'x' }]) {
+    assert.equal(checkPushData(data), null)
+  }
+})
+
+const faults: [data: unknown, fault: string][] = [
+  [null, 'data must be an object'],
+  [[], 'data must be an object'],
+  ['x', 'data must be an object'],
+  [{ count: 3 }, 'data/count must be a string'],
+  [{ a: 'x', b: null }, 'data/b must be a string'],
+  [{ nested: {} }, 'data/nested must be a string'],
+  [{ from: 'x' }, 'data/from is reserved by the push provider'],
+  [{ message_type: 'x' }, 'data/message_type is reserved by the push provider'],
+  [{ 'google.a': 'x' }, 'data/google.a is reserved by the push provider'],
+  [{ 'gcm.notification.title': 'x' }, 'data/gcm.notification.title is reserved by the push provider'],
+  [{ 'gcm.a': 'x' }, 'data/gcm.a is reserved by the push provider'],
+  [{ 'google.\n': 'x' }, 'data/google.\n is reserved by the push provider'],
+  [{ '': 'x' }, 'data must not have an empty key'],
+]
+for (const [data, fault] of faults) {
+  test(`${JSON.stringify(data)} is refused: ${JSON.stringify(fault)}`, () => {
+    assert.equal(checkPushData(data), fault)
+  })
+}

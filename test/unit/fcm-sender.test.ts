@@ -1,0 +1,533 @@
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { generateKeyPairSync } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer as createPlainServer, type RequestListener, type Server } from 'node:http'
+import { createSecureServer } from 'node:http2'
+import { createServer as createHttp1Server } from 'node:https'
+import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, beforeEach, test } from 'node:test'
+import { promisify } from 'node:util'
+import type { Log } from '../../src/core/log.ts'
+import { createFcmSender, type FcmSender, type FcmSenderOptions } from '../../src/push/fcm-sender.ts'
+import type { PushMessage, PushVerdict } from '../../src/push/push-message.ts'
+import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certificate.ts'
+import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const never = new AbortController().signal
+const clock = new ManualClock()
+const lines: string[] = []
+const keep = (fields: object, event: string) =>
+  void lines.push(JSON.stringify([event, fields, String(Object.values(fields))]))
+const log: Log = { debug: keep, info: keep, warn: keep, error: keep }
+const opened: { close(): Promise<void> }[] = []
+let provider: PushProvider
+let certificate: Certificate
+
+before(async () => {
+  provider = await startPushProvider({ clock })
+  certificate = await selfSignedCertificate(['localhost', '127.0.0.1'], Date.now())
+})
+beforeEach(async () => {
+  for (const one of opened.splice(0)) await one.close()
+  while (provider.stats.open_sessions > 0) await new Promise(setImmediate)
+  provider.reset()
+})
+after(async () => {
+  for (const one of opened.splice(0)) await one.close()
+  await provider.close()
+  const { privateKey } = provider.credentials
+  const key = privateKey.split('\n')[1] ?? ''
+  assert.ok(lines.length > 0)
+  for (const line of lines) assert.ok(!line.includes(key) && !line.includes('ya29.') && !line.includes('eyJ'))
+})
+
+function senderWith(more: Partial<FcmSenderOptions> = {}): FcmSender {
+  const { url: apiUrl, tokenUrl, credentials, ca } = provider
+  const sender = createFcmSender({ credentials, apiUrl, tokenUrl, ca, clock, log, ...more })
+  opened.push(sender)
+  return sender
+}
+
+const messageTo = (token: string, more: Partial<PushMessage> = {}): PushMessage => ({
+  token,
+  title: 'Report ready',
+  body: 'Your report is finished',
+  data: { job_id: 'job_1' },
+  tag: `ntf_${token}`,
+  link: null,
+  priority: 'high',
+  ttlSeconds: 3600,
+  dryRun: false,
+  ...more,
+})
+
+const sendTo = (sender: FcmSender, token: string) => sender.send(messageTo(token), never)
+const sendMany = (sender: FcmSender, count: number, prefix = 'phone') =>
+  Array.from({ length: count }, (_, n) => sendTo(sender, `${prefix}-${n}`))
+
+function tally(verdicts: readonly PushVerdict[]): Record<string, number> {
+  const counts: Record<string, number> = {}
+  for (const { kind } of verdicts) counts[kind] = (counts[kind] ?? 0) + 1
+  return counts
+}
+
+async function untilTrue(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise(setImmediate)
+}
+
+/** Lets time pass for as long as it takes. */
+async function withTime<Value>(work: Promise<Value>, stepMs: number): Promise<Value> {
+  let isDone = false
+  const done = work.finally(() => {
+    isDone = true
+  })
+  while (!isDone) {
+    await clock.advance(stepMs)
+    await new Promise(setImmediate)
+  }
+  return done
+}
+
+/** A provider of another make, on a free port. */
+async function listen(server: Server | ReturnType<typeof createSecureServer> | ReturnType<typeof createTcpServer>) {
+  const sockets = new Set<Socket>()
+  server.on('connection', (socket: Socket) => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  opened.push({
+    close: async () => {
+      const closed = once(server, 'close')
+      server.close()
+      for (const socket of sockets) socket.destroy()
+      await closed
+    },
+  })
+  return (server.address() as AddressInfo).port
+}
+
+const plainServer = async (answer: RequestListener) => `http://127.0.0.1:${await listen(createPlainServer(answer))}`
+
+test('a message is sent over HTTP/2, with its tag on every platform', async () => {
+  const sender = senderWith()
+  const verdict = await sendTo(sender, 'phone')
+  const [arrival] = provider.arrivals
+  assert.deepEqual(verdict, { kind: 'sent', messageId: arrival?.message_id })
+  assert.equal(arrival?.protocol, 'h2')
+  assert.equal(arrival?.tag, 'ntf_phone')
+  assert.deepEqual(sender.state(), { sessions: 1, inFlight: 0, waiting: 0, fault: null })
+})
+
+const byPrefix: [prefix: string, verdict: Partial<PushVerdict>][] = [
+  ['dead-', { kind: 'disable', reason: 'unregistered' }],
+  ['bad-', { kind: 'disable', reason: 'invalid_token' }],
+  ['mismatch-', { kind: 'disable', reason: 'sender_mismatch' }],
+  ['thirdparty-', { kind: 'drop', alert: true }],
+  ['quota-', { kind: 'retry', afterMs: 60_000 }],
+  ['down-', { kind: 'retry', afterMs: null }],
+  ['internal-', { kind: 'retry', afterMs: null }],
+  ['html-', { kind: 'retry', afterMs: null }],
+  ['delivered503-', { kind: 'retry', afterMs: null }],
+  ['truncated-', { kind: 'retry', afterMs: null }],
+  ['goaway-', { kind: 'retry', afterMs: null }],
+  ['rst-', { kind: 'retry', afterMs: null }],
+]
+for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
+  for (const [prefix, expected] of byPrefix) {
+    test(`over ${protocol}, ${prefix} ends in ${expected.kind}, and the next message is sent`, async () => {
+      const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
+      assert.partialDeepStrictEqual(await sendTo(sender, `${prefix}1`), expected)
+      assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+      assert.equal(provider.stats.sends, 2)
+    })
+  }
+
+  test(`over ${protocol}, a message that is never answered is to be tried again after 15 s`, async () => {
+    const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
+    const sending = sendTo(sender, 'hang-1')
+    await provider.untilArrivals(1)
+    await clock.advance(15_000)
+    assert.deepEqual(await sending, { kind: 'retry', reason: 'no answer within 15000 ms', afterMs: null })
+    assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+  })
+
+  test(`over ${protocol}, whoever gives up is let go at once`, async () => {
+    const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
+    const stop = new AbortController()
+    const sending = sender.send(messageTo('hang-1'), stop.signal)
+    await provider.untilArrivals(1)
+    stop.abort()
+    assert.equal((await sending).kind, 'retry')
+    assert.equal((await sender.send(messageTo('phone'), stop.signal)).kind, 'retry')
+    assert.equal(provider.stats.sends, 1)
+  })
+}
+
+test('a slow answer is waited for', async () => {
+  provider.turn({ slow_ms: 14_000 })
+  const sending = sendTo(senderWith(), 'slow-1')
+  await provider.untilArrivals(1)
+  await clock.advance(14_000)
+  assert.equal((await sending).kind, 'sent')
+})
+
+test('the provider’s advice when to come back is passed on', async () => {
+  provider.turn({ retry_after_seconds: 30 })
+  const sender = senderWith()
+  for (const token of ['quota-1', 'down-1', 'internal-1']) {
+    assert.partialDeepStrictEqual(await sendTo(sender, token), { kind: 'retry', afterMs: 30_000 })
+  }
+})
+
+test('a dry run is validated and not delivered', async () => {
+  const verdict = await senderWith().send(messageTo('phone', { dryRun: true }), never)
+  assert.equal(verdict.kind, 'sent')
+  assert.partialDeepStrictEqual(provider.stats, { delivered: 0, validated: 1 })
+})
+
+test('2,000 messages at once share four connections, each within its limit, and all are sent', async () => {
+  provider.turn({ latency_ms: 60 })
+  const sender = senderWith()
+  const sending = sendMany(sender, 2_000)
+  await untilTrue(() => sender.state().inFlight === 400)
+  assert.deepEqual(sender.state(), { sessions: 4, inFlight: 400, waiting: 1_600, fault: null })
+  assert.deepEqual(tally(await withTime(Promise.all(sending), 60)), { sent: 2_000 })
+  assert.equal(provider.stats.sessions, 4)
+  assert.equal(provider.stats.delivered, 2_000)
+  assert.equal(provider.stats.repeated, 0)
+})
+
+test('a handful of messages needs one connection', async () => {
+  const sender = senderWith()
+  assert.deepEqual(tally(await Promise.all(sendMany(sender, 50))), { sent: 50 })
+  assert.equal(provider.stats.sessions, 1)
+})
+
+test('a connection that says goodbye still brings its answers, and the next message gets another', async () => {
+  const sender = senderWith()
+  provider.turn({ latency_ms: 60 })
+  const sending = sendMany(sender, 80)
+  await untilTrue(() => sender.state().inFlight === 80 && clock.sleeping >= 80)
+  provider.goAway()
+  await untilTrue(() => sender.state().sessions === 0)
+  const next = sendTo(sender, 'next')
+  assert.deepEqual(tally(await withTime(Promise.all([...sending, next]), 60)), { sent: 81 })
+  assert.equal(provider.stats.sessions, 2)
+  await untilTrue(() => provider.stats.open_sessions === 1)
+  assert.equal(provider.stats.delivered, 81)
+})
+
+test('an idle connection that says goodbye is let go', async () => {
+  const sender = senderWith()
+  await sendTo(sender, 'phone')
+  provider.goAway()
+  await untilTrue(() => provider.stats.open_sessions === 0)
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+})
+
+test('GOAWAY in the middle of traffic loses nothing silently: what is not delivered is to be tried again', async () => {
+  const sender = senderWith()
+  await sendTo(sender, 'first')
+  const tokens = Array.from({ length: 600 }, (_, n) => (n % 97 === 50 ? `goaway-${n}` : `phone-${n}`))
+  const verdicts = await Promise.all(tokens.map((token) => sendTo(sender, token)))
+  assert.equal(verdicts.length, 600)
+  const delivered = new Set(provider.arrivals.filter((one) => one.delivered).map(({ token }) => token))
+  for (const [n, { kind }] of verdicts.entries()) {
+    assert.ok(kind === 'sent' || kind === 'retry')
+    assert.equal(kind === 'sent' && !delivered.has(tokens[n] ?? ''), false)
+  }
+  assert.ok((tally(verdicts).retry ?? 0) >= 6)
+  assert.ok((tally(verdicts).sent ?? 0) > 0)
+  assert.equal((await sendTo(sender, 'last')).kind, 'sent')
+})
+
+test('connections that break leave every message with a verdict, and the sender working', async () => {
+  const sender = senderWith()
+  provider.turn({ latency_ms: 60 })
+  const sending = sendMany(sender, 300)
+  await untilTrue(() => sender.state().inFlight === 300 && clock.sleeping >= 300)
+  provider.cut()
+  assert.deepEqual(tally(await Promise.all(sending)), { retry: 300 })
+  provider.turn({ latency_ms: 0 })
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+})
+
+test('a connection that stays mute is not trusted with the next message', async () => {
+  const sender = senderWith()
+  const sending = sendTo(sender, 'hang-1')
+  await provider.untilArrivals(1)
+  await clock.advance(15_000)
+  await sending
+  assert.equal(sender.state().sessions, 0)
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+  assert.equal(provider.stats.sessions, 2)
+})
+
+test('an idle connection is closed after a minute, one in use is not', async () => {
+  const sender = senderWith()
+  await sendTo(sender, 'phone')
+  await clock.advance(59_000)
+  await sendTo(sender, 'phone')
+  await clock.advance(59_000)
+  assert.equal(sender.state().sessions, 1)
+  await clock.advance(1_000)
+  await untilTrue(() => provider.stats.open_sessions === 0)
+  assert.equal(sender.state().sessions, 0)
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+})
+
+test('200 messages at once need one access token, and so do all others within the hour', async () => {
+  const sender = senderWith()
+  assert.deepEqual(tally(await Promise.all(sendMany(sender, 200))), { sent: 200 })
+  await clock.advance(54 * 60_000)
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+  assert.equal(provider.stats.exchanges, 1)
+  await clock.advance(60_000)
+  assert.deepEqual(tally(await Promise.all(sendMany(sender, 200))), { sent: 200 })
+  assert.equal(provider.stats.exchanges, 2)
+})
+
+test('a revoked access token is replaced once for all who find out', async () => {
+  const sender = senderWith()
+  await sendTo(sender, 'phone')
+  provider.revokeTokens()
+  assert.deepEqual(tally(await Promise.all(sendMany(sender, 90))), { sent: 90 })
+  assert.equal(provider.stats.exchanges, 2)
+})
+
+test('a message that finds out late takes the access token that is already there', async () => {
+  const sender = senderWith()
+  await sendTo(sender, 'phone')
+  provider.revokeTokens()
+  provider.turn({ latency_ms: 60 })
+  const idle = clock.sleeping
+  const first = sendTo(sender, 'first')
+  // Beside the provider's own pause, the sender watches the time of what is in flight.
+  await untilTrue(() => clock.sleeping === idle + 2)
+  await clock.advance(30)
+  const second = sendTo(sender, 'second')
+  await untilTrue(() => clock.sleeping === idle + 3)
+  await clock.advance(30)
+  await untilTrue(() => provider.stats.exchanges === 2)
+  assert.deepEqual(tally(await withTime(Promise.all([first, second]), 30)), { sent: 2 })
+  assert.deepEqual([provider.stats.exchanges, provider.stats.refused], [2, { 401: 2 }])
+})
+
+test('an access token that still holds bridges an exchange that fails', async () => {
+  const sender = senderWith()
+  await sendTo(sender, 'phone')
+  provider.turn({ exchange: 'down' })
+  await clock.advance(56 * 60_000)
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+  await clock.advance(4 * 60_000)
+  assert.partialDeepStrictEqual(await sendTo(sender, 'phone'), { kind: 'retry', afterMs: null })
+  await clock.advance(5_000)
+  provider.turn({ exchange: 'issued' })
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+})
+
+test('a short-lived access token is not exchanged for every message', async () => {
+  provider.turn({ token_seconds: 60 })
+  const sender = senderWith()
+  for (let n = 0; n < 5; n++) await sendTo(sender, `phone-${n}`)
+  assert.equal(provider.stats.exchanges, 1)
+})
+
+test('a fresh access token that is refused too halts everything, after one renewal', async () => {
+  const stranger = await startPushProvider({ clock })
+  opened.push(stranger)
+  const { tokenUrl, credentials } = stranger
+  // Each trusts itself alone, so the exchange goes over plain HTTP.
+  const plainTokenUrl = tokenUrl.replace(stranger.url, stranger.plainUrl)
+  const sender = senderWith({ tokenUrl: plainTokenUrl, credentials })
+  assert.partialDeepStrictEqual(await sendTo(sender, 'phone'), { kind: 'halt' })
+  assert.equal(stranger.stats.exchanges, 2)
+  assert.match(sender.state().fault ?? '', /access token is refused: 401 UNAUTHENTICATED/)
+})
+
+const otherKey = generateKeyPairSync('rsa', { modulusLength: 2048 })
+  .privateKey.export({ type: 'pkcs8', format: 'pem' })
+  .toString()
+const ellipticKey = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  .privateKey.export({ type: 'pkcs8', format: 'pem' })
+  .toString()
+
+test('a wrong private key halts everything with a reason that shows nothing of it', async () => {
+  const sender = senderWith({ credentials: { ...provider.credentials, privateKey: otherKey } })
+  const verdicts = await Promise.all(sendMany(sender, 50))
+  for (const verdict of verdicts) {
+    const reason = 'the push credentials are refused: 400 invalid_grant: Invalid JWT Signature.'
+    assert.deepEqual(verdict, { kind: 'halt', reason })
+  }
+  assert.equal(provider.stats.exchanges, 1)
+  await sendTo(sender, 'phone')
+  assert.equal(provider.stats.exchanges, 1)
+  await clock.advance(5_000)
+  await sendTo(sender, 'phone')
+  assert.equal(provider.stats.exchanges, 2)
+})
+
+for (const [name, privateKey] of [
+  ['nonsense', 'BEGIN nothing'],
+  ['an elliptic curve', ellipticKey],
+]) {
+  test(`a private key of ${name} halts everything, and nobody is asked`, async () => {
+    const sender = senderWith({ credentials: { ...provider.credentials, privateKey: privateKey ?? '' } })
+    const verdict = await sendTo(sender, 'phone')
+    assert.deepEqual(verdict, { kind: 'halt', reason: 'PUSH_PRIVATE_KEY is not an RSA private key in PEM form' })
+    assert.equal(provider.stats.exchanges, 0)
+  })
+}
+
+test('the wrong project and a missing permission halt everything, until it is mended', async () => {
+  const wrong = senderWith({ credentials: { ...provider.credentials, projectId: 'other/../project' } })
+  assert.partialDeepStrictEqual(await sendTo(wrong, 'phone'), { kind: 'halt' })
+  const sender = senderWith()
+  provider.turn({ refuse: 'permission' })
+  assert.equal((await sendTo(sender, 'phone')).kind, 'halt')
+  assert.match(sender.state().fault ?? '', /may not send: 403 PERMISSION_DENIED/)
+  provider.turn({ refuse: 'nothing' })
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+  assert.equal(sender.state().fault, null)
+})
+
+test('a token endpoint that is down or hangs is to be tried again', async () => {
+  provider.turn({ exchange: 'down' })
+  assert.deepEqual(await sendTo(senderWith(), 'phone'), {
+    kind: 'retry',
+    reason: 'no access token: 503 internal_failure',
+    afterMs: null,
+  })
+  provider.turn({ exchange: 'hanging' })
+  const sending = sendTo(senderWith(), 'phone')
+  await untilTrue(() => provider.stats.exchanges === 2)
+  await clock.advance(10_000)
+  assert.partialDeepStrictEqual(await sending, { kind: 'retry', reason: 'no access token: no answer within 10000 ms' })
+})
+
+test('a token endpoint that answers anything else is to be tried again', async () => {
+  for (const body of [
+    '',
+    '<html>',
+    '{}',
+    '{"access_token":"","expires_in":1}',
+    '{"access_token":"x","expires_in":"1"}',
+  ]) {
+    const url = await plainServer((_request, response) => response.end(body))
+    assert.equal((await sendTo(senderWith({ tokenUrl: `${url}/token` }), 'phone')).kind, 'retry')
+  }
+})
+
+test('nobody at the other end is to be tried again', async () => {
+  const gone = await startPushProvider({ clock })
+  await gone.close()
+  assert.partialDeepStrictEqual(await sendTo(senderWith({ apiUrl: gone.url }), 'phone'), { kind: 'retry' })
+  assert.partialDeepStrictEqual(await sendTo(senderWith({ apiUrl: gone.plainUrl }), 'phone'), { kind: 'retry' })
+  assert.partialDeepStrictEqual(await sendTo(senderWith({ tokenUrl: gone.tokenUrl }), 'phone'), { kind: 'retry' })
+})
+
+test('a certificate nobody vouches for is refused', async () => {
+  const { credentials, url: apiUrl, plainUrl } = provider
+  const sender = createFcmSender({ credentials, apiUrl, tokenUrl: `${plainUrl}/token`, clock, log })
+  opened.push(sender)
+  const verdict = await sendTo(sender, 'phone')
+  assert.ok(verdict.kind === 'retry')
+  assert.match(verdict.reason, /^self-signed certificate/)
+})
+
+test('a peer that accepts connections and says nothing costs ten seconds, for all who wait', async () => {
+  const port = await listen(createTcpServer())
+  const sender = senderWith({ apiUrl: `https://127.0.0.1:${port}` })
+  const sending = sendMany(sender, 20)
+  await untilTrue(() => sender.state().waiting === 20)
+  await clock.advance(10_000)
+  for (const verdict of await Promise.all(sending)) {
+    assert.deepEqual(verdict, { kind: 'retry', reason: 'no connection within 10000 ms', afterMs: null })
+  }
+})
+
+test('a peer that hangs up on everybody is to be tried again', async () => {
+  const port = await listen(createTcpServer((socket) => socket.destroy()))
+  assert.equal((await sendTo(senderWith({ apiUrl: `https://127.0.0.1:${port}` }), 'phone')).kind, 'retry')
+})
+
+test('a provider that speaks HTTP/1.1 only is spoken to so', async () => {
+  const server = createHttp1Server({ ...certificate }, (_request, response) =>
+    response.end('{"name":"projects/p/messages/1"}'),
+  )
+  const apiUrl = `https://127.0.0.1:${await listen(server)}`
+  const sender = senderWith({ apiUrl, ca: certificate.cert, tokenUrl: `${provider.plainUrl}/token` })
+  assert.deepEqual(tally(await Promise.all(sendMany(sender, 300))), { sent: 300 })
+  assert.equal(sender.state().sessions, 0)
+})
+
+test('an endless answer is broken off', async () => {
+  const endless = 'x'.repeat(70_000)
+  const server = createSecureServer({ ...certificate }, (_request, response) => response.end(endless))
+  const secure = `https://127.0.0.1:${await listen(server)}`
+  const plain = await plainServer((_request, response) => response.end(endless))
+  for (const apiUrl of [secure, plain]) {
+    const sender = senderWith({ apiUrl, ca: certificate.cert, tokenUrl: `${provider.plainUrl}/token` })
+    const verdict = { kind: 'retry', reason: 'the answer is over 65536 bytes', afterMs: null }
+    assert.deepEqual(await sendTo(sender, 'phone'), verdict)
+  }
+})
+
+test('a provider that quotes what it was sent reveals nothing', async () => {
+  const apiUrl = await plainServer((request, response) => {
+    const message = `secret-phone said ${request.headers.authorization}`
+    response.writeHead(403).end(JSON.stringify({ error: { code: 403, message } }))
+  })
+  const verdict = await sendTo(senderWith({ apiUrl }), 'secret-phone')
+  assert.deepEqual(verdict, { kind: 'halt', reason: 'the credentials may not send: 403: … said Bearer …' })
+})
+
+test('closing ends what is in flight and what waits with a verdict, and later messages too', async () => {
+  for (const apiUrl of [provider.url, provider.plainUrl]) {
+    provider.reset()
+    const sender = senderWith({ apiUrl })
+    const sending = sendMany(sender, 500, 'hang')
+    await provider.untilArrivals(100)
+    await sender.close()
+    assert.deepEqual(tally(await Promise.all(sending)), { retry: 500 })
+    assert.equal((await sendTo(sender, 'phone')).kind, 'retry')
+    assert.partialDeepStrictEqual(sender.state(), { sessions: 0, inFlight: 0, waiting: 0 })
+  }
+})
+
+test('a process trusts the certificate by NODE_EXTRA_CA_CERTS, and nothing keeps it alive after close', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'fcm-sender-'))
+  const file = join(folder, 'ca.pem')
+  writeFileSync(file, provider.ca)
+  const { url: apiUrl, tokenUrl, credentials } = provider
+  const modules = ['push/fcm-sender.ts', 'core/log.ts'].map(
+    (path) => new URL(`../../src/${path}`, import.meta.url).href,
+  )
+  const program = `
+    import { createFcmSender } from ${JSON.stringify(modules[0])}
+    import { silentLog as log } from ${JSON.stringify(modules[1])}
+    const clock = { now: () => ${clock.now()}, sleep: (ms, signal) => new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      signal?.addEventListener('abort', () => { clearTimeout(timer); resolve() })
+    }) }
+    const sender = createFcmSender({ ...${JSON.stringify({ apiUrl, tokenUrl, credentials })}, clock, log })
+    const messages = ${JSON.stringify(Array.from({ length: 20 }, (_, n) => messageTo(`phone-${n}`)))}
+    const verdicts = await Promise.all(messages.map((message) => sender.send(message, new AbortController().signal)))
+    await sender.close()
+    console.log(JSON.stringify(verdicts.map(({ kind, reason }) => reason ?? kind)))`
+  try {
+    const run = promisify(execFile)
+    const options = { env: { ...process.env, NODE_EXTRA_CA_CERTS: file }, timeout: 30_000 }
+    const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', program], options)
+    assert.deepEqual(JSON.parse(stdout), Array(20).fill('sent'))
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})

@@ -1,0 +1,161 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { judgeAnswer, refusesBearer } from '../../src/push/fcm-verdict.ts'
+import type { PushVerdict } from '../../src/push/push-message.ts'
+
+const NOW_MS = Date.UTC(2026, 0, 1)
+const FCM_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.FcmError'
+const BAD_REQUEST = 'type.googleapis.com/google.rpc.BadRequest'
+
+interface Said {
+  status: number
+  code?: string
+  message?: string
+  fields?: string[]
+  headers?: Record<string, string>
+  body?: string
+}
+
+const answer = ({ status, code, message = 'Said so.', fields = [], headers = {}, body }: Said) => {
+  const details = [
+    ...(code === undefined ? [] : [{ '@type': FCM_ERROR, errorCode: code }]),
+    ...(fields.length === 0 ? [] : [{ '@type': BAD_REQUEST, fieldViolations: fields.map((field) => ({ field })) }]),
+  ]
+  const error = { code: status, message, status: 'WORD', ...(details.length === 0 ? {} : { details }) }
+  return { status, headers, body: body ?? JSON.stringify({ error }) }
+}
+const judge = (said: Said) => judgeAnswer(answer(said), { nowMs: NOW_MS })
+
+const disable = (reason: 'unregistered' | 'invalid_token' | 'sender_mismatch') => ({ kind: 'disable', reason }) as const
+const NOT_A_TOKEN = 'The registration token is not a valid FCM registration token'
+const HTML = '<html><title>Error 502 (Server Error)!!1</title></html>'
+
+const table: [name: string, said: Said, verdict: Partial<PushVerdict>][] = [
+  [
+    'a message name',
+    { status: 200, body: '{"name":"projects/p/messages/1"}' },
+    { kind: 'sent', messageId: 'projects/p/messages/1' },
+  ],
+  ['success without a name', { status: 200, body: '{}' }, { kind: 'retry', afterMs: null }],
+  ['success cut in half', { status: 200, body: '{"name":"proj' }, { kind: 'retry', afterMs: null }],
+  ['success from a captive portal', { status: 200, body: HTML }, { kind: 'retry', afterMs: null }],
+  ['404 UNREGISTERED', { status: 404, code: 'UNREGISTERED' }, disable('unregistered')],
+  ['404 without the provider’s own error', { status: 404 }, { kind: 'halt' }],
+  ['404 from a proxy', { status: 404, body: 'Not here' }, { kind: 'halt' }],
+  ['404 with a code nobody knows', { status: 404, code: 'NEWS' }, { kind: 'halt' }],
+  [
+    '400 for the field message.token',
+    { status: 400, code: 'INVALID_ARGUMENT', fields: ['message.token'] },
+    disable('invalid_token'),
+  ],
+  ['400 for that field without a code', { status: 400, fields: ['message.token'] }, disable('invalid_token')],
+  [
+    '400 that names the token in words',
+    { status: 400, code: 'INVALID_ARGUMENT', message: NOT_A_TOKEN },
+    disable('invalid_token'),
+  ],
+  [
+    '400 for another field',
+    { status: 400, code: 'INVALID_ARGUMENT', fields: ['message.data[0].key'] },
+    { kind: 'drop', alert: false },
+  ],
+  [
+    '400 for being too big, without details',
+    { status: 400, message: 'Message is too big' },
+    { kind: 'drop', alert: false },
+  ],
+  ['400 without a word', { status: 400, body: '' }, { kind: 'drop', alert: false }],
+  ['413', { status: 413, body: HTML }, { kind: 'drop', alert: false }],
+  ['403 SENDER_ID_MISMATCH', { status: 403, code: 'SENDER_ID_MISMATCH' }, disable('sender_mismatch')],
+  ['another 403', { status: 403 }, { kind: 'halt' }],
+  ['401 THIRD_PARTY_AUTH_ERROR', { status: 401, code: 'THIRD_PARTY_AUTH_ERROR' }, { kind: 'drop', alert: true }],
+  ['401 without the provider’s own error', { status: 401 }, { kind: 'halt' }],
+  ['429 QUOTA_EXCEEDED', { status: 429, code: 'QUOTA_EXCEEDED' }, { kind: 'retry', afterMs: 60_000 }],
+  [
+    '429 with Retry-After',
+    { status: 429, code: 'QUOTA_EXCEEDED', headers: { 'retry-after': '7' } },
+    { kind: 'retry', afterMs: 7_000 },
+  ],
+  ['429 from a proxy', { status: 429, body: HTML }, { kind: 'retry', afterMs: 60_000 }],
+  ['500 INTERNAL', { status: 500, code: 'INTERNAL' }, { kind: 'retry', afterMs: null }],
+  ['502 with a page', { status: 502, body: HTML }, { kind: 'retry', afterMs: null }],
+  ['503 UNAVAILABLE', { status: 503, code: 'UNAVAILABLE' }, { kind: 'retry', afterMs: null }],
+  [
+    '503 with Retry-After',
+    { status: 503, code: 'UNAVAILABLE', headers: { 'retry-after': '120' } },
+    { kind: 'retry', afterMs: 120_000 },
+  ],
+  ['504', { status: 504, body: '' }, { kind: 'retry', afterMs: null }],
+  ['408', { status: 408 }, { kind: 'retry', afterMs: null }],
+  ['409', { status: 409 }, { kind: 'retry', afterMs: null }],
+  ['a redirect', { status: 302, body: '' }, { kind: 'halt' }],
+  ['405', { status: 405 }, { kind: 'halt' }],
+  ['a code against its status', { status: 500, code: 'UNREGISTERED' }, disable('unregistered')],
+]
+for (const [name, said, expected] of table) {
+  test(`${name} means ${expected.kind}`, () => {
+    assert.partialDeepStrictEqual(judge(said), expected)
+  })
+}
+
+const pauses: [value: string, afterMs: number | null][] = [
+  ['0', 0],
+  [new Date(NOW_MS + 30_000).toUTCString(), 30_000],
+  [new Date(NOW_MS - 30_000).toUTCString(), 0],
+  ['99999999999999999999', 3_600_000],
+  ['soon', null],
+  ['-5', null],
+  ['', null],
+]
+for (const [value, afterMs] of pauses) {
+  test(`Retry-After ${value || '(empty)'} is ${afterMs === null ? 'no advice' : `a pause of ${afterMs} ms`}`, () => {
+    const verdict = judge({ status: 503, headers: { 'retry-after': value } })
+    assert.ok(verdict.kind === 'retry')
+    assert.equal(verdict.afterMs, afterMs)
+  })
+}
+
+test('only a 401 that is not the provider’s own is a stale access token', () => {
+  assert.equal(refusesBearer(answer({ status: 401 })), true)
+  assert.equal(refusesBearer(answer({ status: 401, body: HTML })), true)
+  assert.equal(refusesBearer(answer({ status: 401, code: 'THIRD_PARTY_AUTH_ERROR' })), false)
+  assert.equal(refusesBearer(answer({ status: 403 })), false)
+})
+
+test('an error of another kind does not speak for the provider', () => {
+  const details = [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', errorCode: 'UNREGISTERED' }]
+  const body = JSON.stringify({ error: { code: 404, details } })
+  assert.equal(judge({ status: 404, body }).kind, 'halt')
+})
+
+test('whatever the body holds, there is a verdict', () => {
+  const bodies = [
+    'null',
+    '[]',
+    '"x"',
+    '{"error":null}',
+    '{"error":[]}',
+    '{"error":{"details":{}}}',
+    '{"error":{"details":[null,1]}}',
+  ]
+  for (const body of bodies) assert.equal(judge({ status: 400, body }).kind, 'drop')
+  const violations = '{"error":{"details":[{"fieldViolations":[null,"message.token"]}]}}'
+  assert.equal(judge({ status: 400, body: violations }).kind, 'drop')
+})
+
+test('a reason says what the provider said, bounded, and without what it must not repeat', () => {
+  const secret = 'registration-token-of-somebody'
+  const message = `${secret} and ${'x'.repeat(180)} ${secret}`
+  const verdict = judgeAnswer(answer({ status: 403, message }), { nowMs: NOW_MS, secrets: [secret, ''] })
+  assert.ok(verdict.kind === 'halt')
+  assert.match(verdict.reason, /403 WORD: … and x+/)
+  assert.doesNotMatch(verdict.reason, /registration/)
+  assert.ok(verdict.reason.length < 300)
+})
+
+test('a registration token that looks like part of an answer changes no verdict', () => {
+  for (const token of ['FcmError', 'UNREGISTERED', 'error', '"', 'details']) {
+    const verdict = judgeAnswer(answer({ status: 404, code: 'UNREGISTERED' }), { nowMs: NOW_MS, secrets: [token] })
+    assert.deepEqual(verdict, disable('unregistered'))
+  }
+})

@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { UnavailableError } from '../../src/core/errors.ts'
+import { GroupCommit, type GroupCommitOptions } from '../../src/db/group-commit.ts'
+
+interface Batch {
+  items: string[]
+  succeed: () => void
+  fail: (error: unknown) => void
+}
+
+/** A store whose commits a test ends one by one; each result is its item in upper case. */
+function store(options: Partial<GroupCommitOptions<string, string>> = {}) {
+  const batches: Batch[] = []
+  const group = new GroupCommit<string, string>({
+    commit: (items) =>
+      new Promise((resolve, reject) => {
+        batches.push({ items, succeed: () => resolve(items.map((item) => item.toUpperCase())), fail: reject })
+      }),
+    sizeOf: (item) => item.length,
+    maxBatch: 100,
+    maxBatchBytes: 1_000,
+    maxWaiting: 1_000,
+    maxWaitingBytes: 10_000,
+    lanes: 1,
+    ...options,
+  })
+  const started = async (count: number) => {
+    for (let turn = 0; batches.length < count && turn < 100; turn++) await new Promise(setImmediate)
+    assert.equal(batches.length, count)
+    return batches[count - 1] as Batch
+  }
+  return { group, batches, started }
+}
+
+/** Commits at once, but for items that say they are poison. */
+function poisonable(options: Partial<GroupCommitOptions<string, string>> = {}) {
+  const commits: string[][] = []
+  const group = new GroupCommit<string, string>({
+    commit: async (items) => {
+      commits.push(items)
+      if (items.some((item) => item.startsWith('down'))) throw new UnavailableError('The database is unavailable')
+      if (items.some((item) => item.startsWith('poison'))) throw new Error('poisoned')
+      return items.map((item) => item.toUpperCase())
+    },
+    sizeOf: (item) => item.length,
+    maxBatch: 100,
+    maxBatchBytes: 1_000,
+    maxWaiting: 1_000,
+    maxWaitingBytes: 10_000,
+    lanes: 1,
+    ...options,
+  })
+  return { group, commits }
+}
+
+describe('group commit', () => {
+  test('what arrives in one turn shares the first commit', async () => {
+    const { group, started } = store()
+    const results = Promise.all(['a', 'b', 'c'].map((item) => group.submit(item)))
+    const first = await started(1)
+    assert.deepEqual(first.items, ['a', 'b', 'c'])
+    first.succeed()
+    assert.deepEqual(await results, ['A', 'B', 'C'])
+  })
+
+  test('while one is being written the next gather, and go together once it is done', async () => {
+    const { group, batches, started } = store()
+    const first = group.submit('a')
+    await started(1)
+    const rest = []
+    for (const item of ['b', 'c', 'd']) {
+      rest.push(group.submit(item))
+      await new Promise(setImmediate)
+    }
+    assert.equal(group.waiting, 3)
+    assert.equal(batches.length, 1, 'nothing overtakes the one under way')
+    batches[0]?.succeed()
+    assert.equal(await first, 'A')
+    const second = await started(2)
+    assert.deepEqual(second.items, ['b', 'c', 'd'])
+    second.succeed()
+    assert.deepEqual(await Promise.all(rest), ['B', 'C', 'D'])
+    assert.equal(group.waiting, 0)
+  })
+
+  test('with two lanes two commits are under way, and no third', async () => {
+    const { group, batches, started } = store({ lanes: 2 })
+    const results = [group.submit('a')]
+    await started(1)
+    results.push(group.submit('b'))
+    await started(2)
+    results.push(group.submit('c'))
+    await new Promise(setImmediate)
+    assert.equal(batches.length, 2)
+    batches[1]?.succeed()
+    assert.deepEqual((await started(3)).items, ['c'])
+    batches[0]?.succeed()
+    batches[2]?.succeed()
+    assert.deepEqual(await Promise.all(results), ['A', 'B', 'C'])
+  })
+
+  test('one poison among many fails alone, wherever it stands', async () => {
+    for (const place of [0, 1, 31, 49, 50]) {
+      const { group } = poisonable()
+      const items = Array.from({ length: 51 }, (_, n) => (n === place ? 'poison' : `item ${n}`))
+      const settled = await Promise.allSettled(items.map((item) => group.submit(item)))
+      settled.forEach((result, n) => {
+        if (n === place) assert.equal(result.status === 'rejected' && (result.reason as Error).message, 'poisoned')
+        else assert.deepEqual(result, { status: 'fulfilled', value: `ITEM ${n}` })
+      })
+    }
+  })
+
+  test('several poisons fail alone, each with few tries', async () => {
+    const { group, commits } = poisonable()
+    const items = Array.from({ length: 64 }, (_, n) => (n % 20 === 0 ? `poison ${n}` : `item ${n}`))
+    const settled = await Promise.allSettled(items.map((item) => group.submit(item)))
+    assert.deepEqual(
+      settled.map(({ status }) => status === 'rejected'),
+      items.map((item) => item.startsWith('poison')),
+    )
+    assert.ok(commits.length <= 64, `${commits.length} commits`)
+  })
+
+  test('everything is poison: everything fails, and the group goes on', async () => {
+    const { group } = poisonable()
+    const settled = await Promise.allSettled(['poison 1', 'poison 2', 'poison 3'].map((item) => group.submit(item)))
+    assert.ok(settled.every(({ status }) => status === 'rejected'))
+    assert.equal(await group.submit('good'), 'GOOD')
+  })
+
+  test('a store that is away fails all at once, and is not asked again in halves', async () => {
+    const { group, commits } = poisonable()
+    const settled = await Promise.allSettled(['a', 'down', 'b'].map((item) => group.submit(item)))
+    for (const result of settled) assert.ok(result.status === 'rejected' && result.reason instanceof UnavailableError)
+    assert.equal(commits.length, 1)
+    assert.equal(await group.submit('good'), 'GOOD', 'and the next is tried again')
+  })
+
+  test('a batch is bounded in number and in bytes, but takes one item of any size', async () => {
+    const { group, started, batches } = store({ maxBatch: 3, maxBatchBytes: 10 })
+    const items = ['a', 'b', 'c', 'd', 'x'.repeat(9), 'yy', 'z'.repeat(50), 'e']
+    const results = Promise.all(items.map((item) => group.submit(item)))
+    for (let n = 1; n <= 5; n++) (await started(n)).succeed()
+    await results
+    assert.deepEqual(
+      batches.map(({ items }) => items.map((item) => item.length)),
+      [[1, 1, 1], [1, 9], [2], [50], [1]],
+    )
+  })
+
+  test('more than may wait is refused with a 503, and room is made by what is taken', async () => {
+    const { group, started, batches } = store({ maxBatch: 2, maxWaiting: 2 })
+    const first = group.submit('a')
+    await started(1)
+    const [second, third] = [group.submit('b'), group.submit('c')]
+    await assert.rejects(group.submit('d'), (error: unknown) => {
+      assert.ok(error instanceof UnavailableError)
+      assert.equal(error.headers['retry-after'], '1')
+      return true
+    })
+    batches[0]?.succeed()
+    await first
+    const next = await started(2)
+    const fourth = group.submit('d')
+    next.succeed()
+    assert.deepEqual(await Promise.all([second, third]), ['B', 'C'])
+    ;(await started(3)).succeed()
+    assert.equal(await fourth, 'D')
+  })
+
+  test('more bytes than may wait are refused too', async () => {
+    const { group, started } = store({ maxWaitingBytes: 10 })
+    const first = group.submit('x'.repeat(10))
+    await assert.rejects(group.submit('y'), UnavailableError)
+    ;(await started(1)).succeed()
+    await first
+    const second = group.submit('y')
+    ;(await started(2)).succeed()
+    assert.equal(await second, 'Y')
+  })
+
+  test('drain waits for what is under way and what waits, and not when there is nothing', async () => {
+    const { group, started } = store()
+    await group.drain()
+    const results = [group.submit('a')]
+    let drained = false
+    const draining = group.drain().then(() => {
+      drained = true
+    })
+    const first = await started(1)
+    results.push(group.submit('b'))
+    first.succeed()
+    const second = await started(2)
+    assert.equal(drained, false)
+    second.succeed()
+    await Promise.all([draining, ...results])
+    await group.drain()
+  })
+
+  test('a commit that throws before it begins fails its own and nobody else', async () => {
+    let broken = true
+    const { group } = store({
+      commit: (items) => {
+        if (broken) throw new Error('thrown')
+        return Promise.resolve(items)
+      },
+    })
+    await assert.rejects(group.submit('a'), /thrown/)
+    broken = false
+    assert.equal(await group.submit('a'), 'a')
+  })
+})

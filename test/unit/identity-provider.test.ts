@@ -1,0 +1,267 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { Script } from 'node:vm'
+import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
+import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { TokenForge } from '../support/token-forge.ts'
+
+const START_MS = Date.UTC(2026, 0, 1)
+let idp: IdentityProvider
+
+before(async () => {
+  idp = await startIdentityProvider({ clock: new ManualClock(START_MS), apiUrl: 'http://127.0.0.1:9999' })
+})
+after(() => idp.close())
+
+const ask = (form: Record<string, string> | string) =>
+  fetch(idp.tokenUrl, { method: 'POST', body: new URLSearchParams(form) })
+
+async function issued(form: Record<string, string>): Promise<Record<string, unknown>> {
+  const response = await ask(form)
+  assert.equal(response.status, 200)
+  const { access_token: token, token_type: type } = (await response.json()) as Record<string, string>
+  assert.equal(type, 'Bearer')
+  assert.ok(token)
+  const keys = (await (await fetch(idp.jwksUrl)).json()) as JSONWebKeySet
+  const options = { issuer: idp.issuer, algorithms: ['RS256'], currentDate: new Date(START_MS) }
+  return (await jwtVerify(token, createLocalJWKSet(keys), options)).payload
+}
+
+async function untilHits(provider: IdentityProvider, hits: number): Promise<void> {
+  while (provider.hits < hits) await new Promise(setImmediate)
+}
+
+test('discovery leads to the key set and the token endpoint', async () => {
+  const response = await fetch(`${idp.issuer}/.well-known/openid-configuration`)
+  const document = (await response.json()) as Record<string, string>
+  assert.equal(document.issuer, idp.issuer)
+  assert.equal(document.jwks_uri, `${idp.issuer}/.well-known/jwks.json`)
+  assert.equal(document.token_endpoint, idp.tokenUrl)
+})
+
+test('the key set shows public halves only', async () => {
+  const { keys } = (await (await fetch(idp.jwksUrl)).json()) as { keys: Record<string, unknown>[] }
+  assert.deepEqual(Object.keys(keys[0] ?? {}).sort(), ['alg', 'e', 'kid', 'kty', 'n', 'use'])
+})
+
+test('the password grant gives a seeded user a token like that of a pool', async () => {
+  const claims = await issued({ grant_type: 'password', username: 'ada', password: 'any' })
+  assert.deepEqual(Object.keys(claims).sort(), [
+    'auth_time',
+    'client_id',
+    'custom:scopes',
+    'email',
+    'event_id',
+    'exp',
+    'iat',
+    'iss',
+    'jti',
+    'origin_jti',
+    'scope',
+    'sub',
+    'token_use',
+    'username',
+    'version',
+  ])
+  assert.equal(claims['custom:scopes'], 'read:projects write:projects')
+  assert.equal(claims.email, 'ada@example.com')
+  assert.equal(claims.token_use, 'access')
+  assert.equal(claims.iat, START_MS / 1000)
+  assert.equal(claims.exp, START_MS / 1000 + 3600)
+})
+
+test('the seeded users hold their scopes', async () => {
+  const scopes = async (username: string) => (await issued({ grant_type: 'password', username }))['custom:scopes']
+  assert.equal(await scopes('grace'), 'read:projects read:users')
+  assert.equal(await scopes('admin'), 'admin:*')
+})
+
+test('the client credentials grant names whom and what the form says', async () => {
+  const claims = await issued({
+    grant_type: 'client_credentials',
+    client_id: 'backend',
+    sub: 'u-1',
+    email: 'u@example.com',
+    scope: 'read:users admin:*',
+    expires_in: '60',
+  })
+  assert.equal(claims.sub, 'u-1')
+  assert.equal(claims.client_id, 'backend')
+  assert.equal(claims.email, 'u@example.com')
+  assert.equal(claims['custom:scopes'], 'read:users admin:*')
+  assert.equal(claims.exp, START_MS / 1000 + 60)
+})
+
+test('the client credentials grant alone names the client, without email and scopes', async () => {
+  const claims = await issued({ grant_type: 'client_credentials', client_id: 'backend' })
+  assert.equal(claims.sub, 'backend')
+  assert.equal('email' in claims, false)
+  assert.equal('custom:scopes' in claims, false)
+})
+
+test('a form may change what a seeded user holds', async () => {
+  const claims = await issued({ grant_type: 'password', username: 'ada', email: '', scope: '' })
+  assert.equal(claims.username, 'ada')
+  assert.equal('email' in claims, false)
+  assert.equal('custom:scopes' in claims, false)
+})
+
+const badForms: [name: string, form: string, error: string][] = [
+  ['an empty form', '', 'invalid_request'],
+  ['another grant', 'grant_type=authorization_code', 'unsupported_grant_type'],
+  ['an unknown user', 'grant_type=password&username=nobody', 'invalid_grant'],
+  ['no user', 'grant_type=password', 'invalid_grant'],
+  ['a parameter given twice', 'grant_type=password&username=ada&username=admin', 'invalid_request'],
+  ['a lifetime of zero', 'grant_type=client_credentials&expires_in=0', 'invalid_request'],
+  ['a lifetime that is no number', 'grant_type=client_credentials&expires_in=soon', 'invalid_request'],
+  ['a lifetime of a year', 'grant_type=client_credentials&expires_in=31536000', 'invalid_request'],
+  ['an empty subject', 'grant_type=client_credentials&sub=', 'invalid_request'],
+  ['a subject too long', `grant_type=client_credentials&sub=${'s'.repeat(256)}`, 'invalid_request'],
+  ['a scope with a quote', 'grant_type=client_credentials&scope=a%22b', 'invalid_scope'],
+  ['a form over 16 KB', `grant_type=client_credentials&x=${'x'.repeat(1 << 20)}`, 'invalid_request'],
+]
+for (const [name, form, error] of badForms) {
+  test(`${name} is answered with 400 and why`, async () => {
+    const response = await ask(form)
+    assert.equal(response.status, 400)
+    const body = (await response.json()) as Record<string, string>
+    assert.equal(body.error, error)
+    assert.ok(body.error_description)
+  })
+}
+
+test('a body that is no form, another method and another path are refused in JSON', async () => {
+  const json = await fetch(idp.tokenUrl, {
+    method: 'POST',
+    body: '{}',
+    headers: { 'content-type': 'application/json' },
+  })
+  assert.equal(json.status, 400)
+  const wrongMethod = await fetch(idp.tokenUrl)
+  assert.equal(wrongMethod.status, 405)
+  assert.equal(wrongMethod.headers.get('allow'), 'POST, OPTIONS')
+  assert.equal((await fetch(`${idp.url}/constructor`)).status, 404)
+  assert.ok(await wrongMethod.json())
+})
+
+test('a page of any origin may fetch a token', async () => {
+  const preflight = await fetch(idp.tokenUrl, { method: 'OPTIONS' })
+  assert.equal(preflight.status, 204)
+  assert.equal(preflight.headers.get('access-control-allow-origin'), '*')
+  const response = await ask({ grant_type: 'password', username: 'ada' })
+  assert.equal(response.headers.get('access-control-allow-origin'), '*')
+  assert.equal(response.headers.get('cache-control'), 'no-store')
+})
+
+test('the page stands alone under a policy with a fresh nonce, and its script is sound', async () => {
+  const [first, second] = await Promise.all([fetch(idp.url), fetch(idp.url)])
+  const policy = first.headers.get('content-security-policy') ?? ''
+  const nonce = /script-src 'nonce-([^']+)'/.exec(policy)?.[1]
+  assert.ok(nonce)
+  assert.notEqual(policy, second.headers.get('content-security-policy'))
+  assert.match(policy, /^default-src 'none'/)
+
+  const html = await first.text()
+  assert.match(first.headers.get('content-type') ?? '', /^text\/html/)
+  assert.doesNotMatch(html, /__NONCE__|__CONFIG__|\son\w+=|\sstyle=/)
+  assert.doesNotMatch(html, /(src|href)="(https?:)?\/\//)
+  const tags = html.match(/<(script|style)[^>]*>/g) ?? []
+  assert.equal(tags.length, 3)
+  for (const tag of tags) assert.ok(tag.includes(`nonce="${nonce}"`))
+  const [, script = ''] = /<script nonce="[^"]+">([\s\S]*?)<\/script>/.exec(html) ?? []
+  assert.ok(new Script(script))
+})
+
+test('what the page is told cannot break out of its script', async () => {
+  const users = [{ username: '</script><b>', name: '$& $1', sub: 's', email: 'e', scopes: [] }]
+  const provider = await startIdentityProvider({ users })
+  try {
+    const html = await (await fetch(provider.url)).text()
+    const [, config = ''] = /<script type="application\/json"[^>]*>([\s\S]*?)<\/script>/.exec(html) ?? []
+    assert.deepEqual(JSON.parse(config).users, users)
+  } finally {
+    await provider.close()
+  }
+})
+
+test('mint lays any claim and header over a good token', () => {
+  const token = idp.mint({
+    user: 'grace',
+    claims: { email: undefined, x: [1] },
+    header: { typ: 'JWT', kid: undefined },
+  })
+  const [header, payload] = TokenForge.split(token)
+  assert.deepEqual(TokenForge.decode(header), { alg: 'RS256', typ: 'JWT' })
+  const claims = TokenForge.decode(payload)
+  assert.deepEqual(claims.x, [1])
+  assert.equal('email' in claims, false)
+  assert.equal(claims['custom:scopes'], 'read:projects read:users')
+  assert.throws(() => idp.mint({ user: 'nobody' }), /No such sandbox user: nobody/)
+})
+
+test('a subject alone is somebody without email and scopes', () => {
+  const claims = TokenForge.decode(TokenForge.split(idp.mint({ sub: 'u-1' }))[1])
+  assert.equal(claims.sub, 'u-1')
+  assert.equal('email' in claims, false)
+  assert.equal('custom:scopes' in claims, false)
+})
+
+test('rotation signs anew and keeps or drops the old key, which can still be asked to sign', async () => {
+  const provider = await startIdentityProvider()
+  try {
+    const first = provider.kid
+    const second = await provider.rotate()
+    assert.equal(provider.kid, second)
+    assert.deepEqual(
+      provider.jwks.keys.map(({ kid }) => kid),
+      [first, second],
+    )
+    const third = await provider.rotate({ keepOld: false })
+    assert.deepEqual(
+      provider.jwks.keys.map(({ kid }) => kid),
+      [third],
+    )
+    assert.equal(TokenForge.decode(TokenForge.split(provider.mint({ kid: first }))[0]).kid, first)
+  } finally {
+    await provider.close()
+  }
+})
+
+test('the provider fails as told, counts who asks for keys, and recovers', async () => {
+  const provider = await startIdentityProvider()
+  try {
+    provider.goDown()
+    assert.equal((await fetch(provider.jwksUrl)).status, 503)
+    assert.equal((await fetch(provider.url)).status, 503)
+    provider.recover()
+    provider.breakBody()
+    assert.throws(JSON.parse.bind(null, await (await fetch(provider.jwksUrl)).text()), SyntaxError)
+    provider.hang()
+    const held = fetch(provider.jwksUrl)
+    await untilHits(provider, 3)
+    provider.recover()
+    assert.deepEqual(await (await held).json(), provider.jwks)
+    assert.equal(provider.hits, 3)
+  } finally {
+    await provider.close()
+  }
+})
+
+test('closing lets go of requests it holds', async () => {
+  const provider = await startIdentityProvider()
+  provider.hang()
+  const held = Promise.allSettled([fetch(provider.jwksUrl)])
+  await untilHits(provider, 1)
+  await provider.close()
+  assert.deepEqual(
+    (await held).map(({ status }) => status),
+    ['rejected'],
+  )
+})
+
+test('it listens on loopback and nowhere else', async () => {
+  for (const host of ['0.0.0.0', '::', 'example.com', '192.168.1.2']) {
+    await assert.rejects(startIdentityProvider({ host }), /loopback only/)
+  }
+})

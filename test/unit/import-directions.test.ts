@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { posix } from 'node:path'
+import { test } from 'node:test'
+
+/** The house from the roof down: a room imports from the levels below its own, never from a sibling and never upwards. */
+const LEVELS = [
+  ['main'],
+  ['cli'],
+  ['app'],
+  ['services'],
+  ['ops', 'projects', 'users', 'service-accounts', 'jobs'],
+  ['usage', 'events', 'push', 'runtime'],
+  ['http'],
+  ['auth', 'limits'],
+  ['db'],
+  ['core'],
+]
+
+/** Rooms beside the staircase: what they may import, and who may import them. */
+const SIDE_ROOMS: Record<string, { imports: string[]; importedBy: string[] }> = {
+  config: { imports: ['config-reader'], importedBy: ['services', 'app', 'cli'] },
+  'config-reader': { imports: [], importedBy: ['config', 'cli'] },
+  version: { imports: [], importedBy: ['app', 'cli'] },
+  sandbox: { imports: ['core'], importedBy: ['cli'] },
+}
+
+const OUTSIDE_SRC = new Set(['package.json'])
+const ENVIRONMENT = /\bprocess\s*(?:\??\.\s*env\b|\[)|['"](?:node:)?process['"]/
+const DEFAULT_EXPORT = /^\s*export\s+(?:default\b|\{[^}]*\bas\s+default\b)/m
+
+type Sources = Record<string, string>
+
+function findFaults(sources: Sources): string[] {
+  return Object.entries(sources).flatMap(([file, text]) => [
+    ...importFaults(file, text),
+    ...(file !== 'src/main.ts' && ENVIRONMENT.test(text)
+      ? [`${file} touches the environment: main.ts alone does`]
+      : []),
+    ...(DEFAULT_EXPORT.test(text) ? [`${file} has a default export`] : []),
+  ])
+}
+
+function importFaults(file: string, text: string): string[] {
+  const room = roomOf(file)
+  if (!isKnown(room)) return [`${file} is in no known room: give ${room} its level`]
+  return specifiersIn(text).flatMap((specifier) => {
+    if (specifier === null) return [`${file} imports by a computed name`]
+    if (!specifier.startsWith('.')) return []
+    const target = posix.join(posix.dirname(file), specifier)
+    if (OUTSIDE_SRC.has(target)) return []
+    if (!target.startsWith('src/')) return [`${file} imports ${target}, outside of src`]
+    return mayImport({ from: room, to: roomOf(target) }) ? [] : [`${file} must not import ${target}`]
+  })
+}
+
+/** Every name imported or re-exported from, types included; null for one that only running the code would tell. */
+function specifiersIn(text: string): (string | null)[] {
+  const fixed = text.matchAll(/^\s*(?:import|export)\b[^'"()=]*['"]([^'"]+)['"]|\}\s*from\s*['"]([^'"]+)['"]/gm)
+  const called = text.matchAll(/\bimport\s*\(\s*(?:['"]([^'"]+)['"]\s*[),])?/g)
+  return [
+    ...Array.from(fixed, ([, whole, tail]) => whole ?? tail ?? null),
+    ...Array.from(called, ([, literal]) => literal ?? null),
+  ]
+}
+
+function mayImport({ from, to }: { from: string; to: string }): boolean {
+  if (from === to) return true
+  const side = SIDE_ROOMS[from]
+  if (side) return side.imports.includes(to)
+  const guest = SIDE_ROOMS[to]
+  if (guest) return guest.importedBy.includes(from)
+  return isKnown(to) && levelOf(from) < levelOf(to)
+}
+
+/** `src/http/gate.ts` is in `http`, `src/app.ts` in `app`. */
+function roomOf(file: string): string {
+  return (file.split('/')[1] ?? '').replace(/\.ts$/, '')
+}
+
+function levelOf(room: string): number {
+  return LEVELS.findIndex((level) => level.includes(room))
+}
+
+function isKnown(room: string): boolean {
+  return Object.hasOwn(SIDE_ROOMS, room) || levelOf(room) >= 0
+}
+
+function readSources(): Sources {
+  const root = new URL('../../src/', import.meta.url)
+  const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).map((file) => file.replaceAll('\\', '/'))
+  const modules = files.filter((file) => file.endsWith('.ts'))
+  return Object.fromEntries(modules.map((file) => [`src/${file}`, readFileSync(new URL(file, root), 'utf8')]))
+}
+
+test('imports of the source point one way', () => {
+  assert.deepEqual(findFaults(readSources()), [])
+})
+
+test('the source is really read: known imports are seen, static and dynamic', () => {
+  const sources = readSources()
+  assert.ok(Object.keys(sources).length > 50)
+  assert.ok(specifiersIn(sources['src/app.ts'] ?? '').includes('./http/gate.ts'))
+  assert.ok(specifiersIn(sources['src/main.ts'] ?? '').includes('./cli/command-line.ts'))
+  assert.ok(specifiersIn(sources['src/cli/command-line.ts'] ?? '').includes('./dev.ts'))
+})
+
+const VIOLATIONS: { what: string; file: string; text: string; fault: string }[] = [
+  {
+    what: 'an import that points upwards',
+    file: 'src/auth/a.ts',
+    text: "import { b } from '../http/b.ts'",
+    fault: 'src/auth/a.ts must not import src/http/b.ts',
+  },
+  {
+    what: 'a type import that points upwards',
+    file: 'src/core/a.ts',
+    text: "import type { B } from '../db/b.ts'",
+    fault: 'src/core/a.ts must not import src/db/b.ts',
+  },
+  {
+    what: 'an import over several lines between siblings',
+    file: 'src/projects/a.ts',
+    text: "import {\n  b,\n  type C,\n} from '../users/b.ts'",
+    fault: 'src/projects/a.ts must not import src/users/b.ts',
+  },
+  {
+    what: 'an import for its effect alone',
+    file: 'src/limits/a.ts',
+    text: "import '../auth/b.ts'",
+    fault: 'src/limits/a.ts must not import src/auth/b.ts',
+  },
+  {
+    what: 'a re-export',
+    file: 'src/db/a.ts',
+    text: "export * from '../auth/b.ts'",
+    fault: 'src/db/a.ts must not import src/auth/b.ts',
+  },
+  {
+    what: 'a dynamic import',
+    file: 'src/http/a.ts',
+    text: "const { b } = await import('../ops/b.ts')",
+    fault: 'src/http/a.ts must not import src/ops/b.ts',
+  },
+  {
+    what: 'an import by a computed name',
+    file: 'src/http/a.ts',
+    text: 'const { b } = await import(name)',
+    fault: 'src/http/a.ts imports by a computed name',
+  },
+  {
+    what: 'the sandbox outside of the command line',
+    file: 'src/app.ts',
+    text: "import { b } from './sandbox/b.ts'",
+    fault: 'src/app.ts must not import src/sandbox/b.ts',
+  },
+  {
+    what: 'a sandbox that knows more than the core',
+    file: 'src/sandbox/a.ts',
+    text: "import { b } from '../auth/b.ts'",
+    fault: 'src/sandbox/a.ts must not import src/auth/b.ts',
+  },
+  {
+    what: 'settings looked up far down',
+    file: 'src/db/a.ts',
+    text: "import type { Config } from '../config.ts'",
+    fault: 'src/db/a.ts must not import src/config.ts',
+  },
+  {
+    what: 'a test module',
+    file: 'src/core/a.ts',
+    text: "import { b } from '../../test/support/b.ts'",
+    fault: 'src/core/a.ts imports test/support/b.ts, outside of src',
+  },
+  {
+    what: 'a folder without a level',
+    file: 'src/billing/a.ts',
+    text: '',
+    fault: 'src/billing/a.ts is in no known room: give billing its level',
+  },
+  {
+    what: 'a reader of the environment other than main.ts',
+    file: 'src/config.ts',
+    text: 'export const port = process.env.PORT',
+    fault: 'src/config.ts touches the environment: main.ts alone does',
+  },
+  {
+    what: 'the environment by way of node:process',
+    file: 'src/core/a.ts',
+    text: "import { env } from 'node:process'",
+    fault: 'src/core/a.ts touches the environment: main.ts alone does',
+  },
+  {
+    what: 'a default export',
+    file: 'src/core/a.ts',
+    text: 'export default function a() {}',
+    fault: 'src/core/a.ts has a default export',
+  },
+]
+
+for (const { what, file, text, fault } of VIOLATIONS) {
+  test(`${what} is found`, () => {
+    assert.deepEqual(findFaults({ [file]: text }), [fault])
+  })
+}
+
+test('what the house allows is not a fault', () => {
+  const sources = {
+    'src/main.ts': "const { b } = await import('./cli/b.ts')\nconst { env } = process.env",
+    'src/cli/a.ts': "import { b } from '../sandbox/b.ts'\nimport { c } from '../config-reader.ts'",
+    'src/app.ts': "import type { Services } from './services.ts'\nimport fastify from 'fastify'",
+    'src/version.ts': "import file from '../package.json' with { type: 'json' }",
+    'src/jobs/a.ts': "import { b } from './b.ts'\nimport { c } from '../push/c.ts'\nimport { d } from '../core/d.ts'",
+  }
+  assert.deepEqual(findFaults(sources), [])
+})

@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import type { Json, JsonObject } from '../../src/core/json.ts'
+import { extractOutput, extractTokens } from '../../src/jobs/output.ts'
+
+const at = (outputKey: string | null, values: JsonObject) => extractOutput({ outputKey }, values)
+
+describe('the output under a key', () => {
+  test('is whatever lies there, false values too', () => {
+    for (const value of [{ a: 1 }, [], '', 0, false, 'x']) assert.deepEqual(at('report', { report: value }), value)
+  })
+
+  test('is missing when there is no such key, or a null', () => {
+    assert.equal(at('report', {}), undefined)
+    assert.equal(at('report', { report: null }), undefined)
+  })
+
+  test('is never found on the prototype', () => {
+    for (const key of ['constructor', 'toString', '__proto__', 'hasOwnProperty']) assert.equal(at(key, {}), undefined)
+  })
+
+  test('with a dot or a slash inside is a key all the same', () => {
+    assert.equal(at('a.b', { 'a.b': 1, a: { b: 2 } }), 1)
+    assert.equal(at('a/b', { 'a/b': 1, a: { b: 2 } }), 1)
+  })
+})
+
+describe('the output under a JSON Pointer', () => {
+  const values = { result: { summary: 'short', list: ['a', { b: 2 }], none: null }, '': 1, 'a/b': 2, 'm~n': 3 }
+  const cases: [pointer: string, found: Json | undefined][] = [
+    ['/result/summary', 'short'],
+    ['/result/list/0', 'a'],
+    ['/result/list/1/b', 2],
+    ['/', 1],
+    ['/a~1b', 2],
+    ['/m~0n', 3],
+    ['/result/none', undefined],
+    ['/result/none/deeper', undefined],
+    ['/result/absent', undefined],
+    ['/result/summary/length', undefined],
+    ['/result/list/2', undefined],
+    ['/result/list/-', undefined],
+    ['/result/list/01', undefined],
+    ['/result/list/length', undefined],
+    ['/result/constructor', undefined],
+  ]
+  for (const [pointer, found] of cases) {
+    test(`${pointer} is ${JSON.stringify(found)}`, () => assert.deepEqual(at(pointer, values), found))
+  }
+})
+
+describe('the last assistant message', () => {
+  const wrapped = (kind: string, kwargs: JsonObject): Json => ({
+    lc: 1,
+    type: 'constructor',
+    id: ['langchain_core', 'messages', kind],
+    kwargs,
+  })
+  const serialisations: [name: string, message: Json][] = [
+    ['a plain message of the runtime', { type: 'ai', content: 'Hello', id: 'm1' }],
+    ['a chat message', { role: 'assistant', content: 'Hello' }],
+    ['a message named by its class', { type: 'AIMessage', content: 'Hello' }],
+    ['a streamed message', { type: 'AIMessageChunk', content: 'Hello' }],
+    ['one the framework wrapped', wrapped('AIMessage', { content: 'Hello' })],
+    ['one the framework wrapped while streaming', wrapped('AIMessageChunk', { content: 'Hello' })],
+    ['one wrapped with its type inside', wrapped('Message', { type: 'ai', content: 'Hello' })],
+    ['one as LangChain stores it', { type: 'ai', data: { content: 'Hello' } }],
+  ]
+  for (const [name, message] of serialisations) {
+    test(`is found as ${name}`, () => {
+      const values = {
+        messages: [{ type: 'human', content: 'Hi' }, message, wrapped('HumanMessage', { content: '?' })],
+      }
+      assert.equal(at(null, values), 'Hello')
+    })
+  }
+
+  test('is the last of several', () => {
+    const messages = [
+      { type: 'ai', content: 'first' },
+      { type: 'human', content: 'again' },
+      { type: 'ai', content: 'second' },
+      { type: 'tool', content: 'tool' },
+    ]
+    assert.equal(at(null, { messages }), 'second')
+  })
+
+  test('may be a list of content blocks', () => {
+    const content = [{ type: 'text', text: 'Hello' }]
+    assert.deepEqual(at(null, { messages: [{ type: 'ai', content }] }), content)
+  })
+
+  test('is missing without one, whatever else the messages are', () => {
+    const lists: JsonObject[] = [
+      {},
+      { messages: [] },
+      { messages: 'Hello' },
+      { messages: [null, 1, 'ai', [], { type: 'human', content: 'Hi' }] },
+      { messages: [{ type: 'ai' }] },
+      { messages: [{ type: 'ai', content: null }] },
+    ]
+    for (const values of lists) assert.equal(at(null, values), undefined, JSON.stringify(values))
+  })
+})
+
+describe('tokens', () => {
+  const usage = (input: number, output: number, total?: number): JsonObject => ({
+    input_tokens: input,
+    output_tokens: output,
+    ...(total === undefined ? {} : { total_tokens: total }),
+  })
+
+  test('are summed over the messages that report them', () => {
+    const messages = [
+      { type: 'human', content: 'Hi' },
+      { type: 'ai', content: 'a', usage_metadata: usage(1, 2, 3) },
+      { lc: 1, type: 'constructor', id: ['AIMessage'], kwargs: { content: 'b', usage_metadata: usage(10, 20) } },
+    ]
+    assert.deepEqual(extractTokens({ usageKey: null }, { messages }), { input: 11, output: 22, total: 33 })
+  })
+
+  test('are read from a key or a pointer where the type names one, and then nowhere else', () => {
+    const values = { tokens: usage(1, 2), meta: { used: usage(3, 4, 9) }, messages: [{ usage_metadata: usage(5, 5) }] }
+    assert.deepEqual(extractTokens({ usageKey: 'tokens' }, values), { input: 1, output: 2, total: 3 })
+    assert.deepEqual(extractTokens({ usageKey: '/meta/used' }, values), { input: 3, output: 4, total: 9 })
+    assert.deepEqual(extractTokens({ usageKey: 'absent' }, values), { input: 0, output: 0, total: 0 })
+  })
+
+  test('that are no counts do not count', () => {
+    for (const bad of [-1, 1.5, Number.NaN, '7', null, true, {}, 1e13, 2 ** 53]) {
+      const values = { tokens: { input_tokens: bad as Json, output_tokens: 2 } }
+      assert.deepEqual(extractTokens({ usageKey: 'tokens' }, values), { input: 0, output: 2, total: 2 })
+    }
+    assert.deepEqual(extractTokens({ usageKey: 'tokens' }, { tokens: [1, 2] }), { input: 0, output: 0, total: 0 })
+  })
+
+  test('of a run are bounded, however many messages report them', () => {
+    const messages = Array.from({ length: 2_000 }, () => ({ usage_metadata: usage(1e12, 1e12, 1e12) }))
+    const { input, output, total } = extractTokens({ usageKey: null }, { messages })
+    for (const sum of [input, output, total]) assert.ok(Number.isSafeInteger(sum) && sum <= 1e12, String(sum))
+  })
+})

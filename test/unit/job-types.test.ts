@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { describe, test } from 'node:test'
+import { BUILT_IN_JOB_TYPES, JobTypesError, parseJobTypes } from '../../src/jobs/job-types.ts'
+
+const read = (types: unknown) => parseJobTypes(JSON.stringify({ types }))
+
+function faultsOf(text: string): string[] {
+  try {
+    parseJobTypes(text)
+  } catch (error) {
+    assert.ok(error instanceof JobTypesError, String(error))
+    const [headline, ...faults] = error.message.split('\n')
+    assert.equal(headline, 'The job types are not in order:')
+    return faults.map((fault) => fault.trim())
+  }
+  assert.fail('it was taken')
+}
+
+const REPORT = { assistant_id: 'report', output_key: 'report' }
+
+describe('job types', () => {
+  test('a type is read with every field it gives', () => {
+    const type = read({
+      report: {
+        description: 'Writes a report',
+        assistant_id: 'writer',
+        output_key: '/result/report',
+        usage_key: 'usage',
+        may_pause: true,
+        deadline_seconds: 60,
+        notifications: { cancelled: { title: 'Gone', body: '' } },
+        output_fields: { title: 'The headline' },
+      },
+    }).get('report')
+    assert.deepEqual(type, {
+      name: 'report',
+      description: 'Writes a report',
+      assistantId: 'writer',
+      outputKey: '/result/report',
+      usageKey: 'usage',
+      mayPause: true,
+      deadlineMs: 60_000,
+      notifications: { cancelled: { title: 'Gone', body: '' } },
+      outputFields: { title: 'The headline' },
+    })
+  })
+
+  test('what a type leaves out has a default, and its end is told in default words', () => {
+    const type = read({ report: REPORT }).get('report')
+    assert.equal(type?.deadlineMs, 3_600_000)
+    assert.equal(type?.mayPause, false)
+    assert.equal(type?.usageKey, null)
+    assert.equal(type?.description, null)
+    assert.deepEqual(type?.outputFields, {})
+    assert.deepEqual(Object.keys(type?.notifications ?? {}), ['completed', 'failed', 'awaiting_input'])
+  })
+
+  test('the type agent is always there, and its output is the last assistant message', () => {
+    for (const types of [BUILT_IN_JOB_TYPES, read({}), read({ report: REPORT })]) {
+      const agent = types.get('agent')
+      assert.equal(agent?.assistantId, 'agent')
+      assert.equal(agent?.outputKey, null)
+      assert.equal(agent?.mayPause, true)
+    }
+  })
+
+  test('a file may give agent another graph, deadline and output', () => {
+    const agent = read({ agent: { assistant_id: 'mine', output_key: 'answer', deadline_seconds: 5 } }).get('agent')
+    assert.equal(agent?.assistantId, 'mine')
+    assert.equal(agent?.outputKey, 'answer')
+    assert.equal(agent?.deadlineMs, 5_000)
+    assert.equal(agent?.mayPause, true, 'its messages are there while it pauses, too')
+  })
+
+  test('the file that is shipped is in order', () => {
+    const shipped = readFileSync(new URL('../../job-types.json', import.meta.url), 'utf8')
+    const types = parseJobTypes(shipped)
+    assert.ok(types.size >= 3)
+    for (const type of types.values())
+      assert.ok(Object.keys(type.outputFields).length > 0, `${type.name} is documented`)
+  })
+
+  const faults: [name: string, types: unknown, fault: RegExp][] = [
+    ['an unknown field', { report: { ...REPORT, outputkey: 'x' } }, /^\/types\/report .*additional properties/],
+    ['no assistant', { report: { output_key: 'x' } }, /^\/types\/report .*required.*assistant_id/],
+    ['an empty assistant', { report: { ...REPORT, assistant_id: '' } }, /^\/types\/report\/assistant_id .*1 char/],
+    [
+      'an assistant of another type',
+      { report: { ...REPORT, assistant_id: 1 } },
+      /^\/types\/report\/assistant_id .*string/,
+    ],
+    ['an empty output key', { report: { ...REPORT, output_key: '' } }, /^\/types\/report\/output_key .*1 char/],
+    ['no output key', { report: { assistant_id: 'x' } }, /^\/types\/report must have an output_key$/],
+    ['a pointer with a wrong escape', { report: { ...REPORT, output_key: '/a~2b' } }, /^\/types\/report\/output_key /],
+    [
+      'a usage pointer with a wrong escape',
+      { report: { ...REPORT, usage_key: '/a~' } },
+      /^\/types\/report\/usage_key /,
+    ],
+    [
+      'a deadline of nothing',
+      { report: { ...REPORT, deadline_seconds: 0 } },
+      /^\/types\/report\/deadline_seconds .*>= 1/,
+    ],
+    ['half a second', { report: { ...REPORT, deadline_seconds: 1.5 } }, /^\/types\/report\/deadline_seconds .*integer/],
+    [
+      'a deadline beyond a month',
+      { report: { ...REPORT, deadline_seconds: 2_592_001 } },
+      /deadline_seconds .*<= 2592000/,
+    ],
+    ['may_pause as text', { report: { ...REPORT, may_pause: 'yes' } }, /^\/types\/report\/may_pause .*boolean/],
+    [
+      'a notification for a status that is none',
+      { report: { ...REPORT, notifications: { done: { title: 'x', body: '' } } } },
+      /^\/types\/report\/notifications .*additional properties/,
+    ],
+    [
+      'a notification without a title',
+      { report: { ...REPORT, notifications: { failed: { body: '' } } } },
+      /^\/types\/report\/notifications\/failed .*required.*title/,
+    ],
+    [
+      'a text no database can hold',
+      { report: { ...REPORT, notifications: { failed: { title: 'a\u0000b', body: '' } } } },
+      /^\/types\/report\/notifications\/failed\/title must not contain NUL or unpaired surrogates$/,
+    ],
+    [
+      'a body no database can hold',
+      { report: { ...REPORT, notifications: { failed: { title: 'x', body: '\ud800' } } } },
+      /^\/types\/report\/notifications\/failed\/body must not contain NUL/,
+    ],
+    [
+      'output fields that are no texts',
+      { report: { ...REPORT, output_fields: { n: 1 } } },
+      /output_fields\/n .*string/,
+    ],
+    ['a name in upper case', { Report: REPORT }, /^\/types\/Report must be named with lower-case letters/],
+    ['a name with a slash', { 'a/b': REPORT }, /must be named with lower-case letters/],
+    ['a name that begins with a digit', { '1a': REPORT }, /must be named with lower-case letters/],
+    ['a name that is too long', { ['a'.repeat(65)]: REPORT }, /must be named with lower-case letters/],
+    ['types as a list', [], /^\/types .*object/],
+  ]
+  for (const [name, types, fault] of faults) {
+    test(`${name} is refused, and named with its place`, () => {
+      const found = faultsOf(JSON.stringify({ types }))
+      assert.ok(
+        found.some((line) => fault.test(line)),
+        `${fault} is not among\n${found.join('\n')}`,
+      )
+    })
+  }
+
+  test('every fault is named at once', () => {
+    const types = { One: REPORT, two: { assistant_id: 'x' }, three: { ...REPORT, output_key: '/~' } }
+    assert.equal(faultsOf(JSON.stringify({ types })).length, 3)
+    const forms = { one: { ...REPORT, may_pause: 1 }, two: { ...REPORT, deadline_seconds: -1 }, three: {} }
+    assert.ok(faultsOf(JSON.stringify({ types: forms })).length >= 3)
+  })
+
+  test('what is no JSON, or no such document, is refused', () => {
+    assert.match(faultsOf('{').join(), /^it is not valid JSON: /)
+    assert.match(faultsOf('').join(), /^it is not valid JSON: /)
+    assert.match(faultsOf('[]').join(), /object/)
+    assert.match(faultsOf('{}').join(), /required.*types/)
+    assert.match(faultsOf('{"types":{},"more":1}').join(), /additional properties/)
+  })
+})

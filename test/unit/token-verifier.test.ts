@@ -1,0 +1,277 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { KeySet } from '../../src/auth/key-set.ts'
+import { tokenFaultReason } from '../../src/auth/token-fault.ts'
+import { TokenVerifier, type TokenVerifierOptions } from '../../src/auth/token-verifier.ts'
+import { ApiError, UnavailableError } from '../../src/core/errors.ts'
+import { silentLog } from '../../src/core/log.ts'
+import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { goodTokens } from '../support/good-tokens.ts'
+import { hostileTokens } from '../support/hostile-tokens.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { TokenForge } from '../support/token-forge.ts'
+
+const START_MS = Date.UTC(2026, 0, 1)
+const clock = new ManualClock(START_MS)
+let idp: IdentityProvider
+
+before(async () => {
+  idp = await startIdentityProvider({ clock })
+})
+after(() => idp.close())
+
+function setUp(options: Partial<TokenVerifierOptions> = {}) {
+  const keySet = new KeySet({ url: idp.jwksUrl, fetch, clock, log: silentLog })
+  const verifier = new TokenVerifier({ issuer: idp.issuer, clockToleranceSeconds: 0, clock, keySet, ...options })
+  return { keySet, verifier }
+}
+
+async function refusal(verifier: TokenVerifier, token: string): Promise<string | undefined> {
+  try {
+    await verifier.verify(token)
+  } catch (error) {
+    assert.ok(error instanceof ApiError)
+    assert.equal(error.code, 'unauthorized')
+    assert.equal(error.message, 'Invalid or expired token')
+    return tokenFaultReason(error)
+  }
+  return undefined
+}
+
+test('no hostile token passes, each refused for its own fault and never remembered', async (t) => {
+  const table = await hostileTokens(idp)
+  assert.ok(table.length >= 60)
+  assert.equal(new Set(table.map(({ name }) => name)).size, table.length)
+  const { verifier } = setUp()
+  for (const { name, token, reason } of table) {
+    await t.test(name, async () => {
+      assert.equal(await refusal(verifier, token), reason)
+      assert.equal(verifier.cached(token), undefined)
+    })
+  }
+  assert.equal(verifier.cacheSize, 0)
+})
+
+test('every unusual but right token passes', async (t) => {
+  const table = goodTokens(idp)
+  const { verifier } = setUp()
+  for (const { name, token } of table) {
+    await t.test(name, async () => {
+      const principal = await verifier.verify(token)
+      assert.equal(principal.kind, 'user')
+      assert.equal(verifier.cached(token), principal)
+    })
+  }
+  assert.equal(verifier.cacheSize, table.length)
+})
+
+test('a token names its user, email, scopes and expiry', async () => {
+  const { verifier } = setUp()
+  const token = idp.mint({
+    sub: 'u-1',
+    email: 'u@example.com',
+    scopes: ['read:projects', 'admin:*'],
+    expiresInSeconds: 60,
+  })
+  assert.deepEqual(await verifier.verify(token), {
+    kind: 'user',
+    sub: 'u-1',
+    email: 'u@example.com',
+    scopes: ['read:projects', 'admin:*'],
+    expiresAtMs: START_MS + 60_000,
+  })
+})
+
+test('a token without email and scopes names a user without them', async () => {
+  const { verifier } = setUp()
+  const { email, scopes } = await verifier.verify(idp.mint({ sub: 'u-1' }))
+  assert.deepEqual({ email, scopes }, { email: null, scopes: [] })
+})
+
+test('scopes are split on spaces alone, and the claim scope grants nothing', async () => {
+  const { verifier } = setUp()
+  const claims = { 'custom:scopes': '  a  b\tc ', scope: 'admin:*' }
+  assert.deepEqual((await verifier.verify(idp.mint({ claims }))).scopes, ['a', 'b\tc'])
+})
+
+test('a principal shared by requests cannot be altered by one of them', async () => {
+  const { verifier } = setUp()
+  const principal = await verifier.verify(idp.mint())
+  assert.throws(() => Object.assign(principal, { sub: 'somebody-else' }), TypeError)
+  assert.throws(() => Array.prototype.push.call(principal.scopes, 'admin:*'), TypeError)
+})
+
+test('an expiry beyond all dates still is a date', async () => {
+  const { verifier } = setUp()
+  const { expiresAtMs } = await verifier.verify(idp.mint({ claims: { exp: 1e300 } }))
+  assert.equal(Number.isNaN(new Date(expiresAtMs).getTime()), false)
+})
+
+test('the leeway widens exp and nbf by exactly itself', async () => {
+  const { verifier } = setUp({ clockToleranceSeconds: 5 })
+  const nowSeconds = START_MS / 1000
+  const having = (claims: object) => refusal(verifier, idp.mint({ claims: { ...claims } }))
+  assert.equal(await having({ exp: nowSeconds - 4 }), undefined)
+  assert.equal(await having({ exp: nowSeconds - 5 }), 'expired')
+  assert.equal(await having({ nbf: nowSeconds + 5 }), undefined)
+  assert.equal(await having({ nbf: nowSeconds + 6 }), 'not_yet_valid')
+})
+
+test('an allow-list of clients admits those on it and nobody else; an empty one admits all', async () => {
+  const { verifier } = setUp({ clientIds: ['web', 'ios'] })
+  assert.equal(await refusal(verifier, idp.mint({ clientId: 'ios' })), undefined)
+  for (const client_id of ['android', '', undefined, null, ['web'], 'web ios', 'Web']) {
+    assert.equal(await refusal(verifier, idp.mint({ claims: { client_id } })), 'client', String(client_id))
+  }
+  assert.equal(await refusal(setUp({ clientIds: [] }).verifier, idp.mint({ clientId: 'any' })), undefined)
+})
+
+test('a required token use admits that use and no other', async () => {
+  const { verifier } = setUp({ tokenUse: 'access' })
+  assert.equal(await refusal(verifier, idp.mint()), undefined)
+  for (const token_use of ['id', '', undefined, null, ['access'], 'Access']) {
+    assert.equal(await refusal(verifier, idp.mint({ claims: { token_use } })), 'token_use', String(token_use))
+  }
+})
+
+test('before any key was fetched a sound token meets 503, and an unsound one 401 without asking the provider', async () => {
+  const { verifier } = setUp()
+  const hits = idp.hits
+  idp.goDown()
+  try {
+    assert.equal(await refusal(verifier, 'nonsense'), 'malformed')
+    assert.equal(await refusal(verifier, idp.mint({ expiresInSeconds: -1 })), 'expired')
+    assert.equal(idp.hits, hits)
+    await assert.rejects(verifier.verify(idp.mint()), UnavailableError)
+    assert.equal(idp.hits, hits + 1)
+  } finally {
+    idp.recover()
+  }
+})
+
+test('a token that expires while its key is being fetched is refused', async () => {
+  const own = new ManualClock(START_MS)
+  const keySet = new KeySet({ url: idp.jwksUrl, fetch, clock: own, log: silentLog })
+  const slow = {
+    current: (kid: string) => keySet.current(kid),
+    find: async (kid: string) => {
+      await own.advance(60_000)
+      return keySet.find(kid)
+    },
+  }
+  const { verifier } = setUp({ keySet: slow, clock: own })
+  assert.equal(await refusal(verifier, idp.mint({ expiresInSeconds: 60 })), 'expired')
+})
+
+test('concurrent verifications of one new token share one signature check, and each caller gets an error of its own', async () => {
+  const { keySet } = setUp()
+  let lookups = 0
+  const counting = {
+    current: (kid: string) => keySet.current(kid),
+    find: async (kid: string) => {
+      lookups += 1
+      return keySet.find(kid)
+    },
+  }
+  const { verifier } = setUp({ keySet: counting })
+  const token = idp.mint()
+  const principals = await Promise.all(Array.from({ length: 100 }, () => verifier.verify(token)))
+  assert.equal(lookups, 1)
+  assert.equal(new Set(principals).size, 1)
+
+  const altered = new TokenForge(idp).altered(token)
+  const outcomes = await Promise.allSettled([verifier.verify(altered), verifier.verify(altered)])
+  assert.equal(lookups, 2)
+  const errors = outcomes.map((outcome) => (outcome.status === 'rejected' ? outcome.reason : undefined))
+  assert.ok(errors[0] instanceof ApiError && errors[1] instanceof ApiError)
+  assert.notEqual(errors[0], errors[1])
+  await refusal(verifier, altered)
+  assert.equal(lookups, 3)
+})
+
+test('a verified token is remembered until the moment it expires, and not beyond', async () => {
+  for (const clockToleranceSeconds of [0, 5]) {
+    const own = new ManualClock(START_MS)
+    const keySet = new KeySet({ url: idp.jwksUrl, fetch, clock: own, log: silentLog })
+    const { verifier } = setUp({ clock: own, keySet, clockToleranceSeconds })
+    const token = idp.mint({ expiresInSeconds: 60 })
+    assert.equal(verifier.cached(token), undefined)
+    const principal = await verifier.verify(token)
+    await own.advance((60 + clockToleranceSeconds) * 1000 - 1)
+    assert.equal(verifier.cached(token), principal)
+    assert.equal(await verifier.verify(token), principal)
+    await own.advance(1)
+    assert.equal(verifier.cached(token), undefined)
+    assert.equal(verifier.cacheSize, 0)
+    assert.equal(await refusal(verifier, token), 'expired')
+  }
+})
+
+test('a verified token falls with its key', async () => {
+  const own = new ManualClock(START_MS)
+  const provider = await startIdentityProvider({ clock: own })
+  try {
+    const keySet = new KeySet({ url: provider.jwksUrl, fetch, clock: own, log: silentLog })
+    const { verifier } = setUp({ issuer: provider.issuer, clock: own, keySet })
+    const token = provider.mint({ expiresInSeconds: 86_400 })
+    await verifier.verify(token)
+    await provider.rotate({ keepOld: false })
+    await own.advance(600_000)
+    assert.ok(verifier.cached(token), 'served while the aged set is renewed')
+    await keySet.warmUp()
+    assert.equal(verifier.cached(token), undefined)
+    assert.equal(verifier.cacheSize, 0)
+    assert.equal(await refusal(verifier, token), 'unknown_key')
+    assert.equal(await refusal(verifier, provider.mint()), undefined)
+  } finally {
+    await provider.close()
+  }
+})
+
+test('a verified token survives a renewal that keeps its key', async () => {
+  const own = new ManualClock(START_MS)
+  const provider = await startIdentityProvider({ clock: own })
+  try {
+    const keySet = new KeySet({ url: provider.jwksUrl, fetch, clock: own, log: silentLog })
+    const { verifier } = setUp({ issuer: provider.issuer, clock: own, keySet })
+    const token = provider.mint({ expiresInSeconds: 86_400 })
+    const principal = await verifier.verify(token)
+    await provider.rotate()
+    await own.advance(600_000)
+    await keySet.warmUp()
+    assert.equal(keySet.state().keys, 2)
+    assert.equal(verifier.cached(token), principal)
+  } finally {
+    await provider.close()
+  }
+})
+
+test('no more tokens are remembered than the cache may hold, and those used last stay', async () => {
+  const { verifier } = setUp({ cacheSize: 3 })
+  const tokens = Array.from({ length: 5 }, (_, index) => idp.mint({ sub: `u-${index}` }))
+  const [first = '', second = ''] = tokens
+  for (const token of tokens) {
+    await verifier.verify(token)
+    verifier.cached(first)
+  }
+  assert.equal(verifier.cacheSize, 3)
+  assert.ok(verifier.cached(first))
+  assert.equal(verifier.cached(second), undefined)
+})
+
+test('another spelling of a remembered token misses the cache and is refused', async () => {
+  const { verifier } = setUp()
+  const token = idp.mint()
+  await verifier.verify(token)
+  const respelt = TokenForge.respell(token)
+  assert.deepEqual(
+    Buffer.from(TokenForge.split(respelt)[2], 'base64url'),
+    Buffer.from(TokenForge.split(token)[2], 'base64url'),
+  )
+  for (const other of [respelt, `${token}=`, `${token}\n`, ` ${token}`, new TokenForge(idp).altered(token)]) {
+    assert.notEqual(other, token)
+    assert.equal(verifier.cached(other), undefined)
+    assert.notEqual(await refusal(verifier, other), undefined)
+  }
+  assert.ok(verifier.cached(token))
+})

@@ -1,0 +1,204 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import type { JsonObject } from '../../src/core/json.ts'
+import type { Verdict } from '../../src/jobs/job.ts'
+import { type JobType, parseJobTypes } from '../../src/jobs/job-types.ts'
+import { judgeCallback, judgeRun, needsState } from '../../src/jobs/verdict.ts'
+import type { Run, ThreadState } from '../../src/runtime/runtime-types.ts'
+
+const TYPES = parseJobTypes(
+  JSON.stringify({
+    types: {
+      report: { assistant_id: 'report', output_key: 'report' },
+      pausing: { assistant_id: 'pausing', output_key: 'report', may_pause: true },
+    },
+  }),
+)
+const REPORT = typeNamed('report')
+const PAUSING = typeNamed('pausing')
+const AGENT = typeNamed('agent')
+
+const OUTPUT = { title: 'Done', n: 42 }
+const VALUES = { report: OUTPUT }
+const QUESTION = [{ id: 'q', value: { question: 'Publish it?' } }]
+const NO_TOKENS = { input: 0, output: 0, total: 0 }
+const COMPLETED: Verdict = { kind: 'completed', output: OUTPUT, tokens: NO_TOKENS }
+
+function typeNamed(name: string): JobType {
+  const type = TYPES.get(name)
+  assert.ok(type)
+  return type
+}
+
+describe('what the runtime says of a run', () => {
+  const run = (status: string): Run => ({
+    runId: 'r',
+    threadId: 't',
+    status,
+    metadata: {},
+    traces: { traceId: null, tracerTraceId: null },
+  })
+  const left = (state: Partial<ThreadState> = {}): ThreadState => ({
+    values: {},
+    next: [],
+    runId: 'r',
+    error: null,
+    interrupts: [],
+    ...state,
+  })
+  const missing = { kind: 'failed', code: 'output_missing', message: 'The run ended without the output "report"' }
+  const cases: [name: string, status: string, state: ThreadState | null, verdict: object][] = [
+    ['pending: it waits', 'pending', null, { kind: 'pending' }],
+    ['running: it runs', 'running', null, { kind: 'running' }],
+    ['success, nothing next and the key: completed', 'success', left({ values: VALUES }), COMPLETED],
+    [
+      'success, something next: it awaits input, whatever the values hold',
+      'success',
+      left({ values: VALUES, next: ['ask'], interrupts: QUESTION }),
+      { kind: 'awaiting_input', interrupts: QUESTION },
+    ],
+    [
+      'success, an open question and nothing next, as after a second question: it awaits input',
+      'success',
+      left({ interrupts: QUESTION }),
+      { kind: 'awaiting_input', interrupts: QUESTION },
+    ],
+    [
+      'success, something next without a question (a breakpoint): it awaits input',
+      'success',
+      left({ next: ['write'] }),
+      { kind: 'awaiting_input', interrupts: [] },
+    ],
+    ['success without the key: the output is missing', 'success', left({ values: { draft: 1 } }), missing],
+    [
+      'success with a null under the key: the output is missing',
+      'success',
+      left({ values: { report: null } }),
+      missing,
+    ],
+    ['success that left no state: the output is missing', 'success', null, missing],
+    [
+      'error: the text of the task',
+      'error',
+      left({ values: VALUES, error: 'kaboom' }),
+      { kind: 'failed', code: 'run_failed', message: 'kaboom' },
+    ],
+    ['error without a text', 'error', left(), { kind: 'failed', code: 'run_failed', message: 'The run failed' }],
+    ['error without a state', 'error', null, { kind: 'failed', code: 'run_failed', message: 'The run failed' }],
+    ['timeout', 'timeout', left(), { kind: 'failed', code: 'run_timeout', message: 'The run timed out' }],
+    [
+      'timeout with a text',
+      'timeout',
+      left({ error: 'node took 180 s' }),
+      { kind: 'failed', code: 'run_timeout', message: 'node took 180 s' },
+    ],
+    ['interrupted: cancelled', 'interrupted', left({ values: VALUES, next: ['write'] }), { kind: 'cancelled' }],
+    ['interrupted without a state: cancelled', 'interrupted', null, { kind: 'cancelled' }],
+    [
+      'interrupted with an open question: it awaits input',
+      'interrupted',
+      left({ next: ['ask'], interrupts: QUESTION }),
+      { kind: 'awaiting_input', interrupts: QUESTION },
+    ],
+    ['a word of a newer runtime: unclear', 'thinking', null, { kind: 'unclear', reason: 'unknown status "thinking"' }],
+  ]
+  for (const [name, status, state, verdict] of cases) {
+    test(name, () => assert.deepEqual(judgeRun(run(status), state, REPORT), verdict))
+  }
+
+  test('of an agent, the missing output is its message', () => {
+    assert.deepEqual(judgeRun(run('success'), left(), AGENT), {
+      kind: 'failed',
+      code: 'output_missing',
+      message: 'The run ended without an assistant message',
+    })
+  })
+
+  test('the state is asked for exactly when the run has ended', () => {
+    const statuses = ['pending', 'running', 'success', 'error', 'timeout', 'interrupted', 'thinking']
+    assert.deepEqual(statuses.filter(needsState), ['success', 'error', 'timeout', 'interrupted'])
+  })
+})
+
+describe('what a callback proves', () => {
+  interface Given {
+    status: string
+    values?: JsonObject | null
+    error?: string | null
+    type?: JobType
+    cancelRequested?: boolean
+    canAsk?: boolean
+  }
+  const judge = ({ status, values = null, error = null, type = REPORT, cancelRequested, canAsk }: Given) =>
+    judgeCallback(
+      { status, values, error },
+      { type, cancelRequested: cancelRequested ?? false, canAsk: canAsk ?? true },
+    )
+  const missing = { kind: 'failed', code: 'output_missing', message: 'The run ended without the output "report"' }
+  const cases: [name: string, given: Given, verdict: object][] = [
+    ['success with the output: completed', { status: 'success', values: VALUES }, COMPLETED],
+    [
+      'success without the output: the runtime is asked',
+      { status: 'success', values: { draft: 1 } },
+      { kind: 'unclear', reason: 'success without the output' },
+    ],
+    [
+      'success without values, as of a sender that strips fields: the runtime is asked',
+      { status: 'success' },
+      { kind: 'unclear', reason: 'success without the output' },
+    ],
+    [
+      'success without the output and nobody to ask: missing',
+      { status: 'success', values: {}, canAsk: false },
+      missing,
+    ],
+    ['success without values and nobody to ask: missing', { status: 'success', canAsk: false }, missing],
+    [
+      'success of a graph that may pause: the runtime is asked, though the output is there',
+      { status: 'success', values: VALUES, type: PAUSING },
+      { kind: 'unclear', reason: 'success: done or paused?' },
+    ],
+    [
+      'success of a graph that may pause and nobody to ask: completed',
+      { status: 'success', values: VALUES, type: PAUSING, canAsk: false },
+      COMPLETED,
+    ],
+    [
+      'success with an open question among its values: the runtime is asked',
+      { status: 'success', values: { ...VALUES, __interrupt__: QUESTION } },
+      { kind: 'unclear', reason: 'success: done or paused?' },
+    ],
+    [
+      'error: its text',
+      { status: 'error', values: VALUES, error: 'kaboom' },
+      { kind: 'failed', code: 'run_failed', message: 'kaboom' },
+    ],
+    ['error without a text', { status: 'error' }, { kind: 'failed', code: 'run_failed', message: 'The run failed' }],
+    ['timeout', { status: 'timeout' }, { kind: 'failed', code: 'run_timeout', message: 'The run timed out' }],
+    [
+      'timeout with a text',
+      { status: 'timeout', error: 'too slow' },
+      { kind: 'failed', code: 'run_timeout', message: 'too slow' },
+    ],
+    [
+      'interrupted after our cancel: cancelled',
+      { status: 'interrupted', cancelRequested: true },
+      { kind: 'cancelled' },
+    ],
+    [
+      'interrupted by somebody else: the runtime is asked',
+      { status: 'interrupted' },
+      { kind: 'unclear', reason: 'interrupted: cancelled or paused?' },
+    ],
+    ['interrupted and nobody to ask: cancelled', { status: 'interrupted', canAsk: false }, { kind: 'cancelled' }],
+    ['rollback: cancelled', { status: 'rollback' }, { kind: 'cancelled' }],
+    ['running', { status: 'running' }, { kind: 'running' }],
+    ['pending', { status: 'pending' }, { kind: 'pending' }],
+    [
+      'an unknown word: unclear, and only its beginning is repeated',
+      { status: 'x'.repeat(200) },
+      { kind: 'unclear', reason: `unknown status "${'x'.repeat(50)}"` },
+    ],
+  ]
+  for (const [name, given, verdict] of cases) test(name, () => assert.deepEqual(judge(given), verdict))
+})
