@@ -1,5 +1,5 @@
 import type { Engine, Row } from './database.ts'
-import { Sql } from './sql.ts'
+import { Sql, sql } from './sql.ts'
 
 export type ColumnType = 'text' | 'bigint'
 
@@ -20,6 +20,16 @@ export function rowsOf<Name extends string>(
   }
   const list = names.map(([name]) => `value ->> '$.${name}' as ${name}`).join(', ')
   return new Sql([`(select ${list} from json_each(`, '))'], values)
+}
+
+/** Whether a column is any of many texts, in one bound value: `where ${isAmong(db.engine, sql`id`, ids)}`. */
+export function isAmong(engine: Engine, column: Sql, texts: readonly string[]): Sql {
+  if (engine === 'postgres') return sql`${column} = any(${arrayLiteral(texts)}::text[])`
+  return sql`${column} in (select value from json_each(${JSON.stringify(texts)}))`
+}
+
+function arrayLiteral(texts: readonly string[]): string {
+  return `{${texts.map((text) => `"${text.replace(/["\\]/g, '\\$&')}"`).join(',')}}`
 }
 
 /** Rows may carry more than the statement asks for, and some of it is large. */

@@ -14,8 +14,9 @@ import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import { isTerminal, type JobRow } from './job.ts'
 import type { JobContext } from './job-context.ts'
+import { JobReads } from './job-reads.ts'
 import * as schema from './job-schema.ts'
-import { findJob, listJobs, projectExists } from './job-store.ts'
+import { listJobs, projectExists } from './job-store.ts'
 import type { JobType } from './job-types.ts'
 import type { Jobs, NewJobRequest } from './jobs.ts'
 import type { Reconciler } from './reconcile.ts'
@@ -35,6 +36,7 @@ export interface JobServices {
 /** Jobs belong to whoever started them; to anyone else but an admin they do not exist. */
 export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, streams }: JobServices): void {
   const { db, types } = jobContext
+  const reads = new JobReads(db)
   const config = { access: bearer() }
 
   const creating = { ...config, refusals: ['forbidden', 'not_found'] as const }
@@ -110,7 +112,7 @@ export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, st
   }))
 
   async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
-    const job = await findJob(db, id)
+    const job = await reads.find(id)
     if (!job || (job.created_by !== principalId(callerOf(request)) && !isAdmin(request))) {
       throw new ApiError('not_found', 'No such job')
     }

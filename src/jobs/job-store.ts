@@ -1,6 +1,6 @@
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
-import { rowsOf } from '../db/rows.ts'
+import { isAmong, rowsOf } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 import type { PageRequest } from '../http/paging.ts'
 import type { JobRow, JobStatus } from './job.ts'
@@ -26,15 +26,14 @@ export async function findJob(db: Queryable, id: string): Promise<JobRow | undef
   return row
 }
 
+export function findJobs(db: Queryable, ids: readonly string[]): Promise<JobRow[]> {
+  return db.query<JobRow>(sql`select ${COLUMNS} from jobs where ${isAmong(db.engine, sql`id`, ids)}`)
+}
+
 /** In the order of their ids, so that two batches that share jobs wait for each other instead of deadlocking. */
 export function lockJobs(tx: Transaction, ids: readonly string[]): Promise<JobRow[]> {
-  const wanted = rowsOf(
-    tx.engine,
-    ids.map((id) => ({ id })),
-    { id: 'text' },
-  )
   return tx.query<JobRow>(sql`
-    select ${COLUMNS} from jobs where id in (select id from ${wanted} as r) order by id ${forUpdate(tx.engine)}`)
+    select ${COLUMNS} from jobs where ${isAmong(tx.engine, sql`id`, ids)} order by id ${forUpdate(tx.engine)}`)
 }
 
 /** Writes back what settling, starting or resuming may have changed of jobs held by `lockJobs`. */
@@ -93,13 +92,8 @@ export async function insertJobRuns(tx: Transaction, runs: readonly JobRun[]): P
 
 /** Which job each run belongs or belonged to. */
 export function findJobRuns(db: Queryable, runIds: readonly string[]): Promise<JobRun[]> {
-  const wanted = rowsOf(
-    db.engine,
-    runIds.map((run_id) => ({ run_id })),
-    { run_id: 'text' },
-  )
   return db.query<JobRun>(sql`
-    select run_id, job_id, run_seq, created_at from job_runs where run_id in (select run_id from ${wanted} as r)`)
+    select run_id, job_id, run_seq, created_at from job_runs where ${isAmong(db.engine, sql`run_id`, runIds)}`)
 }
 
 export interface JobFilter {

@@ -3,6 +3,7 @@ import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import type { JsonObject } from '../core/json.ts'
+import { TurnShare } from '../core/turn-share.ts'
 import type { Database, Queryable } from '../db/database.ts'
 import { callerOf, scopes } from '../http/access.ts'
 import type { App } from '../http/app-instance.ts'
@@ -27,12 +28,18 @@ export interface ProjectServices {
 /** Projects belong to everyone with the scope: scopes are the whole authorization model. */
 export function projectRoutes(app: App, { db, clock, ids, creation, projectNews }: ProjectServices): void {
   const read = { access: scopes('read:projects') }
+  const pages = new TurnShare<string, string>()
   const write = { access: scopes('write:projects') }
 
-  app.get('/v1/projects', { config: read, schema: schema.listProjects }, async (request) => {
-    const page = readPageRequest(LIST, request.query)
-    const rows = await store.listProjects(db, page)
-    return toPage(LIST, { rows, limit: page.limit, toItem: toProject, positionOf: (row) => [row.id] as const })
+  app.get('/v1/projects', { config: read, schema: schema.listProjects }, async (request, reply) => {
+    const { limit, after } = readPageRequest(LIST, request.query)
+    // Everybody sees the same, so those who ask at once share the answer, down to its text.
+    const text = await pages.ask(`${limit} ${after?.[0] ?? ''}`, async () => {
+      const rows = await store.listProjects(db, { limit, after })
+      const page = toPage(LIST, { rows, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
+      return reply.serialize(page) as string
+    })
+    return reply.type('application/json; charset=utf-8').send(text as never)
   })
 
   app.post('/v1/projects', { config: write, schema: schema.createProject }, (request, reply) => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { type Database, type Transaction, UniqueViolation } from '../../src/db/database.ts'
+import { isAmong } from '../../src/db/rows.ts'
 import { EMPTY, join, sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite.ts'
 import { forEachEngine } from '../support/engines.ts'
@@ -47,6 +48,16 @@ function databaseContract(connect: () => Promise<Database>): void {
         insert into items (id, n, ratio, note) values (${item.id}, ${item.n}, ${item.ratio}, ${item.note})`)
       assert.deepEqual(await db.query<Item>(selectItem(item.id)), [item])
     }
+  })
+
+  test('rows are found among many texts, whatever those hold', async () => {
+    const odd = ['plain', '', ',', '"', '\\', '\\"', '{}', 'NULL', 'null', "'", 'a b', 'Zürich 東京 👩‍👩‍👧', '$1', '?']
+    for (const id of odd) await insert(`among-${id}`, 1)
+    const among = (ids: readonly string[]) =>
+      db.query<Item>(sql`select id from items where ${isAmong(db.engine, sql`id`, ids)}`)
+    const found = await among([...odd.map((id) => `among-${id}`), 'among-nobody', 'among-plain'])
+    assert.deepEqual(found.map(({ id }) => id).sort(), odd.map((id) => `among-${id}`).sort())
+    assert.deepEqual(await among([]), [])
   })
 
   test('whole numbers are bound as whole numbers', async () => {
@@ -183,6 +194,28 @@ function databaseContract(connect: () => Promise<Database>): void {
       rows.map((row) => row.n),
       Array.from({ length: 100 }, (_, at) => 1000 + at * 2),
     )
+  })
+
+  test('a listener that throws harms neither the commit nor who listens after it', async () => {
+    const heard: string[] = []
+    const unlisten = [
+      db.listen(() => {
+        throw new Error('a bug of the listener')
+      }),
+      db.listen((topic) => heard.push(topic)),
+    ]
+    try {
+      const result = await db.transaction(async (tx) => {
+        await tx.query(sql`insert into items (id, n) values ('announced', 1)`)
+        tx.announce('events')
+        return 'committed'
+      })
+      assert.equal(result, 'committed')
+    } finally {
+      for (const stop of unlisten) stop()
+    }
+    assert.deepEqual(await readN('announced'), [1])
+    assert.deepEqual(heard, ['events'])
   })
 
   test('a name is locked for a transaction and free after it', async () => {
