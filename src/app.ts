@@ -5,6 +5,7 @@ import { createClientErrorHandler, LastAnswers } from './http/client-error.ts'
 import { envelopeOf } from './http/envelope.ts'
 import { createErrorHandler } from './http/error-handler.ts'
 import { createBodyGate, createGate } from './http/gate.ts'
+import { limitHandlers } from './http/handler-deadline.ts'
 import { readJsonBodies } from './http/json-body.ts'
 import { faultOfHead } from './http/request-head.ts'
 import { requestIdFrom } from './http/request-id.ts'
@@ -74,6 +75,7 @@ export async function buildApp(services: Services): Promise<App> {
     description.add(route)
   })
   shedLoad(app, { ...services, envelope, meter: metrics })
+  limitHandlers(app, services)
   app.addHook('onRequest', (request, reply, done) => {
     markAnswer(request, reply)
     done(faultOfHead(request.raw))

@@ -1,4 +1,4 @@
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import { createHmac, hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Clock } from '../core/clock.ts'
 
@@ -20,10 +20,12 @@ export type CallbackProof =
  */
 export class CallbackAuthenticity {
   readonly #secrets: readonly string[]
+  readonly #secretDigests: readonly Buffer[]
   readonly #clock: Clock
 
   constructor(secrets: readonly string[], clock: Clock) {
     this.#secrets = secrets
+    this.#secretDigests = secrets.map(digest)
     this.#clock = clock
   }
 
@@ -46,9 +48,7 @@ export class CallbackAuthenticity {
     }
     const given = [headers['x-webhook-secret'], /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1]]
     for (const value of given) {
-      if (typeof value === 'string' && this.#some((secret) => isSame(value, secret))) {
-        return { authentic: true, jobId: null }
-      }
+      if (typeof value === 'string' && this.#isSecret(value)) return { authentic: true, jobId: null }
     }
     return { authentic: false, signed: typeof headers['webhook-signature'] === 'string' }
   }
@@ -69,6 +69,11 @@ export class CallbackAuthenticity {
     })
   }
 
+  #isSecret(value: string): boolean {
+    const given = digest(value)
+    return this.#secretDigests.some((expected) => timingSafeEqual(given, expected))
+  }
+
   #some(holds: (secret: string) => boolean): boolean {
     return this.#secrets.some(holds)
   }
@@ -83,11 +88,13 @@ function keyOf(secret: string): Buffer {
   return secret.startsWith('whsec_') ? Buffer.from(secret.slice('whsec_'.length), 'base64') : Buffer.from(secret)
 }
 
-/** Over digests, so that not even the length is told. */
+/** For what is always equally long, which everybody may know. */
 function isSame(given: string, expected: string): boolean {
-  return timingSafeEqual(digest(given), digest(expected))
+  const bytes = Buffer.from(given)
+  return bytes.length === expected.length && timingSafeEqual(bytes, Buffer.from(expected))
 }
 
+/** A secret's length is nobody's business: digests are compared instead. */
 function digest(text: string): Buffer {
-  return createHash('sha256').update(text).digest()
+  return hash('sha256', text, 'buffer')
 }

@@ -1,5 +1,5 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError, type ErrorCode, UnavailableError } from '../core/errors.ts'
+import { ApiError, type ErrorCode } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { Envelope } from './envelope.ts'
 import { describeValidationError } from './validation.ts'
@@ -36,9 +36,6 @@ function asApiError(error: unknown): ApiError {
   if (fastifyError.validation) return new ApiError('invalid_request', describeValidationError(fastifyError))
   const known = FRAMEWORK_ERRORS[fastifyError.code ?? '']
   if (known) return new ApiError(known.code, known.message)
-  if (fastifyError.code === 'FST_ERR_HANDLER_TIMEOUT') {
-    return new UnavailableError('The request took too long', { cause: error })
-  }
   const status = fastifyError.statusCode ?? 500
   if (status >= 400 && status < 500)
     return new ApiError('invalid_request', 'The request could not be understood', { cause: error })

@@ -4,8 +4,6 @@ export const SERVER_LIMITS = {
   bodyLimit: 1024 * 1024,
   /** The whole request must have arrived by then. */
   requestTimeout: 30_000,
-  /** A handler must have answered by then; streams are exempt by their own route option. */
-  handlerTimeout: 20_000,
   /** A socket that says nothing for so long is closed. */
   connectionTimeout: 60_000,
   /** Longer than the 60 s of common load balancers, so that they, not we, close idle connections. */

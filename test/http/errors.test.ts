@@ -5,6 +5,7 @@ import type { Log } from '../../src/core/log.ts'
 import type { Database, Queryable } from '../../src/db/database.ts'
 import { open } from '../../src/http/access.ts'
 import type { App } from '../../src/http/app-instance.ts'
+import { HANDLER_DEADLINE } from '../../src/http/handler-deadline.ts'
 import { assertError, messageOf } from '../support/assert-error.ts'
 import { forEachService, forEachVariant, type TestService } from '../support/service.ts'
 
@@ -273,16 +274,26 @@ describe('errors before, around and in place of a handler', () => {
     })
 
     test('a handler that takes too long is a 503 that says when to come back', async () => {
+      const entered = Promise.withResolvers<void>()
       const extend = (app: App) => {
         app.register(async (child) => {
-          const options = { config: { access: open('a test') }, handlerTimeout: 1 }
-          child.get('/slow', options, () => new Promise(() => {}))
+          child.get('/slow', { config: { access: open('a test') } }, () => {
+            entered.resolve()
+            return new Promise(() => {})
+          })
         })
       }
       const service = await beside({ extend })
-      const answer = await service.request('GET', '/slow')
+      const idleSleepers = service.clock.sleeping
+      const asked = service.request('GET', '/slow')
+      await entered.promise
+      await service.clock.advance(HANDLER_DEADLINE.rounds * HANDLER_DEADLINE.roundMs)
+      const answer = await asked
       assertError(service, answer, { status: 503, code: 'service_unavailable', message: 'The request took too long' })
       assert.equal(answer.headers['retry-after'], '1')
+      assert.equal((await service.request('GET', '/healthz')).status, 200)
+      await service.clock.advance(HANDLER_DEADLINE.roundMs)
+      assert.equal(service.clock.sleeping, idleSleepers, 'nobody watches when there is nothing to watch')
     })
 
     test('while it drains it is not ready, serves what still comes and closes the connection behind it', async () => {
