@@ -24,6 +24,11 @@ const MAX_WAITING = 1_000
 const URGENT_CONNECTIONS = 2
 const MAX_ATTEMPTS = 3
 const INT8 = 20
+/**
+ * Batches are joined to their tables by key. A plan made while a table was small, and kept, would read it whole for every
+ * batch long after it has grown.
+ */
+const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off'
 
 /** The server would acknowledge commits that a crash can still lose. */
 export class UnsafeServerError extends Error {
@@ -71,6 +76,7 @@ class PostgresDatabase implements Database {
       connectionString: url,
       pipeline: true,
       application_name: 'project-api',
+      options: PLANNING,
       keepAlive: true,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
       // The server cuts a statement off first; our own timer is for a server that no longer answers at all.

@@ -13,7 +13,15 @@ import { type Arrival, ArrivalLog, type PushStats } from './push-provider-log.ts
 import { readMessage, type SentMessage } from './push-provider-message.ts'
 import { renderPushProviderPage } from './push-provider-page.ts'
 import { AccessDesk } from './push-provider-tokens.ts'
-import { authorityOf, isForeign, LOOPBACK, listen, WireExchange } from './push-provider-wire.ts'
+import {
+  authorityOf,
+  Http1Exchange,
+  Http2Exchange,
+  isForeign,
+  LOOPBACK,
+  listen,
+  type WireExchange,
+} from './push-provider-wire.ts'
 
 const SEND = /^\/v1\/projects\/([^/]+)\/messages:send$/
 const MAX_BODY_BYTES = 64 * 1024
@@ -104,8 +112,14 @@ export class PushProvider {
       audiences: [this.tokenUrl, `${this.plainUrl}/token`],
       tokenSeconds: () => this.#dials.token_seconds,
     })
-    secure.on('request', (request, response) => void this.#serve(new WireExchange(request, response)))
-    plain.on('request', (request, response) => void this.#serve(new WireExchange(request, response)))
+    // HTTP/1.1 comes as requests. Listening for those makes Node turn every HTTP/2 stream into one too: undone here.
+    secure.on(
+      'request',
+      (request, response) => void this.#serve(new Http1Exchange(request as never, response as never)),
+    )
+    secure.removeAllListeners('stream')
+    secure.on('stream', (stream, headers) => void this.#serve(new Http2Exchange(stream, headers)))
+    plain.on('request', (request, response) => void this.#serve(new Http1Exchange(request, response)))
     secure.on('session', (session) => this.#follow(session))
     for (const server of [secure, plain]) {
       server.on('connection', (socket: Socket) => {
