@@ -16,9 +16,13 @@ import { type Server, startServer } from './server.ts'
 export interface CallbackOutcome {
   ours: Figures
   express: Figures
+  /** What a server that only reads and answers takes: no service on this framework can do better. */
+  echo: Figures
   pgbenchPerSecond: number
+  pgbenchSettlingPerSecond: number
   vsExpress: number
   vsPgbench: number
+  vsPgbenchSettling: number
 }
 
 interface Pace {
@@ -36,7 +40,8 @@ const PGBENCH_CLIENTS = 8
 
 /**
  * Durable, settled callbacks per second on PostgreSQL: the service, an Express handler that writes the same rows in one
- * transaction per request, and pgbench inserting one callback per commit, in turns on one server.
+ * transaction per request, pgbench inserting one callback per commit, and pgbench writing all rows of one settled callback
+ * per commit, in turns on one server.
  */
 export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Promise<CallbackOutcome> {
   installExpress()
@@ -49,7 +54,7 @@ export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Pro
     const [oursUrl, expressUrl, pgbenchUrl] = [
       await seeded(await postgres.createDatabase(), jobs),
       await seeded(await postgres.createDatabase(), jobs),
-      await seeded(await postgres.createDatabase(), 0),
+      await seeded(await postgres.createDatabase(), jobs),
     ]
     const types = join(folder, 'job-types.json')
     writeFileSync(types, JSON.stringify({ types: { report: { assistant_id: 'report', output_key: 'report' } } }))
@@ -68,19 +73,28 @@ export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Pro
     const env = { NODE_ENV: 'production', DATABASE_URL: expressUrl, WEBHOOK_SECRET: SECRET }
     const express = await startServer({ script: './express/callbacks.js', env })
     servers.push(express)
+    const echo = await startServer({ script: './echo-server.ts', env: { NODE_ENV: 'production' } })
+    servers.push(echo)
 
     const requests = Array.from({ length: jobs }, (_, n) => callbackRequest(n))
     const [loadOurs, loadExpress] = [loader(ours, requests), loader(express, requests)]
-    const insert = () => pgbench(pgbenchUrl, { folder, roundMs })
+    const loadEcho = (durationMs: number) =>
+      applyLoad({ port: echo.port, requests, connections: CONNECTIONS, durationMs })
+    const run = (script: string) => pgbench(pgbenchUrl, { script, folder, roundMs })
     await loadOurs(warmUpMs)
     await loadExpress(warmUpMs)
+    await loadEcho(warmUpMs)
     const mine: Sample[] = []
     const theirs: Sample[] = []
+    const echoed: Sample[] = []
     const bare: number[] = []
+    const settling: number[] = []
     for (let round = 0; round < rounds; round++) {
       mine.push(await loadOurs(roundMs))
       theirs.push(await loadExpress(roundMs))
-      bare.push(insert())
+      echoed.push(await loadEcho(roundMs))
+      bare.push(run(INSERT))
+      settling.push(run(settleScript(jobs)))
     }
     await checkSettled(oursUrl)
     await checkSettled(expressUrl)
@@ -88,9 +102,12 @@ export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Pro
     return {
       ours: middle(mine),
       express: middle(theirs),
+      echo: middle(echoed),
       pgbenchPerSecond: median(bare),
+      pgbenchSettlingPerSecond: median(settling),
       vsExpress: ratios(theirs.map((sample) => sample.requestsPerSecond)),
       vsPgbench: ratios(bare),
+      vsPgbenchSettling: ratios(settling),
     }
   } finally {
     for (const server of servers) await server.stop()
@@ -180,9 +197,35 @@ values ('cbk_' || :client_id || '_' || :n || '_' || clock_timestamp(), '/webhook
   'run', 'success', 'applied', 1, repeat('x', 800));
 `
 
-function pgbench(url: string, { folder, roundMs }: { folder: string; roundMs: number }): number {
-  const script = join(folder, 'insert.sql')
-  writeFileSync(script, INSERT)
+/** What the Express handler does, without the handler. */
+function settleScript(jobs: number): string {
+  const id = `:client_id || '_' || :n || '_' || clock_timestamp()`
+  return `\\set n random(0, ${jobs - 1})
+begin;
+select jobs.* from jobs join job_runs on job_runs.job_id = jobs.id where job_runs.run_id = 'run-' || :n for update of jobs;
+update jobs set status = 'completed', output = repeat('x', 200), settled_by = 'callback', next_check_at = null,
+  finished_at = 1, updated_at = 1 where id = 'job_' || :n;
+insert into usage_records (job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at)
+  values ('job_' || :n, 'user', '2026-01', 'report', 0, 0, 0, 1) on conflict do nothing;
+insert into usage_counters (subject, period, type, runs, input_tokens, output_tokens, total_tokens)
+  values ('user-' || (:n % ${USERS}), '2026-01', 'report', 1, 0, 0, 0)
+  on conflict (subject, period, type) do update set runs = usage_counters.runs + 1;
+insert into events (subject, job_id, type, cause, data, created_at)
+  values ('user', 'job_' || :n, 'job.completed', ${id}, repeat('x', 120), 1);
+insert into job_timeline (id, job_id, at, kind, via, detail, times, last_at)
+  values ('t1' || ${id}, 'job_' || :n, 1, 'transition', 'callback', '{}', 1, 1);
+${INSERT.slice(INSERT.indexOf('insert'))}insert into job_timeline (id, job_id, at, kind, via, detail, times, last_at)
+  values ('t2' || ${id}, 'job_' || :n, 1, 'callback', null, '{}', 1, 1);
+commit;
+`
+}
+
+function pgbench(
+  url: string,
+  { script: text, folder, roundMs }: { script: string; folder: string; roundMs: number },
+): number {
+  const script = join(folder, 'pgbench.sql')
+  writeFileSync(script, text)
   const seconds = String(Math.max(1, Math.round(roundMs / 1000)))
   const args = ['-n', '-c', String(PGBENCH_CLIENTS), '-j', '1', '-T', seconds, '-f', script, url]
   const output = execFileSync(join(findPostgres() ?? '', 'pgbench'), args, {

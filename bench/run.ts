@@ -8,13 +8,16 @@ import { startWorld } from './world.ts'
 
 type Pace = typeof QUICK
 
-const QUICK = { rounds: 9, roundMs: 500, warmUpMs: 5_000, callbackRounds: 3, push: { rounds: 3, size: 1_000 } }
+const QUICK = { rounds: 9, roundMs: 500, warmUpMs: 5_000, callbackRounds: 3, push: { rounds: 3, size: 2_000 } }
 const THOROUGH = { rounds: 21, roundMs: 2_000, warmUpMs: 10_000, callbackRounds: 9, push: { rounds: 9, size: 4_000 } }
 
 /** Each prints what it is asked for of the names it stands for. */
 const BENCHMARKS: { names: readonly string[]; run: (wanted: readonly string[], pace: Pace) => Promise<void> }[] = [
   { names: [...OPPONENTS.map((name) => `authed-read-vs-${name}`), 'job-read-vs-bare'], run: reads },
-  { names: ['callback-vs-express', 'callback-vs-pgbench'], run: (_wanted, pace) => callbacks(pace) },
+  {
+    names: ['callback-vs-express', 'callback-vs-pgbench', 'callback-vs-pgbench-settling'],
+    run: (_wanted, pace) => callbacks(pace),
+  },
   { names: ['push-vs-firebase-admin', 'push-outbox-vs-raw'], run: (_wanted, pace) => push(pace) },
   {
     names: ['cold-start'],
@@ -46,12 +49,15 @@ function printRatios<Opponent extends string>(subject: string, { ours, opponents
 }
 
 async function callbacks(pace: Pace): Promise<void> {
-  const outcome = await compareCallbacks({ rounds: pace.callbackRounds, roundMs: 1_000, warmUpMs: 2_000 })
+  const outcome = await compareCallbacks({ rounds: pace.callbackRounds, roundMs: 1_000, warmUpMs: 4_000 })
   print(`ratio callback-vs-express ${outcome.vsExpress.toFixed(2)}`)
   print(`ratio callback-vs-pgbench ${outcome.vsPgbench.toFixed(2)}`)
+  print(`ratio callback-vs-pgbench-settling ${outcome.vsPgbenchSettling.toFixed(2)}`)
   print(`  ours     ${describe(outcome.ours)}`)
   print(`  express  ${describe(outcome.express)}`)
-  print(`  pgbench  ${outcome.pgbenchPerSecond.toFixed(0)} commits/s`)
+  print(`  echo     ${describe(outcome.echo)}`)
+  const [one, all] = [outcome.pgbenchPerSecond, outcome.pgbenchSettlingPerSecond]
+  print(`  pgbench  ${one.toFixed(0)} commits/s of one callback, ${all.toFixed(0)} of one with all it brings about`)
 }
 
 async function push({ push: { rounds, size } }: Pace): Promise<void> {
