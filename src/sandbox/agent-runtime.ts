@@ -153,7 +153,7 @@ export class AgentRuntime {
     const { pathname, searchParams: query } = new URL(request.url ?? '/', this.url)
     // A page of somebody else's, open in the developer's browser, must not make this process post to their network.
     if (isForeign(request)) return text(403, 'The sandbox answers nobody else')
-    if (pathname === '/') return method === 'GET' ? page() : text(404, '404 Not Found')
+    if (pathname === '/') return method === 'GET' ? renderAgentRuntimePage() : text(404, '404 Not Found')
     if (pathname === '/ok') return json({ ok: true })
     if (pathname.startsWith('/sandbox/')) return this.#control(`${method} ${pathname}`, request)
     const route = this.#routes.find((one) => one.method === method && one.path.test(pathname))
@@ -215,17 +215,6 @@ export class AgentRuntime {
   #happens(ratio: number): boolean {
     return ratio > 0 && this.#random.fraction() < ratio
   }
-}
-
-function page(): Answer {
-  const { html, contentSecurityPolicy } = renderAgentRuntimePage()
-  const headers = {
-    'content-type': 'text/html; charset=utf-8',
-    'content-security-policy': contentSecurityPolicy,
-    'cache-control': 'no-store',
-    'referrer-policy': 'no-referrer',
-  }
-  return { status: 200, headers, body: html }
 }
 
 function failure(status: number): Answer {

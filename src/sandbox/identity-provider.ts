@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { renderIdentityPage } from './identity-page.ts'
-import { type Jwk, type MintRequest, TokenMint } from './token-mint.ts'
+import { type Jwk, type MakeKey, type MintRequest, TokenMint } from './token-mint.ts'
 import { readTokenRequest } from './token-request.ts'
 import { SANDBOX_USERS, type SandboxUser } from './users.ts'
 
@@ -18,6 +18,8 @@ export interface IdentityProviderOptions {
   users?: readonly SandboxUser[]
   /** Where the page's ready-made request goes. */
   apiUrl?: string
+  /** In place of keys of its own: a test has some already. */
+  makeKey?: MakeKey
 }
 
 interface Answer {
@@ -70,7 +72,8 @@ export class IdentityProvider {
     this.tokenUrl = `${this.issuer}/oauth2/token`
     this.users = options.users ?? SANDBOX_USERS
     this.#apiUrl = options.apiUrl ?? 'http://127.0.0.1:8080'
-    this.#mint = new TokenMint({ issuer: this.issuer, clock: options.clock ?? systemClock, users: this.users })
+    const { clock = systemClock, makeKey } = options
+    this.#mint = new TokenMint({ issuer: this.issuer, clock, users: this.users, makeKey })
     this.#server = server
     this.#routes = {
       '/': { GET: () => this.#page() },
@@ -190,22 +193,12 @@ export class IdentityProvider {
   }
 
   #page(): Answer {
-    const { html, contentSecurityPolicy } = renderIdentityPage({
+    return renderIdentityPage({
       issuer: this.issuer,
       tokenUrl: this.tokenUrl,
       apiUrl: this.#apiUrl,
       users: this.users,
     })
-    return {
-      status: 200,
-      headers: {
-        'content-type': 'text/html; charset=utf-8',
-        'content-security-policy': contentSecurityPolicy,
-        'cache-control': 'no-store',
-        'referrer-policy': 'no-referrer',
-      },
-      body: html,
-    }
   }
 }
 

@@ -31,21 +31,27 @@ export interface MintRequest {
   key?: KeyObject
 }
 
+export type MakeKey = () => Promise<{ publicKey: KeyObject; privateKey: KeyObject }>
+
 export interface TokenMintOptions {
   issuer: string
   clock: Clock
   users: readonly SandboxUser[]
+  /** Absent: a new RSA key each time, which takes a while. */
+  makeKey?: MakeKey | undefined
 }
 
 /** Mints tokens that look like the access tokens of a Cognito pool whose pre-token-generation trigger adds scopes and email. */
 export class TokenMint {
   readonly #options: TokenMintOptions
+  readonly #makeKey: MakeKey
   readonly #privateKeys = new Map<string, KeyObject>()
   #published: Jwk[] = []
   #kid = ''
 
   constructor(options: TokenMintOptions) {
     this.#options = options
+    this.#makeKey = options.makeKey ?? (() => generateRsa('rsa', { modulusLength: 2048 }))
   }
 
   get kid(): string {
@@ -58,7 +64,7 @@ export class TokenMint {
 
   /** Signs with a new key from now on; the old one stays published unless told otherwise. */
   async rotate({ keepOld = true } = {}): Promise<string> {
-    const { publicKey, privateKey } = await generateRsa('rsa', { modulusLength: 2048 })
+    const { publicKey, privateKey } = await this.#makeKey()
     // A pool's key ids are base64 with padding; imitated, because `+`, `/` and `=` break careless readers.
     const kid = Buffer.from(systemRandom.bytes(32)).toString('base64')
     this.#privateKeys.set(kid, privateKey)

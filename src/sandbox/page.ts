@@ -1,0 +1,57 @@
+import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+
+const SHELL = read('./page.html')
+/** For pages with dials to turn and tables of what happened. */
+const PANEL = read('./panel.html')
+
+export interface PageSource {
+  /** Beside this file: its title, its markup, and what of style and script is its own. */
+  file: string
+  isPanel?: boolean
+}
+
+/** What the page's script is told, as `config`. */
+export type PageConfig = Readonly<Record<string, unknown>>
+
+export interface PageAnswer {
+  status: 200
+  headers: Record<string, string>
+  body: string
+}
+
+/** One look for all pages of the sandbox: each is self-contained, and nothing runs on it but its own script. */
+export function preparePage({ file, isPanel = false }: PageSource): (config: PageConfig) => PageAnswer {
+  const content = isPanel ? PANEL + read(file) : read(file)
+  const template = SHELL.replace('__CONTENT__', () => content)
+  return (config) => {
+    const nonce = randomBytes(16).toString('base64')
+    // Escaped, so that no value can end the script element it is written into.
+    const told = JSON.stringify(config).replaceAll('<', '\\u003c')
+    const body = template.replaceAll('__NONCE__', nonce).replace('"__CONFIG__"', () => told)
+    return { status: 200, headers: headersFor(nonce), body }
+  }
+}
+
+function headersFor(nonce: string): Record<string, string> {
+  const policy = [
+    "default-src 'none'",
+    `style-src 'nonce-${nonce}'`,
+    `script-src 'nonce-${nonce}'`,
+    "connect-src 'self'",
+    'img-src data:',
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ]
+  return {
+    'content-type': 'text/html; charset=utf-8',
+    'content-security-policy': policy.join('; '),
+    'cache-control': 'no-store',
+    'referrer-policy': 'no-referrer',
+  }
+}
+
+function read(file: string): string {
+  return readFileSync(new URL(file, import.meta.url), 'utf8')
+}
