@@ -1,6 +1,7 @@
-import { constants, createHmac, generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
+import { constants, createHmac, generateKeyPairSync, sign } from 'node:crypto'
 import type { TokenFaultReason } from '../../src/auth/token-fault.ts'
 import type { IdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { type RsaPair, rsaPair } from './rsa-keys.ts'
 import { TokenForge } from './token-forge.ts'
 
 export interface HostileToken {
@@ -136,7 +137,7 @@ function algorithms(forge: TokenForge): HostileToken[] {
 }
 
 function headers(forge: TokenForge): HostileToken[] {
-  const mallory = generateKeyPairSync('rsa', { modulusLength: 2048 })
+  const mallory = rsaPair('mallory')
   const jwk = { ...mallory.publicKey.export({ format: 'jwk' }), alg: 'RS256' }
   const by = (header: Record<string, unknown>) => forge.mint({ header })
   const text = (header: string | Buffer) => forge.seal(TokenForge.encodeText(header), forge.payload)
@@ -190,13 +191,12 @@ function headers(forge: TokenForge): HostileToken[] {
 }
 
 function keys(forge: TokenForge): HostileToken[] {
-  const rsa = (modulusLength: number, publicExponent = 65537) =>
-    generateKeyPairSync('rsa', { modulusLength, publicExponent })
-  const published = (kid: string, pair: { publicKey: KeyObject; privateKey: KeyObject }, extra: object = {}) => {
+  const published = (kid: string, pair: RsaPair, extra: object = {}) => {
     forge.publish({ ...pair.publicKey.export({ format: 'jwk' }), kid, ...extra })
     return forge.mint({ kid, key: pair.privateKey })
   }
-  const mallory = rsa(2048)
+  const mallory = rsaPair('mallory')
+  const sound = rsaPair('sound')
   const shown = mallory.privateKey.export({ format: 'jwk' })
   return [
     ...refused('signature', [['a foreign key under a known kid', forge.mint({ key: mallory.privateKey })]]),
@@ -207,11 +207,11 @@ function keys(forge: TokenForge): HostileToken[] {
       ['a kid named __proto__', forge.mint({ kid: '__proto__' })],
       ['a kid named constructor', forge.mint({ kid: 'constructor' })],
       ['a kid that is a path', forge.mint({ kid: '../../dev/null' })],
-      ['a key of 1024 bits, though the set has it', published('weak', rsa(1024))],
-      ['a key with the exponent 3, though the set has it', published('low', rsa(2048, 3))],
-      ['a key for encryption, though the set has it', published('enc', rsa(2048), { use: 'enc' })],
-      ['a key for RS512, though the set has it', published('rs512', rsa(2048), { alg: 'RS512' })],
-      ['a key that may not verify, though the set has it', published('ops', rsa(2048), { key_ops: ['encrypt'] })],
+      ['a key of 1024 bits, though the set has it', published('weak', rsaPair('weak', { bits: 1024 }))],
+      ['a key with the exponent 3, though the set has it', published('low', rsaPair('low', { exponent: 3 }))],
+      ['a key for encryption, though the set has it', published('enc', sound, { use: 'enc' })],
+      ['a key for RS512, though the set has it', published('rs512', sound, { alg: 'RS512' })],
+      ['a key that may not verify, though the set has it', published('ops', sound, { key_ops: ['encrypt'] })],
       ['a key whose private half the set shows', published('shown', mallory, shown)],
     ]),
   ]

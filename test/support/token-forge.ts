@@ -1,6 +1,7 @@
-import { createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
+import { createPublicKey, type KeyObject, sign } from 'node:crypto'
 import type { IdentityProvider } from '../../src/sandbox/identity-provider.ts'
 import type { MintRequest } from '../../src/sandbox/token-mint.ts'
+import { rsaPair } from './rsa-keys.ts'
 
 type Signer = (input: Buffer) => Buffer
 type Segments = [header: string, payload: string, signature: string]
@@ -19,7 +20,7 @@ export class TokenForge {
 
   constructor(idp: IdentityProvider) {
     this.#idp = idp
-    const own = generateKeyPairSync('rsa', { modulusLength: 2048 })
+    const own = rsaPair('forge')
     this.ownKey = own.privateKey
     idp.addJwk({ ...own.publicKey.export({ format: 'jwk' }), kid: this.ownKid })
     const jwk = idp.jwks.keys.find(({ kid }) => kid === idp.kid)

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { generateKeyPairSync } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -10,6 +9,7 @@ import { UnavailableError } from '../../src/core/errors.ts'
 import { silentLog } from '../../src/core/log.ts'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { lendRsaPairs, rsaPair } from '../support/rsa-keys.ts'
 
 const COOLDOWN_MS = 10_000
 const TTL_MS = 600_000
@@ -22,7 +22,7 @@ afterEach(async () => {
 
 async function setUp(options: Partial<KeySetOptions> = {}) {
   const clock = new ManualClock(START_MS)
-  const idp = await startIdentityProvider({ clock })
+  const idp = await startIdentityProvider({ clock, makeKey: lendRsaPairs() })
   const keySet = new KeySet({ url: idp.jwksUrl, fetch, clock, log: silentLog, ...options })
   cleanups.push(
     () => idp.close(),
@@ -48,10 +48,7 @@ const unavailable = (error: unknown): boolean => {
   return true
 }
 
-const rsaJwk = (kid: string, bits = 2048) => {
-  const { publicKey } = generateKeyPairSync('rsa', { modulusLength: bits })
-  return { ...publicKey.export({ format: 'jwk' }), kid }
-}
+const rsaJwk = (kid: string, pair = rsaPair('good')) => ({ ...pair.publicKey.export({ format: 'jwk' }), kid })
 
 test('500 concurrent cold lookups make one fetch', async () => {
   const { idp, keySet } = await setUp()
@@ -222,7 +219,7 @@ for (const status of [204, 301, 400, 404, 500, 503]) {
 
 test('a redirect is not followed', async () => {
   const { idp, keySet } = await setUp()
-  const other = await startIdentityProvider()
+  const other = await startIdentityProvider({ makeKey: lendRsaPairs() })
   cleanups.push(() => other.close())
   idp.goDown({ status: 302, headers: { location: other.jwksUrl } })
   await assert.rejects(keySet.find(other.kid), unavailable)
@@ -309,7 +306,7 @@ test('a key is the same object across renewals while its material stays, and ano
   await keySet.warmUp()
   assert.equal(keySet.current('reused'), before)
 
-  idp.breakBody(JSON.stringify({ keys: [rsaJwk('reused')] }))
+  idp.breakBody(JSON.stringify({ keys: [rsaJwk('reused', rsaPair('other'))] }))
   await clock.advance(TTL_MS)
   await keySet.warmUp()
   const after = keySet.current('reused')
@@ -321,7 +318,7 @@ test('bad keys in the set do not break the good ones', async () => {
   const { idp, keySet } = await setUp()
   const good = rsaJwk('good')
   const bad: Record<string, unknown>[] = [
-    rsaJwk('1024 bits', 1024),
+    rsaJwk('1024 bits', rsaPair('weak', { bits: 1024 })),
     { ...good, kid: '' },
     { ...good, kid: 7 },
     { ...good, kid: 'k'.repeat(257) },
@@ -356,7 +353,7 @@ test('bad keys in the set do not break the good ones', async () => {
 
 test('of two keys under one kid the first usable one counts', async () => {
   const { idp, keySet } = await setUp()
-  const [first, second] = [rsaJwk('twice'), rsaJwk('twice')]
+  const [first, second] = [rsaJwk('twice'), rsaJwk('twice', rsaPair('other'))]
   idp.breakBody(JSON.stringify({ keys: [{ ...second, use: 'enc' }, first, second] }))
   assert.equal((await keySet.find('twice'))?.modulus, first.n)
 })

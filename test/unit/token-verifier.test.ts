@@ -9,6 +9,7 @@ import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/
 import { goodTokens } from '../support/good-tokens.ts'
 import { hostileTokens } from '../support/hostile-tokens.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { lendRsaPairs } from '../support/rsa-keys.ts'
 import { TokenForge } from '../support/token-forge.ts'
 
 const START_MS = Date.UTC(2026, 0, 1)
@@ -16,7 +17,7 @@ const clock = new ManualClock(START_MS)
 let idp: IdentityProvider
 
 before(async () => {
-  idp = await startIdentityProvider({ clock })
+  idp = await startIdentityProvider({ clock, makeKey: lendRsaPairs() })
 })
 after(() => idp.close())
 
@@ -209,7 +210,7 @@ test('a verified token is remembered until the moment it expires, and not beyond
 
 test('a verified token falls with its key', async () => {
   const own = new ManualClock(START_MS)
-  const provider = await startIdentityProvider({ clock: own })
+  const provider = await startIdentityProvider({ clock: own, makeKey: lendRsaPairs() })
   try {
     const keySet = new KeySet({ url: provider.jwksUrl, fetch, clock: own, log: silentLog })
     const { verifier } = setUp({ issuer: provider.issuer, clock: own, keySet })
@@ -230,7 +231,7 @@ test('a verified token falls with its key', async () => {
 
 test('a verified token survives a renewal that keeps its key', async () => {
   const own = new ManualClock(START_MS)
-  const provider = await startIdentityProvider({ clock: own })
+  const provider = await startIdentityProvider({ clock: own, makeKey: lendRsaPairs() })
   try {
     const keySet = new KeySet({ url: provider.jwksUrl, fetch, clock: own, log: silentLog })
     const { verifier } = setUp({ issuer: provider.issuer, clock: own, keySet })
