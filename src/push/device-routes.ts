@@ -9,7 +9,7 @@ import type { App } from '../http/app-instance.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, pageOf, pageQuery, readPageRequest, toPage } from '../http/paging.ts'
 import { idempotencyHeader, nullableTimestamp, pathParams, text, timestamp } from '../http/schemas.ts'
-import { type DeviceRow, deleteDevice, listDevices, upsertDevice } from './device-store.ts'
+import { type DeviceRow, deleteDevice, dropSurplusDevices, listDevices, upsertDevice } from './device-store.ts'
 import { PLATFORMS, type Platform } from './push-message.ts'
 
 const LIST = listById('devices')
@@ -49,7 +49,9 @@ const tags = ['Push']
 const registerDevice = {
   tags,
   summary: 'Register a device for push',
-  description: 'Repeat it on every start of the app: it refreshes the device, and moves a token to its newest owner.',
+  description:
+    'Repeat it on every start of the app: it refreshes the device, and moves a token to its newest owner. ' +
+    'Of more than 50 devices the one not seen for longest is removed.',
   headers: idempotencyHeader,
   body: Type.Object(
     { token: text({ minLength: 1, maxLength: MAX_TOKEN_BYTES }), platform },
@@ -89,6 +91,7 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
     const subject = principalId(callerOf(request))
     return creation.create(request, reply, async (tx) => {
       const row = await upsertDevice(tx, { id: ids.next('dev'), subject, token, platform, atMs: clock.now() })
+      await dropSurplusDevices(tx, row)
       return { status: 201, location: `/v1/devices/${row.id}`, body: toDevice(row) }
     })
   })

@@ -39,6 +39,23 @@ export async function upsertDevice(
   return row as DeviceRow
 }
 
+/** Far more than anybody has: every one of them is another push for each job that ends. */
+const MAX_PER_SUBJECT = 50
+/** Whoever has far too many, from before there was a limit, loses them over a few registrations. */
+const MAX_DROPPED = 500
+
+/** Room for one that has just registered: those that cannot be reached go first, then those not seen for longest. */
+export async function dropSurplusDevices(
+  db: Queryable,
+  { id, subject }: { id: string; subject: string },
+): Promise<void> {
+  await db.query(sql`
+    delete from devices where id in (
+      select id from devices where subject = ${subject} and id <> ${id}
+      order by case when disabled_at is null then 0 else 1 end, last_seen_at desc, id desc
+      limit ${MAX_DROPPED} offset ${MAX_PER_SUBJECT - 1})`)
+}
+
 /** Whether the device `d` is worth sending to at that time: the provider forgets an Android device after 270 idle days. */
 export function isLive(at: Sql): Sql {
   return sql`d.disabled_at is null and (d.platform <> 'android' or d.last_seen_at > ${at} - 23328000000)`
