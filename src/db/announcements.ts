@@ -12,7 +12,16 @@ export class Announcements {
     return () => void this.#listeners.delete(listener)
   }
 
+  /** Never throws: what was committed stays committed, and the other listeners hear of it too. */
   publish(topics: ReadonlySet<Topic>): void {
-    for (const topic of topics) for (const listener of this.#listeners) listener(topic)
+    for (const topic of topics) for (const listener of this.#listeners) hint(listener, topic)
+  }
+}
+
+function hint(listener: TopicListener, topic: Topic): void {
+  try {
+    listener(topic)
+  } catch {
+    // It missed a hint, and looks by itself in a few seconds.
   }
 }
