@@ -30,7 +30,7 @@ export function createEventServices(options: {
 }): EventServices {
   const { db, clock, random, log, meter = silentMeter, redisUrl, onTopic } = options
   const feed = new EventFeed({ db, clock, log, meter })
-  const streams = new EventStreams({ db, clock, log, meter, feed })
+  const streams = new EventStreams({ db, clock, random, log, meter, feed })
   const hear = (topic: Topic): void => {
     if (topic === 'events') feed.wake()
     onTopic(topic)

@@ -4,6 +4,7 @@ import { ApiError, UnavailableError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { type Loop, startLoop } from '../core/loop.ts'
 import { type Meter, silentMeter } from '../core/meter.ts'
+import type { Random } from '../core/random.ts'
 import type { Database } from '../db/database.ts'
 import { SseStream } from '../http/sse.ts'
 import type { EventFeed, Interest, Subscriber } from './event-feed.ts'
@@ -16,7 +17,8 @@ const MAX_STREAMS_PER_CALLER = 50
 /** What may arrive live while a stream still reads its history. */
 const MAX_HELD_BACK = 1_000
 const HISTORY_PAGE = 200
-const RETRY_MS = 1_000
+/** Not all of them in the same second: whoever takes over the streams of a node has to open each anew. */
+const RETRY_MS = { least: 1_000, spread: 2_000 }
 const REVOCABLE_MS = 5 * 60_000
 
 export interface StreamRequest {
@@ -37,6 +39,7 @@ export interface StreamRequest {
 export class EventStreams {
   readonly #db: Database
   readonly #clock: Clock
+  readonly #random: Random
   readonly #feed: EventFeed
   readonly #meter: Meter
   readonly #open = new Set<OpenStream>()
@@ -44,10 +47,11 @@ export class EventStreams {
   readonly #ticking: Loop
   #closing = false
 
-  constructor(options: { db: Database; clock: Clock; log: Log; meter?: Meter; feed: EventFeed }) {
+  constructor(options: { db: Database; clock: Clock; random: Random; log: Log; meter?: Meter; feed: EventFeed }) {
     this.#meter = options.meter ?? silentMeter
     this.#db = options.db
     this.#clock = options.clock
+    this.#random = options.random
     this.#feed = options.feed
     this.#ticking = startLoop({
       clock: options.clock,
@@ -69,7 +73,7 @@ export class EventStreams {
       throw new ApiError('rate_limit_exceeded', 'Too many open streams', { headers: { 'retry-after': '5' } })
     }
     if (this.#open.size >= MAX_STREAMS) throw new UnavailableError('Too many open streams', { retryAfterSeconds: 5 })
-    const stream = new OpenStream(request, this.#clock)
+    const stream = new OpenStream(request, { clock: this.#clock, random: this.#random })
     this.#perCaller.set(request.caller, mine + 1)
     this.#open.add(stream)
     const forget = () => this.#forget(stream)
@@ -138,6 +142,7 @@ export class EventStreams {
 class OpenStream implements Subscriber {
   readonly request: StreamRequest
   readonly #clock: Clock
+  readonly #retryMs: number
   readonly #endsAtMs: number
   unsubscribe: () => void = () => {}
   #sse: SseStream | undefined
@@ -147,9 +152,10 @@ class OpenStream implements Subscriber {
   #heldBack: EventRow[] | null = []
   #isOver = false
 
-  constructor(request: StreamRequest, clock: Clock) {
+  constructor(request: StreamRequest, { clock, random }: { clock: Clock; random: Random }) {
     this.request = request
     this.#clock = clock
+    this.#retryMs = RETRY_MS.least + Math.floor(random.fraction() * RETRY_MS.spread)
     const { expiresAtMs, revocable } = request
     const revisitMs = revocable ? clock.now() + REVOCABLE_MS : Number.POSITIVE_INFINITY
     this.#endsAtMs = Math.min(expiresAtMs ?? Number.POSITIVE_INFINITY, revisitMs)
@@ -219,7 +225,7 @@ class OpenStream implements Subscriber {
   end(): void {
     this.#isOver = true
     this.#heldBack = null
-    this.#sse?.end(RETRY_MS, this.#clock.now())
+    this.#sse?.end(this.#retryMs, this.#clock.now())
   }
 }
 
