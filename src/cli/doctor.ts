@@ -6,7 +6,10 @@ import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import { type CommandLine, EXIT, type ExitCode, reasonOf } from './io.ts'
+import { loadJobTypes } from './load-job-types.ts'
 import { openDatabase } from './open-database.ts'
+
+const INDENT = ' '.repeat(16)
 
 interface Finding {
   ok: boolean
@@ -23,14 +26,15 @@ export async function doctor(line: CommandLine): Promise<ExitCode> {
     redis: checkRedis,
     runtime: checkRuntime,
     callbacks: checkCallbacks,
+    'job types': async () => checkJobTypes(line, config),
     push: checkPush,
   }
   let failed = false
   for (const [name, check] of Object.entries(checks)) {
     const { ok, text, mend } = await check(config).catch((error: unknown) => asFinding(name, error))
     failed ||= !ok
-    line.print(`${ok ? 'ok  ' : 'FAIL'}  ${name.padEnd(9)} ${text}`)
-    if (mend) line.print(`      ${' '.repeat(9)} → ${mend}`)
+    line.print(`${ok ? 'ok  ' : 'FAIL'}  ${name.padEnd(9)} ${text.replaceAll(/\n\s*/g, `\n${INDENT}`)}`)
+    if (mend) line.print(`${INDENT}→ ${mend}`)
   }
   return failed ? EXIT.unavailable : EXIT.ok
 }
@@ -96,6 +100,12 @@ async function checkCallbacks(config: Config): Promise<Finding> {
   return { ok: true, text: config.publicUrl ?? 'no runtime to call back' }
 }
 
+/** The graphs are not asked for: which of them a runtime knows may change while it runs. */
+function checkJobTypes(line: CommandLine, config: Config): Finding {
+  const names = [...loadJobTypes(line, config).jobTypes.keys()]
+  return { ok: true, text: names.join(', ') }
+}
+
 /** A made-up device: that the provider refuses it proves that it lets us in. */
 async function checkPush(config: Config): Promise<Finding> {
   if (config.push === null) return { ok: true, text: 'not configured: deliveries wait for credentials' }
@@ -113,6 +123,7 @@ async function checkPush(config: Config): Promise<Finding> {
 }
 
 const MENDS: Record<string, string> = {
+  'job types': 'Mend the file, or point JOB_TYPES_FILE to another; until then `serve` does not start',
   database: 'Check DATABASE_URL (or DATA_DIR), that the server is up, and that this host and user may use it',
   push: 'Check PUSH_PROJECT_ID, PUSH_CLIENT_EMAIL and PUSH_PRIVATE_KEY, and that this host may reach the provider',
   runtime: 'Check RUNTIME_URL and RUNTIME_API_KEY, and that this host may reach it',

@@ -91,7 +91,22 @@ export class ApiDescription {
     await shelf.ready()
     const document = shelf.swagger()
     await shelf.close()
+    markOptionalBodies(document)
     return document
+  }
+}
+
+interface Described {
+  paths?: Record<string, Record<string, { requestBody?: { required?: boolean; content: Content } }>>
+}
+type Content = Record<string, { schema?: { type?: unknown } }>
+
+/** Every body is described as required; one that may be null may as well be left out. */
+function markOptionalBodies(document: object): void {
+  const { paths = {} } = document as Described
+  for (const { requestBody } of Object.values(paths).flatMap((methods) => Object.values(methods))) {
+    const types = Object.values(requestBody?.content ?? {}).map(({ schema }) => [schema?.type].flat())
+    if (requestBody && types.some((each) => each.includes('null'))) requestBody.required = false
   }
 }
 

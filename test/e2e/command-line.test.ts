@@ -113,6 +113,7 @@ function onEngine(engine: 'sqlite' | 'postgres', place: () => Promise<Settings>)
     assert.match(output, /^ok +issuer +1 usable key/m)
     assert.match(output, new RegExp(`^ok +database +${engine}`, 'm'))
     assert.match(output, /^ok +redis +not configured/m)
+    assert.match(output, /^ok +job types +agent/m)
   })
 }
 
@@ -234,6 +235,19 @@ describe('doctor', { concurrency: 2 }, () => {
     assert.match(output, /^FAIL +database .*ECONNREFUSED.*\n +→ .*DATABASE_URL/m)
     assert.match(output, /^FAIL +redis .*ECONNREFUSED.*\n +→ .*REDIS_URL/m)
     assert.doesNotMatch(output, /hunter2/)
+  })
+
+  test('says what is wrong with the job types', async () => {
+    const folder = freshFolder()
+    writeFileSync(join(folder, 'types.json'), '{"types":{"report":{"assistant_id":7}}}')
+    const broken = await examine({ JOB_TYPES_FILE: join(folder, 'types.json') })
+    assert.deepEqual({ code: broken.code, errors: broken.errors }, { code: UNAVAILABLE, errors: '' })
+    assert.match(
+      broken.output,
+      /^FAIL +job types +JOB_TYPES_FILE .*types\.json.*\n +\/types\/report\/assistant_id.*\n +→ .*JOB_TYPES_FILE/m,
+    )
+    const missing = await examine({ JOB_TYPES_FILE: join(folder, 'nowhere.json') })
+    assert.match(missing.output, /^FAIL +job types +JOB_TYPES_FILE cannot be read \(ENOENT\)/m)
   })
 
   test('finds a Redis that answers', needsRedis(), async () => {

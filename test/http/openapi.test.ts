@@ -119,6 +119,14 @@ describe('the description of the API', () => {
       }
     })
 
+    test('asks for every body but the one that may be left out', () => {
+      const optional = operations().filter(({ operation }) => operation.requestBody?.required === false)
+      assert.deepEqual(
+        optional.map(({ path, method }) => `${method} ${path}`),
+        ['POST /v1/service-accounts/{id}/rotate'],
+      )
+    })
+
     test('describes the answers the service really gives', async () => {
       const { compile } = validatorsOf(document)
       const token = service.tokenFor({ sub: 'ada', scopes: ['admin:*'] })
