@@ -30,6 +30,8 @@ export interface Config {
   trustProxy: readonly string[]
   usageLimitRuns: number | null
   eventsRetentionHours: number
+  /** Null keeps the history of ended jobs for ever. */
+  historyRetentionDays: number | null
   shutdownTimeoutMs: number
   logLevel: LogLevel
   metricsPublic: boolean
@@ -67,6 +69,7 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     trustProxy: read.networks('TRUST_PROXY'),
     usageLimitRuns: read.integer('USAGE_LIMIT_RUNS', { min: 0 }),
     eventsRetentionHours: read.integer('EVENTS_RETENTION_HOURS', { min: 1, max: 8760 }) ?? 168,
+    historyRetentionDays: read.integer('HISTORY_RETENTION_DAYS', { min: 1, max: 3650 }),
     shutdownTimeoutMs: read.integer('SHUTDOWN_TIMEOUT_MS', { min: 100, max: 600_000 }) ?? 10_000,
     logLevel: read.choice('LOG_LEVEL', ['debug', 'info', 'warn', 'error', 'silent']) ?? 'info',
     metricsPublic: read.flag('METRICS_PUBLIC') ?? false,

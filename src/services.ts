@@ -20,6 +20,7 @@ import { noteDeliveries } from './jobs/delivery-notes.ts'
 import { createJobServices, type JobServices } from './jobs/job-services.ts'
 import { findUnfinished } from './jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
+import { type TrimContext, trimHistory } from './jobs/trim-history.ts'
 import { createLimiter, type Limiter } from './limits/limiter.ts'
 import { watchEventLoop } from './ops/event-loop.ts'
 import { Metrics } from './ops/metrics.ts'
@@ -96,7 +97,7 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
   const redis = config.redisUrl === null ? undefined : { url: config.redisUrl }
   const limiter = createLimiter({ limits: config.limits, clock, random, log, redis })
   const sightings = new UserSightings({ db, clock, log })
-  const housekeeping = keepHouse({ db, clock, log, retentionHours: config.eventsRetentionHours })
+  const housekeeping = keepHouse({ db, clock, log, meter: metrics }, config)
   const callbackAuthenticity = new CallbackAuthenticity(config.webhookSecrets, clock)
   const jobServices = createJobServices({
     db,
@@ -200,15 +201,21 @@ function createSender(config: Config, { clock, log, pushCa }: Surroundings): Pus
   })
 }
 
-function keepHouse(options: { db: Database; clock: Clock; log: Log; retentionHours: number }): Loop {
-  const { db, clock, log, retentionHours } = options
+function keepHouse(context: TrimContext, { eventsRetentionHours, historyRetentionDays }: Config): Loop {
+  const { db, clock, log } = context
+  const untilNoMore = async (signal: AbortSignal, trim: () => Promise<boolean>) => {
+    // On SQLite a batch waits for nothing, and requests want their turn before the next one.
+    while (!signal.aborted && (await trim())) await new Promise(setImmediate)
+  }
   return startLoop({
     clock,
     everyMs: HOUSEKEEPING_EVERY_MS,
     run: async (signal) => {
-      await deleteExpiredAnswers(db, clock.now())
-      const beforeMs = clock.now() - retentionHours * 3_600_000
-      while (!signal.aborted && (await trimEvents(db, { beforeMs, limit: TRIM_BATCH })));
+      const nowMs = clock.now()
+      await untilNoMore(signal, () => deleteExpiredAnswers(db, { nowMs, limit: TRIM_BATCH }))
+      const beforeMs = nowMs - eventsRetentionHours * 3_600_000
+      await untilNoMore(signal, () => trimEvents(db, { beforeMs, limit: TRIM_BATCH }))
+      if (historyRetentionDays !== null) await trimHistory(context, { retentionDays: historyRetentionDays, signal })
     },
     onError: (error) => log.warn({ err: error }, 'housekeeping.failed'),
   })

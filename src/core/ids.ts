@@ -61,6 +61,16 @@ export class IdGenerator {
   }
 }
 
+/** Sorts behind every id that was made before this time, and before every other. */
+export function firstIdAt(prefix: IdPrefix, ms: number): string {
+  let time = ''
+  for (let rest = Math.max(0, ms), i = 0; i < TIME_CHARS; i++) {
+    time = `${ALPHABET[rest % 32]}${time}`
+    rest = Math.floor(rest / 32)
+  }
+  return `${prefix}_${time}`
+}
+
 /** A JSON Schema pattern for ids of one kind, so that a malformed id is told apart before the database is asked. */
 export function idPattern(prefix: IdPrefix): string {
   return `^${prefix}_[${ALPHABET}]{${CHARS}}$`

@@ -67,6 +67,10 @@ export const COUNTERS = {
     help: 'Deliveries marked, by the state they got; pending is another attempt later',
     labels: ['state'],
   },
+  history_trimmed_total: {
+    help: 'Forgotten because its job ended long enough ago: callbacks, timeline entries, notifications',
+    labels: ['kind'],
+  },
   streams_opened_total: {
     help: 'Event streams opened',
     labels: [],

@@ -33,6 +33,14 @@ export async function storeAnswer(
       body = excluded.body, expires_at = excluded.expires_at`)
 }
 
-export async function deleteExpiredAnswers(db: Queryable, nowMs: number): Promise<void> {
-  await db.query(sql`delete from idempotency_keys where expires_at <= ${nowMs}`)
+/** A bounded number at a time; true when there may be more. */
+export async function deleteExpiredAnswers(
+  db: Queryable,
+  { nowMs, limit }: { nowMs: number; limit: number },
+): Promise<boolean> {
+  const deleted = await db.query(sql`
+    delete from idempotency_keys where (principal, idempotency_key) in (
+      select principal, idempotency_key from idempotency_keys where expires_at <= ${nowMs} limit ${limit})
+    returning expires_at`)
+  return deleted.length === limit
 }

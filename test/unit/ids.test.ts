@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { IdGenerator, idPattern } from '../../src/core/ids.ts'
+import { firstIdAt, IdGenerator, idPattern } from '../../src/core/ids.ts'
 import { type Random, systemRandom, uuidFrom } from '../../src/core/random.ts'
 
 const fixed = (byte: number): Random => ({ bytes: (count) => new Uint8Array(count).fill(byte), fraction: () => 0 })
@@ -66,4 +66,17 @@ test('random bytes come in the number asked for, and are not handed out twice', 
   for (const count of [0, 1, 16, 4_096, 4_097, 100_000]) assert.equal(systemRandom.bytes(count).length, count)
   const drawn = Array.from({ length: 2_000 }, () => Buffer.from(systemRandom.bytes(16)).toString('hex'))
   assert.equal(new Set(drawn).size, drawn.length)
+})
+
+test('the first id of a time lies between what was made before it and what is made from then on', () => {
+  const time = { ms: 0 }
+  const ids = generatorAt(time)
+  for (const ms of [1, 32, 1024, Date.UTC(2026, 0, 1), 2 ** 48 - 1]) {
+    time.ms = ms - 1
+    const earlier = ids.next('cbk')
+    time.ms = ms
+    const first = firstIdAt('cbk', ms)
+    assert.ok(earlier < first && first < ids.next('cbk'), first)
+  }
+  assert.equal(firstIdAt('cbk', -1), firstIdAt('cbk', 0))
 })
