@@ -15,6 +15,7 @@ const READY_TIMEOUT_MS = 60_000
 /** How long a marked moment is waited for before the kill comes without. */
 const AMBUSH_MS = 8_000
 const DOWN_MS = 1_200
+const CATCH_UP_MS = 15_000
 
 /** Kills what it was told to, one after the other, and lets everything recover; jobs are released at the same pace. */
 export async function wreakHavoc(
@@ -23,6 +24,7 @@ export async function wreakHavoc(
 ): Promise<void> {
   const { records, runtime, nodes, balancer } = world
   for (const [index, kill] of planOf(world, kills, random.split('plan')).entries()) {
+    await untilCaughtUp(flow)
     flow.releaseUpTo(Math.ceil(((index + 1) * jobs) / (kills + 1)))
     runtime.turn(roughDials(random))
     await systemClock.sleep(random.int(0, 700))
@@ -38,6 +40,12 @@ export async function wreakHavoc(
     records.note(`recovered from ${kill}`)
   }
   flow.releaseUpTo(jobs)
+}
+
+/** A service that is killed as soon as it is up serves nobody: it gets to take in what came before the next blow falls. */
+async function untilCaughtUp(flow: Flow): Promise<void> {
+  const deadlineMs = Date.now() + CATCH_UP_MS
+  while (flow.backlog > 0 && Date.now() < deadlineMs) await systemClock.sleep(50)
 }
 
 /** Nothing goes wrong from here on. */

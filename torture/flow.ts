@@ -14,6 +14,11 @@ export class Flow {
     for (const wake of this.#waiting.splice(0)) wake()
   }
 
+  /** Released and not yet given. */
+  get backlog(): number {
+    return this.#released - this.#given
+  }
+
   /** Null once all were given. */
   async next(): Promise<number | null> {
     while (this.#given === this.#released && this.#given < this.#total) {
