@@ -1,21 +1,31 @@
 import { type Backoff, backoffMs } from '../core/backoff.ts'
+import { UniqueViolation } from '../db/database.ts'
+import { parseCallback } from '../runtime/callback-payload.ts'
 import { UnacceptableAnswer } from '../runtime/read-answers.ts'
 import type { RuntimeClient } from '../runtime/runtime-client.ts'
 import { RuntimeTrouble } from '../runtime/runtime-types.ts'
+import { findUnconfirmed } from './callback-store.ts'
 import { countEnds } from './count-ends.ts'
 import type { Finding } from './finding.ts'
 import { inspectRun } from './inspect.ts'
 import type { JobRow, Via } from './job.ts'
 import type { JobContext } from './job-context.ts'
+import type { JobType } from './job-types.ts'
 import { releaseLease } from './lease-store.ts'
 import { settle } from './settle.ts'
 import { beginRun } from './start.ts'
 import { appendOrCount } from './timeline-store.ts'
-import { deadlineExceeded } from './verdict.ts'
+import { deadlineExceeded, judgeCallback } from './verdict.ts'
 
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
 /** Past its deadline a job still waits for a runtime that cannot be asked, but not for ever. */
 const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
+
+const RUN_TAKEN: Finding = {
+  runId: null,
+  verdict: { kind: 'failed', code: 'run_lost', message: 'Another job follows its run' },
+  traces: null,
+}
 
 export interface Attendance {
   /** Under this process's lease. */
@@ -35,7 +45,11 @@ export async function attend(context: JobContext, { job, via, fresh = false, sig
   const { runtime } = context
   if (runtime === null) return conclude(context, { job, via, outcome: { trouble: 'no runtime is configured' } })
   const outcome = await findOut(context, runtime, { job, fresh, signal })
-  await conclude(context, { job, via, outcome })
+  await conclude(context, { job, via, outcome }).catch((error: unknown) => {
+    // Whoever followed that run was faster, and a run has one job.
+    if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error
+    return conclude(context, { job, via, outcome: RUN_TAKEN })
+  })
   await stopOverdueRun(runtime, { job, outcome, signal })
 }
 
@@ -56,6 +70,7 @@ async function findOut(
     // A run found only now, past the deadline, may have ended long before it: it is looked at first.
     if (job.run_id === null) return await beginRun(context, runtime, { job, type, fresh, signal })
     const finding = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
+    if (isLost(finding)) return (await recallEnd(context, job, type)) ?? finding
     return overdue(job, finding, context.clock.now())
   } catch (error) {
     if (error instanceof UnacceptableAnswer) {
@@ -67,8 +82,28 @@ async function findOut(
     }
     if (!(error instanceof RuntimeTrouble)) throw error
     const hopeless = context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS
-    return hopeless ? { runId: job.run_id, verdict: deadlineExceeded(), traces: null } : { trouble: error.message }
+    if (!hopeless) return { trouble: error.message }
+    const gaveUp: Finding = { runId: job.run_id, verdict: deadlineExceeded(), traces: null }
+    const type = context.types.get(job.type)
+    return (type && (await recallEnd(context, job, type))) ?? gaveUp
   }
+}
+
+function isLost({ verdict }: Finding): boolean {
+  return verdict.kind === 'failed' && verdict.code === 'run_lost'
+}
+
+/** Nobody is left to ask: what a callback said, and the runtime should have confirmed, then holds as it was said. */
+async function recallEnd(context: JobContext, job: JobRow, type: JobType): Promise<Finding | undefined> {
+  if (job.run_id === null) return undefined
+  const cancelRequested = job.cancel_requested_at !== null
+  for (const body of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
+    const payload = parseCallback(Buffer.from(body))
+    const verdict = judgeCallback(payload, { type, cancelRequested, canAsk: false })
+    const isEnd = verdict.kind === 'completed' || verdict.kind === 'failed' || verdict.kind === 'cancelled'
+    if (isEnd) return { runId: job.run_id, verdict, traces: payload.traces }
+  }
+  return undefined
 }
 
 /** A run that is still alive after its deadline may be a zombie: for the job it is over. */

@@ -7,9 +7,9 @@ import type { CallbackPayload } from '../runtime/callback-payload.ts'
 import type { Attendant } from './attendant.ts'
 import { type CallbackOutcome, insertCallbacks } from './callback-store.ts'
 import { countEnds } from './count-ends.ts'
-import type { JobRow } from './job.ts'
+import { isUnfinished, type JobRow } from './job.ts'
 import type { JobContext } from './job-context.ts'
-import { findJobRuns, insertJob, insertJobRuns, lockJobs } from './job-store.ts'
+import { findJobRuns, findJobsAwaitingRun, insertJob, insertJobRuns, lockJobs } from './job-store.ts'
 import type { JobType } from './job-types.ts'
 import { newJob } from './new-job.ts'
 import { jobEvent, type Settled, Settlement } from './settle.ts'
@@ -114,14 +114,18 @@ export class CallbackIntake {
     const runs = new Map(known.map((run) => [run.run_id, run]))
     const candidates = new Set(known.map((run) => run.job_id))
     for (const { jobId, payload } of batch) for (const id of [jobId, payload.jobId]) if (id !== null) candidates.add(id)
+    for (const id of await this.#findByThread(tx, batch, runs)) candidates.add(id)
     const jobs = new Map((await lockJobs(tx, [...candidates])).map((job) => [job.id, job]))
+    const awaitingRun = new Map<string, JobRow>()
+    for (const job of jobs.values()) if (awaitsRun(job)) awaitingRun.set(job.thread_id, job)
     const adoptedByRun = new Map<string, JobRow>()
 
     const matched = batch.map((callback) => {
       const { payload, jobId } = callback
       const run = runs.get(payload.runId)
       const owner = run ? jobs.get(run.job_id) : adoptedByRun.get(payload.runId)
-      const named = jobId === null ? (owner ?? jobs.get(payload.jobId ?? '')) : jobs.get(jobId)
+      const told = payload.jobId === null ? awaitingRun.get(payload.threadId) : jobs.get(payload.jobId)
+      const named = jobId === null ? (owner ?? told) : jobs.get(jobId)
       const job = named ?? owner
       // A credential bound to one job speaks for no other, nor for the run of another.
       const foreign = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)
@@ -164,6 +168,22 @@ export class CallbackIntake {
     })
     await this.#write(tx, { batch, answers, entryIds, settlement, atMs })
     return { answers, settled }
+  }
+
+  /** A run that nobody knows, on a thread of ours whose run is not known yet, is that run: the answer to its start is late. */
+  async #findByThread(
+    tx: Transaction,
+    batch: readonly ReceivedCallback[],
+    runs: ReadonlyMap<string, unknown>,
+  ): Promise<string[]> {
+    const nameless = batch.filter(
+      ({ jobId, payload }) => jobId === null && payload.jobId === null && !runs.has(payload.runId),
+    )
+    if (nameless.length === 0) return []
+    return findJobsAwaitingRun(
+      tx,
+      nameless.map(({ payload }) => payload.threadId),
+    )
   }
 
   /** Named by its credential, or else by nobody: then it is one for the admins. */
@@ -222,4 +242,8 @@ export class CallbackIntake {
       written.settlement.write(tx),
     ])
   }
+}
+
+function awaitsRun({ run_id, status }: JobRow): boolean {
+  return run_id === null && isUnfinished(status)
 }

@@ -1,4 +1,4 @@
-import { Ajv } from 'ajv'
+import { faultsOfForm } from '../core/form.ts'
 import { type Static, Type } from '../core/schema.ts'
 import { isStorableText } from '../core/text.ts'
 
@@ -87,7 +87,7 @@ const DEFAULT_NOTIFICATIONS: JobType['notifications'] = {
 /** Reads the file's text, or names every fault in it. The type `agent` is always there, with its defaults. */
 export function parseJobTypes(text: string): JobTypes {
   const document = parse(text)
-  const faults = faultsOfForm(document)
+  const faults = faultsOfForm(jobTypesFile, document)
   if (faults.length > 0) throw new JobTypesError(faults)
   const { types, project_notifications = {} } = document as Static<typeof jobTypesFile>
   faults.push(...faultsOfTexts('/project_notifications', project_notifications))
@@ -106,13 +106,6 @@ export function parseProjectNotifications(
 
 /** What there is without a file. */
 export const BUILT_IN_JOB_TYPES: JobTypes = toJobTypes({})
-
-function faultsOfForm(document: unknown): string[] {
-  // The compiler has checked the schema itself; Ajv would take longer for that than for everything else here.
-  const validate = new Ajv({ allErrors: true, meta: false, validateSchema: false }).compile(jobTypesFile)
-  if (validate(document)) return []
-  return (validate.errors ?? []).map((error) => `${error.instancePath || '/'} ${error.message}`)
-}
 
 function faultsOfTexts(place: string, texts: Record<string, NotificationText>): string[] {
   return Object.entries(texts).flatMap(([name, text]) =>

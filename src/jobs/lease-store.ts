@@ -30,10 +30,15 @@ export function leaseDueJobs(db: Database, limit: number, lease: Lease): Promise
     returning ${COLUMNS}`)
 }
 
-/** Another attempt to start is about to be made: durable before the runtime hears of it. False when the lease is gone. */
+/**
+ * Another attempt to start is about to be made: durable before the runtime hears of it. False when the lease is gone, or
+ * when the job was cancelled meanwhile: whoever cancelled it saw that nothing had been started, and nothing may be now.
+ */
 export async function countStartAttempt(db: Database, { id, token }: { id: string; token: string }): Promise<boolean> {
   const rows = await db.query(sql`
-    update jobs set start_attempts = start_attempts + 1 where id = ${id} and lease_token = ${token} returning id`)
+    update jobs set start_attempts = start_attempts + 1
+    where id = ${id} and lease_token = ${token} and cancel_requested_at is null and finished_at is null
+    returning id`)
   return rows.length > 0
 }
 

@@ -25,12 +25,12 @@ export async function beginRun(context: JobContext, runtime: RuntimeClient, begi
   if (!beginning.fresh) {
     const found = await findOwnRun(runtime, job, signal)
     if (found) return begun(found)
-    if (!(await countStartAttempt(context.db, { id: job.id, token: job.lease_token ?? '' }))) {
-      throw new RuntimeTrouble('another node attends to this job')
-    }
   }
   if (job.cancel_requested_at !== null) return { runId: null, verdict: { kind: 'cancelled' }, traces: null }
   if (context.clock.now() >= job.deadline_at) return { runId: null, verdict: deadlineExceeded(), traces: null }
+  if (!beginning.fresh && !(await countStartAttempt(context.db, { id: job.id, token: job.lease_token ?? '' }))) {
+    throw new RuntimeTrouble('another node attends to this job, or it was cancelled')
+  }
   const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
   if (refused) return rejected(refused)
   return startOn(context, runtime, beginning)

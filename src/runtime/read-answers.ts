@@ -76,13 +76,14 @@ function asErrorText(text: string): string {
 
 /**
  * The runtime echoes the callback URL with its token; whoever reads what we store or log must not be able to use it. In
- * JSON and in URLs inside URLs the signs around it may be escaped.
+ * JSON and in URLs inside URLs the signs around it may be escaped. Somebody else's URL keeps its token: it may be output.
  */
 export function withoutTokens(text: string): string {
   return text.replace(TOKEN, '$1[redacted]')
 }
 
-const TOKEN = /((?:[?&]|\\u0026|\\u003f|%26|%3f)token(?:=|\\u003d|%3d))[^"&\\\s%#]+/gi
+const TOKEN =
+  /((?:\/|\\u002f|%2f)webhooks(?:\\?\/|\\u002f|%2f)[^"\s]{0,500}?(?:[?&]|\\u0026|\\u003f|%26|%3f)token(?:=|\\u003d|%3d))[^"&\\\s%#]+/gi
 
 /** From the first place that names them: the payload itself, its metadata, the graph's values. */
 export function readTraces(...places: (JsonObject | undefined)[]): Traces {

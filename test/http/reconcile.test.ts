@@ -13,6 +13,7 @@ import {
   GET_RUN,
   GET_STATE,
   type JobWorld,
+  LIST_RUNS,
   RUN_MS,
   START_RUN,
   sharedJobWorld,
@@ -423,6 +424,23 @@ describe('reconciliation', () => {
       }
     })
 
+    test('cancelled while somebody looks whether it was started, it never runs', async () => {
+      const world = await shared()
+      world.runtime.turn({ start_failure: 1 })
+      const job = await world.start('report', { sub: somebody() })
+      // As it is written when no place is free for its start.
+      await world.db.query(sql`update jobs set start_attempts = 0 where id = ${job.id}`)
+      world.runtime.turn({ ...dialsAtRest(), lookup_latency_ms: 1_000 })
+      const before = world.calls(LIST_RUNS)
+      const look = world.get(job.id)
+      await until(() => world.calls(LIST_RUNS) > before)
+      const answer = await cancel(world, job)
+      assert.deepEqual([answer.status, answer.body.status], [200, 'cancelled'])
+      await world.pass(1_000)
+      assert.equal((await look).status, 'cancelled')
+      assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === job.thread_id))
+    })
+
     test('a wish to cancel that the runtime did not hear is repeated, also when the graph asks meanwhile', async () => {
       const world = await shared()
       for (const type of ['report', 'pausing']) {
@@ -500,6 +518,54 @@ describe('reconciliation', () => {
         assert.equal((await world.stored(id)).status, 'completed')
         assert.equal(runs().length, 1)
       }
+    })
+
+    test('a callback that names no job finds the one whose start got no answer, by its thread or our URL', async () => {
+      const world = await shared()
+      for (const query of [{}, { job_id: true }]) {
+        world.runtime.turn({ lose_start_answers: 0.5, drop_callbacks: 1 })
+        world.chances.push(0.9, 0.1)
+        const { id, thread_id } = await world.start('report')
+        world.runtime.turn(dialsAtRest())
+        const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
+        const values = { report: { title: 'Told', n: 1 } }
+        const payload = { thread_id, run_id: run?.runId, status: 'success', values }
+        const answer = await world.callback('report', payload, { query: 'job_id' in query ? { job_id: id } : {} })
+        assert.deepEqual(answer.body, { received: true, outcome: 'applied', job_id: id })
+        const job = await world.get(id)
+        assert.deepEqual([job.status, job.run_id], ['completed', run?.runId])
+      }
+    })
+
+    test('a job whose run another has come to follow says so, and is over', async () => {
+      const world = await shared()
+      world.runtime.turn({ lose_start_answers: 0.5, drop_callbacks: 1 })
+      world.chances.push(0.9, 0.1)
+      const { id, thread_id } = await world.start('report')
+      world.runtime.turn({ lose_start_answers: 0 })
+      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
+      const body = { type: 'report', thread_id, run_id: run?.runId }
+      const followed = await world.request('POST', '/jobs', somebody(), { body })
+      assert.equal(followed.status, 202)
+      const job = await world.get(id)
+      assert.deepEqual(job.error, { code: 'run_lost', message: 'Another job follows its run' })
+      await world.sweepUntil(async () => isOver(await world.stored(followed.body.id)))
+      assert.equal((await world.stored(followed.body.id)).status, 'completed')
+    })
+
+    test('what a callback said holds when the runtime has forgotten the run before it could confirm it', async () => {
+      const world = await shared()
+      world.runtime.turn({ drop_callbacks: 1, lookup_failure: 1 })
+      const messages = [{ type: 'ai', content: 'The answer' }]
+      const followed = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: { messages } }
+      const { body } = await world.callback('agent', followed)
+      assert.equal(body.outcome, 'adopted')
+      await world.quiet()
+      assert.equal((await world.stored(body.job_id)).status, 'processing', 'the runtime is to be asked first')
+      await heal(world)
+      const job = await world.get(body.job_id)
+      assert.deepEqual([job.status, job.error], ['completed', null])
+      assert.match(JSON.stringify(job.output), /The answer/)
     })
 
     test('a runtime that refuses our callback URL is asked instead', async () => {

@@ -204,4 +204,5 @@ export class JobWorld {
 
 export const GET_RUN = 'GET /threads/{t}/runs/{r}'
 export const GET_STATE = 'GET /threads/{t}/state'
+export const LIST_RUNS = 'GET /threads/{t}/runs'
 export const START_RUN = 'POST /threads/{t}/runs'

@@ -98,13 +98,13 @@ describe('a callback', () => {
       'http://x/webhooks/agent?job_id=job_1&token=s3cret-_X',
       'http://x/webhooks/agent?job_id=job_1&token=s3cret-_X&more=1',
       'http://x/webhooks/agent?token=s3cret-_X#part',
-      'see http://x/a?token=s3cret-_X and http://x/b?token=s3cret-_X',
-      'http://proxy/?to=http%3A%2F%2Fx%2Fa%3Fjob_id%3D1%26token%3Ds3cret-_X',
+      'see http://x/webhooks/agent?token=s3cret-_X and http://x/webhooks/jobs/b?token=s3cret-_X',
+      'http://proxy/?to=http%3A%2F%2Fx%2Fwebhooks%2Fagent%3Fjob_id%3D1%26token%3Ds3cret-_X',
     ]
     for (const webhook of spelt) {
       const plain = JSON.stringify({ ...IDS, kwargs: { webhook }, error: webhook, values: { [webhook]: webhook } })
       const escaped = plain.replaceAll('&', '\\u0026').replaceAll('/', '\\/')
-      const fancy = plain.replaceAll('?', '\\u003f').replaceAll('=', '\\u003D')
+      const fancy = plain.replaceAll('?', '\\u003f').replaceAll('=', '\\u003D').replaceAll('/', '\\u002F')
       for (const text of [plain, escaped, fancy]) {
         const { body } = parseCallback(Buffer.from(text))
         assert.doesNotMatch(body, /s3cret/, text)
@@ -114,12 +114,14 @@ describe('a callback', () => {
     }
     const untouched = ' {"thread_id":"t-1",\n "run_id":"r-1", "status":"s", "n":1.50, "token":"x", "a":"?tokens=1"} '
     assert.equal(parseCallback(Buffer.from(untouched)).body, untouched)
+    const signed = JSON.stringify({ ...IDS, values: { file: 'https://files.example.com/r.pdf?id=1&token=SIGNED123' } })
+    assert.equal(parseCallback(Buffer.from(signed)).body, signed, 'a link of somebody else’s is output')
   })
 
   test('shows no token in its error or among its traces either', () => {
-    const url = 'http://x/a?job_id=1&token=s3cret'
+    const url = 'http://x/webhooks/agent?job_id=1&token=s3cret'
     const { error } = parse({ ...IDS, status: 'error', error: `POST ${url} failed` })
-    assert.equal(error, 'POST http://x/a?job_id=1&token=[redacted] failed')
+    assert.equal(error, 'POST http://x/webhooks/agent?job_id=1&token=[redacted] failed')
   })
 
   test('with a mark of byte order is read all the same', () => {
