@@ -1,26 +1,26 @@
 import { CallbackAuthenticity } from '../auth/callback-authenticity.ts'
-import { type Config, parseConfig } from '../config.ts'
+import type { Config } from '../config.ts'
 import { systemClock } from '../core/clock.ts'
 import { IdGenerator } from '../core/ids.ts'
 import { silentLog } from '../core/log.ts'
 import { systemRandom } from '../core/random.ts'
+import type { BoundedPage } from '../db/bounded-page.ts'
 import type { Database } from '../db/database.ts'
 import type { JobRow } from '../jobs/job.ts'
 import { createJobServices, type JobServices } from '../jobs/job-services.ts'
 import { findJob, listJobs } from '../jobs/job-store.ts'
 import { replayCallback } from '../jobs/replay.ts'
-import { CommandError, type CommandLine, EXIT, type ExitCode } from './io.ts'
-import { loadJobTypes } from './load-job-types.ts'
+import { readArguments } from './arguments.ts'
+import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
+import { loadSettings } from './load-job-types.ts'
 import { openMigratedDatabase } from './open-database.ts'
 
-const JOBS_USAGE = 'usage: jobs reconcile [JOB_ID …]     without an id: every unfinished job'
-const CALLBACKS_USAGE = 'usage: callbacks replay CALLBACK_ID …'
 const PAGE = 100
 
 /** Asks the runtime about jobs now, instead of when their turn comes. */
 export async function jobs(line: CommandLine): Promise<ExitCode> {
-  const [verb, ...ids] = line.args
-  if (verb !== 'reconcile') throw new CommandError(JOBS_USAGE, EXIT.usage)
+  const [verb, ...ids] = readWords(line)
+  if (verb !== 'reconcile') throw new UsageError('jobs needs to be told to reconcile')
   return withJobServices(line, async ({ attendant }, { db, config }) => {
     if (config.runtime === null) throw new CommandError('RUNTIME_URL is missing: there is nobody to ask', EXIT.config)
     const wanted = ids.length > 0 ? ids : await unfinishedIds(db)
@@ -35,8 +35,8 @@ export async function jobs(line: CommandLine): Promise<ExitCode> {
 
 /** Puts stored callbacks through the intake again. */
 export async function callbacks(line: CommandLine): Promise<ExitCode> {
-  const [verb, ...ids] = line.args
-  if (verb !== 'replay' || ids.length === 0) throw new CommandError(CALLBACKS_USAGE, EXIT.usage)
+  const [verb, ...ids] = readWords(line)
+  if (verb !== 'replay' || ids.length === 0) throw new UsageError('callbacks needs to be told to replay, and which')
   return withJobServices(line, async ({ jobContext, intake, attendant }) => {
     for (const id of ids) {
       const { outcome, jobId } = await replayCallback(jobContext, intake, id)
@@ -46,12 +46,15 @@ export async function callbacks(line: CommandLine): Promise<ExitCode> {
   })
 }
 
+function readWords(line: CommandLine): readonly string[] {
+  return readArguments(line.args, { options: {}, allowPositionals: true }).positionals
+}
+
 async function withJobServices(
   line: CommandLine,
   work: (services: JobServices, world: { db: Database; config: Config }) => Promise<void>,
 ): Promise<ExitCode> {
-  const config = parseConfig(line.env, line.readFile)
-  const { jobTypes: types } = loadJobTypes(line, config)
+  const { config, jobTypes: types } = loadSettings(line)
   const opened = await openMigratedDatabase(config.database)
   const services = createJobServices({
     db: opened.db,
@@ -81,10 +84,10 @@ async function unfinishedIds(db: Database): Promise<string[]> {
   for (const status of ['processing', 'generating'] as const) {
     let after: readonly [string] | null = null
     do {
-      const rows: JobRow[] = await listJobs(db, { createdBy: null, status }, { limit: PAGE, after })
-      ids.push(...rows.slice(0, PAGE).map((row) => row.id))
-      const last = rows[PAGE - 1]
-      after = rows.length > PAGE && last ? [last.id] : null
+      const page: BoundedPage<JobRow> = await listJobs(db, { createdBy: null, status }, { limit: PAGE, after })
+      ids.push(...page.rows.map((row) => row.id))
+      const last = page.rows.at(-1)
+      after = page.hasMore && last ? [last.id] : null
     } while (after !== null)
   }
   return ids

@@ -18,6 +18,19 @@ export interface Answer {
   text: string
 }
 
+/** It answered, and what it answered cannot be taken as text: asking again would bring the same. */
+export class UnreadableAnswer extends Error {
+  readonly status: number
+  readonly headers: Headers
+
+  constructor(message: string, { status, headers }: Response) {
+    super(message)
+    this.name = 'UnreadableAnswer'
+    this.status = status
+    this.headers = headers
+  }
+}
+
 /**
  * One request and its whole answer, or a rejection that says why: within its time, headers and body together, within its
  * size, and without following a redirect.
@@ -52,14 +65,21 @@ export async function exchange(options: ExchangeOptions): Promise<Answer> {
 /** Counts what arrives, after decompression, rather than trusting a length the other side states. */
 export async function readText(response: Response, maxBytes: number): Promise<string> {
   const decoder = new TextDecoder('utf-8', { fatal: true })
+  const decode = (chunk?: Uint8Array) => {
+    try {
+      return decoder.decode(chunk, { stream: chunk !== undefined })
+    } catch {
+      throw new UnreadableAnswer('the answer is not UTF-8', response)
+    }
+  }
   let text = ''
   let bytes = 0
   for await (const chunk of response.body ?? []) {
     bytes += chunk.byteLength
-    if (bytes > maxBytes) throw new Error(`the answer is over ${maxBytes} bytes`)
-    text += decoder.decode(chunk, { stream: true })
+    if (bytes > maxBytes) throw new UnreadableAnswer(`the answer is over ${maxBytes} bytes`, response)
+    text += decode(chunk)
   }
-  return text + decoder.decode()
+  return text + decode()
 }
 
 /** `fetch failed` alone helps nobody: the socket's own words are in the cause. */

@@ -15,11 +15,15 @@ export const pageQuery = {
 }
 
 export function pageOf<Item extends TSchema>(item: Item) {
-  return Type.Object({
-    data: Type.Array(item),
-    has_more: Type.Boolean(),
-    next_cursor: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
-  })
+  const { title } = item as { title?: string }
+  return Type.Object(
+    {
+      data: Type.Array(item),
+      has_more: Type.Boolean(),
+      next_cursor: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+    },
+    title === undefined ? {} : { title: `${title}Page` },
+  )
 }
 
 /** Where a page ended: the sort values of its last item, which later inserts cannot move. */
@@ -70,14 +74,23 @@ export function readPageRequest<At extends Position>(
   }
 }
 
-/** Stores ask for one row more than the limit; that row only tells that there is more. */
+/**
+ * Stores ask for one row more than the limit; that row only tells that there is more. Where a page may end before its
+ * limit, the store says whether there is more.
+ */
 export function toPage<Row, Item, At extends Position>(
   kind: ListKind<At>,
-  page: { rows: readonly Row[]; limit: number; toItem: (row: Row) => Item; positionOf: (row: Row) => NoInfer<At> },
+  page: {
+    rows: readonly Row[]
+    limit: number
+    hasMore?: boolean
+    toItem: (row: Row) => Item
+    positionOf: (row: Row) => NoInfer<At>
+  },
 ): { data: Item[]; has_more: boolean; next_cursor: string | null } {
   const rows = page.rows.slice(0, page.limit)
   const last = rows.at(-1)
-  const hasMore = page.rows.length > page.limit && last !== undefined
+  const hasMore = (page.hasMore ?? page.rows.length > page.limit) && last !== undefined
   return {
     data: rows.map(page.toItem),
     has_more: hasMore,

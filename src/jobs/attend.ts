@@ -43,7 +43,7 @@ export interface Attendance {
  */
 export async function attend(context: JobContext, { job, via, fresh = false, signal }: Attendance): Promise<void> {
   const { runtime } = context
-  if (runtime === null) return conclude(context, { job, via, outcome: { trouble: 'no runtime is configured' } })
+  if (runtime === null) return conclude(context, { job, via, outcome: await decideAlone(context, job) })
   const outcome = await findOut(context, runtime, { job, fresh, signal })
   await conclude(context, { job, via, outcome }).catch((error: unknown) => {
     // Whoever followed that run was faster, and a run has one job.
@@ -82,11 +82,21 @@ async function findOut(
     }
     if (!(error instanceof RuntimeTrouble)) throw error
     const hopeless = context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS
-    if (!hopeless) return { trouble: error.message }
-    const gaveUp: Finding = { runId: job.run_id, verdict: deadlineExceeded(), traces: null }
-    const type = context.types.get(job.type)
-    return (type && (await recallEnd(context, job, type))) ?? gaveUp
+    return hopeless ? giveUp(context, job) : { trouble: error.message }
   }
+}
+
+/** With no runtime there is nobody to be told of a cancellation, nor to ask what became of a run by its deadline. */
+async function decideAlone(context: JobContext, job: JobRow): Promise<AttendOutcome> {
+  if (job.cancel_requested_at !== null) return { runId: job.run_id, verdict: { kind: 'cancelled' }, traces: null }
+  if (context.clock.now() >= job.deadline_at) return giveUp(context, job)
+  return { trouble: 'no runtime is configured' }
+}
+
+async function giveUp(context: JobContext, job: JobRow): Promise<Finding> {
+  const type = context.types.get(job.type)
+  const recalled = type && (await recallEnd(context, job, type))
+  return recalled ?? { runId: job.run_id, verdict: deadlineExceeded(), traces: null }
 }
 
 function isLost({ verdict }: Finding): boolean {

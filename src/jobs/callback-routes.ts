@@ -6,6 +6,7 @@ import { callback, scopes } from '../http/access.ts'
 import type { App } from '../http/app-instance.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import { type CallbackPayload, parseCallback } from '../runtime/callback-payload.ts'
+import { isId } from '../runtime/read-answers.ts'
 import type { Attendant } from './attendant.ts'
 import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
 import * as schema from './callback-schema.ts'
@@ -43,18 +44,27 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
   app.get('/v1/callbacks', { config: admin, schema: schema.listCallbacks }, async (request) => {
     const { job_id, ...query } = request.query
     const page = readPageRequest(LIST, query)
-    const rows = await listCallbacks(jobContext.db, { jobId: job_id }, page)
-    return toPage(LIST, { rows, limit: page.limit, toItem: toCallback, positionOf: (row) => [row.id] as const })
+    const found = await listCallbacks(jobContext.db, { jobId: job_id }, page)
+    return toPage(LIST, { ...found, limit: page.limit, toItem: toCallback, positionOf: (row) => [row.id] as const })
   })
 
-  app.post('/v1/callbacks/:id/replay', { config: admin, schema: schema.replayCallback }, async (request) =>
+  const replaying = {
+    ...admin,
+    refusals: { not_found: 'No such callback', conflict: 'The job type report is not configured any more' },
+  }
+  app.post('/v1/callbacks/:id/replay', { config: replaying, schema: schema.replayCallback }, async (request) =>
     toAnswer(await replayCallback(jobContext, intake, request.params.id)),
   )
 }
 
 function mountPoints(room: App, { jobContext, intake, attendant }: CallbackServices): void {
   const { types, clock } = jobContext
-  const config = { access: callback(), underOverload: 'last' as const }
+  const config = {
+    access: callback(),
+    underOverload: 'last' as const,
+    payload: schema.CallbackPayload,
+    refusals: { not_found: 'No such job type', conflict: 'The run belongs to a job of type report' },
+  }
   const options = { config, bodyLimit: BODY_LIMIT_BYTES }
 
   room.post('/webhooks/agent', { ...options, schema: schema.agentCallback }, (request) =>
@@ -68,7 +78,7 @@ function mountPoints(room: App, { jobContext, intake, attendant }: CallbackServi
     if (!type) throw new ApiError('not_found', 'No such job type')
     const proof = request.callbackProof
     const provenJobId = proof?.authentic ? proof.jobId : null
-    const payload = read(request.body, provenJobId)
+    const payload = withHint(read(request.body, provenJobId), request.query)
     const receivedAtMs = clock.now()
     return toAnswer(await intake.receive({ payload, type, path, jobId: provenJobId, receivedAtMs }))
   }
@@ -82,6 +92,12 @@ function mountPoints(room: App, { jobContext, intake, attendant }: CallbackServi
       throw error
     }
   }
+}
+
+/** Our URL names the job as well: a sender may leave the metadata out. */
+function withHint(payload: CallbackPayload, query: unknown): CallbackPayload {
+  const { job_id } = query as Record<string, unknown>
+  return payload.jobId === null && isId(job_id) ? { ...payload, jobId: job_id } : payload
 }
 
 function toAnswer({ outcome, jobId }: CallbackAnswer) {

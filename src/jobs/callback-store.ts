@@ -1,3 +1,4 @@
+import { type BoundedPage, selectBoundedPage } from '../db/bounded-page.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
@@ -43,13 +44,31 @@ export async function findCallback(db: Queryable, id: string): Promise<CallbackR
   return row
 }
 
+/** What callbacks of a run said that proved nothing by itself, newest first. */
+export async function findUnconfirmed(
+  db: Queryable,
+  { jobId, runId }: { jobId: string; runId: string },
+): Promise<string[]> {
+  const rows = await db.query<{ body: string }>(sql`
+    select body from callbacks where job_id = ${jobId} and run_id = ${runId} and outcome in ('deferred', 'adopted')
+    order by id desc limit ${MAX_RECALLED}`)
+  return rows.map(({ body }) => body)
+}
+
+const MAX_RECALLED = 3
+
 export function listCallbacks(
   db: Queryable,
   filter: { jobId: string | undefined },
   page: PageRequest<readonly [string]>,
-): Promise<CallbackRow[]> {
+): Promise<BoundedPage<CallbackRow>> {
   const ofJob = filter.jobId === undefined ? sql`1 = 1` : sql`job_id = ${filter.jobId}`
   const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
-  return db.query<CallbackRow>(sql`
-    select ${COLUMNS} from callbacks where ${ofJob} and ${after} order by id desc limit ${page.limit + 1}`)
+  return selectBoundedPage<CallbackRow>(db, {
+    table: sql`callbacks`,
+    columns: COLUMNS,
+    large: [sql`body`],
+    where: sql`${ofJob} and ${after}`,
+    limit: page.limit,
+  })
 }

@@ -1,12 +1,12 @@
 import type { IdGenerator } from '../core/ids.ts'
 import type { Transaction } from '../db/database.ts'
-import type { MarkedDelivery } from '../push/outbox.ts'
+import type { DeliveryNote } from '../push/outbox.ts'
 import { appendTimeline } from './timeline-store.ts'
 
 /** Writes into a job's timeline what became of each push about it, in the transaction that marks the delivery. */
 export async function noteDeliveries(
   tx: Transaction,
-  { marks, ids }: { marks: readonly MarkedDelivery[]; ids: IdGenerator },
+  { marks, ids }: { marks: readonly DeliveryNote[]; ids: IdGenerator },
 ): Promise<void> {
   const entries = marks.flatMap(({ job_id, at, notification_id, device_id, state, attempts, last_error }) => {
     if (job_id === null) return []

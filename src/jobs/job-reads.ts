@@ -3,13 +3,18 @@ import type { Database } from '../db/database.ts'
 import type { JobRow } from './job.ts'
 import { findJobs } from './job-store.ts'
 
-/** An output may be megabytes: one statement does not bring more of them than this. */
-const MAX_BATCH = 50
+/** An output may be many megabytes: no more of them than this arrive at once for the readers of one turn. */
+const MAX_BATCH = 20
 
-/** Finds single jobs for many at once: what is asked for in one turn of the event loop travels in few statements. */
+type Batch = Promise<ReadonlyMap<string, JobRow>>
+
+/**
+ * Finds single jobs for many at once: what is asked for in one turn of the event loop travels in few statements, one
+ * after the other, and each reader has its job as soon as its own statement has brought it.
+ */
 export class JobReads {
   readonly #db: Database
-  readonly #turn = new TurnShare<'jobs', ReadonlyMap<string, JobRow>>()
+  readonly #turn = new TurnShare<'jobs', ReadonlyMap<string, Batch>>()
   #wanted = new Set<string>()
 
   constructor(db: Database) {
@@ -18,21 +23,26 @@ export class JobReads {
 
   async find(id: string): Promise<JobRow | undefined> {
     this.#wanted.add(id)
-    const found = await this.#turn.ask('jobs', () => {
-      const ids = [...this.#wanted]
-      this.#wanted = new Set()
-      return this.#load(ids)
-    })
-    return found.get(id)
+    const batch = (await this.#turn.ask('jobs', async () => this.#loadWanted())).get(id)
+    return (await batch)?.get(id)
   }
 
-  async #load(ids: readonly string[]): Promise<ReadonlyMap<string, JobRow>> {
-    const batches: Promise<JobRow[]>[] = []
+  #loadWanted(): ReadonlyMap<string, Batch> {
+    const ids = [...this.#wanted]
+    this.#wanted = new Set()
+    const batchOf = new Map<string, Batch>()
+    let earlier: Promise<unknown> = Promise.resolve()
     for (let from = 0; from < ids.length; from += MAX_BATCH) {
-      batches.push(findJobs(this.#db, ids.slice(from, from + MAX_BATCH)))
+      const wanted = ids.slice(from, from + MAX_BATCH)
+      const batch = earlier.then(() => this.#load(wanted))
+      for (const id of wanted) batchOf.set(id, batch)
+      // One that fails is its own readers' to hear of.
+      earlier = batch.catch(() => {})
     }
-    const found = new Map<string, JobRow>()
-    for (const jobs of await Promise.all(batches)) for (const job of jobs) found.set(job.id, job)
-    return found
+    return batchOf
+  }
+
+  async #load(ids: readonly string[]): Batch {
+    return new Map((await findJobs(this.#db, ids)).map((job) => [job.id, job]))
   }
 }

@@ -6,7 +6,7 @@ import { ApiError } from '../core/errors.ts'
 import type { Json } from '../core/json.ts'
 import { parseForeignJson } from '../core/json.ts'
 import { UniqueViolation } from '../db/database.ts'
-import { openStream } from '../events/event-routes.ts'
+import { openStream, streaming } from '../events/event-routes.ts'
 import type { EventStreams } from '../events/event-streams.ts'
 import { bearer, callerOf, insufficientScope } from '../http/access.ts'
 import type { App } from '../http/app-instance.ts'
@@ -38,8 +38,19 @@ export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, st
   const { db, types } = jobContext
   const reads = new JobReads(db)
   const config = { access: bearer() }
+  const not_found = 'No such job'
+  const one = { ...config, refusals: { not_found } }
 
-  const creating = { ...config, refusals: ['forbidden', 'not_found'] as const }
+  const creating = {
+    ...config,
+    refusals: {
+      forbidden: 'Insufficient scope',
+      not_found: 'No such job type: there are agent, report',
+      conflict: 'Another job follows that run',
+      usage_limit_exceeded: 'The limit of 100 runs for 2026-01 is reached',
+      service_unavailable: 'No agent runtime is configured',
+    },
+  }
   app.post('/jobs', { config: creating, schema: schema.createJob }, async (request, reply) => {
     const wanted = await readNewJob(request, request.body)
     let created: JobRow | undefined
@@ -59,24 +70,28 @@ export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, st
   })
 
   app.get('/jobs', { config, schema: schema.listJobs }, async (request) => {
-    const { status, type, project_id, ...query } = request.query
+    const { status, type, project, project_id, ...query } = request.query
+    if (project !== undefined && project_id !== undefined) {
+      throw new ApiError('invalid_request', 'querystring must have either "project" or "project_id", not both')
+    }
+    const projectId = project ?? project_id
     const page = readPageRequest(LIST, query)
     const filter = {
       createdBy: isAdmin(request) ? null : principalId(callerOf(request)),
       ...(status === undefined ? {} : { status }),
       ...(type === undefined ? {} : { type }),
-      ...(project_id === undefined ? {} : { projectId: project_id }),
+      ...(projectId === undefined ? {} : { projectId }),
     }
-    const rows = await listJobs(db, filter, page)
-    return toPage(LIST, { rows, limit: page.limit, toItem: toJob, positionOf: (row) => [row.id] as const })
+    const found = await listJobs(db, filter, page)
+    return toPage(LIST, { ...found, limit: page.limit, toItem: toJob, positionOf: (row) => [row.id] as const })
   })
 
-  app.get('/jobs/:id', { config, schema: schema.getJob }, async (request) => {
+  app.get('/jobs/:id', { config: one, schema: schema.getJob }, async (request) => {
     const job = await ownJob(request, request.params.id)
     return toJob(await reconciler.refresh(job))
   })
 
-  app.get('/jobs/:id/timeline', { config, schema: schema.listTimeline }, async (request) => {
+  app.get('/jobs/:id/timeline', { config: one, schema: schema.listTimeline }, async (request) => {
     const job = await ownJob(request, request.params.id)
     const page = readPageRequest(TIMELINE, request.query)
     const rows = await listTimeline(db, job.id, page)
@@ -85,21 +100,30 @@ export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, st
 
   app.get(
     '/jobs/:id/events',
-    { config: { ...config, streams: true }, schema: schema.streamJob },
+    { config: { ...streaming, refusals: { ...streaming.refusals, not_found } }, schema: schema.streamJob },
     async (request, reply) => {
       const job = await ownJob(request, request.params.id)
       await openStream(streams, { request, reply, interest: { jobId: job.id }, after: request.query.after })
     },
   )
 
-  app.post('/jobs/:id/cancel', { config, schema: schema.cancelJob }, async (request, reply) => {
+  const cancelling = { ...config, refusals: { not_found, conflict: 'The job is completed already' } }
+  app.post('/jobs/:id/cancel', { config: cancelling, schema: schema.cancelJob }, async (request, reply) => {
     const { id } = await ownJob(request, request.params.id)
     const job = await reconciler.refresh(await jobs.cancel(id))
     reply.code(isTerminal(job.status) ? 200 : 202)
     return toJob(job)
   })
 
-  app.post('/jobs/:id/resume', { config, schema: schema.resumeJob }, async (request, reply) => {
+  const resuming = {
+    ...config,
+    refusals: {
+      not_found,
+      conflict: 'The job is completed: it awaits no input',
+      service_unavailable: 'The job cannot be resumed now',
+    },
+  }
+  app.post('/jobs/:id/resume', { config: resuming, schema: schema.resumeJob }, async (request, reply) => {
     const { id } = await ownJob(request, request.params.id)
     const job = await jobs.resume(id, request.body.input)
     jobs.begin(job)
@@ -114,7 +138,7 @@ export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, st
   async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
     const job = await reads.find(id)
     if (!job || (job.created_by !== principalId(callerOf(request)) && !isAdmin(request))) {
-      throw new ApiError('not_found', 'No such job')
+      throw new ApiError('not_found', not_found)
     }
     return job
   }

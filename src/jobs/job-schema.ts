@@ -79,6 +79,16 @@ export const Job = Type.Object(
 )
 export type Job = Static<typeof Job>
 
+const jobTypeExample = {
+  name: 'report',
+  description: 'Writes a report',
+  assistant_id: 'report',
+  output_key: 'report',
+  may_pause: false,
+  deadline_seconds: 3600,
+  output_fields: { title: 'What it is called' },
+}
+
 const JobType = Type.Object(
   {
     name: Type.String(),
@@ -92,7 +102,15 @@ const JobType = Type.Object(
     deadline_seconds: Type.Integer(),
     output_fields: Type.Record(Type.String(), Type.String()),
   },
-  { title: 'JobType' },
+  {
+    title: 'JobType',
+    examples: [jobTypeExample],
+  },
+)
+
+const JobTypeList = Type.Object(
+  { data: Type.Array(JobType) },
+  { title: 'JobTypeList', examples: [{ data: [jobTypeExample] }] },
 )
 
 const TimelineEntry = Type.Object(
@@ -107,7 +125,20 @@ const TimelineEntry = Type.Object(
     times: Type.Integer({ description: 'How often the same was found in a row.' }),
     last_at: timestamp,
   },
-  { title: 'TimelineEntry' },
+  {
+    title: 'TimelineEntry',
+    examples: [
+      {
+        id: 'tml_01kq3v7m2x8n4r6t0w9y5z1abc',
+        at: '2026-01-31T12:00:09.000Z',
+        kind: 'transition',
+        via: 'callback',
+        detail: { from: 'generating', to: 'completed' },
+        times: 1,
+        last_at: '2026-01-31T12:00:09.000Z',
+      },
+    ],
+  },
 )
 export type TimelineEntry = Static<typeof TimelineEntry>
 
@@ -116,6 +147,7 @@ const params = pathParams('id')
 const id = text({ minLength: 1, maxLength: 255 })
 
 export const createJob = {
+  operationId: 'startJob',
   tags,
   summary: 'Start a job, or follow a run',
   description:
@@ -135,21 +167,25 @@ export const createJob = {
         text({ minLength: 1, maxLength: 255, description: 'The user it is for; only with `admin:*`.' }),
       ),
     },
-    { additionalProperties: false, examples: [{ type: 'report', input: { topic: 'sales' } }] },
+    { title: 'JobInput', additionalProperties: false, examples: [{ type: 'report', input: { topic: 'sales' } }] },
   ),
   response: { 202: Job },
 }
 
 export const listJobs = {
+  operationId: 'listJobs',
   tags,
   summary: 'List your jobs, newest first',
-  description: 'With `admin:*`, everybody’s. Lists show what is stored and do not ask the runtime.',
+  description:
+    'With `admin:*`, everybody’s. Lists show what is stored and do not ask the runtime. ' +
+    'A page ends early where its jobs come to more than 8 MB: `has_more` says whether there are more.',
   querystring: Type.Object(
     {
       ...pageQuery,
       status: Type.Optional(Type.Unsafe<JobStatus>({ type: 'string', enum: [...JOB_STATUSES] })),
       type: Type.Optional(text({ maxLength: 64 })),
-      project_id: Type.Optional(text({ maxLength: 255 })),
+      project: Type.Optional(text({ maxLength: 255, description: 'A project’s id.' })),
+      project_id: Type.Optional(text({ maxLength: 255, description: 'The same as `project`, by the field’s name.' })),
     },
     { additionalProperties: false },
   ),
@@ -157,6 +193,7 @@ export const listJobs = {
 }
 
 export const getJob = {
+  operationId: 'getJob',
   tags,
   summary: 'Get a job',
   description: 'An unfinished job is first brought up to date with the runtime, within three seconds.',
@@ -165,6 +202,7 @@ export const getJob = {
 }
 
 export const cancelJob = {
+  operationId: 'cancelJob',
   tags,
   summary: 'Cancel a job',
   description: '200 when it is cancelled now, 202 when the runtime has yet to confirm it.',
@@ -173,17 +211,19 @@ export const cancelJob = {
 }
 
 export const resumeJob = {
+  operationId: 'resumeJob',
   tags,
   summary: 'Answer a job that awaits input',
   params,
   body: Type.Object(
     { input: anyJson('What the graph’s interrupt returns.') },
-    { additionalProperties: false, examples: [{ input: 'approved' }] },
+    { title: 'JobAnswer', additionalProperties: false, examples: [{ input: 'approved' }] },
   ),
   response: { 202: Job },
 }
 
 export const listTimeline = {
+  operationId: 'listJobTimeline',
   tags,
   summary: 'See what happened to a job, in order',
   params,
@@ -192,12 +232,14 @@ export const listTimeline = {
 }
 
 export const listJobTypes = {
+  operationId: 'listJobTypes',
   tags,
   summary: 'List the job types and what their output holds',
-  response: { 200: Type.Object({ data: Type.Array(JobType) }) },
+  response: { 200: JobTypeList },
 }
 
 export const streamJob = {
+  operationId: 'streamJobEvents',
   tags: ['Realtime'],
   summary: 'Stream the events of a job',
   description: streamDescription,

@@ -1,3 +1,4 @@
+import { type BoundedPage, selectBoundedPage } from '../db/bounded-page.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
 import { isAmong, rowsOf } from '../db/rows.ts'
@@ -9,6 +10,8 @@ export const COLUMNS = sql`id, type, status, input, output, error_code, error_me
   run_id, trace_id, tracer_trace_id, settled_by, run_seq, start_attempts, resume_input, interrupts, cancel_requested_at,
   checked_at, next_check_at, check_attempts, last_error, lease_token, lease_until, deadline_at, created_at, started_at,
   finished_at, updated_at`
+/** What clients and graphs fill; the rest is small. */
+const LARGE = [sql`input`, sql`output`, sql`interrupts`, sql`resume_input`]
 
 export async function insertJob(db: Queryable, job: JobRow): Promise<void> {
   await db.query(sql`
@@ -96,6 +99,14 @@ export function findJobRuns(db: Queryable, runIds: readonly string[]): Promise<J
     select run_id, job_id, run_seq, created_at from job_runs where ${isAmong(db.engine, sql`run_id`, runIds)}`)
 }
 
+/** The unfinished jobs on these threads whose run is not known yet. */
+export async function findJobsAwaitingRun(db: Queryable, threadIds: readonly string[]): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(sql`
+    select id from jobs
+    where ${isAmong(db.engine, sql`thread_id`, threadIds)} and run_id is null and finished_at is null`)
+  return rows.map(({ id }) => id)
+}
+
 export interface JobFilter {
   /** Null shows everybody's. */
   createdBy: string | null
@@ -104,23 +115,42 @@ export interface JobFilter {
   projectId?: string
 }
 
-export function listJobs(db: Queryable, filter: JobFilter, page: PageRequest<readonly [string]>): Promise<JobRow[]> {
+export function listJobs(
+  db: Queryable,
+  filter: JobFilter,
+  page: PageRequest<readonly [string]>,
+): Promise<BoundedPage<JobRow>> {
   const conditions: Sql[] = [sql`1 = 1`]
   if (filter.createdBy !== null) conditions.push(sql`created_by = ${filter.createdBy}`)
   if (filter.status !== undefined) conditions.push(sql`status = ${filter.status}`)
   if (filter.type !== undefined) conditions.push(sql`type = ${filter.type}`)
   if (filter.projectId !== undefined) conditions.push(sql`project_id = ${filter.projectId}`)
   if (page.after) conditions.push(sql`id < ${page.after[0]}`)
-  return db.query<JobRow>(sql`
-    select ${COLUMNS} from jobs where ${join(conditions, ' and ')} order by id desc limit ${page.limit + 1}`)
+  const where = join(conditions, ' and ')
+  return selectBoundedPage<JobRow>(db, { table: sql`jobs`, columns: COLUMNS, large: LARGE, where, limit: page.limit })
 }
 
 /** Jobs the caller has running: they will count once they end. */
 export async function countUnfinished(db: Queryable, createdBy: string): Promise<number> {
   const [row] = await db.query<{ unfinished: number }>(sql`
-    select count(*) as unfinished from jobs
-    where created_by = ${createdBy} and status in ('processing', 'generating', 'awaiting_input')`)
+    select count(*) as unfinished from jobs where created_by = ${createdBy} and finished_at is null`)
   return row?.unfinished ?? 0
+}
+
+/**
+ * What counts towards the limit: what has ended in the period and what has not ended. In one statement, which sees one
+ * moment: a job that ends meanwhile is in one of the two.
+ */
+export async function countRuns(
+  db: Queryable,
+  { createdBy, period }: { createdBy: string; period: string },
+): Promise<number> {
+  const [row] = await db.query<{ runs: number }>(sql`
+    select
+      (select count(*) from jobs where created_by = ${createdBy} and finished_at is null) +
+      (select cast(coalesce(sum(runs), 0) as bigint) from usage_counters
+        where subject = ${createdBy} and period = ${period}) as runs`)
+  return row?.runs ?? 0
 }
 
 /** Past this, how many more there are changes nothing, and counting them would. */

@@ -3,13 +3,13 @@ import type { Json } from '../core/json.ts'
 import { uuidFrom } from '../core/random.ts'
 import type { Transaction } from '../db/database.ts'
 import { appendEvents } from '../events/event-store.ts'
-import { assignUsage, findUsage, lockUsage, periodOf } from '../usage/usage-store.ts'
+import { assignUsage, lockUsage, periodOf } from '../usage/usage-store.ts'
 import type { Attendant } from './attendant.ts'
 import { countEnds } from './count-ends.ts'
 import { isTerminal, type JobRow } from './job.ts'
 import type { JobContext } from './job-context.ts'
 import { nextStatus } from './job-machine.ts'
-import { countUnfinished, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from './job-store.ts'
+import { countRuns, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from './job-store.ts'
 import type { JobType } from './job-types.ts'
 import { newJob } from './new-job.ts'
 import { jobEvent, settle } from './settle.ts'
@@ -171,8 +171,7 @@ export class Jobs {
     if (limit === null) return
     const period = periodOf(this.#context.clock.now())
     await lockUsage(tx, { subject, period })
-    const counters = await findUsage(tx, { subject, period })
-    const runs = counters.reduce((sum, counter) => sum + counter.runs, await countUnfinished(tx, subject))
+    const runs = await countRuns(tx, { createdBy: subject, period })
     if (runs >= limit) throw new ApiError('usage_limit_exceeded', `The limit of ${limit} runs for ${period} is reached`)
   }
 

@@ -9,7 +9,8 @@ const BATCH = 20
 
 /**
  * Looks after the jobs nobody reads: those whose check is due, a bounded number at a time, on as many nodes as there are.
- * While the runtime keeps failing it sends one job ahead, and the rest stay due.
+ * While the runtime keeps failing it sends one job ahead, and the rest stay due. Where there is no runtime, it is still
+ * the sweep that holds jobs to their deadlines.
  */
 export function startSweep(context: JobContext, attendant: Attendant, breaker: Breaker): Loop {
   const { clock, log, meter = silentMeter } = context
@@ -17,7 +18,6 @@ export function startSweep(context: JobContext, attendant: Attendant, breaker: B
     clock,
     everyMs: EVERY_MS,
     run: async () => {
-      if (context.runtime === null) return
       if (breaker.state === 'open') return meter.count('sweep_rounds_total', { result: 'skipped' })
       const taken = await attendant.takeDue(breaker.state === 'probing' ? 1 : BATCH)
       meter.count('sweep_rounds_total', { result: 'looked' })

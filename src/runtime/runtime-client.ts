@@ -1,10 +1,10 @@
 import type { Breaker } from '../core/breaker.ts'
 import type { Clock } from '../core/clock.ts'
-import { type Answer, exchange } from '../core/exchange.ts'
+import { type Answer, exchange, UnreadableAnswer } from '../core/exchange.ts'
 import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/meter.ts'
 import { asStorableText } from '../core/text.ts'
-import { readAnswer, readError, readRun, readState, withoutTokens } from './read-answers.ts'
+import { readAnswer, readError, readRun, readState, UnacceptableAnswer, withoutTokens } from './read-answers.ts'
 import { type Refusal, type Run, RuntimeTrouble, type StartRequest, type ThreadState } from './runtime-types.ts'
 
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
@@ -26,7 +26,8 @@ export type StartOutcome = { started: Run } | { busy: true } | { refused: Refusa
 
 /**
  * The agent runtime's dialect, and nothing of jobs. Each call is one exchange within its time; whatever says nothing
- * about the run in question (no network, 5xx, 401, 403, 429, no JSON) is a `RuntimeTrouble`.
+ * about the run in question (no network, 5xx, 401, 403, 429, no JSON) is a `RuntimeTrouble`, and an answer that would
+ * be the same next time, but cannot be taken (too large, not UTF-8, nested too deep), an `UnacceptableAnswer`.
  */
 export class RuntimeClient {
   readonly #options: RuntimeOptions
@@ -49,7 +50,9 @@ export class RuntimeClient {
       if_exists: 'do_nothing',
       metadata,
     })
-    return isSuccess(answer) || answer.status === 409 ? null : refusalOf(answer)
+    if (isSuccess(answer) || answer.status === 409) return null
+    if (isElsewhere(answer)) throw new RuntimeTrouble(`the runtime answered ${answer.status}`)
+    return refusalOf(answer)
   }
 
   /**
@@ -67,6 +70,9 @@ export class RuntimeClient {
       durability: 'sync',
     })
     if (isSuccess(answer)) return { started: readRun(readAnswer(answer.text, RUN_DEPTH)) }
+    if (isElsewhere(answer) && !isUnknownGraph(answer)) {
+      throw new RuntimeTrouble(`the runtime answered ${answer.status}`)
+    }
     const refused = refusalOf(answer)
     return answer.status === 409 || isBusy(refused) ? { busy: true } : { refused }
   }
@@ -134,6 +140,10 @@ export class RuntimeClient {
       breaker.succeeded()
       return answer
     } catch (error) {
+      if (error instanceof UnacceptableAnswer) {
+        breaker.succeeded()
+        throw error
+      }
       if (signal?.aborted) breaker.abandoned()
       else breaker.failed()
       outcome = error instanceof Error && error.cause !== undefined ? 'unreachable' : 'refused'
@@ -163,6 +173,9 @@ export class RuntimeClient {
         ...(signal ? { signal } : {}),
       })
     } catch (error) {
+      if (error instanceof UnreadableAnswer && isSuccess(error) && !isPage(error)) {
+        throw new UnacceptableAnswer(`The output cannot be taken: ${error.message}`)
+      }
       throw new RuntimeTrouble(`the runtime cannot be reached: ${(error as Error).message}`, { cause: error })
     }
     if (saysNothing(answer.status)) throw new RuntimeTrouble(`the runtime answered ${answer.status}`)
@@ -194,12 +207,25 @@ function saysNothing(status: number): boolean {
 }
 
 /** The runtime has none: this is a proxy, or another server altogether. */
-function isPage({ headers }: Answer): boolean {
+function isPage({ headers }: Pick<Answer, 'headers'>): boolean {
   return /^text\/html\b/i.test(headers.get('content-type') ?? '')
 }
 
-function isSuccess(answer: Answer): boolean {
-  return answer.status >= 200 && answer.status < 300
+function isSuccess({ status }: Pick<Answer, 'status'>): boolean {
+  return status >= 200 && status < 300
+}
+
+/** The runtime has the paths we start runs with: what does not is a gateway without it, or another server. */
+function isElsewhere({ status }: Answer): boolean {
+  return status === 404 || status === 405 || status === 410
+}
+
+/**
+ * In the runtime's own words. That a thread is not found is no refusal: it is made before every start, so the next one
+ * finds it.
+ */
+function isUnknownGraph({ status, text }: Answer): boolean {
+  return status === 404 && /\bno (?:assistant|graph)\b|\b(?:assistant|graph)\b.*\bnot found\b/is.test(text)
 }
 
 /**

@@ -235,6 +235,14 @@ describe('jobs', () => {
         world.request('POST', '/jobs', sub, { body: { type: 'report', input: {}, project_id } })
       assert.equal((await create(project.body.id)).body.project_id, project.body.id)
       assert.equal((await create(null)).body.project_id, null)
+      for (const name of ['project', 'project_id']) {
+        const list = (id: string) => world.request<Page<Job>>('GET', `/jobs?${name}=${id}`, sub)
+        const [job, ...more] = (await list(project.body.id)).body.data
+        assert.deepEqual([job?.project_id, more], [project.body.id, []], name)
+        assert.deepEqual((await list('prj_none')).body.data, [], name)
+      }
+      const both = await world.request('GET', '/jobs?project=a&project_id=a', sub)
+      assertError(world.service, both, invalid('querystring must have either "project" or "project_id", not both'))
       const missing = invalid('body/project_id names no project')
       for (const id of ['prj_none', '']) assertError(world.service, await create(id), missing)
       await world.quiet()

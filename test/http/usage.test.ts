@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
+import type { Database, Row, Transaction } from '../../src/db/database.ts'
+import type { Sql } from '../../src/db/sql.ts'
 import type { Job } from '../../src/jobs/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
-import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { forEachService } from '../support/service.ts'
 
@@ -214,3 +216,49 @@ describe('the limit of runs', () => {
     })
   })
 })
+
+describe('the limit of runs, where others commit meanwhile', () => {
+  forEachService((under) => {
+    // On SQLite nobody commits while a transaction is open.
+    if (under.engine.name === 'sqlite') return
+    test('holds when a job ends while a start counts', async () => {
+      const sub = somebody()
+      let between: (() => Promise<unknown>) | undefined
+      const db = afterReading(await under.engine.openDatabase(), /from usage_counters\b/, async () => {
+        const happens = between
+        between = undefined
+        await happens?.()
+      })
+      const world = await startJobWorld(under, { db, env: { USAGE_LIMIT_RUNS: '1' } })
+      const { thread_id, id } = await world.start('report', { sub })
+      const { run_id } = await world.stored(id)
+      between = () => world.callback('report', { thread_id, run_id, status: 'success', values: { report: 1 } })
+      const refused = await world.request('POST', '/jobs', sub, { body: { type: 'report', input: {} } })
+      assert.equal((await world.stored(id)).status, 'completed')
+      assertError(world.service, refused, { status: 429, code: 'usage_limit_exceeded' })
+    })
+  })
+})
+
+/** The same database; something happens whenever a transaction has read what matches. */
+function afterReading(db: Database, pattern: RegExp, happens: () => Promise<void>): Database {
+  const reading = (tx: Transaction): Transaction => ({
+    engine: tx.engine,
+    query: async <R extends Row>(statement: Sql) => {
+      const rows = await tx.query<R>(statement)
+      if (pattern.test(statement.text)) await happens()
+      return rows
+    },
+    tryLock: (name) => tx.tryLock(name),
+    exec: (script) => tx.exec(script),
+    announce: (topic) => tx.announce(topic),
+  })
+  return {
+    engine: db.engine,
+    query: (statement) => db.query(statement),
+    transaction: (work, options) => db.transaction((tx) => work(reading(tx)), options),
+    listen: (listener) => db.listen(listener),
+    ping: () => db.ping(),
+    close: () => db.close(),
+  }
+}

@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { describe, test } from 'node:test'
+import { type JobWorld, sharedJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+interface Page {
+  data: { id: string }[]
+  has_more: boolean
+  next_cursor: string | null
+}
+
+const MEGABYTE = 1024 * 1024
+/** In the order they came; the third is larger than a page. */
+const SIZES = [3, 3, 9, 3, 3, 0, 0].map((megabytes) => megabytes * MEGABYTE)
+/** Newest first, as a page of 8 MB takes them. */
+const PAGES = [4, 1, 2]
+
+async function walk(world: JobWorld, path: string): Promise<Page[]> {
+  const pages: Page[] = []
+  for (let cursor: string | null = ''; cursor !== null; ) {
+    const target: string = `${path}?limit=100${cursor && `&cursor=${cursor}`}`
+    const { status, body, text } = await world.service.request<Page>('GET', target, { token: world.admin })
+    assert.equal(status, 200, text.slice(0, 500))
+    pages.push(body)
+    assert.equal(body.has_more, body.next_cursor !== null)
+    cursor = body.next_cursor
+  }
+  return pages
+}
+
+describe('a list of large items', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under, { runtime: false })
+
+    test('ends a page early, and its pages together have every item once, newest first', async () => {
+      const world = await shared()
+      const jobIds: string[] = []
+      for (const bytes of SIZES) {
+        const end = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success' }
+        const { body } = await world.callback('report', { ...end, values: { report: 'x'.repeat(bytes) } })
+        jobIds.push(body.job_id)
+        await world.clock.advance(1)
+      }
+      const jobs = await walk(world, '/jobs')
+      assert.deepEqual(
+        jobs.flatMap(({ data }) => data.map(({ id }) => id)),
+        jobIds.toReversed(),
+      )
+      const sizesOf = (pages: Page[]) => pages.map(({ data }) => data.length)
+      assert.deepEqual(sizesOf(jobs), PAGES)
+
+      const callbacks = await walk(world, '/v1/callbacks')
+      const ids = callbacks.flatMap(({ data }) => data.map(({ id }) => id))
+      assert.deepEqual(ids, [...new Set(ids)].sort().reverse())
+      assert.deepEqual(sizesOf(callbacks), PAGES)
+
+      const page = await world.service.request<Page>('GET', '/jobs?limit=4', { token: world.admin })
+      assert.deepEqual([page.body.data.length, page.body.has_more], [4, true], 'full in rows and in bytes at once')
+    })
+  })
+})

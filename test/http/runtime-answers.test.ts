@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { createServer, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { after, before, describe, test } from 'node:test'
+import { dialsAtRest } from '../../src/sandbox/agent-runtime-dials.ts'
+import { type JobWorld, START_RUN, startJobWorld } from '../support/job-world.ts'
+import { forEachVariant } from '../support/service.ts'
+
+/** In place of the runtime: every run has ended well; what `answer` says of its state, or to its start, is the test's. */
+function scriptedRuntime() {
+  const script = { url: '', answer: ((_request, response) => void response.end()) as RequestListener }
+  const server = createServer((request, response) => {
+    response.setHeader('content-type', 'application/json')
+    const [, , thread_id, what, run_id] = String(request.url).split('/')
+    if (what === 'state' || (what === 'runs' && request.method === 'POST')) return void script.answer(request, response)
+    response.end(JSON.stringify({ thread_id, run_id, status: 'success', metadata: {} }))
+  })
+  before(async () => {
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    script.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  })
+  after(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return script
+}
+
+describe('a gateway that does not know the runtime', () => {
+  forEachVariant((under) => {
+    test('fails no start: it is tried again, and the job runs once the runtime is back', async () => {
+      const world = await startJobWorld(under)
+      for (const status of [404, 405, 410]) {
+        for (const beforeThread of [true, false]) {
+          world.runtime.turn({ start_failure: 0.5, start_failure_status: status })
+          world.chances.push(...(beforeThread ? [0.1] : [0.9, 0.1]))
+          const starts = world.calls(START_RUN)
+          const { id } = await world.start('report')
+          assert.equal(world.calls(START_RUN) - starts, beforeThread ? 0 : 1)
+          const waiting = await world.stored(id)
+          assert.equal(waiting.status, 'processing', JSON.stringify(waiting.error))
+          assert.equal(waiting.reconcile.last_error, `the runtime answered ${status}`)
+          world.runtime.turn(dialsAtRest())
+          await world.sweepUntil(async () => (await world.stored(id)).status === 'completed')
+        }
+      }
+    })
+
+    const runtime = scriptedRuntime()
+    test('is told from the runtime, whose own words about the graph end the job', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url } })
+      const answers: [text: string, status: string][] = [
+        ['No assistant found for "report". Make sure the assistant ID is for a valid graph ID.', 'failed'],
+        ['{"detail":"Assistant \'report\' not found"}', 'failed'],
+        ['{"detail":"Graph report not found"}', 'failed'],
+        ['{"detail":"Thread 4711 not found"}', 'processing'],
+        ['{"message":"Route POST:/threads/4711/runs not found"}', 'processing'],
+        ['Cannot POST /threads/4711/runs', 'processing'],
+        ['{"message":"no Route matched with those values"}', 'processing'],
+        ['', 'processing'],
+      ]
+      for (const [text, status] of answers) {
+        runtime.answer = (_request, response) => void response.writeHead(404).end(text)
+        const job = await world.stored((await world.start('report')).id)
+        assert.deepEqual(
+          [job.status, job.error?.code],
+          [status, status === 'failed' ? 'start_rejected' : undefined],
+          text,
+        )
+      }
+    })
+  })
+})
+
+describe('an answer of the runtime that cannot be taken', () => {
+  forEachVariant((under) => {
+    const runtime = scriptedRuntime()
+    const follow = async (world: JobWorld) => {
+      const ids = { thread_id: randomUUID(), run_id: randomUUID() }
+      const { body } = await world.request('POST', '/jobs', 'ada', { body: { type: 'report', ...ids } })
+      await world.quiet()
+      return world.get(body.id)
+    }
+
+    test('fails the job at once, instead of being asked for again', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url, RUNTIME_TIMEOUT_MS: '60000' } })
+      const megabyte = Buffer.alloc(1024 * 1024, ' ')
+      const answers: [name: string, message: RegExp, listener: RequestListener][] = [
+        [
+          'too large',
+          /is over 33554432 bytes$/,
+          (_request, response) => void response.end(Buffer.concat(Array(33).fill(megabyte))),
+        ],
+        ['not UTF-8', /is not UTF-8$/, (_request, response) => void response.end(Buffer.from([0x22, 0xff, 0x22]))],
+        ['UTF-8 cut short', /is not UTF-8$/, (_request, response) => void response.end(Buffer.from([0x22, 0xc3]))],
+      ]
+      for (const [name, message, listener] of answers) {
+        runtime.answer = listener
+        const job = await follow(world)
+        assert.deepEqual([job.status, job.error?.code], ['failed', 'output_invalid'], name)
+        assert.match(String(job.error?.message), message)
+      }
+    })
+
+    test('says nothing where it is no success, or a page', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url } })
+      for (const [status, type] of [
+        [502, 'application/json'],
+        [404, 'application/json'],
+        [200, 'text/html'],
+      ] as const) {
+        runtime.answer = (_request, response) =>
+          void response.writeHead(status, { 'content-type': type }).end(Buffer.from([0xff]))
+        const job = await follow(world)
+        assert.equal(job.status, 'processing', JSON.stringify(job.error))
+        assert.match(String(job.reconcile.last_error), /is not UTF-8$/)
+      }
+    })
+  })
+})
