@@ -20,6 +20,10 @@ export class Life {
     return this.#alive
   }
 
+  get wasSuspended(): boolean {
+    return this.#suspendedUntilMs > 0
+  }
+
   end(): void {
     if (!this.#alive) return
     this.#alive = false

@@ -38,7 +38,8 @@ export class Network {
   runtimeDown: 'no' | 'refuses' | 'hangs' = 'no'
   identityDown = false
   readonly #options: NetworkOptions
-  readonly #asking = new Map<string, number>()
+  /** Who is asking about a thread now, as often as they do. */
+  readonly #asking = new Map<string, Life[]>()
 
   constructor(options: NetworkOptions) {
     this.#options = options
@@ -50,7 +51,7 @@ export class Network {
         if (!life.alive) return
         const url = String(input)
         const request = toRequest(url, init)
-        const call = url.startsWith(RUNTIME_URL) ? this.#toRuntime(request) : this.#toIdentity()
+        const call = url.startsWith(RUNTIME_URL) ? this.#toRuntime(request, life) : this.#toIdentity()
         let over = false
         const finish = (end: () => void) => {
           if (over) return
@@ -79,14 +80,15 @@ export class Network {
       })
   }
 
-  #toRuntime(request: WireRequest): Call {
+  #toRuntime(request: WireRequest, life: Life): Call {
     const { time, runtime, trace } = this.#options
     const thread = threadOf(request)
     let asking = thread !== '' && !request.path.includes('/cancel')
-    if (asking) this.#ask(thread)
+    if (asking) this.#ask(thread, life)
     return {
       finished: () => {
-        if (asking) this.#asking.set(thread, (this.#asking.get(thread) ?? 1) - 1)
+        const askers = this.#asking.get(thread)
+        if (asking) askers?.splice(askers.indexOf(life), 1)
         asking = false
       },
       run: (answer) => {
@@ -123,11 +125,13 @@ export class Network {
     }
   }
 
-  #ask(thread: string): void {
+  #ask(thread: string, life: Life): void {
     this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
-    const asking = (this.#asking.get(thread) ?? 0) + 1
-    this.#asking.set(thread, asking)
-    if (asking > 1) this.#options.onOverlap(thread)
+    const askers = this.#asking.get(thread) ?? []
+    this.#asking.set(thread, askers)
+    // One that was suspended may wake up without its lease, in the middle of its questions.
+    if (askers.some((one) => !one.wasSuspended) && !life.wasSuspended) this.#options.onOverlap(thread)
+    askers.push(life)
   }
 
   #fate(): Fate {

@@ -111,13 +111,14 @@ function planDials(prng: Prng, theme: Theme): Dials {
     hang: 0.03 * level,
     garbage: 0.02 * level,
     stale: 0.05 * level,
-    slow: has(0.5) ? 0.1 : 0,
+    // Whoever is asked for long is still being asked when another takes over.
+    slow: theme === 'handovers' ? 0.5 : has(0.5) ? 0.1 : 0,
   }
   return { callbacks, calls, pushes: has(0.6) ? 0.3 : 0 }
 }
 
 function planIncidents(prng: Prng, theme: Theme, chaosMs: number): SeedPlan['incidents'] {
-  const stalls = theme === 'handovers' ? prng.int(2, 5) : theme === 'pauses' ? prng.int(0, 3) : 0
+  const stalls = theme === 'handovers' ? prng.int(3, 7) : theme === 'pauses' ? prng.int(0, 3) : 0
   const node = () => prng.pick(NODE_NAMES)
   const some = (probability: number, max: number) => (prng.chance(probability) ? prng.int(1, max) : 0)
   const make: [number, () => Incident][] = [
@@ -157,7 +158,8 @@ function longPause(prng: Prng): { point: Point; effect: Effect } {
   return { point, effect: { kind: 'suspend', ms: prng.int(20_000, 70_000) } }
 }
 
-/** Longer than a lease: whoever is held up finds that another took over. */
+/** Longer than a lease, often just so: whoever is held up finds that another took over, or is about to. */
 function longStall(prng: Prng): { point: Point; effect: Effect } {
-  return { point: prng.pick(['write', 'tx.begin'] as const), effect: { kind: 'stall', ms: prng.int(24_000, 45_000) } }
+  const ms = prng.chance(0.5) ? prng.int(23_000, 26_000) : prng.int(24_000, 45_000)
+  return { point: prng.pick(['write', 'tx.begin', 'tx.begin'] as const), effect: { kind: 'stall', ms } }
 }

@@ -10,6 +10,7 @@ export function populate(world: World): void {
   const { plan, identity, luck } = world
   for (let index = 0; index < plan.users; index++) beginUser(world, identity.user(index))
   for (let index = 0; index < plan.foreignRuns; index++) beginForeignRun(world, index)
+  if (plan.blackoutMs > 0) beginLastJob(world)
   if (luck.chance(0.3)) {
     const client = world.client('admin', identity.admin.token)
     world.follow({ client, path: '/v1/events?all=true', subject: null, jobId: null })
@@ -28,6 +29,14 @@ function beginUser(world: World, { sub, token }: { sub: string; token: string })
     const type = luck.weighted({ agent: 3, report: plan.theme === 'pauses' ? 0 : 4, review: 4, ghost: 0.3 })
     time.after(luck.int(0, plan.chaosMs * 0.8), () => void story.start(type))
   }
+}
+
+/** A job in the last moment before everything goes dark: its run may begin, and end, with nobody to remember it. */
+function beginLastJob(world: World): void {
+  const { plan, prng, identity, time } = world
+  const luck = prng.split('last job')
+  const story = storyOf(world, identity.user(0), luck, 'last')
+  time.after(plan.chaosMs - luck.int(1, 150), () => void story.start('report'))
 }
 
 /** A run that somebody started on the runtime itself; its callback may come before anybody follows it, or nobody ever does. */

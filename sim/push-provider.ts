@@ -36,7 +36,11 @@ export class PushProvider {
   readonly pushes: Push[] = []
   /** Messages that were being sent twice at once. */
   readonly overlaps = new Set<string>()
+  /** Messages it will not have, whoever asks how often. */
+  readonly rejected = new Set<string>()
   readonly deadTokens = new Set<string>()
+  /** Those it has called dead at some time, alive again or not. */
+  readonly calledDead = new Set<string>()
   refuses = false
   readonly #options: PushProviderOptions
   readonly #sending = new Map<string, Set<Life>>()
@@ -97,15 +101,21 @@ export class PushProvider {
 
   #answer(push: Push, troubled: boolean): FcmAnswer | 'hang' | 'reset' {
     const { prng, trace } = this.#options
-    if (this.refuses) return error(prng.pick([403, 404]), 'PERMISSION_DENIED', null)
+    if (this.refuses) return error(prng.pick([401, 403, 404]), 'PERMISSION_DENIED', null)
     if (this.deadTokens.has(push.token)) {
       trace.fault('push_dead_token')
-      return prng.chance(0.5) ? error(404, 'NOT_FOUND', 'UNREGISTERED') : badToken()
+      this.calledDead.add(push.token)
+      return prng.pick(DEAD_TOKEN)
     }
     if (!troubled) return this.#deliver(push)
-    const how = prng.pick(['quota', '500', '502', '503', 'delivered_503', 'reset', 'hang', 'hang_delivered'] as const)
+    const how = prng.pick(TROUBLES)
     trace.fault(`push_${how}`)
     switch (how) {
+      case 'rejected':
+        this.rejected.add(`${push.jobId} ${push.status} ${push.token}`)
+        return error(401, 'UNAUTHENTICATED', 'THIRD_PARTY_AUTH_ERROR')
+      case 'hollow':
+        return { status: 200, headers: {}, body: prng.pick(['{}', '<h1>Welcome</h1>']) }
       case 'quota':
         return error(429, 'RESOURCE_EXHAUSTED', 'QUOTA_EXCEEDED', prng.chance(0.5) ? { 'retry-after': '30' } : {})
       case '500':
@@ -161,11 +171,27 @@ function error(
   return { status, headers, body: JSON.stringify({ error: { code: status, status: word, message: word, details } }) }
 }
 
-function badToken(): FcmAnswer {
-  const message = 'The registration token is not a valid FCM registration token'
-  return {
+const TROUBLES = [
+  'quota',
+  '500',
+  '502',
+  '503',
+  'delivered_503',
+  'reset',
+  'hang',
+  'hang_delivered',
+  'hollow',
+  'rejected',
+] as const
+
+const NOT_A_TOKEN = 'The registration token is not a valid FCM registration token'
+
+const DEAD_TOKEN: readonly FcmAnswer[] = [
+  error(404, 'NOT_FOUND', 'UNREGISTERED'),
+  error(403, 'PERMISSION_DENIED', 'SENDER_ID_MISMATCH'),
+  {
     status: 400,
     headers: {},
-    body: JSON.stringify({ error: { code: 400, status: 'INVALID_ARGUMENT', message } }),
-  }
-}
+    body: JSON.stringify({ error: { code: 400, status: 'INVALID_ARGUMENT', message: NOT_A_TOKEN } }),
+  },
+]

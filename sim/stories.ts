@@ -100,10 +100,11 @@ export class JobStory {
     const { time, prng, goesOn, theme, watch } = this.#options
     if (prng.chance(0.2)) watch(job.id)
     const reads = prng.chance(0.7)
+    const patienceMs = theme === 'handovers' ? 2_500 : 12_000
     const cancels = prng.chance(theme === 'cancels' ? 0.7 : 0.2)
     const cancelAtMs = cancels ? time.now + prng.int(0, 40_000) : Number.POSITIVE_INFINITY
     for (;;) {
-      await time.sleep(prng.chance(0.2) ? 0 : prng.int(200, 12_000))
+      await time.sleep(prng.chance(0.2) ? 0 : prng.int(200, patienceMs))
       if (!goesOn()) return
       if (time.now >= cancelAtMs && !(await this.#cancel(job))) return
       if (!reads && time.now < cancelAtMs) {

@@ -5,7 +5,8 @@ const FINAL = `('completed', 'failed', 'cancelled')`
 
 /**
  * Triggers that write down every move of every job, in the transaction that makes it and with the devices its owner had
- * at that moment. What was rolled back leaves no trace here either.
+ * at that moment, and every device, since one that is removed takes its token with it. What was rolled back leaves no trace
+ * here either.
  * On the columns they watch alone: a lease, taken every second, must not pay for them.
  */
 export const WITNESS = `
@@ -13,7 +14,12 @@ create table sim_moves (
   n integer primary key autoincrement, job_id text not null, old text, new text not null, run_seq integer not null,
   owner text, wants_push integer not null, devices text);
 create table sim_thaws (n integer primary key autoincrement, job_id text not null, what text not null);
+create table sim_trespasses (n integer primary key autoincrement, job_id text not null);
+create table sim_devices (id text primary key, token text not null);
 
+create trigger sim_device_made after insert on devices begin
+  insert into sim_devices (id, token) values (new.id, new.token);
+end;
 create trigger sim_job_made after insert on jobs begin
   insert into sim_moves (job_id, old, new, run_seq, owner, wants_push, devices)
   values (new.id, null, new.status, new.run_seq, new.created_by, 0, null);
@@ -31,6 +37,10 @@ create trigger sim_job_thawed after update of status, output, error_code, error_
     or new.error_message is not old.error_message or new.run_id is not old.run_id
     or new.finished_at is not old.finished_at or new.settled_by is not old.settled_by) begin
   insert into sim_thaws (job_id, what) values (new.id, old.status || ' became ' || new.status);
+end;
+create trigger sim_job_trespassed after update of check_attempts on jobs
+  when old.lease_token is null and new.check_attempts > old.check_attempts begin
+  insert into sim_trespasses (job_id) values (new.id);
 end;
 create trigger sim_job_lost after delete on jobs begin
   insert into sim_thaws (job_id, what) values (old.id, 'deleted');
@@ -55,4 +65,9 @@ export function movesOf(store: Database): Promise<Move[]> {
 
 export function thawsOf(store: Database): Promise<(Row & { job_id: string; what: string })[]> {
   return store.query(sql`select job_id, what from sim_thaws order by n`)
+}
+
+/** Jobs whose look was concluded by somebody whose lease was over, and another's as well. */
+export function trespassesOf(store: Database): Promise<(Row & { job_id: string })[]> {
+  return store.query(sql`select job_id from sim_trespasses order by n`)
 }

@@ -11,9 +11,10 @@ export interface WorkerTask {
   step: number
   /** The first seed that is not played any more. */
   end: number
-  untilFailure?: boolean
-  /** The planted bug to play with. */
+  /** The planted bug to play with, until a seed finds it. */
   mutant?: string
+  /** The seed to play before all others. */
+  likely?: number
 }
 
 const WORKER = new URL('./worker.ts', import.meta.url)

@@ -1,5 +1,9 @@
-import { createSimulator } from './simulate.ts'
+import { enableCompileCache } from 'node:module'
 import type { SeedResult, WorkerTask } from './worker-process.ts'
+
+// Loaded afterwards, so that it comes from the cache: half of a short hunt is loading.
+enableCompileCache()
+const { createSimulator } = await import('./simulate.ts')
 
 /** Every so many seeds, one is played a second time, to see that the seed alone decides what happens (I9). */
 const REPLAY_EVERY = 50
@@ -7,9 +11,10 @@ const REPLAY_EVERY = 50
 const task = JSON.parse(process.argv[2] ?? '{}') as WorkerTask
 const simulator = await createSimulator()
 
-for (let seed = task.first, played = 0; seed < task.end; seed += task.step, played++) {
+let played = 0
+for (const seed of seedsOf(task)) {
   const report = await simulator.run(seed)
-  const replayed = played % REPLAY_EVERY === 0
+  const replayed = task.mutant === undefined && played++ % REPLAY_EVERY === 0
   if (replayed) {
     const again = await simulator.run(seed)
     if (again.digest !== report.digest) {
@@ -20,9 +25,14 @@ for (let seed = task.first, played = 0; seed < task.end; seed += task.step, play
   }
   const failed = report.violations.length > 0
   await tell({ ...report, replayed, trace: failed ? report.trace : [] })
-  if (failed && task.untilFailure) break
+  if (failed && task.mutant !== undefined) break
 }
 process.exit(0)
+
+function* seedsOf({ likely, first, step, end }: WorkerTask): Iterable<number> {
+  if (likely !== undefined) yield likely
+  for (let seed = first; seed < end; seed += step) yield seed
+}
 
 function tell(result: SeedResult): Promise<void> {
   return new Promise((resolve, reject) => {

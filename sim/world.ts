@@ -93,10 +93,7 @@ export class World {
       prng: prng.split('network'),
       runtime: this.runtime,
       jwks: identity.jwks,
-      // A suspended process may wake up without its lease, in the middle of its questions.
-      onOverlap: (thread) => {
-        if (this.suspensions === 0) this.violate('I7', `two ask the runtime about thread ${thread} at once`)
-      },
+      onOverlap: (thread) => this.violate('I7', `two ask the runtime about thread ${thread} at once`),
     })
     this.provider = new PushProvider({
       ...common,

@@ -1,0 +1,18 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { misfits } from '../../sim/mutant-fit.ts'
+import { MUTANTS } from '../../sim/mutant-list.ts'
+import { readMutantSeeds } from '../../sim/mutant-seeds.ts'
+
+test('every planted bug of the simulation still fits the source', () => {
+  assert.deepEqual(MUTANTS.flatMap(misfits), [])
+})
+
+test('planted bugs have names of their own, and a seed is remembered for no other', () => {
+  const names = new Set(MUTANTS.map(({ name }) => name))
+  assert.equal(names.size, MUTANTS.length)
+  assert.deepEqual(
+    Object.keys(readMutantSeeds()).filter((name) => !names.has(name)),
+    [],
+  )
+})
