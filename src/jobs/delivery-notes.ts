@@ -1,6 +1,6 @@
 import type { IdGenerator } from '../core/ids.ts'
 import type { Transaction } from '../db/database.ts'
-import type { DeliveryNote } from '../push/outbox.ts'
+import type { DeliveryNote } from '../push/delivery-store.ts'
 import { appendTimeline } from './timeline-store.ts'
 
 /** Writes into a job's timeline what became of each push about it, in the transaction that marks the delivery. */

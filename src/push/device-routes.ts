@@ -9,7 +9,14 @@ import type { App } from '../http/app-instance.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, pageOf, pageQuery, readPageRequest, toPage } from '../http/paging.ts'
 import { idempotencyHeader, nullableTimestamp, pathParams, text, timestamp } from '../http/schemas.ts'
-import { type DeviceRow, deleteDevice, dropSurplusDevices, listDevices, upsertDevice } from './device-store.ts'
+import {
+  type DeviceRow,
+  deleteDevice,
+  dropSurplusDevices,
+  findDevice,
+  listDevices,
+  upsertDevice,
+} from './device-store.ts'
 import { PLATFORMS, type Platform } from './push-message.ts'
 
 const LIST = listById('devices')
@@ -47,6 +54,7 @@ const Device = Type.Object(
 const tags = ['Push']
 
 const registerDevice = {
+  operationId: 'registerDevice',
   tags,
   summary: 'Register a device for push',
   description:
@@ -55,17 +63,26 @@ const registerDevice = {
   headers: idempotencyHeader,
   body: Type.Object(
     { token: text({ minLength: 1, maxLength: MAX_TOKEN_BYTES }), platform },
-    { additionalProperties: false, examples: [{ token: 'cX3…:APA91b…', platform: 'web' }] },
+    { title: 'DeviceInput', additionalProperties: false, examples: [{ token: 'cX3…:APA91b…', platform: 'web' }] },
   ),
   response: { 201: Device },
 }
 const listOwnDevices = {
+  operationId: 'listDevices',
   tags,
   summary: 'List your devices, newest first',
   querystring: Type.Object(pageQuery, { additionalProperties: false }),
   response: { 200: pageOf(Device) },
 }
+const getDevice = {
+  operationId: 'getDevice',
+  tags,
+  summary: 'Get one of your devices',
+  params: pathParams('id'),
+  response: { 200: Device },
+}
 const removeDevice = {
+  operationId: 'removeDevice',
   tags,
   summary: 'Remove a device',
   params: pathParams('id'),
@@ -82,9 +99,11 @@ export interface DeviceServices {
 /** A caller's own devices, and nobody else's. */
 export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServices): void {
   const config = { access: bearer() }
+  const one = { ...config, refusals: { not_found: 'No such device' } }
 
   app.post('/v1/devices', { config, schema: registerDevice }, (request, reply) => {
     const { token, platform } = request.body
+    if (token.trim() === '') throw new ApiError('invalid_request', 'body/token must not be blank')
     if (Buffer.byteLength(token) > MAX_TOKEN_BYTES) {
       throw new ApiError('invalid_request', `body/token must not be larger than ${MAX_TOKEN_BYTES} bytes`)
     }
@@ -102,11 +121,21 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
     return toPage(LIST, { rows, limit: page.limit, toItem: toDevice, positionOf: (row) => [row.id] as const })
   })
 
-  app.delete('/v1/devices/:id', { config, schema: removeDevice }, async (request, reply) => {
+  app.get('/v1/devices/:id', { config: one, schema: getDevice }, async (request) => {
+    const row = await findDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
+    if (!row) throw noSuchDevice()
+    return toDevice(row)
+  })
+
+  app.delete('/v1/devices/:id', { config: one, schema: removeDevice }, async (request, reply) => {
     const removed = await deleteDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
-    if (!removed) throw new ApiError('not_found', 'No such device')
+    if (!removed) throw noSuchDevice()
     return reply.code(204).send(null)
   })
+}
+
+function noSuchDevice(): ApiError {
+  return new ApiError('not_found', 'No such device')
 }
 
 function toDevice(row: DeviceRow): Static<typeof Device> {

@@ -33,7 +33,7 @@ export async function upsertDevice(
       id = case when devices.subject = excluded.subject then devices.id else excluded.id end,
       created_at = case when devices.subject = excluded.subject then devices.created_at else excluded.created_at end,
       subject = excluded.subject, platform = excluded.platform, disabled_at = null, disabled_reason = null,
-      last_seen_at = case
+      called_dead_at = null, last_seen_at = case
         when excluded.last_seen_at > devices.last_seen_at then excluded.last_seen_at else devices.last_seen_at + 1 end
     returning ${COLUMNS}`)
   return row as DeviceRow
@@ -69,6 +69,14 @@ export function listDevices(
   const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
   return db.query<DeviceRow>(sql`
     select ${COLUMNS} from devices where subject = ${subject} and ${after} order by id desc limit ${page.limit + 1}`)
+}
+
+export async function findDevice(
+  db: Queryable,
+  { id, subject }: { id: string; subject: string },
+): Promise<DeviceRow | undefined> {
+  const [row] = await db.query<DeviceRow>(sql`select ${COLUMNS} from devices where id = ${id} and subject = ${subject}`)
+  return row
 }
 
 export async function deleteDevice(db: Queryable, { id, subject }: { id: string; subject: string }): Promise<boolean> {

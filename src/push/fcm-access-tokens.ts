@@ -8,6 +8,7 @@ import { createAssertionSigner, type FcmCredentials } from './fcm-assertion.ts'
 import { Attempts } from './fcm-attempts.ts'
 import { FcmHttp1 } from './fcm-http1.ts'
 import { type FcmAnswer, reasonOf } from './fcm-transport.ts'
+import { readRetryAfter } from './fcm-verdict.ts'
 import type { PushVerdict } from './push-message.ts'
 
 const GRANT = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
@@ -36,8 +37,8 @@ export interface AccessTokensOptions {
 }
 
 /**
- * The service account's access token, exchanged once for all who wait, and again five minutes before it ends. A failed
- * exchange is not repeated for some seconds, and a token that still holds bridges it.
+ * The service account's access token, exchanged once for all who wait, and again five minutes before it ends, while the
+ * old one goes on serving. A failed exchange is not repeated for some seconds, or for as long as the other side asks.
  */
 export class AccessTokens {
   readonly #options: AccessTokensOptions
@@ -64,10 +65,9 @@ export class AccessTokens {
   async get(): Promise<TokenOutcome> {
     const current = this.#current
     const nowMs = this.#options.clock.now()
-    if (current && nowMs < current.renewAtMs) return { token: current.value }
-    const outcome = await this.#renew()
-    const holds = current !== null && current === this.#current && nowMs < current.expiresAtMs
-    return 'failure' in outcome && holds ? { token: current.value } : outcome
+    if (current === null || nowMs >= current.expiresAtMs) return this.#renew()
+    if (nowMs >= current.renewAtMs) void this.#renew()
+    return { token: current.value }
   }
 
   /** The provider has refused this one: forgotten, unless somebody else has already brought another. */
@@ -83,7 +83,8 @@ export class AccessTokens {
 
   async #renew(): Promise<TokenOutcome> {
     const { clock, log } = this.#options
-    if (this.#failed && clock.now() < this.#failed.untilMs) return { failure: this.#failed.failure }
+    const pauseMs = (this.#failed?.untilMs ?? 0) - clock.now()
+    if (this.#failed && pauseMs > 0) return { failure: stillFailing(this.#failed.failure, pauseMs) }
     return this.#exchanges.run('token', async () => {
       const outcome = await this.#exchange()
       if ('token' in outcome) {
@@ -91,7 +92,8 @@ export class AccessTokens {
         log.debug({}, 'push.access_token_renewed')
       } else {
         const { failure } = outcome
-        this.#failed = { failure, untilMs: clock.now() + FAILURE_PAUSE_MS }
+        const askedMs = failure.kind === 'retry' ? (failure.afterMs ?? 0) : 0
+        this.#failed = { failure, untilMs: clock.now() + Math.max(FAILURE_PAUSE_MS, askedMs) }
         log.warn({ kind: failure.kind, reason: failure.reason }, 'push.access_token_failed')
       }
       return outcome
@@ -120,7 +122,7 @@ export class AccessTokens {
     )
   }
 
-  #read({ status, body }: FcmAnswer, assertion: string): TokenOutcome {
+  #read({ status, headers, body }: FcmAnswer, assertion: string): TokenOutcome {
     const answer = parse(body)
     const { access_token: value, expires_in: seconds, error, error_description: why } = answer
     if (status === 200 && typeof value === 'string' && value !== '' && typeof seconds === 'number' && seconds > 0) {
@@ -131,7 +133,8 @@ export class AccessTokens {
     const said = words.replaceAll(assertion, '…')
     const reason = asStorableText(`${status}${said === '' ? '' : ` ${said}`}`, MAX_REASON_CHARS)
     const isRefusal = status >= 300 && status < 500 && status !== 408 && status !== 429
-    return isRefusal ? halt(`the push credentials are refused: ${reason}`) : retry(`no access token: ${reason}`)
+    if (isRefusal) return halt(`the push credentials are refused: ${reason}`)
+    return retry(`no access token: ${reason}`, readRetryAfter(headers['retry-after'], this.#options.clock.now()))
   }
 
   #keep(value: string, lifetimeMs: number): void {
@@ -146,8 +149,14 @@ function halt(reason: string): TokenOutcome {
   return { failure: { kind: 'halt', reason } }
 }
 
-function retry(reason: string): TokenOutcome {
-  return { failure: { kind: 'retry', reason, afterMs: null } }
+function retry(reason: string, afterMs: number | null = null): TokenOutcome {
+  return { failure: { kind: 'retry', reason, afterMs } }
+}
+
+/** What was asked for then, as of now. */
+function stillFailing(failure: Failure, pauseMs: number): Failure {
+  if (failure.kind === 'halt' || failure.afterMs === null) return failure
+  return { ...failure, afterMs: pauseMs }
 }
 
 function parse(text: string): JsonObject {

@@ -1,4 +1,5 @@
-import { createPrivateKey, type KeyObject, sign } from 'node:crypto'
+import { sign } from 'node:crypto'
+import { readRsaPrivateKey } from '../core/rsa-key.ts'
 
 const SCOPE = 'https://www.googleapis.com/auth/firebase.messaging'
 const LIFETIME_SECONDS = 3600
@@ -15,23 +16,13 @@ export function createAssertionSigner(
   { clientEmail, privateKey }: FcmCredentials,
   tokenUrl: string,
 ): ((nowMs: number) => string) | null {
-  const key = readKey(privateKey)
+  const key = readRsaPrivateKey(privateKey)
   if (key === null) return null
   return (nowMs) => {
     const iat = Math.floor(nowMs / 1000)
     const claims = { iss: clientEmail, scope: SCOPE, aud: tokenUrl, iat, exp: iat + LIFETIME_SECONDS }
     const input = `${encode({ alg: 'RS256', typ: 'JWT' })}.${encode(claims)}`
     return `${input}.${sign('sha256', Buffer.from(input), key).toString('base64url')}`
-  }
-}
-
-function readKey(pem: string): KeyObject | null {
-  try {
-    const key = createPrivateKey(pem)
-    return key.asymmetricKeyType === 'rsa' ? key : null
-  } catch {
-    // OpenSSL's words would not help anybody, and its input is not for the log.
-    return null
   }
 }
 

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { isStorableText } from '../core/text.ts'
 import type { PushMessage } from './push-message.ts'
 
 /** The provider takes 4,096 bytes; the rest is for what it adds on its own. */
@@ -55,10 +56,13 @@ export function buildFcmMessage(message: PushMessage, nowMs: number): FcmRequest
   }
 }
 
-/** What counts against the limit: the bytes that every platform has to carry. */
-export function payloadSizeOf(content: Pick<PushMessage, 'title' | 'body' | 'data' | 'link'>): number {
-  const { title, body } = content
-  return Buffer.byteLength(JSON.stringify({ notification: { title, body }, data: dataOf(content) }))
+/** What counts against the limit: the bytes of what the platform has to carry that has to carry most. */
+export function payloadSizeOf(content: Pick<PushMessage, 'title' | 'body' | 'data' | 'link' | 'tag'>): number {
+  const whole: PushMessage = { ...content, token: '', priority: 'high', ttlSeconds: 0, dryRun: false }
+  const { notification, data, android, apns, webpush } = buildFcmMessage(whole, 0).message
+  const { notification: onWeb, fcm_options } = webpush
+  const carried = [android.notification, apns.payload, { ...onWeb, fcm_options }]
+  return Math.max(...carried.map((own) => Buffer.byteLength(JSON.stringify({ notification, data, own }))))
 }
 
 /** What is wrong with the data of a notification, or null. */
@@ -66,6 +70,7 @@ export function checkPushData(data: unknown): string | null {
   if (data === null || typeof data !== 'object' || Array.isArray(data)) return 'data must be an object'
   for (const [key, value] of Object.entries(data)) {
     if (key === '') return 'data must not have an empty key'
+    if (!isStorableText(key)) return 'data has a key with NUL or unpaired surrogates'
     if (RESERVED_KEY.test(key)) return `data/${key} is reserved by the push provider`
     if (typeof value !== 'string') return `data/${key} must be a string`
   }

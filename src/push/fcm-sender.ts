@@ -80,6 +80,10 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
         return { kind: 'retry', reason: reasonOf(error), afterMs: null }
       }
     },
+    prove: async () => {
+      const outcome = await tokens.get()
+      return 'failure' in outcome && outcome.failure.kind === 'halt' ? outcome.failure.reason : null
+    },
     state: () => ({ ...transport.state(), fault }),
     close: async () => {
       await tokens.close()

@@ -116,8 +116,8 @@ function parse(text: string): JsonObject {
   }
 }
 
-/** Seconds or a date; null for what is neither. */
-function readRetryAfter(value: string | string[] | undefined, nowMs: number): number | null {
+/** Seconds or a date, an hour at most; null for what is neither. */
+export function readRetryAfter(value: string | string[] | undefined, nowMs: number): number | null {
   if (typeof value !== 'string' || !/^(?:\d+$|[A-Z][a-z]+, )/.test(value)) return null
   const afterMs = /^\d/.test(value) ? Number(value) * 1000 : Date.parse(value) - nowMs
   return Number.isNaN(afterMs) ? null : Math.max(0, Math.min(afterMs, MAX_PAUSE_MS))

@@ -18,6 +18,15 @@ const DEFAULT_TTL_SECONDS = 86_400
 
 const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
 
+const deliveryExample = {
+  device_id: 'dev_01kq3v7m2x8n4r6t0w9y5z1abc',
+  state: 'sent',
+  attempts: 1,
+  provider_message_id: 'projects/example/messages/1',
+  last_error: null,
+  updated_at: '2026-01-31T12:00:01.000Z',
+}
+
 const Notification = Type.Object(
   {
     id: Type.String(),
@@ -37,18 +46,40 @@ const Notification = Type.Object(
       description: 'How many deliveries are in which state.',
     }),
     deliveries: Type.Array(
-      Type.Object({
-        device_id: Type.String(),
-        state: Type.String(),
-        attempts: Type.Integer(),
-        provider_message_id: nullableString,
-        last_error: nullableString,
-        updated_at: timestamp,
-      }),
+      Type.Object(
+        {
+          device_id: Type.String(),
+          state: Type.String(),
+          attempts: Type.Integer(),
+          provider_message_id: nullableString,
+          last_error: nullableString,
+          updated_at: timestamp,
+        },
+        { title: 'Delivery', examples: [deliveryExample] },
+      ),
       { description: `The first ${MAX_SHOWN_DELIVERIES}.` },
     ),
   },
-  { title: 'Notification' },
+  {
+    title: 'Notification',
+    examples: [
+      {
+        id: 'ntf_01kq3v7m2x8n4r6t0w9y5z1abc',
+        title: 'Maintenance',
+        body: 'Tonight at ten.',
+        data: {},
+        link: null,
+        priority: 'normal',
+        ttl_seconds: DEFAULT_TTL_SECONDS,
+        dry_run: false,
+        job_id: null,
+        created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
+        created_at: '2026-01-31T12:00:00.000Z',
+        counts: { sent: 1 },
+        deliveries: [deliveryExample],
+      },
+    ],
+  },
 )
 
 const tags = ['Push']
@@ -58,6 +89,7 @@ const targets = (description: string) =>
   )
 
 const createNotification = {
+  operationId: 'sendNotification',
   tags,
   summary: 'Send a notification',
   headers: idempotencyHeader,
@@ -76,6 +108,7 @@ const createNotification = {
       dry_run: Type.Optional(Type.Boolean({ description: 'Have the provider check it without delivering it.' })),
     },
     {
+      title: 'NotificationInput',
       additionalProperties: false,
       examples: [{ users: ['8f14e45f-ceea-467f-a0e6-000000000001'], title: 'Maintenance', body: 'Tonight at ten.' }],
     },
@@ -84,6 +117,7 @@ const createNotification = {
 }
 
 const getNotification = {
+  operationId: 'getNotification',
   tags,
   summary: 'See what became of a notification',
   params: pathParams('id'),
@@ -125,7 +159,8 @@ export function notificationRoutes(app: App, { db, clock, ids, creation }: Notif
     })
   })
 
-  app.get('/v1/notifications/:id', { config, schema: getNotification }, async (request) => {
+  const showing = { ...config, refusals: { not_found: 'No such notification' } }
+  app.get('/v1/notifications/:id', { config: showing, schema: getNotification }, async (request) => {
     const row = await findNotification(db, request.params.id)
     if (!row) throw new ApiError('not_found', 'No such notification')
     return show(db, row)
@@ -136,7 +171,8 @@ export function notificationRoutes(app: App, { db, clock, ids, creation }: Notif
 function checkContent(row: NotificationRow, data: Record<string, string>): void {
   const fault = checkPushData(data)
   if (fault !== null) throw new ApiError('invalid_request', `body/${fault}`)
-  if (payloadSizeOf({ title: row.title, body: row.body, data, link: row.link }) > MAX_PAYLOAD_BYTES) {
+  const { id: tag, title, body, link } = row
+  if (payloadSizeOf({ title, body, data, link, tag }) > MAX_PAYLOAD_BYTES) {
     throw new ApiError('invalid_request', `body makes a message larger than ${MAX_PAYLOAD_BYTES} bytes`)
   }
 }

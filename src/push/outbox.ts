@@ -8,32 +8,29 @@ import type { Database, Transaction } from '../db/database.ts'
 import { GroupCommit } from '../db/group-commit.ts'
 import {
   type DeliveryMark,
+  type DeliveryNote,
   type DeliveryState,
   type DueDelivery,
   leaseDueDeliveries,
   markDeliveries,
   nextDueAt,
-  shelveDueDeliveries,
-  unshelveDeliveries,
 } from './delivery-store.ts'
+import { doubtUntil, endOfLife, giveUpAt, type Retrying, retryLater } from './delivery-times.ts'
 import { DisableBreaker } from './disable-breaker.ts'
-import type { PushMessage, PushSender, PushVerdict } from './push-message.ts'
+import { Halt } from './halt.ts'
+import { PlatformFaults } from './platform-faults.ts'
+import type { DisableReason, PushMessage, PushSender, PushVerdict } from './push-message.ts'
+import { Shelf } from './shelf.ts'
 
 const MAX_IN_FLIGHT = 1_000
 const CLAIM = 250
 const LEASE_MS = 60_000
 const IDLE_MS = 5_000
-/** The jitter adds to the half of it: never sooner than 10 s, 20 s, 40 s, … */
-const RETRY: Backoff = { baseMs: 20_000, maxMs: 10 * 60_000 }
-const GIVE_UP_AFTER_MS = 60 * 60_000
-/** Even what is meant for now or never has to get out of the door. */
-const MIN_LIFE_MS = 10_000
 const MARK_AGAIN: Backoff = { baseMs: 500, maxMs: 5_000 }
-/** Nodes that have no credentials yet may shelve deliveries at any time. */
-const UNSHELVE_EVERY_MS = 60_000
-const SHELF = 1_000
-/** While nothing can be delivered at all, one attempt now and then finds out when that is mended. */
-const HALT_MS = 30_000
+/** The start has better things to do than to wait for somebody's answer. */
+const PROVE_AFTER_MS = 1_000
+const MISMATCH =
+  'the provider says that devices are of another project, and no message gets through: do the credentials fit the app?'
 
 export interface OutboxOptions {
   db: Database
@@ -44,13 +41,10 @@ export interface OutboxOptions {
   /** Null without credentials: deliveries wait. */
   sender: PushSender | null
   /** Part of the transaction that marks what became of deliveries. */
-  onMarked: (tx: Transaction, marks: readonly MarkedDelivery[]) => Promise<void>
+  onMarked: (tx: Transaction, notes: readonly DeliveryNote[]) => Promise<void>
 }
 
-export interface MarkedDelivery extends DeliveryMark {
-  job_id: string | null
-  attempts: number
-}
+type MarkedDelivery = DeliveryMark & DeliveryNote
 
 /**
  * Sends what was committed to be sent: leases, sends, marks. A crash between sending and marking sends once more, under
@@ -61,14 +55,15 @@ export class Outbox {
   readonly #meter: Meter
   readonly #marks: GroupCommit<MarkedDelivery, true>
   readonly #disabling: DisableBreaker
+  readonly #platforms: PlatformFaults
+  readonly #halt: Halt
+  readonly #shelf: Shelf
   readonly #stopping = new AbortController()
   /** Never given: what is under way is finished. One for all, as one for each costs the sender a listener. */
   readonly #breakOff = new AbortController().signal
   readonly #loop: Loop
   #inFlight = 0
-  #haltedUntilMs = 0
-  #haltReason: string | null = null
-  #unshelveAtMs = 0
+  #isLeaving = false
   /** There was no place for what may be due: whoever ends makes room for it. */
   #isStarved = false
   #alarmAtMs = Number.POSITIVE_INFINITY
@@ -78,6 +73,9 @@ export class Outbox {
     this.#options = options
     this.#meter = options.meter ?? silentMeter
     this.#disabling = new DisableBreaker(options.clock)
+    this.#platforms = new PlatformFaults(options.clock)
+    this.#halt = new Halt(options)
+    this.#shelf = new Shelf({ ...options, meter: this.#meter })
     this.#marks = new GroupCommit({
       commit: (marks) => this.#commit(marks),
       sizeOf: () => 1,
@@ -96,10 +94,14 @@ export class Outbox {
     })
   }
 
-  /** halted: nothing can be delivered until somebody mends it. holding: delivering, but no device is disabled. */
-  get state(): 'ok' | 'no_credentials' | 'halted' | 'holding' {
+  /**
+   * halted: nothing can be delivered until somebody mends it. dropping: one platform cannot be reached until somebody
+   * mends it. holding: delivering, but the provider is not believed that devices are dead.
+   */
+  get state(): 'ok' | 'no_credentials' | 'halted' | 'dropping' | 'holding' {
     if (this.#options.sender === null) return 'no_credentials'
-    if (this.#haltReason !== null) return 'halted'
+    if (this.#halt.reason !== null) return 'halted'
+    if (this.#platforms.trouble !== null) return 'dropping'
     return this.#disabling.trouble === null ? 'ok' : 'holding'
   }
 
@@ -107,23 +109,32 @@ export class Outbox {
     return this.#inFlight
   }
 
-  /** Why nothing is being delivered, when nothing is; null when all is well. */
+  /** What an operator should know; null when all is well. */
   get trouble(): string | null {
     if (this.#options.sender === null) return 'no push credentials: deliveries wait'
-    return this.#haltReason ?? this.#disabling.trouble
+    const troubles = [this.#halt.reason, this.#platforms.trouble, this.#disabling.trouble]
+    return troubles.filter((trouble) => trouble !== null).join('; ') || null
   }
 
   wake(): void {
     this.#loop.wake()
   }
 
-  /** Looks at once, also for what has waited for credentials that are there now. */
+  /** Looks at once, also for what has waited for credentials that are there now, and tries these before they are needed. */
   async start(): Promise<void> {
     this.wake()
+    await this.#options.clock.sleep(PROVE_AFTER_MS, this.#stopping.signal)
+    await this.#prove()
+  }
+
+  /** Takes nothing more; what is under way goes on. */
+  leave(): void {
+    this.#isLeaving = true
   }
 
   /** Takes nothing more, finishes what is under way, marks it. */
   async close(): Promise<void> {
+    this.leave()
     this.#stopping.abort()
     await this.#loop.stop()
     if (this.#inFlight > 0) {
@@ -137,27 +148,31 @@ export class Outbox {
   async #round(): Promise<void> {
     const { db, clock, random, sender } = this.#options
     const nowMs = clock.now()
-    if (this.#stopping.signal.aborted) return
-    if (sender === null) {
-      if (await shelveDueDeliveries(db, { nowMs, limit: SHELF })) this.#loop.wake()
-      return
-    }
-    if (nowMs >= this.#unshelveAtMs) await this.#unshelve(nowMs)
-    if (nowMs < this.#haltedUntilMs) return
-    const places = this.#haltReason === null ? Math.min(CLAIM, MAX_IN_FLIGHT - this.#inFlight) : 1 - this.#inFlight
+    if (this.#isLeaving) return
+    if (await (sender === null ? this.#shelf.fill(nowMs) : this.#shelf.empty(nowMs))) this.#loop.wake()
+    if (sender === null) return
+    if (nowMs < this.#halt.untilMs) return
+    const isHalted = this.#halt.reason !== null
+    const places = isHalted ? 1 - this.#inFlight : Math.min(CLAIM, MAX_IN_FLIGHT - this.#inFlight)
     this.#isStarved = places <= 0
     if (this.#isStarved) return
     const lease = { token: uuidFrom(random), nowMs, untilMs: nowMs + LEASE_MS }
-    const due = await leaseDueDeliveries(db, places, lease)
+    // The ones that failed before must not be all that is tried while nothing gets through: it may be their own fault.
+    const fresh = isHalted ? await leaseDueDeliveries(db, { limit: places, onlyNew: true }, lease) : []
+    const due = fresh.length > 0 ? fresh : await leaseDueDeliveries(db, { limit: places }, lease)
     for (const delivery of due) void this.#deliver(sender, delivery, lease)
     if (due.length === places) this.#loop.wake()
     else if (due.length === 0) await this.#setAlarm()
+    if (due.length === 0 && this.#halt.wantsAccessToken) void this.#prove()
   }
 
-  async #unshelve(nowMs: number): Promise<void> {
-    const isMore = await unshelveDeliveries(this.#options.db, { nowMs, limit: SHELF })
-    if (isMore) this.#loop.wake()
-    else this.#unshelveAtMs = nowMs + UNSHELVE_EVERY_MS
+  /** Wrong credentials show before the first delivery needs them, and so does that they were mended. */
+  async #prove(): Promise<void> {
+    if (this.#isLeaving || !this.#options.sender?.prove) return
+    this.#halt.prolong()
+    const fault = await this.#options.sender.prove()
+    if (fault !== null) this.#halt.begin(fault, 'access_token')
+    else if (this.#halt.endBy('access_token')) this.#loop.wake()
   }
 
   /** For a retry that is due sooner than the next look of an idle outbox. */
@@ -177,7 +192,7 @@ export class Outbox {
     this.#inFlight += 1
     try {
       const verdict = await this.#attempt(sender, delivery)
-      this.#meter.count('push_verdicts_total', { verdict: typeof verdict === 'string' ? verdict : verdict.kind })
+      this.#meter.count('push_verdicts_total', { verdict: wordFor(verdict, delivery) })
       await this.#mark(this.#markOf({ delivery, verdict, leaseToken: lease.token }), lease.untilMs)
     } catch (error) {
       // Not marked: the lease runs out, and the delivery is attempted again under the same tag.
@@ -221,7 +236,7 @@ export class Outbox {
     leaseToken: string
   }): MarkedDelivery {
     const { delivery, verdict, leaseToken } = attempt
-    const mark = (state: DeliveryState, rest: Partial<MarkedDelivery> = {}): MarkedDelivery => ({
+    const mark: Marker = (state, rest = {}) => ({
       notification_id: delivery.notification_id,
       device_id: delivery.device_id,
       lease_token: leaseToken,
@@ -231,63 +246,84 @@ export class Outbox {
       next_attempt_at: null,
       provider_message_id: null,
       last_error: null,
+      retrying_since: null,
       at: this.#options.clock.now(),
+      doubt: null,
       disable_reason: null,
       seen_at: delivery.seen_at,
       ...rest,
     })
     if (verdict === 'expired') return mark('expired', { last_error: 'not delivered in time' })
     if (verdict === 'gone') return mark('disabled', { last_error: 'the device is gone' })
-    if (verdict.kind === 'retry') this.#stayHalted()
-    else if (verdict.kind !== 'halt') this.#resume()
-    this.#disabling.note(verdict)
+    this.#learn(delivery, verdict)
     switch (verdict.kind) {
       case 'sent':
-        return mark('sent', { provider_message_id: verdict.messageId })
+        // A dry run has made no message.
+        if (delivery.dry_run === 1) return mark('sent')
+        return mark('sent', {
+          provider_message_id: verdict.messageId,
+          doubt: delivery.called_dead_at === null ? null : 'cleared',
+        })
       case 'disable':
-        return this.#disabling.allows()
-          ? mark('disabled', { last_error: verdict.reason, disable_reason: verdict.reason })
-          : mark('failed', { last_error: `${verdict.reason}, not believed: too many devices at once` })
+        return this.#markDead(delivery, { reason: verdict.reason, mark })
       case 'drop':
         if (verdict.alert) this.#options.log.error({ reason: verdict.reason }, 'delivery.dropped')
         return mark('failed', { last_error: verdict.reason })
-      case 'retry': {
-        const retryAtMs = this.#retryAt(delivery, verdict.afterMs)
-        const isTooLate = retryAtMs >= giveUpAt(delivery)
-        return mark(isTooLate ? 'expired' : 'pending', {
-          last_error: verdict.reason,
-          next_attempt_at: isTooLate ? null : retryAtMs,
+      case 'retry':
+        return this.#markFailure(retryLater(delivery, { ...this.#moment(), askedMs: verdict.afterMs }), {
+          reason: verdict.reason,
+          mark,
         })
-      }
       case 'halt':
-        this.#halt(verdict.reason)
-        return mark('pending', { last_error: verdict.reason, next_attempt_at: this.#haltedUntilMs })
+        this.#halt.begin(verdict.reason, 'answer')
+        return mark('pending', { last_error: verdict.reason, next_attempt_at: this.#halt.untilMs })
     }
   }
 
-  #retryAt({ attempts }: DueDelivery, afterMs: number | null): number {
-    const { clock, random } = this.#options
-    const pauseMs = Math.max(afterMs ?? 0, backoffMs(RETRY, attempts - 1, random))
-    return clock.now() + Math.min(pauseMs, RETRY.maxMs)
+  /** What an answer says about more than its own delivery. */
+  #learn({ dry_run, subject, platform }: DueDelivery, verdict: PushVerdict): void {
+    const { kind } = verdict
+    const isSent = kind === 'sent' && dry_run === 0
+    if (kind === 'retry') this.#halt.prolong()
+    else if (kind !== 'halt' && this.#halt.endBy(isSent ? 'sent' : 'answer')) this.#loop.wake()
+    if (isSent) {
+      this.#disabling.noteSent(subject ?? '')
+      if (platform) this.#platforms.clear(platform)
+    }
+    if (kind === 'disable' && dry_run === 0) this.#disabling.noteDead(subject ?? '')
+    if (kind === 'drop' && verdict.alert && platform) this.#platforms.note(platform)
   }
 
-  #halt(reason: string): void {
-    if (this.#haltReason === null) this.#options.log.error({ reason }, 'outbox.halted')
-    this.#haltReason = reason
-    this.#stayHalted()
+  /** A device is disabled only when that is to be believed; until then its deliveries wait. */
+  #markDead(delivery: DueDelivery, { reason, mark }: { reason: DisableReason; mark: Marker }): MarkedDelivery {
+    if (delivery.dry_run === 1) return mark('failed', { last_error: reason })
+    if (this.#disabling.believes(reason, delivery.called_dead_at)) {
+      return mark('disabled', { last_error: reason, disable_reason: reason })
+    }
+    const { isProven } = this.#disabling
+    if (reason === 'sender_mismatch' && !isProven) this.#halt.begin(MISMATCH, 'sent')
+    const lookAtMs = doubtUntil(delivery, this.#moment())
+    const isTooLate = lookAtMs >= endOfLife(delivery)
+    return mark(isTooLate ? 'expired' : 'pending', {
+      last_error: `${reason}: not believed yet`,
+      next_attempt_at: isTooLate ? null : lookAtMs,
+      // Said by whom nothing gets through to, it says nothing of the device.
+      doubt: isProven ? 'raised' : null,
+    })
   }
 
-  /** A probe that got no answer has found nothing out. */
-  #stayHalted(): void {
-    if (this.#haltReason !== null) this.#haltedUntilMs = this.#options.clock.now() + HALT_MS
+  #markFailure(delivery: Retrying, { reason, mark }: { reason: string; mark: Marker }): MarkedDelivery {
+    const { retryAtMs, retrying_since } = delivery
+    const isTooLate = retryAtMs >= giveUpAt(delivery)
+    return mark(isTooLate ? 'expired' : 'pending', {
+      last_error: reason,
+      next_attempt_at: isTooLate ? null : retryAtMs,
+      retrying_since,
+    })
   }
 
-  #resume(): void {
-    if (this.#haltReason === null) return
-    this.#options.log.info({}, 'outbox.resumed')
-    this.#haltReason = null
-    this.#haltedUntilMs = 0
-    this.#loop.wake()
+  #moment(): { nowMs: number; random: Random } {
+    return { nowMs: this.#options.clock.now(), random: this.#options.random }
   }
 
   async #commit(marks: MarkedDelivery[]): Promise<true[]> {
@@ -302,13 +338,11 @@ export class Outbox {
   }
 }
 
-/** Trying again and again ends here; what could not be tried at all, for want of credentials say, may live longer. */
-function giveUpAt({ created_at, ttl_seconds }: DueDelivery): number {
-  return created_at + Math.min(GIVE_UP_AFTER_MS, ttl_seconds * 1000)
-}
+type Marker = (state: DeliveryState, rest?: Partial<MarkedDelivery>) => MarkedDelivery
 
-function endOfLife({ created_at, ttl_seconds }: DueDelivery): number {
-  return created_at + Math.max(MIN_LIFE_MS, ttl_seconds * 1000)
+function wordFor(verdict: PushVerdict | 'expired' | 'gone', { dry_run }: DueDelivery): string {
+  if (typeof verdict === 'string') return verdict
+  return verdict.kind === 'sent' && dry_run === 1 ? 'validated' : verdict.kind
 }
 
 function toMessage(delivery: DueDelivery, { token, nowMs }: { token: string; nowMs: number }): PushMessage {

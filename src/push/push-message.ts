@@ -30,5 +30,9 @@ export type PushVerdict =
 export interface PushSender {
   /** Never rejects: whatever goes wrong is a verdict. */
   send(message: PushMessage, signal: AbortSignal): Promise<PushVerdict>
+  /** Why nothing can be delivered, as far as that shows without sending; null when nothing speaks against it. Never rejects. */
+  prove?(): Promise<string | null>
   close(): Promise<void>
 }
+
+export type DisableReason = Extract<PushVerdict, { kind: 'disable' }>['reason']

@@ -125,10 +125,12 @@ function platformFault({ android, apns, webpush }: JsonObject): MessageFault | u
   return String(link).startsWith('https://') ? undefined : wrong('message.webpush.fcm_options.link')
 }
 
-/** What a device has to be sent. */
+/** What a device has to be sent, on the platform where that is most. */
 function sizeOf({ notification, data, android, apns, webpush }: JsonObject): number {
-  const own = [asObject(android).notification, asObject(apns).payload, asObject(webpush).notification]
-  return Buffer.byteLength(JSON.stringify([notification, data, ...own]))
+  const { headers: _headers, ...onWeb } = asObject(webpush)
+  const { notification: ownNotification, data: ownData } = asObject(android)
+  const carried = [[ownNotification, ownData], asObject(apns).payload, onWeb]
+  return Math.max(...carried.map((own) => Buffer.byteLength(JSON.stringify([notification, data, own]))))
 }
 
 function wrong(field: string): MessageFault {

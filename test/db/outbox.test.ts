@@ -4,9 +4,10 @@ import { UnavailableError } from '../../src/core/errors.ts'
 import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
+import { findBacklog } from '../../src/push/delivery-store.ts'
 import { deleteDevice, upsertDevice } from '../../src/push/device-store.ts'
 import type { Outbox } from '../../src/push/outbox.ts'
-import type { PushVerdict } from '../../src/push/push-message.ts'
+import type { PushSender, PushVerdict } from '../../src/push/push-message.ts'
 import { forEachEngine, type Store } from '../support/engines.ts'
 import { type Delivery, IDLE_MS, Post } from '../support/post.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
@@ -38,6 +39,16 @@ describe('the outbox', () => {
       return post
     }
 
+    /** Until a message got through, the provider is not believed that a device is dead. */
+    async function reachSomebody(post: Post): Promise<void> {
+      await post.addDevices(1, 'bob')
+      const id = await post.notify({ subject: 'bob' })
+      await post.quiet()
+      const rows = await post.db.query(sql`
+        delete from deliveries where notification_id = ${id} and state = 'sent' returning state`)
+      assert.equal(rows.length, 1)
+    }
+
     afterEach(async () => {
       for (const post of posts.splice(0)) await post.close()
     })
@@ -61,8 +72,11 @@ describe('the outbox', () => {
       for (const { verdict, state, error, disabled } of cases) {
         const post = await open()
         await post.addDevices(1)
-        const sender = new ScriptedSender(() => verdict)
+        const sender = new ScriptedSender()
         const { marked } = post.start(sender)
+        await reachSomebody(post)
+        marked.length = 0
+        sender.answer(() => verdict)
         const id = await post.notify({ job_id: 'job_1' })
         await post.quiet()
         const delivery = await post.only()
@@ -147,7 +161,7 @@ describe('the outbox', () => {
       }
     })
 
-    test('a pause is never shorter than the provider asks for, nor longer than ten minutes', async () => {
+    test('a pause is never shorter than the provider asks for, up to an hour, and that is no time spent trying', async () => {
       const post = await open()
       await post.addDevices(1)
       const asked = [90_000, 1_000, 24 * HOUR_MS, null]
@@ -158,7 +172,7 @@ describe('the outbox', () => {
       const { outbox } = post.start(sender)
       await post.notify()
       const { pauses, end } = await followPauses(post, outbox)
-      assert.deepEqual(pauses, [90, 20, 600, 80])
+      assert.deepEqual(pauses, [90, 20, 3_600, 80])
       assert.equal(end.state, 'sent')
       assert.equal(end.last_error, null)
     })
@@ -260,10 +274,7 @@ describe('the outbox', () => {
       sender.answer(() => sender.sent())
       await post.pass(HALT_MS + 15 * MINUTE_MS)
       assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
-      const { sent = 0, expired = 0, ...others } = await post.states()
-      assert.deepEqual(others, {})
-      // Only what was tried in vain after its hour was given up.
-      assert.ok(expired <= 2 && sent + expired === 60, `${sent} sent, ${expired} expired`)
+      assert.deepEqual(await post.states(), { sent: 60 })
       assert.deepEqual(await post.disabled(), [])
     })
 
@@ -271,14 +282,16 @@ describe('the outbox', () => {
       const post = await open()
       const [seen = '', unseen = '', moved = ''] = await post.addDevices(3)
       const gate = Promise.withResolvers<void>()
-      const sender = new ScriptedSender(async () => {
+      const sender = new ScriptedSender()
+      post.start(sender)
+      await reachSomebody(post)
+      sender.answer(async () => {
         await gate.promise
         return dead()
       })
-      post.start(sender)
       await post.notify()
       await post.quiet()
-      assert.equal(sender.given.length, 3)
+      assert.equal(sender.given.length, 4)
       const again = { platform: 'web' as const, atMs: post.clock.now() }
       await upsertDevice(post.db, { id: 'dev_new', subject: 'ada', token: `token-${seen}`, ...again })
       await upsertDevice(post.db, { id: 'dev_of_bob', subject: 'bob', token: `token-${moved}`, ...again })
@@ -289,39 +302,218 @@ describe('the outbox', () => {
       assert.deepEqual(await post.states(), { disabled: 3 })
     })
 
-    test('when too many devices are reported dead at once it stops believing it, and believes again later', async () => {
+    /** One device for each of that many users; the names of the users. */
+    async function addUsers(post: Post, count: number): Promise<string[]> {
+      const users = Array.from({ length: count }, (_, n) => `user-${n}`)
+      for (const user of users) await post.addDevices(1, user)
+      return users
+    }
+
+    async function notifyAll(post: Post, users: readonly string[]): Promise<void> {
+      await post.notify({ subjects: users })
+      await post.quiet()
+    }
+
+    test('credentials of another project: nothing is disabled, nothing is lost, and it says so until a message gets through', async () => {
       const post = await open()
-      await post.addDevices(200)
+      const users = await addUsers(post, 30)
+      const sender = new ScriptedSender(() => dead('sender_mismatch'))
+      const { outbox } = post.start(sender)
+      await notifyAll(post, users)
+      await post.pass(2 * HOUR_MS)
+      assert.equal(outbox.state, 'halted')
+      assert.match(String(outbox.trouble), /another project/)
+      assert.deepEqual([await post.states(), await post.disabled()], [{ pending: 30 }, []])
+      assert.ok(sender.given.length <= 30 + (2 * HOUR_MS) / HALT_MS, `${sender.given.length} attempts`)
+      // An answer about one device proves nothing about the others.
+      sender.answer(() => dead())
+      await post.pass(2 * HALT_MS)
+      assert.equal(outbox.state, 'halted')
+      sender.answer(() => sender.sent())
+      await post.pass(HOUR_MS + HALT_MS)
+      assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
+      assert.deepEqual([await post.states(), await post.disabled()], [{ sent: 30 }, []])
+    })
+
+    test('a token of another project keeps nobody else waiting for longer than a probe', async () => {
+      const post = await open()
+      await post.addDevices(50, 'mallory')
+      const [id = ''] = await post.addDevices(1, 'ada')
+      const sender = new ScriptedSender(({ token }) =>
+        token === `token-${id}` ? sender.sent() : dead('sender_mismatch'),
+      )
+      const { outbox } = post.start(sender)
+      await post.notify({ subject: 'mallory' })
+      await post.pass(5 * MINUTE_MS)
+      assert.equal(outbox.state, 'halted')
+      // Due later than any of the others, and not at the very moment.
+      await post.clock.advance(1)
+      await post.notify({ subject: 'ada' })
+      await post.pass(HALT_MS + IDLE_MS)
+      assert.equal(outbox.state, 'ok')
+      assert.equal((await post.states()).sent, 1)
+    })
+
+    test('a dead device is disabled at once, also before any message got through, as long as few users have one', async () => {
+      const post = await open()
+      const users = await addUsers(post, 10)
       const sender = new ScriptedSender(() => dead())
+      const { outbox } = post.start(sender)
+      await notifyAll(post, users.slice(0, 1))
+      assert.deepEqual([await post.states(), await post.disabled()], [{ disabled: 1 }, ['unregistered']])
+      assert.equal(outbox.trouble, null)
+      await notifyAll(post, users.slice(1))
+      assert.deepEqual(await post.states(), { disabled: 3, pending: 7 })
+      assert.match(String(outbox.trouble), /no more are disabled/)
+      await post.clock.leap(HOUR_MS)
+      await post.pass(IDLE_MS)
+      assert.equal((await post.disabled()).length, 3)
+    })
+
+    test('when the provider calls everybody dead for an hour a few are disabled at most, and everything is delivered afterwards', async () => {
+      const post = await open()
+      const users = await addUsers(post, 60)
+      const sender = new ScriptedSender()
+      const { outbox } = post.start(sender)
+      await notifyAll(post, users)
+      sender.answer(() => dead())
+      await notifyAll(post, users)
+      assert.equal(outbox.state, 'holding')
+      assert.match(String(outbox.trouble), /wait/)
+      for (let minutes = 0; minutes < 60; minutes += 10) {
+        await post.clock.leap(10 * MINUTE_MS)
+        await post.pass(IDLE_MS)
+      }
+      const { length: disabled } = await post.disabled()
+      assert.ok(disabled <= 6, `${disabled} disabled`)
+      assert.deepEqual(await post.states(), { sent: 60, disabled, pending: 60 - disabled })
+      sender.answer(() => sender.sent())
+      await post.clock.leap(HOUR_MS)
+      await post.pass(MINUTE_MS)
+      assert.deepEqual(await post.states(), { sent: 120 - disabled, disabled })
+      assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
+      const doubted = await post.db.query(sql`
+        select id from devices where called_dead_at is not null and disabled_at is null`)
+      assert.deepEqual(doubted, [])
+    })
+
+    test('when most devices really are dead they are all disabled within two days, and no other', async () => {
+      const post = await open()
+      const users = await addUsers(post, 40)
+      const isAlive = (token: string) => Number(token.slice(-6)) % 10 < 3
+      const sender = new ScriptedSender(({ token }) => (isAlive(token) ? sender.sent() : dead()))
+      const { outbox } = post.start(sender)
+      await notifyAll(post, users)
+      assert.equal(outbox.state, 'holding')
+      for (let hours = 0; hours < 26; hours += 13) {
+        await post.clock.leap(13 * HOUR_MS)
+        await post.notify({ subject: 'user-0' })
+        await post.pass(IDLE_MS)
+        await notifyAll(post, users)
+      }
+      assert.equal((await post.disabled()).length, 28)
+      const alive = await post.db.query<{ token: string }>(sql`select token from devices where disabled_at is null`)
+      assert.ok(alive.every(({ token }) => isAlive(token)))
+      await post.clock.leap(2 * HOUR_MS)
+      await notifyAll(post, users)
+      assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
+    })
+
+    test('one user with fifty junk tokens has them disabled, and nobody else’s devices are held', async () => {
+      const post = await open()
+      const [gone = '', ...others] = await addUsers(post, 5)
+      await post.addDevices(50, 'mallory')
+      const sender = new ScriptedSender(({ token }) =>
+        ['1', '2', '3', '4'].some((n) => token === `token-dev_00000${n}`) ? sender.sent() : dead(),
+      )
+      const { outbox } = post.start(sender)
+      await notifyAll(post, others)
+      await notifyAll(post, ['mallory', gone])
+      assert.equal(outbox.state, 'ok')
+      assert.equal((await post.disabled()).length, 51)
+    })
+
+    test('a platform the provider cannot reach is an alert, until one of its messages gets through', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const sender = new ScriptedSender(() => ({ kind: 'drop', reason: '401 no APNs key', alert: true }))
       const { outbox } = post.start(sender)
       await post.notify()
       await post.quiet()
-      const { length: disabled } = await post.disabled()
-      assert.ok(disabled > 0 && disabled < 20, `${disabled} disabled`)
-      assert.deepEqual(await post.states(), { disabled, failed: 200 - disabled })
-      assert.equal(outbox.state, 'holding')
-      assert.match(String(outbox.trouble), /none is disabled/)
+      assert.equal(outbox.state, 'dropping')
+      assert.match(String(outbox.trouble), /^messages to web are lost: /)
       sender.answer(() => sender.sent())
       await post.notify()
       await post.quiet()
-      assert.equal(outbox.state, 'holding')
-      await post.pass(10 * MINUTE_MS)
       assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
-      sender.answer(({ token }) => (token.endsWith('99') ? dead() : sender.sent()))
-      await post.notify()
-      await post.quiet()
-      assert.equal((await post.disabled()).length, disabled + 2)
     })
 
-    test('credentials of another project disable a few devices at most, however few there are', async () => {
+    test('a dry run disables nothing, is no message, and proves nothing about devices', async () => {
       const post = await open()
-      await post.addDevices(10)
-      const sender = new ScriptedSender(() => dead('sender_mismatch'))
+      await post.addDevices(1)
+      const sender = new ScriptedSender()
+      const { outbox } = post.start(sender)
+      await post.notify({ dry_run: 1 })
+      await post.quiet()
+      const { state, provider_message_id } = await post.only()
+      assert.deepEqual({ state, provider_message_id }, { state: 'sent', provider_message_id: null })
+      await post.db.query(sql`delete from deliveries`)
+      sender.answer(() => dead('sender_mismatch'))
+      await post.notify({ dry_run: 1 })
+      await post.quiet()
+      const refused = await post.only()
+      assert.deepEqual([refused.state, refused.last_error], ['failed', 'sender_mismatch'])
+      assert.deepEqual([await post.disabled(), outbox.state], [[], 'ok'])
+      await post.notify()
+      await post.quiet()
+      assert.equal(outbox.state, 'halted')
+    })
+
+    test('the hour of retries begins with the first of them, not while nothing could be tried', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      const sender = new ScriptedSender(() => HALT)
       const { outbox } = post.start(sender)
       await post.notify()
       await post.quiet()
-      assert.ok((await post.disabled()).length <= 3)
-      assert.equal(outbox.state, 'holding')
+      await post.clock.leap(3 * HOUR_MS)
+      sender.answer(() => retry())
+      await post.pass(10 * MINUTE_MS)
+      assert.equal((await post.only()).state, 'pending')
+      sender.answer(() => sender.sent())
+      await post.pass(20 * MINUTE_MS)
+      assert.deepEqual([(await post.only()).state, outbox.state], ['sent', 'ok'])
+    })
+
+    test('credentials that are refused show before anything is to be delivered, and so does that they were mended', async () => {
+      const post = await open()
+      let fault: string | null = 'the push credentials are refused'
+      const sender: PushSender = Object.assign(new ScriptedSender(), { prove: async () => fault })
+      const { outbox } = post.start(sender)
+      await post.pass(IDLE_MS)
+      assert.deepEqual([outbox.state, outbox.trouble], ['halted', fault])
+      fault = null
+      await post.pass(HALT_MS + IDLE_MS)
+      assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
+    })
+
+    test('told to leave it takes nothing more, and goes on with what is under way', async () => {
+      const post = await open()
+      await post.addDevices(2)
+      const gate = Promise.withResolvers<void>()
+      const sender = new ScriptedSender(async () => {
+        await gate.promise
+        return sender.sent()
+      })
+      const { outbox } = post.start(sender)
+      await post.notify()
+      await post.quiet()
+      outbox.leave()
+      await post.notify()
+      await post.pass(IDLE_MS)
+      gate.resolve()
+      await post.quiet()
+      assert.deepEqual([await post.states(), sender.isClosed], [{ sent: 2, pending: 2 }, false])
     })
 
     test('without credentials deliveries wait as such, and are sent once there are some', async () => {
@@ -330,9 +522,12 @@ describe('the outbox', () => {
       const without = post.start(null)
       assert.equal(without.outbox.state, 'no_credentials')
       assert.match(String(without.outbox.trouble), /credentials/)
-      await post.notify()
+      await post.notify({ job_id: 'job_1' })
       await post.quiet()
       assert.deepEqual(await post.states(), { no_credentials: 3 })
+      assert.deepEqual(await findBacklog(post.db), { depth: 0, due_at: null, shelved: 3 })
+      const told = without.marked.map(({ job_id, state, attempts }) => [job_id, state, attempts])
+      assert.deepEqual(told, Array(3).fill(['job_1', 'no_credentials', 0]))
       await post.pass(2 * HOUR_MS)
       await without.outbox.close()
       const sender = new ScriptedSender()

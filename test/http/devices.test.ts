@@ -74,7 +74,9 @@ describe('devices', () => {
       assert.deepEqual(created.body, device)
       const listed = await send<Page>('GET', BASE)
       assert.deepEqual(listed.body, { data: [device], has_more: false, next_cursor: null })
-      for (const { text } of [created, listed]) assert.ok(!text.includes(token.slice(0, 20)))
+      const read = await send('GET', String(created.headers.location))
+      assert.deepEqual([read.status, read.body], [200, device])
+      for (const { text } of [created, listed, read]) assert.ok(!text.includes(token.slice(0, 20)))
     })
 
     test('every platform is taken, and tokens of up to 4 KB', async () => {
@@ -106,6 +108,7 @@ describe('devices', () => {
         [{ ...good, platform: 'Web' }, /^body\/platform/],
         [{ ...good, platform: '' }, /^body\/platform/],
         [{ ...good, disabled_at: null }, /"disabled_at"/],
+        [{ ...good, token: ' \t\n\u00a0' }, /body\/token must not be blank/],
         [[good], /^body/],
       ]
       for (const [body, message] of bad) {
@@ -223,15 +226,15 @@ describe('devices', () => {
     })
 
     test('a device the provider calls dead is kept with the reason, gets nothing, and lives again when it registers', async () => {
-      const sender = new ScriptedSender(() => ({ kind: 'disable', reason: 'unregistered' }))
+      const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
-      const sub = somebody()
+      const [sub, other] = [somebody(), somebody()]
       const { add, list } = callerOf(service, sub)
       const token = tokenOf(100)
       const device = await add(token)
       const root = service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
-      const notify = async () => {
-        const body = { users: [sub], title: 'Hello', body: '' }
+      const notify = async (user = sub) => {
+        const body = { users: [user], title: 'Hello', body: '' }
         const answer = await service.request<{ deliveries: object[] }>('POST', '/v1/notifications', {
           token: root,
           body,
@@ -239,6 +242,11 @@ describe('devices', () => {
         return answer.body.deliveries.length
       }
       await service.clock.advance(1_000)
+      // Nobody is believed who has not shown that messages get through.
+      await callerOf(service, other).add(tokenOf(101))
+      await notify(other)
+      await until(() => service.services.outbox.inFlight === 0 && sender.given.length === 1)
+      sender.answer(() => ({ kind: 'disable', reason: 'unregistered' }))
       assert.equal(await notify(), 1)
       await until(async () => (await list())[0]?.disabled_at !== null)
       const disabled_at = new Date(service.clock.now()).toISOString()
@@ -249,7 +257,7 @@ describe('devices', () => {
       assert.deepEqual(again, { ...device, last_seen_at: new Date(service.clock.now()).toISOString() })
       sender.answer(() => sender.sent())
       assert.equal(await notify(), 1)
-      await until(() => sender.given.length === 2)
+      await until(() => sender.given.length === 3)
     })
   })
 })

@@ -259,6 +259,7 @@ describe('notifications', () => {
         [{ ...good, data: { 'google.x': 'x' } }, /^body\/data\/google\.x is reserved/],
         [{ ...good, data: { 'gcm.notification.x': 'x' } }, /^body\/data\/gcm\.notification\.x is reserved/],
         [{ ...good, data: { a: 'x'.repeat(2_000), b: 'x'.repeat(2_000) } }, /^body makes a message larger than 3584/],
+        [{ ...good, data: { 'a\u0000': 'x' } }, /^body\/data has a key with NUL/],
         [{ ...good, body: '🧮'.repeat(900) }, /^body makes a message larger than 3584/],
         [{ ...good, link: 'http://example.com' }, /^body\/link must be an https URL$/],
         [{ ...good, link: 'javascript:alert(1)' }, /^body\/link/],
@@ -317,6 +318,18 @@ describe('notifications', () => {
       assert.deepEqual(body.checks.push, { state: 'degraded', detail: 'no push credentials: deliveries wait' })
     })
 
+    test('halted, /readyz says so, and not what the provider said', async () => {
+      const sender = new ScriptedSender()
+      sender.answer(() => ({ kind: 'halt', reason: 'no such project: projects/inner-name' }))
+      const service = await under.start({ pushSender: sender })
+      const sub = somebody()
+      await addDevice(service, sub)
+      await send(service, { users: [sub] })
+      const ready = async () => (await service.request('GET', '/readyz')).text
+      await until(async () => (await ready()).includes('halted: deliveries wait, and the log says why'))
+      assert.doesNotMatch(await ready(), /inner-name/)
+    })
+
     test('each delivery shows what became of it', async () => {
       const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
@@ -325,12 +338,12 @@ describe('notifications', () => {
       await service.clock.advance(1_000)
       sender.answer(() => {
         switch (sender.given.length) {
-          case 1:
-            return { kind: 'disable', reason: 'unregistered' }
           case 2:
             return { kind: 'drop', reason: '400 INVALID_ARGUMENT', alert: false }
           case 3:
             return { kind: 'retry', reason: '503 UNAVAILABLE', afterMs: 60_000 }
+          case 4:
+            return { kind: 'disable', reason: 'unregistered' }
           default:
             return sender.sent()
         }

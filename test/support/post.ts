@@ -3,9 +3,10 @@ import { silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
+import type { DeliveryNote } from '../../src/push/delivery-store.ts'
 import { upsertDevice } from '../../src/push/device-store.ts'
 import { insertNotification } from '../../src/push/notification-store.ts'
-import { type MarkedDelivery, Outbox } from '../../src/push/outbox.ts'
+import { Outbox } from '../../src/push/outbox.ts'
 import type { PushSender } from '../../src/push/push-message.ts'
 import { ManualClock } from './manual-clock.ts'
 import { WatchedDatabase } from './watched-database.ts'
@@ -25,7 +26,7 @@ export interface Delivery {
 
 export interface Node {
   outbox: Outbox
-  marked: MarkedDelivery[]
+  marked: DeliveryNote[]
 }
 
 /** One database, one clock, and as many outboxes as a test starts. */
@@ -46,7 +47,7 @@ export class Post {
   }
 
   start(sender: PushSender | null, db: Database = this.db): Node {
-    const marked: MarkedDelivery[] = []
+    const marked: DeliveryNote[] = []
     const outbox = new Outbox({
       db,
       clock: this.clock,
@@ -71,9 +72,17 @@ export class Post {
     return ids
   }
 
-  /** To all devices of a user; answers with the notification's id. */
-  async notify(fields: { ttl_seconds?: number; job_id?: string | null; subject?: string; dry_run?: number } = {}) {
-    const { subject = 'ada', ...rest } = fields
+  /** To all devices of a user, or of several; answers with the notification's id. */
+  async notify(
+    fields: {
+      ttl_seconds?: number
+      job_id?: string | null
+      subject?: string
+      subjects?: readonly string[]
+      dry_run?: number
+    } = {},
+  ) {
+    const { subject = 'ada', subjects = [subject], ...rest } = fields
     const id = `ntf_${this.#names++}`
     const notification = {
       id,
@@ -89,7 +98,7 @@ export class Post {
       created_at: this.clock.now(),
       ...rest,
     }
-    await this.db.transaction((tx) => insertNotification(tx, notification, { subjects: [subject], deviceIds: [] }))
+    await this.db.transaction((tx) => insertNotification(tx, notification, { subjects, deviceIds: [] }))
     for (const outbox of this.outboxes) outbox.wake()
     return id
   }

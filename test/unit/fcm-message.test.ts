@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { CommandLine } from '../../src/cli/io.ts'
+import { loadJobTypes } from '../../src/cli/load-job-types.ts'
 import { buildFcmMessage, checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from '../../src/push/fcm-message.ts'
 import type { PushMessage } from '../../src/push/push-message.ts'
 import { readMessage } from '../../src/sandbox/push-provider-message.ts'
@@ -94,19 +96,51 @@ for (const tag of ['a'.repeat(33), 'with spaces', 'größer', '🧮'.repeat(40),
 }
 
 test('the size counts the bytes of texts, data and link', () => {
-  const content = { title: 'T', body: 'B', data: {}, link: null }
+  const content = { title: 'T', body: 'B', data: {}, link: null, tag: 't' }
   const size = payloadSizeOf(content)
   assert.equal(payloadSizeOf({ ...content, body: 'Bü' }), size + 2)
   assert.equal(payloadSizeOf({ ...content, body: 'B"' }), size + 2)
-  assert.ok(payloadSizeOf({ ...content, link: 'https://a.example' }) > size + 17)
+  // In the data, and once more for the web.
+  assert.ok(payloadSizeOf({ ...content, link: 'https://a.example' }) > size + 2 * 17)
+  assert.ok(payloadSizeOf({ ...content, tag: 't'.repeat(100) }) > size + 50)
 })
 
 test('a message of the largest payload is taken by the provider', () => {
-  const content = { title: 'T', body: '', data: { k: 'v' }, link: 'https://app.example.com/' }
+  const link = `https://app.example.com/${'x'.repeat(900)}`
+  const content = { title: 'T', body: '', data: { k: 'v' }, link, tag: 't'.repeat(64) }
   const body = 'x'.repeat(MAX_PAYLOAD_BYTES - payloadSizeOf(content))
   assert.equal(payloadSizeOf({ ...content, body }), MAX_PAYLOAD_BYTES)
-  const read = readMessage(JSON.stringify(build({ ...content, body, tag: 't'.repeat(64) })))
+  const read = readMessage(JSON.stringify(build({ ...content, body })))
   assert.ok('token' in read)
+})
+
+test('the provider counts a link that the web carries twice', () => {
+  const link = `https://app.example.com/${'x'.repeat(1_900)}`
+  const read = readMessage(JSON.stringify(build({ link, body: 'x'.repeat(300) })))
+  assert.deepEqual(read, { says: 'Message is too big', field: null })
+})
+
+test('texts that could not be pushed are faults of the configuration, each by its place', () => {
+  const load = (file: object) =>
+    loadJobTypes({
+      env: {},
+      readFile: () => JSON.stringify(file),
+      print: () => {},
+    } as unknown as CommandLine)
+  const long = { title: 'Ready', body: '長'.repeat(1_000) }
+  const longest = { title: '長'.repeat(200), body: '長'.repeat(1_000) }
+  const report = { assistant_id: 'report', output_key: 'report' }
+  assert.doesNotThrow(() => load({ types: { report: { ...report, notifications: { completed: long } } } }))
+  const types = { report: { ...report, notifications: { completed: longest, failed: long } } }
+  assert.throws(
+    () => load({ types, project_notifications: { created: long } }),
+    (error: Error) => {
+      assert.match(error.message, /\/types\/report\/notifications\/completed makes a push of \d+ bytes, over 3584/)
+      assert.match(error.message, /\/project_notifications\/created makes a push/)
+      assert.doesNotMatch(error.message, /failed/)
+      return true
+    },
+  )
 })
 
 test('data of strings under free keys is fine', () => {
@@ -129,6 +163,8 @@ const faults: [data: unknown, fault: string][] = [
   [{ 'gcm.a': 'x' }, 'data/gcm.a is reserved by the push provider'],
   [{ 'google.\n': 'x' }, 'data/google.\n is reserved by the push provider'],
   [{ '': 'x' }, 'data must not have an empty key'],
+  [{ 'a\u0000': 'x' }, 'data has a key with NUL or unpaired surrogates'],
+  [{ '\ud800b': 'x' }, 'data has a key with NUL or unpaired surrogates'],
 ]
 for (const [data, fault] of faults) {
   test(`${JSON.stringify(data)} is refused: ${JSON.stringify(fault)}`, () => {

@@ -291,7 +291,42 @@ test('200 messages at once need one access token, and so do all others within th
   assert.equal(provider.stats.exchanges, 1)
   await clock.advance(60_000)
   assert.deepEqual(tally(await Promise.all(sendMany(sender, 200))), { sent: 200 })
+  await untilTrue(() => provider.stats.exchanges >= 2)
   assert.equal(provider.stats.exchanges, 2)
+})
+
+test('nobody waits for a new access token while the old one holds', async () => {
+  const sender = senderWith()
+  await sendTo(sender, 'phone')
+  provider.turn({ exchange: 'hanging' })
+  await clock.advance(56 * 60_000)
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+  await untilTrue(() => provider.stats.exchanges === 2)
+  assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
+})
+
+test('a token endpoint that asks for a pause gets it, and messages are told what is left of it', async () => {
+  let asked = 0
+  const url = await plainServer((_request, response) => {
+    asked += 1
+    response.writeHead(503, { 'retry-after': '1800' }).end()
+  })
+  const sender = senderWith({ tokenUrl: `${url}/token` })
+  assert.partialDeepStrictEqual(await sendTo(sender, 'phone'), { kind: 'retry', afterMs: 1_800_000 })
+  await clock.advance(600_000)
+  assert.partialDeepStrictEqual(await sendTo(sender, 'phone'), { kind: 'retry', afterMs: 1_200_000 })
+  assert.equal(asked, 1)
+})
+
+test('whether the credentials are taken shows without a message', async () => {
+  const sender = senderWith()
+  assert.equal(await sender.prove?.(), null)
+  assert.deepEqual([provider.stats.exchanges, provider.arrivals.length], [1, 0])
+  provider.turn({ exchange: 'refused' })
+  assert.match((await senderWith().prove?.()) ?? '', /^the push credentials are refused: 400 invalid_grant/)
+  // Not to get an answer says nothing about them.
+  provider.turn({ exchange: 'down' })
+  assert.equal(await senderWith().prove?.(), null)
 })
 
 test('a revoked access token is replaced once for all who find out', async () => {

@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider.ts'
+import { sharedIssuer, startServe } from '../support/served.ts'
+import { until } from '../support/until.ts'
+
+async function startProvider(t: TestContext): Promise<PushProvider> {
+  const provider = await startPushProvider()
+  t.after(() => provider.close())
+  return provider
+}
+
+function settingsOf({ credentials, plainUrl }: PushProvider) {
+  return {
+    PUSH_PROJECT_ID: credentials.projectId,
+    PUSH_CLIENT_EMAIL: credentials.clientEmail,
+    PUSH_PRIVATE_KEY: credentials.privateKey.replaceAll('\n', '\\n'),
+    PUSH_API_URL: plainUrl,
+    PUSH_TOKEN_URL: `${plainUrl}/token`,
+  }
+}
+
+interface Ready {
+  checks: { push: { state: string; detail: string | null } }
+}
+
+test('refused credentials are in /readyz before anything is to be delivered', async (t) => {
+  const provider = await startProvider(t)
+  provider.turn({ exchange: 'refused' })
+  const served = await startServe({ settings: settingsOf(provider) })
+  await until(async () => {
+    const { status, body } = await served.request<Ready>('GET', '/readyz')
+    return status === 200 && body.checks.push.state === 'degraded'
+  })
+  assert.equal(provider.stats.sends, 0)
+})
+
+test('told to stop it takes no more deliveries, though it still takes requests', async (t) => {
+  const provider = await startProvider(t)
+  const served = await startServe({ settings: { ...settingsOf(provider), SHUTDOWN_TIMEOUT_MS: '8000' } })
+  const token = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
+  await served.request('POST', '/v1/devices', { token, body: { token: 'phone', platform: 'web' } })
+  const notify = async () => {
+    const body = { title: 'Hello', body: '', users: ['root'] }
+    return (await served.request('POST', '/v1/notifications', { token, body })).status
+  }
+  assert.equal(await notify(), 201)
+  await provider.untilArrivals(1)
+  served.program.signal('SIGTERM')
+  await served.program.untilSaid(/service\.draining/)
+  assert.equal(await notify(), 201)
+  assert.equal((await served.program.untilEnded()).code, 0)
+  assert.equal(provider.stats.sends, 1)
+})
