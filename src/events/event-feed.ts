@@ -54,6 +54,11 @@ export class EventFeed {
     return this.#subscribers
   }
 
+  /** Subscribers were given everything up to here; null while the log is not read. */
+  get head(): number | null {
+    return this.#head
+  }
+
   /** The place in the log from which on the subscriber is served; what came before is history for it to read. */
   async subscribe(interest: Interest, subscriber: Subscriber): Promise<{ from: number; unsubscribe: () => void }> {
     this.#subscribers += 1

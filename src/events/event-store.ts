@@ -2,16 +2,19 @@ import type { Database, Queryable, Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 
-export type EventType =
-  | 'job.created'
-  | 'job.updated'
-  | 'job.completed'
-  | 'job.failed'
-  | 'job.cancelled'
-  | 'job.awaiting_input'
-  | 'project.created'
-  | 'project.updated'
-  | 'project.deleted'
+export const EVENT_TYPES = [
+  'job.created',
+  'job.updated',
+  'job.completed',
+  'job.failed',
+  'job.cancelled',
+  'job.awaiting_input',
+  'project.created',
+  'project.updated',
+  'project.deleted',
+] as const
+
+export type EventType = (typeof EVENT_TYPES)[number]
 
 export type NewEvent = {
   /** Whose stream it belongs to; null is for admins alone. */

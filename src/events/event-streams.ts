@@ -28,8 +28,8 @@ export interface StreamRequest {
   /** Whether it can be revoked before that: then the stream comes back now and then to show it anew. */
   revocable: boolean
   interest: Interest
-  /** The last event the client saw; null to begin with the next one. */
-  after: number | null
+  /** The last event the client saw; null to begin with the next one, `oldest` with the first that is still there. */
+  after: number | 'oldest' | null
 }
 
 /**
@@ -80,7 +80,8 @@ export class EventStreams {
     try {
       const { from, unsubscribe } = await this.#feed.subscribe(request.interest, stream)
       stream.unsubscribe = unsubscribe
-      const place = await this.#placeOf(request.after, from)
+      const { after } = request
+      const place = await this.#placeOf(after === 'oldest' ? await findTrimmed(this.#db) : after, from)
       if (this.#closing) throw new UnavailableError('Shutting down')
       stream.begin(reply, forget)
       this.#meter.count('streams_opened_total')
@@ -135,7 +136,8 @@ export class EventStreams {
   }
 
   #tick(): void {
-    for (const stream of this.#open) stream.tick()
+    const { head } = this.#feed
+    for (const stream of this.#open) stream.tick(head ?? 0)
   }
 }
 
@@ -159,7 +161,7 @@ class OpenStream implements Subscriber {
     const { expiresAtMs, revocable } = request
     const revisitMs = revocable ? clock.now() + REVOCABLE_MS : Number.POSITIVE_INFINITY
     this.#endsAtMs = Math.min(expiresAtMs ?? Number.POSITIVE_INFINITY, revisitMs)
-    this.#place = request.after ?? 0
+    this.#place = typeof request.after === 'number' ? request.after : 0
   }
 
   get begun(): boolean {
@@ -215,10 +217,15 @@ class OpenStream implements Subscriber {
     this.#heldBack = null
   }
 
-  tick(): void {
+  /** Told how far the feed is: one that has long had no event of its own must not be left standing in what is trimmed. */
+  tick(head: number): void {
     const nowMs = this.#clock.now()
-    if (nowMs >= this.#endsAtMs) this.end()
-    else if (this.#sse && nowMs - this.#sse.lastWriteMs >= HEARTBEAT_MS) this.#sse.comment(nowMs)
+    if (nowMs >= this.#endsAtMs) return this.end()
+    if (!this.#sse || nowMs - this.#sse.lastWriteMs < HEARTBEAT_MS) return
+    this.#sse.comment(nowMs)
+    if (this.#heldBack !== null || head <= this.#place) return
+    this.#place = head
+    this.#sse.mark(String(head), nowMs)
   }
 
   /** Before its beginning too: it then ends as soon as it has begun. */

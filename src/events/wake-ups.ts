@@ -29,15 +29,33 @@ export function connectWakeUps(options: {
   log: Log
   onSignal: (topic: Topic) => void
 }): WakeUps {
-  const { clock, log, onSignal } = options
-  const self = uuidFrom(options.random)
+  const { clock, random, log, onSignal } = options
+  const self = uuidFrom(random)
   const sender = connect(options)
   const receiver = connect(options)
   const closing = new AbortController()
   const waiting = new Set<Topic>()
 
-  receiver.on('ready', () => {
-    receiver.subscribe(CHANNEL).catch((error: unknown) => log.warn({ err: error }, 'wake_ups.not_subscribed'))
+  let connections = 0
+  let isListening = false
+
+  /** A connection that may not listen yet, for want of a permission say, asks again for as long as it holds. */
+  const listen = async (connection: number): Promise<void> => {
+    for (let failures = 0; connection === connections && !closing.signal.aborted; failures++) {
+      try {
+        await receiver.subscribe(CHANNEL)
+        isListening = connection === connections
+        return
+      } catch (error) {
+        if (failures === 0) log.warn({ err: error }, 'wake_ups.not_subscribed')
+        await clock.sleep(backoffMs(RECONNECT, failures, random), closing.signal)
+      }
+    }
+  }
+  receiver.on('ready', () => void listen(connections))
+  receiver.on('close', () => {
+    connections += 1
+    isListening = false
   })
   receiver.on('message', (_channel, message) => {
     const [topic, sentBy] = message.split(' ')
@@ -57,7 +75,7 @@ export function connectWakeUps(options: {
       waiting.add(topic)
       void publish(topic)
     },
-    state: () => ({ connected: sender.status === 'ready' && receiver.status === 'ready' }),
+    state: () => ({ connected: sender.status === 'ready' && isListening }),
     close: async () => {
       closing.abort()
       sender.disconnect()

@@ -250,12 +250,15 @@ describe('event streams', () => {
     test('a place that no event has is refused', async () => {
       const service = await under.shared()
       const token = service.tokenFor()
-      const bad = { status: 400, code: 'invalid_request', message: 'Last-Event-ID must be the id of an event' } as const
+      const bad = (name: string) =>
+        ({ status: 400, code: 'invalid_request', message: `${name} must be the id of an event` }) as const
       for (const lastEventId of ['x', '-1', '1.5', '1e3', '0x1', '1 2', '9'.repeat(16), '١']) {
         const headers = { 'last-event-id': Buffer.from(lastEventId).toString('latin1') }
-        assertError(service, await service.request('GET', '/v1/events', { token, headers }), bad)
+        assertError(service, await service.request('GET', '/v1/events', { token, headers }), bad('Last-Event-ID'))
         const path = `/v1/events?after=${encodeURIComponent(lastEventId)}`
-        assertError(service, await service.request('GET', path, { token }), bad)
+        assertError(service, await service.request('GET', path, { token }), bad('querystring/after'))
+        const beside = await service.request('GET', path, { token, headers: { 'last-event-id': '1' } })
+        assertError(service, beside, bad('querystring/after'))
       }
     })
 
@@ -295,18 +298,54 @@ describe('event streams', () => {
       const back = await listen(service, sub, '/v1/events', { lastEventId: behind.lastEventId })
       await happen(service, sub)
       assert.equal((await back.next()).event, 'project.created')
+      // The id an empty log begins with is a place like any other.
+      const early = await listen(service, sub, '/v1/events', { lastEventId: '0' })
+      assert.equal((await early.next()).event, 'reset')
+    })
+
+    test('after=0 tells everything the log still has, however much of it was trimmed', async () => {
+      const service = await under.start()
+      const sub = somebody()
+      for (const created_at of [1, 2, 1_000, 1_001]) await append(service.db, sub, { created_at })
+      const kept = (await logOf(service.db, sub)).slice(2)
+      await trimEvents(service.db, { beforeMs: 500, limit: 10 })
+      const stream = await listen(service, sub, '/v1/events?after=0')
+      const events = [await stream.next(), await stream.next()]
+      assert.deepEqual(
+        events.map(({ id, event }) => [id, event]),
+        kept.map((id) => [id, 'job.updated']),
+      )
+    })
+
+    test('a client without events of its own is moved along, and not reset after the retention', async () => {
+      const service = await under.start()
+      const sub = somebody()
+      const quiet = await listen(service, sub)
+      for (const created_at of [1, 2]) await append(service.db, 'somebody else', { created_at })
+      const { seq } = await findHead(service.db)
+      await until(async () => {
+        await service.clock.advance(HEARTBEAT_MS)
+        return quiet.lastEventId === String(seq)
+      })
+      assert.equal(quiet.received.length, 0)
+      await trimEvents(service.db, { beforeMs: 500, limit: 10 })
+      const back = await listen(service, sub, '/v1/events', { lastEventId: quiet.lastEventId })
+      await happen(service, sub)
+      for (const stream of [quiet, back]) assert.equal((await stream.next()).event, 'project.created')
     })
 
     test('history older than the retention is trimmed by itself', async () => {
       const service = await under.start({ env: { EVENTS_RETENTION_HOURS: '1' } })
       const sub = somebody()
       await append(service.db, sub, { created_at: service.clock.now() })
+      await append(service.db, sub, { created_at: service.clock.now() })
+      const [first = ''] = await logOf(service.db, sub)
       await service.clock.leap(3_600_000)
       await until(async () => {
         await service.clock.advance(600_000)
         return (await logOf(service.db, sub)).length === 0
       })
-      const stream = await listen(service, sub, '/v1/events?after=0')
+      const stream = await listen(service, sub, '/v1/events', { lastEventId: first })
       assert.equal((await stream.next()).event, 'reset')
     })
 
