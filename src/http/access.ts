@@ -3,6 +3,7 @@ import type { CallbackProof } from '../auth/callback-authenticity.ts'
 import type { Principal } from '../auth/principal.ts'
 import type { Scope } from '../auth/scopes.ts'
 import { ApiError, type ErrorCode } from '../core/errors.ts'
+import type { TSchema } from '../core/schema.ts'
 import type { TierName } from '../limits/tiers.ts'
 
 /** Who may call a route. Data, so that one gate enforces it and the documentation is drawn from the same words. */
@@ -12,13 +13,19 @@ export type Access =
   | { kind: 'scopes'; anyOf: readonly Scope[] }
   | { kind: 'callback' }
 
+export type Refusals = Readonly<Partial<Record<ErrorCode, string>>>
+
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access
     /** Its good answers last as long as somebody listens. */
     streams?: true
-    /** What its handler may refuse with, beyond what its access and its inputs already imply. */
-    refusals?: readonly ErrorCode[]
+    /** What its handler may refuse with, in its words, beyond what its access and its inputs already imply. */
+    refusals?: Refusals
+    /** Its good answers carry an ETag. */
+    versioned?: true
+    /** What its body holds, where the handler reads the bytes itself. */
+    payload?: TSchema
   }
   interface FastifyRequest {
     principal: Principal | null
@@ -65,8 +72,8 @@ export function accessOfUnknownPath(url: string): Access {
   return /^\/v1(?:\/|$)/.test(pathOf(url)) ? bearer() : open('there is nothing here')
 }
 
-/** As the router reads it: it takes absolute addresses too, and undoes escapes, so /v1/ must not hide behind either. */
-function pathOf(url: string): string {
+/** A URL's path as the router reads it: it takes absolute addresses too, and undoes escapes, so /v1/ must not hide behind either. */
+export function pathOf(url: string): string {
   const [path = ''] = url.replace(/^https?:\/\/[^/?]*/i, '').split('?', 1)
   try {
     return decodeURI(path)

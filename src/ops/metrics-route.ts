@@ -5,6 +5,7 @@ import { METRICS_CONTENT_TYPE } from './metric-text.ts'
 import type { Metrics } from './metrics.ts'
 
 const getMetrics = {
+  operationId: 'getMetrics',
   tags: ['Operations'],
   summary: 'How is it doing?',
   description: 'Prometheus’ text format: what happened since this process began, and how things stand.',
@@ -21,7 +22,8 @@ export function metricsRoute(app: App, { metrics, isPublic }: { metrics: Metrics
   const access = isPublic ? open('METRICS_PUBLIC is set', { charged: false }) : scopes('admin:*')
 
   // Overload is when it is looked at.
-  const config = { access, underOverload: 'never' as const }
+  const underOverload = 'never'
+  const config = { access, underOverload, refusals: { service_unavailable: 'The request took too long' } } as const
 
   app.get('/metrics', { config, schema: getMetrics }, async (_request, reply) => {
     reply.type(METRICS_CONTENT_TYPE).header('cache-control', 'no-store')

@@ -1,3 +1,5 @@
+import { ApiError } from '../core/errors.ts'
+
 /** One dependency as `/readyz` and `doctor` name it. A degraded one still serves. */
 export type DependencyState = 'ok' | 'degraded' | 'down'
 
@@ -35,6 +37,7 @@ async function attempt(check: DependencyCheck): Promise<DependencyReport> {
   try {
     return await check()
   } catch (error) {
-    return { state: 'down', detail: error instanceof Error ? error.message : 'unknown' }
+    // Public like every answer: only what was written for clients is shown.
+    return { state: 'down', detail: error instanceof ApiError ? error.message : null }
   }
 }

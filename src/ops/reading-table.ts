@@ -20,11 +20,16 @@ export const READINGS = {
     labels: [],
     help: 'How long the delivery that is due longest is overdue; 0 when none is',
   },
+  outbox_shelved: {
+    type: 'gauge',
+    labels: [],
+    help: 'Deliveries that wait for credentials, beside the depth; 10001 stands for more',
+  },
   outbox_in_flight: { type: 'gauge', labels: [], help: 'Deliveries this process is attempting' },
   push_state: {
     type: 'gauge',
     labels: ['state'],
-    help: '1 for the state of push: ok, no_credentials, halted, holding',
+    help: '1 for the state of push: ok, no_credentials, halted, dropping, holding',
   },
   streams_open: { type: 'gauge', labels: [], help: 'Event streams open on this process' },
   database_up: { type: 'gauge', labels: [], help: '1 when the database answered this scrape' },

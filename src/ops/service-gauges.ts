@@ -17,7 +17,7 @@ const BACKLOG_TIMEOUT_MS = 2_000
 export interface GaugeSources {
   clock: Clock
   unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
-  outboxBacklog: () => Promise<{ depth: number; due_at: number | null }>
+  outboxBacklog: () => Promise<{ depth: number; due_at: number | null; shelved: number }>
   intake: { readonly waiting: number }
   runtimeBreaker: Pick<Breaker, 'state'>
   outbox: Pick<Outbox, 'state' | 'inFlight'>
@@ -35,7 +35,7 @@ export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
   metrics.gauge('callbacks_waiting', () => intake.waiting)
   metrics.gauge('runtime_breaker_state', () => oneOf(['closed', 'open', 'probing'], runtimeBreaker.state))
   metrics.gauge('outbox_in_flight', () => outbox.inFlight)
-  metrics.gauge('push_state', () => oneOf(['ok', 'no_credentials', 'halted', 'holding'], outbox.state))
+  metrics.gauge('push_state', () => oneOf(['ok', 'no_credentials', 'halted', 'dropping', 'holding'], outbox.state))
   metrics.gauge('streams_open', () => streams.count)
   metrics.gauge('redis_up', () => {
     const { store, degraded } = limiter.state()
@@ -71,6 +71,7 @@ function registerBacklog(metrics: Metrics, { clock, unfinishedJobs, outboxBacklo
     return unfinished.map(({ status, oldest_at }) => [{ status }, ageSeconds(oldest_at)] as const)
   })
   metrics.gauge('outbox_depth', async () => (await backlog())[1].depth)
+  metrics.gauge('outbox_shelved', async () => (await backlog())[1].shelved)
   metrics.gauge('outbox_oldest_due_age_seconds', async () => ageSeconds((await backlog())[1].due_at))
 }
 

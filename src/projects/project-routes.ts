@@ -30,6 +30,8 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectNews 
   const read = { access: scopes('read:projects') }
   const pages = new TurnShare<string, string>()
   const write = { access: scopes('write:projects') }
+  const one = { refusals: { not_found: 'No such project' } }
+  const versioned = true
 
   app.get('/v1/projects', { config: read, schema: schema.listProjects }, async (request, reply) => {
     const { limit, after } = readPageRequest(LIST, request.query)
@@ -42,50 +44,68 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectNews 
     return reply.type('application/json; charset=utf-8').send(text as never)
   })
 
-  app.post('/v1/projects', { config: write, schema: schema.createProject }, (request, reply) => {
-    const { name, description = null, metadata = {} } = request.body
-    checkMetadata(metadata)
-    return creation.create(request, reply, async (tx) => {
-      const id = ids.next('prj')
-      const createdBy = principalId(callerOf(request))
-      const row = await store.insertProject(tx, { id, name, description, metadata, createdBy, atMs: clock.now() })
-      await projectNews.tell(tx, 'created', row)
+  app.post(
+    '/v1/projects',
+    { config: { ...write, versioned }, schema: schema.createProject },
+    async (request, reply) => {
+      const { name, description = null, metadata = {} } = request.body
+      checkMetadata(metadata)
+      const created = await creation.create(request, reply, async (tx) => {
+        const id = ids.next('prj')
+        const createdBy = principalId(callerOf(request))
+        const row = await store.insertProject(tx, { id, name, description, metadata, createdBy, atMs: clock.now() })
+        await projectNews.tell(tx, 'created', row)
+        return { status: 201, location: `/v1/projects/${id}`, body: toProject(row) }
+      })
+      // Also on a repeat: it is the answer of then, whatever has become of the project.
+      reply.header('etag', etagOf(store.FIRST_VERSION))
+      return created
+    },
+  )
+
+  app.get(
+    '/v1/projects/:id',
+    { config: { ...read, ...one, versioned }, schema: schema.getProject },
+    async (request, reply) => {
+      const row = await store.findProject(db, request.params.id)
+      if (!row) throw noSuchProject()
       reply.header('etag', etagOf(row.version))
-      return { status: 201, location: `/v1/projects/${id}`, body: toProject(row) }
-    })
-  })
+      return toProject(row)
+    },
+  )
 
-  app.get('/v1/projects/:id', { config: read, schema: schema.getProject }, async (request, reply) => {
-    const row = await store.findProject(db, request.params.id)
-    if (!row) throw noSuchProject()
-    reply.header('etag', etagOf(row.version))
-    return toProject(row)
-  })
+  app.patch(
+    '/v1/projects/:id',
+    { config: { ...write, ...one, versioned }, schema: schema.changeProject },
+    async (request, reply) => {
+      const versions = readIfMatch(request.headers['if-match'])
+      if (request.body.metadata) checkMetadata(request.body.metadata)
+      const { id } = request.params
+      const row = await db.transaction(async (tx) => {
+        const changed = await store.updateProject(tx, { ...request.body, id, versions, atMs: clock.now() })
+        if (!changed) throw await absentOrChanged(tx, id)
+        await projectNews.tell(tx, 'updated', changed)
+        return changed
+      })
+      reply.header('etag', etagOf(row.version))
+      return toProject(row)
+    },
+  )
 
-  app.patch('/v1/projects/:id', { config: write, schema: schema.changeProject }, async (request, reply) => {
-    const versions = readIfMatch(request.headers['if-match'])
-    if (request.body.metadata) checkMetadata(request.body.metadata)
-    const { id } = request.params
-    const row = await db.transaction(async (tx) => {
-      const changed = await store.updateProject(tx, { ...request.body, id, versions, atMs: clock.now() })
-      if (!changed) throw await absentOrChanged(tx, id)
-      await projectNews.tell(tx, 'updated', changed)
-      return changed
-    })
-    reply.header('etag', etagOf(row.version))
-    return toProject(row)
-  })
-
-  app.delete('/v1/projects/:id', { config: write, schema: schema.deleteProject }, async (request, reply) => {
-    const versions = readIfMatch(request.headers['if-match'])
-    const { id } = request.params
-    await db.transaction(async (tx) => {
-      const deleted = await store.deleteProject(tx, { id, versions })
-      if (!deleted) throw await absentOrChanged(tx, id)
-      await projectNews.tell(tx, 'deleted', deleted)
-    })
-    return reply.code(204).send(null)
-  })
+  app.delete(
+    '/v1/projects/:id',
+    { config: { ...write, ...one }, schema: schema.deleteProject },
+    async (request, reply) => {
+      const versions = readIfMatch(request.headers['if-match'])
+      const { id } = request.params
+      await db.transaction(async (tx) => {
+        const deleted = await store.deleteProject(tx, { id, versions })
+        if (!deleted) throw await absentOrChanged(tx, id)
+        await projectNews.tell(tx, 'deleted', deleted)
+      })
+      return reply.code(204).send(null)
+    },
+  )
 }
 
 async function absentOrChanged(tx: Queryable, id: string): Promise<ApiError> {

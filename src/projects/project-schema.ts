@@ -37,13 +37,17 @@ export type Project = Static<typeof Project>
 
 export const ProjectInput = Type.Object(
   { name, description: Type.Optional(description), metadata: Type.Optional(metadata) },
-  { additionalProperties: false, examples: [{ name: 'Quarterly report', description: 'Numbers for the board' }] },
+  {
+    title: 'ProjectInput',
+    additionalProperties: false,
+    examples: [{ name: 'Quarterly report', description: 'Numbers for the board' }],
+  },
 )
 export type ProjectInput = Static<typeof ProjectInput>
 
 export const ProjectChange = Type.Object(
   { name: Type.Optional(name), description: Type.Optional(description), metadata: Type.Optional(metadata) },
-  { additionalProperties: false, minProperties: 1, examples: [{ name: 'Annual report' }] },
+  { title: 'ProjectChange', additionalProperties: false, minProperties: 1, examples: [{ name: 'Annual report' }] },
 )
 export type ProjectChange = Static<typeof ProjectChange>
 
@@ -51,6 +55,7 @@ const tags = ['Projects']
 const params = pathParams('id')
 
 export const listProjects = {
+  operationId: 'listProjects',
   tags,
   summary: 'List projects, newest first',
   querystring: Type.Object(pageQuery, { additionalProperties: false }),
@@ -58,6 +63,7 @@ export const listProjects = {
 }
 
 export const createProject = {
+  operationId: 'createProject',
   tags,
   summary: 'Create a project',
   headers: idempotencyHeader,
@@ -65,9 +71,16 @@ export const createProject = {
   response: { 201: Project },
 }
 
-export const getProject = { tags, summary: 'Get a project', params, response: { 200: Project } }
+export const getProject = {
+  operationId: 'getProject',
+  tags,
+  summary: 'Get a project',
+  params,
+  response: { 200: Project },
+}
 
 export const changeProject = {
+  operationId: 'changeProject',
   tags,
   summary: 'Change a project',
   description: 'Fields left out stay as they are. With `If-Match`, a project changed meanwhile answers 412.',
@@ -78,6 +91,7 @@ export const changeProject = {
 }
 
 export const deleteProject = {
+  operationId: 'deleteProject',
   tags,
   summary: 'Delete a project',
   headers: ifMatchHeader,

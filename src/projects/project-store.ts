@@ -23,6 +23,8 @@ export interface ProjectFields {
 
 const COLUMNS = sql`id, name, description, metadata, created_by, version, created_at, updated_at`
 
+export const FIRST_VERSION = 1
+
 export async function insertProject(
   db: Queryable,
   project: ProjectFields & { id: string; createdBy: string; atMs: number },
@@ -30,7 +32,7 @@ export async function insertProject(
   const { id, name, description, metadata, createdBy, atMs } = project
   const rows = await db.query<ProjectRow>(sql`
     insert into projects (${COLUMNS})
-    values (${id}, ${name}, ${description}, ${JSON.stringify(metadata)}, ${createdBy}, 1, ${atMs}, ${atMs})
+    values (${id}, ${name}, ${description}, ${JSON.stringify(metadata)}, ${createdBy}, ${FIRST_VERSION}, ${atMs}, ${atMs})
     returning ${COLUMNS}`)
   return rows[0] as ProjectRow
 }

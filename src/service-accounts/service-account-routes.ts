@@ -21,6 +21,9 @@ export interface ServiceAccountServices {
 
 export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }: ServiceAccountServices): void {
   const admin = { access: scopes('admin:*') }
+  const not_found = 'No such service account'
+  const one = { ...admin, refusals: { not_found } }
+  const rotating = { ...admin, refusals: { not_found, conflict: 'The service account is revoked' } }
   const base = '/v1/service-accounts'
 
   app.get(base, { config: admin, schema: schema.listServiceAccounts }, async (request) => {
@@ -40,7 +43,11 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
     return created
   })
 
-  app.post(`${base}/:id/rotate`, { config: admin, schema: schema.rotateServiceAccount }, async (request, reply) => {
+  app.get(`${base}/:id`, { config: one, schema: schema.getServiceAccount }, async (request) =>
+    toServiceAccount(await serviceAccounts.find(request.params.id)),
+  )
+
+  app.post(`${base}/:id/rotate`, { config: rotating, schema: schema.rotateServiceAccount }, async (request, reply) => {
     const graceSeconds = request.body?.grace_seconds ?? DEFAULT_GRACE_SECONDS
     const rotated = await creation.create(request, reply, async (tx) =>
       shownOnce(await serviceAccounts.rotate(tx, request.params.id, graceSeconds)),
@@ -49,7 +56,7 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
     return rotated
   })
 
-  app.delete(`${base}/:id`, { config: admin, schema: schema.deleteServiceAccount }, async (request, reply) => {
+  app.delete(`${base}/:id`, { config: one, schema: schema.deleteServiceAccount }, async (request, reply) => {
     await serviceAccounts.revoke(request.params.id)
     return reply.code(204).send(null)
   })

@@ -46,7 +46,7 @@ export const ServiceAccountWithKey = Type.Object(
       description: 'Shown this once, for the `X-API-Key` header; null when an Idempotency-Key repeats the answer.',
     }),
   },
-  { title: 'ServiceAccountWithKey' },
+  { title: 'ServiceAccountWithKey', examples: [{ ...example, key: 'pak_…' }] },
 )
 export type ServiceAccountWithKey = Static<typeof ServiceAccountWithKey>
 
@@ -54,6 +54,7 @@ const tags = ['Service accounts']
 const params = pathParams('id')
 
 export const listServiceAccounts = {
+  operationId: 'listServiceAccounts',
   tags,
   summary: 'List service accounts, newest first',
   querystring: Type.Object(pageQuery, { additionalProperties: false }),
@@ -61,6 +62,7 @@ export const listServiceAccounts = {
 }
 
 export const createServiceAccount = {
+  operationId: 'createServiceAccount',
   tags,
   summary: 'Create a service account and its key',
   headers: idempotencyHeader,
@@ -70,12 +72,25 @@ export const createServiceAccount = {
       scopes: scopeNames,
       expires_at: Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'date-time' })),
     },
-    { additionalProperties: false, examples: [{ name: 'Billing worker', scopes: ['read:projects'] }] },
+    {
+      title: 'ServiceAccountInput',
+      additionalProperties: false,
+      examples: [{ name: 'Billing worker', scopes: ['read:projects'] }],
+    },
   ),
   response: { 201: ServiceAccountWithKey },
 }
 
+export const getServiceAccount = {
+  operationId: 'getServiceAccount',
+  tags,
+  summary: 'Get a service account',
+  params,
+  response: { 200: ServiceAccount },
+}
+
 export const rotateServiceAccount = {
+  operationId: 'rotateServiceAccount',
   tags,
   summary: 'Give a service account a new key',
   description: 'The old keys keep working for `grace_seconds`, so that callers can change over without a gap.',
@@ -83,6 +98,7 @@ export const rotateServiceAccount = {
   params,
   body: Type.Optional(
     Type.Unsafe<{ grace_seconds?: number } | null>({
+      title: 'ServiceAccountRotation',
       type: ['object', 'null'],
       properties: { grace_seconds: { type: 'integer', minimum: 0, maximum: 30 * 86_400, default: 86_400 } },
       additionalProperties: false,
@@ -93,6 +109,7 @@ export const rotateServiceAccount = {
 }
 
 export const deleteServiceAccount = {
+  operationId: 'revokeServiceAccount',
   tags,
   summary: 'Revoke a service account and all its keys',
   params,

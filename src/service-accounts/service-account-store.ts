@@ -46,7 +46,7 @@ export async function insertServiceKey(
 export async function endServiceKeys(db: Queryable, accountId: string, atMs: number): Promise<void> {
   await db.query(sql`
     update service_keys set expires_at = ${atMs}
-    where account_id = ${accountId} and revoked_at is null and (expires_at is null or expires_at > ${atMs})`)
+    where account_id = ${accountId} and (expires_at is null or expires_at > ${atMs})`)
 }
 
 export async function findServiceAccount(db: Queryable, id: string): Promise<ServiceAccountRow | undefined> {

@@ -47,6 +47,10 @@ export class ServiceAccounts {
     return this.#issueKey(tx, id)
   }
 
+  find(id: string): Promise<store.ServiceAccountRow> {
+    return this.#find(this.#db, id)
+  }
+
   async rotate(tx: Transaction, id: string, graceSeconds: number): Promise<WithKey> {
     const account = await this.#find(tx, id)
     if (account.revoked_at !== null) throw new ApiError('conflict', 'The service account is revoked')

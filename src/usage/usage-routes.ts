@@ -7,7 +7,10 @@ import type { App } from '../http/app-instance.ts'
 import { pathParams } from '../http/schemas.ts'
 import { findUsage, periodOf } from './usage-store.ts'
 
-const Tokens = Type.Object({ input: Type.Integer(), output: Type.Integer(), total: Type.Integer() })
+const Tokens = Type.Object(
+  { input: Type.Integer(), output: Type.Integer(), total: Type.Integer() },
+  { title: 'Tokens' },
+)
 const nullableInteger = Type.Unsafe<number | null>({ type: ['integer', 'null'] })
 
 const Usage = Type.Object(
@@ -22,7 +25,19 @@ const Usage = Type.Object(
       description: 'How many more may be started: what is still running counts too.',
     }),
   },
-  { title: 'Usage' },
+  {
+    title: 'Usage',
+    examples: [
+      {
+        period: '2026-01',
+        runs: 2,
+        by_type: [{ type: 'report', runs: 2, tokens: { input: 1200, output: 340, total: 1540 } }],
+        tokens: { input: 1200, output: 340, total: 1540 },
+        limit: 100,
+        remaining: 97,
+      },
+    ],
+  },
 )
 type Usage = Static<typeof Usage>
 
@@ -31,8 +46,15 @@ const querystring = Type.Object(
   { additionalProperties: false },
 )
 const tags = ['Usage']
-const getUsage = { tags, summary: 'Your own usage', querystring, response: { 200: Usage } }
+const getUsage = {
+  operationId: 'getUsage',
+  tags,
+  summary: 'Your own usage',
+  querystring,
+  response: { 200: Usage },
+}
 const getUserUsage = {
+  operationId: 'getUserUsage',
   tags,
   summary: 'A user’s usage',
   params: pathParams('sub'),

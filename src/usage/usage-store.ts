@@ -30,6 +30,11 @@ export function periodOf(epochMs: number): string {
   return new Date(epochMs).toISOString().slice(0, 7)
 }
 
+export function endOfPeriodMs(epochMs: number): number {
+  const now = new Date(epochMs)
+  return Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1)
+}
+
 /**
  * Part of the transaction that settles the jobs: a job that has its record already is not counted again, so that the
  * counters are at any time the sums of the records.

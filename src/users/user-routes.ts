@@ -19,8 +19,9 @@ export interface UserServices {
 
 /** Profiles: one's own without a scope, everybody's with one. */
 export function userRoutes(app: App, { db, clock }: UserServices): void {
-  // A service account has no profile of its own.
-  const own = { access: bearer(), refusals: ['not_found'] as const }
+  const versioned = true
+  const own = { access: bearer(), refusals: { not_found: 'A service account has no user profile' }, versioned } as const
+  const one = { refusals: { not_found: 'No such user' }, versioned } as const
   const read = { access: scopes('read:users') }
   const write = { access: scopes('write:users') }
 
@@ -35,7 +36,7 @@ export function userRoutes(app: App, { db, clock }: UserServices): void {
     show(subOf(callerOf(request)), reply),
   )
 
-  app.get('/v1/users/:sub', { config: read, schema: schema.getUser }, (request, reply) =>
+  app.get('/v1/users/:sub', { config: { ...read, ...one }, schema: schema.getUser }, (request, reply) =>
     show(request.params.sub, reply),
   )
 
@@ -43,7 +44,7 @@ export function userRoutes(app: App, { db, clock }: UserServices): void {
     change(subOf(callerOf(request)), request.headers['if-match'], request.body, reply),
   )
 
-  app.patch('/v1/users/:sub', { config: write, schema: schema.changeUser }, (request, reply) =>
+  app.patch('/v1/users/:sub', { config: { ...write, ...one }, schema: schema.changeUser }, (request, reply) =>
     change(request.params.sub, request.headers['if-match'], request.body, reply),
   )
 

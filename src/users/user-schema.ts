@@ -47,7 +47,12 @@ export const UserChange = Type.Object(
     ),
     push_enabled: Type.Optional(Type.Boolean()),
   },
-  { additionalProperties: false, minProperties: 1, examples: [{ display_name: 'Ada', locale: 'en-GB' }] },
+  {
+    title: 'UserChange',
+    additionalProperties: false,
+    minProperties: 1,
+    examples: [{ display_name: 'Ada', locale: 'en-GB' }],
+  },
 )
 export type UserChange = Static<typeof UserChange>
 
@@ -55,19 +60,28 @@ const tags = ['Users']
 const params = pathParams('sub')
 
 export const listUsers = {
+  operationId: 'listUsers',
   tags,
   summary: 'List user profiles, newest first',
   querystring: Type.Object(pageQuery, { additionalProperties: false }),
   response: { 200: pageOf(User) },
 }
-export const getUser = { tags, summary: 'Get a user profile', params, response: { 200: User } }
+export const getUser = {
+  operationId: 'getUser',
+  tags,
+  summary: 'Get a user profile',
+  params,
+  response: { 200: User },
+}
 export const getMe = {
+  operationId: 'getMe',
   tags,
   summary: 'Get your own profile',
   description: 'Made on your first request; needs no scope.',
   response: { 200: User },
 }
 export const changeUser = {
+  operationId: 'changeUser',
   tags,
   summary: 'Change a user profile',
   headers: ifMatchHeader,
@@ -76,6 +90,7 @@ export const changeUser = {
   response: { 200: User },
 }
 export const changeMe = {
+  operationId: 'changeMe',
   tags,
   summary: 'Change your own profile',
   headers: ifMatchHeader,

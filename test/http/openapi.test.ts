@@ -1,13 +1,78 @@
 import assert from 'node:assert/strict'
 import { before, describe, test } from 'node:test'
+import { validate as validateOpenapi } from '@scalar/openapi-validator'
 import type { App } from '../../src/http/app-instance.ts'
-import { closedSchema, type OpenapiDocument, operationsOf, validatorsOf, walk } from '../support/openapi-document.ts'
+import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import { openStream } from '../support/event-stream.ts'
+import {
+  closedSchema,
+  type OpenapiDocument,
+  operationsOf,
+  resolve,
+  validatorsOf,
+  walk,
+} from '../support/openapi-document.ts'
 import { forEachVariant, type TestService } from '../support/service.ts'
+import { checkTold } from '../support/told-headers.ts'
 
 const PUBLIC = ['/healthz', '/readyz', '/openapi.json']
 const HIDDEN = ['/docs', '/docs/start.js', '/docs/reference.js']
-const NO_SCOPE = ['/v1/users/me', '/v1/usage', '/v1/job-types', '/v1/events', '/v1/devices', '/v1/devices/{id}']
 const ERROR_REF = { $ref: '#/components/schemas/Error' }
+
+/** What each is called, and every status it can answer with. */
+const OPERATIONS = {
+  'GET /healthz': 'getHealth: 200 500',
+  'GET /readyz': 'getReadiness: 200 500 503',
+  'GET /metrics': 'getMetrics: 200 401 403 429 500 503',
+  'GET /openapi.json': 'getOpenapi: 200 429 500 503',
+  'GET /v1/projects': 'listProjects: 200 400 401 403 429 500 503',
+  'POST /v1/projects': 'createProject: 201 400 401 403 409 413 415 422 429 500 503',
+  'GET /v1/projects/{id}': 'getProject: 200 400 401 403 404 429 500 503',
+  'PATCH /v1/projects/{id}': 'changeProject: 200 400 401 403 404 412 413 415 429 500 503',
+  'DELETE /v1/projects/{id}': 'deleteProject: 204 400 401 403 404 412 413 415 429 500 503',
+  'POST /jobs': 'startJob: 202 400 401 403 404 409 413 415 422 429 500 503',
+  'GET /jobs': 'listJobs: 200 400 401 429 500 503',
+  'GET /jobs/{id}': 'getJob: 200 400 401 404 429 500 503',
+  'GET /jobs/{id}/timeline': 'listJobTimeline: 200 400 401 404 429 500 503',
+  'GET /jobs/{id}/events': 'streamJobEvents: 200 400 401 404 429 500 503',
+  'POST /jobs/{id}/cancel': 'cancelJob: 200 202 400 401 404 409 413 415 429 500 503',
+  'POST /jobs/{id}/resume': 'resumeJob: 202 400 401 404 409 413 415 429 500 503',
+  'GET /v1/job-types': 'listJobTypes: 200 401 429 500 503',
+  'POST /webhooks/agent': 'receiveAgentCallback: 200 400 401 404 409 413 429 500 503',
+  'POST /webhooks/jobs/{type}': 'receiveJobCallback: 200 400 401 404 409 413 429 500 503',
+  'GET /v1/callbacks': 'listCallbacks: 200 400 401 403 429 500 503',
+  'POST /v1/callbacks/{id}/replay': 'replayCallback: 200 400 401 403 404 409 413 415 429 500 503',
+  'GET /v1/events': 'streamEvents: 200 400 401 403 429 500 503',
+  'POST /v1/devices': 'registerDevice: 201 400 401 409 413 415 422 429 500 503',
+  'GET /v1/devices': 'listDevices: 200 400 401 429 500 503',
+  'GET /v1/devices/{id}': 'getDevice: 200 400 401 404 429 500 503',
+  'DELETE /v1/devices/{id}': 'removeDevice: 204 400 401 404 413 415 429 500 503',
+  'POST /v1/notifications': 'sendNotification: 201 400 401 403 409 413 415 422 429 500 503',
+  'GET /v1/notifications/{id}': 'getNotification: 200 400 401 403 404 429 500 503',
+  'GET /v1/usage': 'getUsage: 200 400 401 429 500 503',
+  'GET /v1/users/{sub}/usage': 'getUserUsage: 200 400 401 403 404 429 500 503',
+  'GET /v1/users': 'listUsers: 200 400 401 403 429 500 503',
+  'GET /v1/users/me': 'getMe: 200 401 404 429 500 503',
+  'PATCH /v1/users/me': 'changeMe: 200 400 401 404 412 413 415 429 500 503',
+  'GET /v1/users/{sub}': 'getUser: 200 400 401 403 404 429 500 503',
+  'PATCH /v1/users/{sub}': 'changeUser: 200 400 401 403 404 412 413 415 429 500 503',
+  'GET /v1/service-accounts': 'listServiceAccounts: 200 400 401 403 429 500 503',
+  'POST /v1/service-accounts': 'createServiceAccount: 201 400 401 403 409 413 415 422 429 500 503',
+  'GET /v1/service-accounts/{id}': 'getServiceAccount: 200 400 401 403 404 429 500 503',
+  'DELETE /v1/service-accounts/{id}': 'revokeServiceAccount: 204 400 401 403 404 413 415 429 500 503',
+  'POST /v1/service-accounts/{id}/rotate': 'rotateServiceAccount: 201 400 401 403 404 409 413 415 422 429 500 503',
+}
+
+const RECORDS = ['Project', 'User', 'Job', 'JobType', 'TimelineEntry', 'Callback', 'Event', 'Device', 'Notification']
+const LISTED = ['Project', 'User', 'Job', 'TimelineEntry', 'Callback', 'Device', 'ServiceAccount']
+const NAMED = [
+  ...RECORDS,
+  'Delivery',
+  'ServiceAccount',
+  'Usage',
+  'CallbackPayload',
+  ...LISTED.map((name) => `${name}Page`),
+]
 
 describe('the description of the API', () => {
   forEachVariant((under) => {
@@ -26,9 +91,11 @@ describe('the description of the API', () => {
 
     const operations = () => operationsOf(document)
 
-    test('is OpenAPI 3.1 with a title and a version', () => {
+    test('is valid OpenAPI 3.1 with a title and a version', async () => {
       assert.equal(document.openapi, '3.1.0')
       assert.ok(document.info.title && document.info.version)
+      const { errors } = await validateOpenapi(structuredClone(document))
+      assert.deepEqual(errors, [])
     })
 
     test('has every route, and no other', () => {
@@ -51,32 +118,46 @@ describe('the description of the API', () => {
       }
     })
 
-    test('says of every operation how it succeeds and every way it fails', () => {
+    test('says of every operation how it succeeds, every way it fails, and no other', () => {
+      const told = operations().map(({ path, method, operation }) => {
+        const statuses = Object.keys(operation.responses).join(' ')
+        return [`${method} ${path}`, `${operation.operationId}: ${statuses}`]
+      })
+      assert.deepEqual(Object.fromEntries(told), OPERATIONS)
+    })
+
+    test('names every code a status can carry, with an example in this variant’s envelope', () => {
+      const { compile } = validatorsOf(document)
+      const validate = compile(ERROR_REF)
+      for (const { path, method, operation } of operations()) {
+        for (const [status, { description, content }] of Object.entries(operation.responses)) {
+          if (status < '400') continue
+          const name = `${method} ${path} ${status}`
+          const { schema, examples = {} } = content?.['application/json'] ?? {}
+          assert.deepEqual(schema, ERROR_REF, name)
+          const values = Object.values(examples).map(({ value }) => value as object)
+          assert.ok(values.length > 0, name)
+          for (const value of values) {
+            assert.ok(validate(value), `${name} ${JSON.stringify(value)}`)
+            assert.equal('detail' in value, under.variant === 'A', name)
+          }
+          for (const key of Object.keys(examples)) assert.ok(description.includes(key.replace(/_\d+$/, '')), name)
+        }
+      }
+      const codesOf = (method: string, path: string, status: string) => {
+        const found = operations().find((one) => one.method === method && one.path === path)
+        return Object.keys(found?.operation.responses[status]?.content?.['application/json']?.examples ?? {})
+      }
+      assert.deepEqual(codesOf('POST', '/jobs', '429'), ['rate_limit_exceeded', 'usage_limit_exceeded'])
+      assert.deepEqual(codesOf('POST', '/jobs', '409'), ['conflict', 'conflict_2'])
+    })
+
+    test('says which headers steer an operation', () => {
       for (const { path, method, operation } of operations()) {
         const name = `${method} ${path}`
-        const statuses = Object.keys(operation.responses)
-        assert.ok(
-          statuses.some((status) => status.startsWith('2')),
-          name,
-        )
-        const expected = ['500', '503']
-        const charged = !['/healthz', '/readyz'].includes(path)
-        if (charged) expected.push('429')
-        if (!PUBLIC.includes(path)) expected.push('401')
-        if (path.startsWith('/v1/') && !NO_SCOPE.includes(path)) expected.push('403')
-        if (path.includes('{')) expected.push('404')
-        if (operation.parameters || operation.requestBody) expected.push('400')
-        if (operation.requestBody) expected.push('413', '415')
         const headers = operation.parameters?.filter((parameter) => parameter.in === 'header').map(({ name }) => name)
-        if (headers?.includes('if-match')) expected.push('412')
-        if (headers?.includes('idempotency-key')) expected.push('409', '422')
-        for (const status of expected) {
-          const response = operation.responses[status]
-          assert.ok(response?.description, `${name} ${status}`)
-          assert.deepEqual(response.content?.['application/json']?.schema, ERROR_REF, `${name} ${status}`)
-        }
-        const creates = statuses.includes('201') || name === 'POST /jobs'
-        if (creates) assert.ok(headers?.includes('idempotency-key'), name)
+        const creates = '201' in operation.responses || name === 'POST /jobs'
+        assert.equal(headers?.includes('idempotency-key') ?? false, creates, name)
         if (method === 'PATCH') assert.ok(headers?.includes('if-match'), name)
         for (const [, parameter] of path.matchAll(/\{(\w+)\}/g)) {
           const described = operation.parameters?.find((one) => one.in === 'path' && one.name === parameter)
@@ -85,17 +166,19 @@ describe('the description of the API', () => {
       }
     })
 
+    test('gives every record a name of its own', () => {
+      for (const name of NAMED) assert.ok(document.components.schemas[name], name)
+      walk(document.paths, ({ title, properties }) => {
+        if (properties) assert.equal(title, undefined, `${title} is not referred to`)
+      })
+    })
+
     test('has no reference that leads nowhere', () => {
       let references = 0
       walk(document, (node) => {
         if (typeof node.$ref !== 'string') return
         references += 1
-        assert.match(node.$ref, /^#\//)
-        const target = node.$ref
-          .slice(2)
-          .split('/')
-          .reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part], document)
-        assert.ok(target, node.$ref)
+        resolve(document, node)
       })
       assert.ok(references > 20)
     })
@@ -116,6 +199,11 @@ describe('the description of the API', () => {
       for (const { path, method, operation } of operations()) {
         const body = operation.requestBody?.content['application/json']
         if (body) assert.ok('example' in body, `${method} ${path} shows no example of its body`)
+        for (const status of ['200', '201', '202']) {
+          const good = operation.responses[status]?.content?.['application/json']
+          if (!good || path === '/openapi.json' || good.schema.$ref?.endsWith('Page')) continue
+          assert.ok('example' in good, `${method} ${path} shows no example of its ${status}`)
+        }
       }
     })
 
@@ -132,8 +220,10 @@ describe('the description of the API', () => {
       const token = service.tokenFor({ sub: 'ada', scopes: ['admin:*'] })
       const check = async (method: string, path: string, route: string, body?: unknown) => {
         const answer = await service.request<Record<string, unknown>>(method, path, { token, body })
-        const described = document.paths[route]?.[method.toLowerCase()]?.responses[answer.status]
-        assert.ok(described, `${method} ${route} ${answer.status}`)
+        const named = operations().find((one) => one.method === method && one.path === route)
+        const described = named?.operation.responses[answer.status]
+        assert.ok(named && described, `${method} ${route} ${answer.status}`)
+        checkTold(named, answer)
         const schema = described.content?.['application/json']?.schema
         if (answer.text === '') return answer
         const validate = compile(closedSchema(schema ?? {}))
@@ -158,6 +248,72 @@ describe('the description of the API', () => {
       await check('DELETE', String(account.headers.location), '/v1/service-accounts/{id}')
       await check('GET', '/healthz', '/healthz')
       await check('GET', '/readyz', '/readyz')
+    })
+
+    test('describes the events that streams carry', async () => {
+      const { compile } = validatorsOf(document)
+      const validate = compile({ $ref: '#/components/schemas/Event' })
+      const token = service.tokenFor({ sub: 'ada', scopes: ['write:projects'] })
+      await service.request('POST', '/v1/projects', { token, body: { name: 'streamed' } })
+      const stream = await openStream(service.url, '/v1/events?after=0', { token })
+      const { data } = await stream.next()
+      stream.close()
+      assert.ok(validate(data), JSON.stringify(validate.errors))
+      const { responses } = operations().find(({ path }) => path === '/v1/events')?.operation ?? { responses: {} }
+      const media = responses[200]?.content?.['text/event-stream'] as object
+      assert.deepEqual('x-event' in media && media['x-event'], { $ref: '#/components/schemas/Event' })
+    })
+
+    test('describes the callbacks that are taken, and none that are refused', () => {
+      const { compile } = validatorsOf(document)
+      const validate = compile({ $ref: '#/components/schemas/CallbackPayload' })
+      const media = document.paths['/webhooks/agent']?.post?.requestBody?.content['application/json']
+      const example = media?.example as Record<string, unknown>
+      const isTaken = (payload: object) => {
+        try {
+          parseCallback(Buffer.from(JSON.stringify(payload)))
+          return true
+        } catch {
+          return false
+        }
+      }
+      const changes = [
+        ...['thread_id', 'run_id', 'status'].flatMap((name) =>
+          [undefined, null, '', 7, 'x'.repeat(255), 'x'.repeat(256)].map((value) => ({ [name]: value })),
+        ),
+        ...[null, undefined, {}, { a: [1] }].flatMap((value) => [
+          { values: value },
+          { error: value },
+          { metadata: value },
+        ]),
+        { error: 'it broke' },
+        { more: true },
+      ]
+      for (const change of changes) {
+        const payload = JSON.parse(JSON.stringify({ ...example, ...change })) as object
+        assert.equal(validate(payload), isTaken(payload), JSON.stringify(change))
+      }
+    })
+
+    test('describes the settings it runs with', async () => {
+      const other = await under.start({ env: { RATE_LIMIT_HEADERS: 'draft-8', METRICS_PUBLIC: 'true' } })
+      const { body } = await other.request<OpenapiDocument>('GET', '/openapi.json')
+      const named = operationsOf(body).find(({ path }) => path === '/openapi.json')
+      assert.ok(named)
+      checkTold(named, await other.request('GET', '/openapi.json'))
+      const metrics = operationsOf(body).find(({ path }) => path === '/metrics')
+      assert.deepEqual(Object.keys(metrics?.operation.responses ?? {}), ['200', '500', '503'])
+      assert.deepEqual(metrics?.operation.security, [])
+    })
+
+    test('describes how a method is refused that a path does not know', async () => {
+      const token = service.tokenFor({ sub: 'ada' })
+      const answer = await service.request<object>('PUT', '/v1/projects', { token })
+      assert.equal(answer.status, 405)
+      const described = document.components.responses.method_not_allowed
+      assert.ok(described)
+      checkTold({ path: '', method: 'PUT', operation: { responses: { 405: described } } }, answer)
+      assert.ok(described.headers?.Allow)
     })
 
     test('describes this variant’s envelope and not the other’s', async () => {

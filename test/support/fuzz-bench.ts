@@ -11,9 +11,11 @@ import {
   type NamedOperation,
   type OpenapiDocument,
   operationsOf,
+  resolve,
   type Validators,
   validatorsOf,
 } from './openapi-document.ts'
+import { checkTold } from './told-headers.ts'
 
 export interface FuzzOptions {
   cases: number
@@ -39,7 +41,9 @@ export class FuzzBench {
     this.#validators = sharedValidators(parts.document)
     this.#known = parts.known
     this.#key = parts.key
-    this.operations = operationsOf(parts.document).map((named) => withHints(named, parts.known))
+    this.operations = operationsOf(parts.document).map((named) =>
+      withHints(withBody(named, parts.document), parts.known),
+    )
   }
 
   static async open(world: JobWorld): Promise<FuzzBench> {
@@ -55,6 +59,7 @@ export class FuzzBench {
       }
       checkHeaders(answer)
       this.#checkDeclared(named, answer)
+      checkTold(named, answer)
       this.#remember(named, answer)
     })
     await fc.assert(property, { seed: fuzzSettings().seed, numRuns: cases })
@@ -119,7 +124,9 @@ export class FuzzBench {
     }
     const validate = this.#validators.compile(content[1].schema, closedSchema)
     if (!validate(answer.body)) assert.fail(`${answer.text} is not as declared: ${JSON.stringify(validate.errors)}`)
-    if (answer.status >= 400) checkCode(answer)
+    if (answer.status < 400) return
+    const codes = Object.values(content[1].examples ?? {}).map(({ value }) => codeOf(value))
+    assert.ok(codes.includes(checkCode(answer)), `${nameOf(named)} does not declare ${answer.text}`)
   }
 
   /** What was just made is asked for later. */
@@ -178,6 +185,15 @@ function write(part: PathPart, pool: readonly string[]): string {
   return percentEncode('text' in part ? part.text : (pool[part.known % pool.length] ?? 'none'))
 }
 
+/** With its body's schema in place of the reference to it, as a copy to write hints into. */
+function withBody(named: NamedOperation, document: OpenapiDocument): NamedOperation {
+  const { requestBody } = named.operation
+  const media = requestBody?.content['application/json']
+  if (!requestBody || !media) return named
+  const content = { 'application/json': { ...media, schema: structuredClone(resolve(document, media.schema)) } }
+  return { ...named, operation: { ...named.operation, requestBody: { ...requestBody, content } } }
+}
+
 /** Where a schema says no more than "some text", what there is of it here. */
 function withHints(named: NamedOperation, known: KnownIds): NamedOperation {
   const hints: Record<string, readonly unknown[]> = {
@@ -207,9 +223,14 @@ function checkHeaders({ headers }: TestResponse): void {
 }
 
 /** The status follows from the code, and a client is told when to come back. */
-function checkCode({ status, headers, body, text }: TestResponse): void {
-  const { detail, error } = body as { detail?: { code: string }; error?: { code: string } }
-  const code = (detail ?? error)?.code ?? ''
+function checkCode({ status, headers, body, text }: TestResponse): string {
+  const code = codeOf(body)
   assert.equal(STATUS_BY_CODE[code as keyof typeof STATUS_BY_CODE], status, text)
   if (status === 429 || status === 503) assert.match(String(headers['retry-after']), /^\d+$/)
+  return code
+}
+
+function codeOf(body: unknown): string {
+  const { detail, error } = body as { detail?: { code: string }; error?: { code: string } }
+  return (detail ?? error)?.code ?? ''
 }

@@ -15,7 +15,7 @@ export interface FuzzRequest {
   body: { text: string; contentType: string | undefined } | null
 }
 
-/** The payload of a callback, which the document leaves open: senders differ. */
+/** The payload of a callback as senders really write it, with more in it than the document promises to read. */
 export const CALLBACK_BODY: Schema = {
   type: 'object',
   required: ['thread_id', 'run_id', 'status'],

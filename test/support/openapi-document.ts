@@ -1,20 +1,39 @@
+import assert from 'node:assert/strict'
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
 import type { Schema } from './schema-values.ts'
 
 export interface Operation {
+  operationId?: string
   summary?: string
   tags?: string[]
   security?: Record<string, string[]>[]
   parameters?: { name: string; in: string; required?: boolean; schema: Schema }[]
-  requestBody?: { required?: boolean; content: Record<string, { schema: Schema }> }
-  responses: Record<string, { description: string; content?: Record<string, { schema: object }> }>
+  requestBody?: { required?: boolean; content: Record<string, Media> }
+  responses: Record<string, Response>
+}
+
+export interface Media {
+  schema: Schema
+  example?: unknown
+  examples?: Record<string, { value: unknown }>
+}
+
+export interface Response {
+  description: string
+  headers?: Record<string, object>
+  content?: Record<string, Media>
 }
 
 export interface OpenapiDocument {
   openapi: string
   info: { title: string; version: string }
   paths: Record<string, Record<string, Operation>>
-  components: { securitySchemes: Record<string, object>; schemas: Record<string, object> }
+  components: {
+    securitySchemes: Record<string, object>
+    schemas: Record<string, object>
+    headers: Record<string, object>
+    responses: Record<string, Response>
+  }
 }
 
 export interface NamedOperation {
@@ -23,10 +42,31 @@ export interface NamedOperation {
   operation: Operation
 }
 
+/** Every operation, with its responses in place of the references to them. */
 export function operationsOf(document: OpenapiDocument): NamedOperation[] {
   return Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+    Object.entries(methods).map(([method, operation]) => {
+      const responses = Object.entries(operation.responses).map(([status, one]) => [status, resolve(document, one)])
+      return {
+        path,
+        method: method.toUpperCase(),
+        operation: { ...operation, responses: Object.fromEntries(responses) },
+      }
+    }),
   )
+}
+
+/** What a reference leads to; anything else is itself. */
+export function resolve<T extends object>(document: OpenapiDocument, node: T): T {
+  const { $ref } = node as { $ref?: unknown }
+  if (typeof $ref !== 'string') return node
+  assert.match($ref, /^#\//)
+  const target = $ref
+    .slice(2)
+    .split('/')
+    .reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part], document)
+  assert.ok(target, `${$ref} leads nowhere`)
+  return target as T
 }
 
 export interface Validators {
@@ -34,9 +74,9 @@ export interface Validators {
   compile(schema: object, prepare?: (schema: object) => object): ValidateFunction
 }
 
-/** Compiles schemas of the document, references included. */
+/** Compiles schemas of the document; what they refer to is closed as `closedSchema` closes it. */
 export function validatorsOf(document: OpenapiDocument): Validators {
-  const { components } = document
+  const components = closedSchema(document.components)
   const ajv = new Ajv2020({ strict: false, validateFormats: false, schemas: [{ $id: 'doc:', components }] })
   const absolute = (schema: object): object =>
     JSON.parse(JSON.stringify(schema).replaceAll('"#/components/', '"doc:#/components/'))

@@ -3,6 +3,7 @@ import { hostileJson, hostileNumber, hostileText } from './hostile-values.ts'
 
 /** As much of JSON Schema as our own documents use. */
 export interface Schema {
+  $ref?: string
   type?: string | string[]
   enum?: unknown[]
   const?: unknown
