@@ -1,5 +1,7 @@
 import type { Env } from './config-reader.ts'
 import { ConfigReader } from './config-reader.ts'
+import { readRsaPrivateKey } from './core/rsa-key.ts'
+import { DEFAULT_LIMITS, type TierLimits } from './limits/tiers.ts'
 
 export type Variant = 'A' | 'B'
 export type RateLimitHeaders = 'draft-6' | 'draft-8'
@@ -21,11 +23,10 @@ export interface Config {
   redisUrl: string | null
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   webhookSecrets: readonly string[]
-  jobTypesFile: string
   push: { projectId: string; clientEmail: string; privateKey: string } | null
   pushApiUrl: string
   pushTokenUrl: string
-  limits: { unauthenticated: number; authenticated: number; service: number }
+  limits: TierLimits
   rateLimitHeaders: RateLimitHeaders
   trustProxy: readonly string[]
   usageLimitRuns: number | null
@@ -56,14 +57,13 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     redisUrl: read.url('REDIS_URL', ['redis:', 'rediss:'], 'secret'),
     runtime: runtime(read),
     webhookSecrets: webhookSecrets(read, production),
-    jobTypesFile: read.text('JOB_TYPES_FILE') ?? 'job-types.json',
     push: push(read),
     pushApiUrl: read.baseUrl('PUSH_API_URL') ?? 'https://fcm.googleapis.com',
     pushTokenUrl: read.url('PUSH_TOKEN_URL', ['http:', 'https:']) ?? 'https://oauth2.googleapis.com/token',
     limits: {
-      unauthenticated: read.integer('RATE_LIMIT_UNAUTHENTICATED', { min: 1 }) ?? 100,
-      authenticated: read.integer('RATE_LIMIT_AUTHENTICATED', { min: 1 }) ?? 1000,
-      service: read.integer('RATE_LIMIT_SERVICE', { min: 1 }) ?? 10_000,
+      unauthenticated: read.integer('RATE_LIMIT_UNAUTHENTICATED', { min: 1 }) ?? DEFAULT_LIMITS.unauthenticated,
+      authenticated: read.integer('RATE_LIMIT_AUTHENTICATED', { min: 1 }) ?? DEFAULT_LIMITS.authenticated,
+      service: read.integer('RATE_LIMIT_SERVICE', { min: 1 }) ?? DEFAULT_LIMITS.service,
     },
     rateLimitHeaders: read.choice('RATE_LIMIT_HEADERS', ['draft-6', 'draft-8']) ?? 'draft-6',
     trustProxy: read.networks('TRUST_PROXY'),
@@ -127,8 +127,8 @@ function push(read: ConfigReader): Config['push'] {
   const projectId = read.secret('PUSH_PROJECT_ID')
   const clientEmail = read.secret('PUSH_CLIENT_EMAIL')
   const privateKey = read.secret('PUSH_PRIVATE_KEY')?.replaceAll('\\n', '\n') ?? null
-  if (privateKey && !/^-----BEGIN [A-Z ]*PRIVATE KEY-----/.test(privateKey)) {
-    read.fault('PUSH_PRIVATE_KEY', 'must be a PEM private key block')
+  if (privateKey && readRsaPrivateKey(privateKey) === null) {
+    read.fault('PUSH_PRIVATE_KEY', 'must be a PEM block of an RSA private key')
   }
   if (projectId && clientEmail && privateKey) return { projectId, clientEmail, privateKey }
   const given = { PUSH_PROJECT_ID: projectId, PUSH_CLIENT_EMAIL: clientEmail, PUSH_PRIVATE_KEY: privateKey }

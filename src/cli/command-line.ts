@@ -1,21 +1,43 @@
 import { ConfigError } from '../config-reader.ts'
 import { ApiError } from '../core/errors.ts'
 import { VERSION } from '../version.ts'
-import { CommandError, type CommandLine, EXIT, type ExitCode } from './io.ts'
+import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
+import { linkQuickly } from './link-quickly.ts'
 
-type Command = (line: CommandLine) => Promise<ExitCode>
+type Run = (line: CommandLine) => Promise<ExitCode>
+
+interface Command {
+  summary: string
+  /** Absent: it takes no arguments. */
+  usage?: string
+  load: () => Promise<Run>
+}
 
 /** Loaded one by one: `serve` should not pay for what only `dev` or `doctor` needs. */
-const COMMANDS: Record<string, { summary: string; load: () => Promise<Command> }> = {
+const COMMANDS: Record<string, Command> = {
   serve: { summary: 'run the service', load: async () => (await import('./serve.ts')).serve },
   dev: { summary: 'run everything on loopback, nothing to install', load: async () => (await import('./dev.ts')).dev },
   migrate: {
     summary: 'bring the database schema up to date',
     load: async () => (await import('./migrate.ts')).migrateCommand,
   },
-  keys: { summary: 'create, list and revoke service accounts', load: async () => (await import('./keys.ts')).keys },
-  jobs: { summary: 'reconcile unfinished jobs now', load: async () => (await import('./jobs.ts')).jobs },
-  callbacks: { summary: 'replay stored callbacks', load: async () => (await import('./jobs.ts')).callbacks },
+  keys: {
+    summary: 'create, list and revoke service accounts',
+    usage: `keys create --name NAME --scopes "SCOPE SCOPE" [--expires RFC3339]
+       keys list
+       keys revoke ID`,
+    load: async () => (await import('./keys.ts')).keys,
+  },
+  jobs: {
+    summary: 'reconcile unfinished jobs now',
+    usage: 'jobs reconcile [JOB_ID …]     without an id: every unfinished job',
+    load: async () => (await import('./jobs.ts')).jobs,
+  },
+  callbacks: {
+    summary: 'replay stored callbacks',
+    usage: 'callbacks replay CALLBACK_ID …',
+    load: async () => (await import('./jobs.ts')).callbacks,
+  },
   doctor: {
     summary: 'check every dependency and say what to mend',
     load: async () => (await import('./doctor.ts')).doctor,
@@ -25,18 +47,27 @@ const COMMANDS: Record<string, { summary: string; load: () => Promise<Command> }
 export async function runCommandLine(line: CommandLine): Promise<ExitCode> {
   const [name = '--help', ...args] = line.args
   if (name === '--version' || name === '-v') return say(line, VERSION)
-  if (name === '--help' || name === '-h' || name === 'help') return say(line, help())
+  if (asksForHelp(name) || name === 'help') return say(line, help())
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
   if (!command) {
     line.complain(`Unknown command "${name}"\n\n${help()}`)
     return EXIT.usage
   }
+  const usage = `usage: ${command.usage ?? name}`
+  if (args.some(asksForHelp)) return say(line, `${usage}\n\n  ${command.summary}`)
   try {
-    const run = await command.load()
+    if (!command.usage && args.length > 0) throw new UsageError(`${name} takes no arguments, not "${args.join(' ')}"`)
+    const run = await linkQuickly(command.load)
     return await run({ ...line, args })
   } catch (error) {
-    return explain(error, line)
+    if (!(error instanceof UsageError)) return explain(error, line)
+    line.complain(`${error.message}\n${usage}`)
+    return error.exitCode
   }
+}
+
+function asksForHelp(arg: string): boolean {
+  return arg === '--help' || arg === '-h'
 }
 
 function say(line: CommandLine, text: string): ExitCode {

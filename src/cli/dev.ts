@@ -4,12 +4,11 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { parseConfig } from '../config.ts'
 import type { IdentityProvider } from '../sandbox/identity-provider.ts'
 import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
 import { welcome } from './dev-welcome.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode } from './io.ts'
-import { loadJobTypes } from './load-job-types.ts'
+import { loadSettings } from './load-job-types.ts'
 import { openMigratedDatabase } from './open-database.ts'
 import { runService } from './run-service.ts'
 import { stopSignal } from './serve.ts'
@@ -25,8 +24,7 @@ export async function dev(line: CommandLine): Promise<ExitCode> {
   const sandbox = await startSandbox({ apiUrl: `http://127.0.0.1:${port}` })
   const dataDir = mkdtempSync(join(tmpdir(), 'project-api-dev-'))
   try {
-    const config = parseConfig(devEnvironment(line, { port, sandbox, dataDir }), line.readFile)
-    const loaded = loadJobTypes(line, config)
+    const { config, ...loaded } = loadSettings({ ...line, env: devEnvironment(line, { port, sandbox, dataDir }) })
     const opened = await openMigratedDatabase(config.database)
     const service = await runService(config, opened, { ...loaded, pushCa: sandbox.push.ca })
     await seedProjects(service.url, sandbox.identity)

@@ -1,6 +1,7 @@
 import { KeySet } from '../auth/key-set.ts'
 import type { Config } from '../config.ts'
 import { parseConfig } from '../config.ts'
+import { ConfigError } from '../config-reader.ts'
 import { Breaker } from '../core/breaker.ts'
 import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
@@ -26,7 +27,7 @@ export async function doctor(line: CommandLine): Promise<ExitCode> {
     redis: checkRedis,
     runtime: checkRuntime,
     callbacks: checkCallbacks,
-    'job types': async () => checkJobTypes(line, config),
+    'job types': async () => checkJobTypes(line),
     push: checkPush,
   }
   let failed = false
@@ -101,8 +102,8 @@ async function checkCallbacks(config: Config): Promise<Finding> {
 }
 
 /** The graphs are not asked for: which of them a runtime knows may change while it runs. */
-function checkJobTypes(line: CommandLine, config: Config): Finding {
-  const names = [...loadJobTypes(line, config).jobTypes.keys()]
+function checkJobTypes(line: CommandLine): Finding {
+  const names = [...loadJobTypes(line).jobTypes.keys()]
   return { ok: true, text: names.join(', ') }
 }
 
@@ -131,5 +132,6 @@ const MENDS: Record<string, string> = {
 }
 
 function asFinding(name: string, error: unknown): Finding {
-  return { ok: false, text: reasonOf(error), mend: MENDS[name] ?? 'See docs/configuration.md' }
+  const text = error instanceof ConfigError ? error.faults.join('\n') : reasonOf(error)
+  return { ok: false, text, mend: MENDS[name] ?? 'See docs/configuration.md' }
 }

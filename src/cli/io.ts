@@ -27,6 +27,14 @@ export class CommandError extends Error {
   }
 }
 
+/** Wrong use: how the command is meant to be used is said below it. */
+export class UsageError extends CommandError {
+  constructor(message: string) {
+    super(message, EXIT.usage)
+    this.name = 'UsageError'
+  }
+}
+
 /** In one line; a refused dual-stack connection is an AggregateError without a message. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)

@@ -1,23 +1,25 @@
-import { parseArgs } from 'node:util'
 import { SCOPES } from '../auth/scopes.ts'
 import { parseConfig } from '../config.ts'
 import { systemClock, toRfc3339 } from '../core/clock.ts'
 import { IdGenerator } from '../core/ids.ts'
 import { systemRandom } from '../core/random.ts'
+import { faultOfDocument } from '../http/validation.ts'
+import { createServiceAccount } from '../service-accounts/service-account-schema.ts'
 import { listServiceAccounts, type ServiceAccountRow } from '../service-accounts/service-account-store.ts'
 import { ServiceAccounts } from '../service-accounts/service-accounts.ts'
-import { CommandError, type CommandLine, EXIT, type ExitCode } from './io.ts'
+import { readArguments } from './arguments.ts'
+import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { type OpenedDatabase, openMigratedDatabase } from './open-database.ts'
 
-const USAGE = `usage: keys create --name NAME --scopes "SCOPE SCOPE" [--expires RFC3339]
-       keys list
-       keys revoke ID`
+const NEW_KEY = { name: { type: 'string' }, scopes: { type: 'string' }, expires: { type: 'string' } } as const
+/** What the API's field is called here. */
+const OPTIONS: Record<string, string> = { name: '--name', scopes: '--scopes', expires_at: '--expires' }
 
 /** Service accounts from the command line: the way to the first one, before any admin can sign in. */
 export async function keys(line: CommandLine): Promise<ExitCode> {
   const [verb, ...rest] = line.args
   const run = { create: createKey, list: listKeys, revoke: revokeKey }[verb ?? '']
-  if (!run) throw new CommandError(USAGE, EXIT.usage)
+  if (!run) throw new UsageError('keys needs to be told to create, list or revoke')
   const prepared = run(rest)
   const config = parseConfig(line.env, line.readFile)
   const opened = await openMigratedDatabase(config.database)
@@ -31,20 +33,21 @@ export async function keys(line: CommandLine): Promise<ExitCode> {
 
 type Prepared = (opened: OpenedDatabase, line: CommandLine) => Promise<void>
 
+/** By the rules of the API, which is to be found there under the same names. */
 function createKey(args: readonly string[]): Prepared {
-  const { values } = readOptions(args)
+  const { values } = readArguments(args, { options: NEW_KEY, allowPositionals: false })
+  const { name, expires = null } = values
   const scopes = (values.scopes ?? '').split(/[\s,]+/).filter((scope) => scope !== '')
   const unknown = scopes.filter((scope) => !Object.hasOwn(SCOPES, scope))
-  if (!values.name || scopes.length === 0) throw new CommandError(USAGE, EXIT.usage)
+  if (name === undefined) throw new UsageError('--name is missing')
+  if (scopes.length === 0) throw new UsageError('--scopes is missing')
   if (unknown.length > 0) {
-    throw new CommandError(
-      `Unknown scope ${unknown.join(', ')}; there are ${Object.keys(SCOPES).join(', ')}`,
-      EXIT.usage,
-    )
+    throw new UsageError(`Unknown scope ${unknown.join(', ')}; there are ${Object.keys(SCOPES).join(', ')}`)
   }
-  const expiresAtMs = values.expires === undefined ? null : Date.parse(values.expires)
-  if (Number.isNaN(expiresAtMs)) throw new CommandError('--expires must be an RFC 3339 date and time', EXIT.usage)
-  const account = { name: values.name, scopes, createdBy: 'command line', expiresAtMs }
+  const fault = faultOfDocument(createServiceAccount.body, { name, scopes, expires_at: expires })
+  if (fault) throw new UsageError(`${OPTIONS[fault.field]} ${fault.what}`)
+  const expiresAtMs = expires === null ? null : Date.parse(expires)
+  const account = { name, scopes, createdBy: 'command line', expiresAtMs }
   return async ({ db }, line) => {
     const { row, key } = await db.transaction((tx) => accountsOf(db).create(tx, account))
     line.complain(`${row.id}  ${row.name}  (the key below is shown this once)`)
@@ -53,7 +56,7 @@ function createKey(args: readonly string[]): Prepared {
 }
 
 function listKeys(args: readonly string[]): Prepared {
-  readOptions(args)
+  readArguments(args, { options: {}, allowPositionals: false })
   return async ({ db }, line) => {
     let after: readonly [string] | null = null
     do {
@@ -66,24 +69,11 @@ function listKeys(args: readonly string[]): Prepared {
 }
 
 function revokeKey(args: readonly string[]): Prepared {
-  const { positionals } = readOptions(args)
-  const [id] = positionals
-  if (!id || positionals.length > 1) throw new CommandError(USAGE, EXIT.usage)
+  const [id, ...more] = readArguments(args, { options: {}, allowPositionals: true }).positionals
+  if (!id || more.length > 0) throw new UsageError('keys revoke needs one id')
   return async ({ db }, line) => {
     await accountsOf(db).revoke(id)
     line.print(`revoked ${id}`)
-  }
-}
-
-function readOptions(args: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...args],
-      allowPositionals: true,
-      options: { name: { type: 'string' }, scopes: { type: 'string' }, expires: { type: 'string' } },
-    })
-  } catch (error) {
-    throw new CommandError(`${(error as Error).message}\n${USAGE}`, EXIT.usage)
   }
 }
 

@@ -1,8 +1,11 @@
-import type { Config } from '../config.ts'
+import { type Config, parseConfig } from '../config.ts'
+import { ConfigError, ConfigReader } from '../config-reader.ts'
 import { type JobTypes, JobTypesError, parseJobTypes, parseProjectNotifications } from '../jobs/job-types.ts'
 import type { ProjectNotifications } from '../projects/project-news.ts'
-import { CommandError, type CommandLine, EXIT } from './io.ts'
+import { faultsOfTextSizes } from './check-texts.ts'
+import type { CommandLine } from './io.ts'
 
+const DEFAULT_FILE = 'job-types.json'
 const NO_FILE = '{"types":{}}'
 
 export interface LoadedJobTypes {
@@ -10,23 +13,45 @@ export interface LoadedJobTypes {
   projectNotifications: ProjectNotifications
 }
 
+/** The settings and the job types; what is wrong with either is named together. */
+export function loadSettings(line: CommandLine): LoadedJobTypes & { config: Config } {
+  const faults: string[] = []
+  const config = collect(faults, () => parseConfig(line.env, line.readFile))
+  const loaded = collect(faults, () => loadJobTypes(line))
+  if (!config || !loaded) throw new ConfigError(faults)
+  return { config, ...loaded }
+}
+
 /** The configured job types; without a file, only the built-in `agent`. A file that was asked for must be there. */
-export function loadJobTypes(line: CommandLine, config: Config): LoadedJobTypes {
-  const text = readOrDefault(line, config)
+export function loadJobTypes(line: CommandLine): LoadedJobTypes {
+  const asked = new ConfigReader(line.env, line.readFile).text('JOB_TYPES_FILE')
+  const file = asked ?? DEFAULT_FILE
   try {
-    return { jobTypes: parseJobTypes(text), projectNotifications: parseProjectNotifications(text) }
+    return parse(line.readFile(file))
   } catch (error) {
-    if (!(error instanceof JobTypesError)) throw error
-    throw new CommandError(`JOB_TYPES_FILE ${config.jobTypesFile}: ${error.message}`, EXIT.config, { cause: error })
+    if (error instanceof JobTypesError) {
+      throw new ConfigError([`JOB_TYPES_FILE ${file}: ${error.message.replaceAll('\n', '\n  ')}`])
+    }
+    const { code } = error as NodeJS.ErrnoException
+    if (code === undefined) throw error
+    if (code === 'ENOENT' && asked === null) return parse(NO_FILE)
+    throw new ConfigError([`JOB_TYPES_FILE cannot be read (${code}): ${file}`])
   }
 }
 
-function readOrDefault(line: CommandLine, config: Config): string {
+function parse(text: string): LoadedJobTypes {
+  const loaded = { jobTypes: parseJobTypes(text), projectNotifications: parseProjectNotifications(text) }
+  const faults = faultsOfTextSizes(loaded)
+  if (faults.length > 0) throw new JobTypesError(faults)
+  return loaded
+}
+
+function collect<T>(faults: string[], load: () => T): T | undefined {
   try {
-    return line.readFile(config.jobTypesFile)
+    return load()
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (code === 'ENOENT' && !line.env.JOB_TYPES_FILE) return NO_FILE
-    throw new CommandError(`JOB_TYPES_FILE cannot be read (${code}): ${config.jobTypesFile}`, EXIT.config)
+    if (!(error instanceof ConfigError)) throw error
+    faults.push(...error.faults)
+    return undefined
   }
 }

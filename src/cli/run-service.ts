@@ -8,7 +8,7 @@ import { systemRandom } from '../core/random.ts'
 import { LISTEN_BACKLOG } from '../http/server-limits.ts'
 import { LogLines } from '../ops/log-lines.ts'
 import { createLogger, type FlushableLog } from '../ops/logger.ts'
-import { createServices, type Surroundings } from '../services.ts'
+import { createServices, type Services, type Surroundings } from '../services.ts'
 import { createDrain, within } from './drain.ts'
 import { CommandError, EXIT, reasonOf } from './io.ts'
 import type { OpenedDatabase } from './open-database.ts'
@@ -24,6 +24,7 @@ const SHARE = { lameDuck: 0.25, answers: 0.55 }
 /** Written beside the requests, not between them; what a stalled reader does not take is dropped. */
 const LOG_BUFFER = { sync: false, maxLength: 16 * 1024 * 1024 }
 const LAST_LINES_MS = 500
+const WARM_UP_AFTER_MS = 100
 
 /** Starts listening on a migrated database, which is closed together with the service, or when it cannot start. */
 export async function runService(
@@ -44,16 +45,15 @@ export async function runService(
     const { host, port } = config
     await app.listen({ host, port, backlog: LISTEN_BACKLOG }).catch(explainListening)
     const url = urlOf(config.host, app.server.address() as AddressInfo)
-    void services.keySet.warmUp()
     void services.outbox.start().catch(() => {})
     log.info({ url, variant: config.variant, engine: db.engine }, 'service.started')
     if (config.webhookSecrets.length === 0) log.warn({}, 'callbacks.not_authenticated')
     log.flush(() => {})
-    // Otherwise only a process that ends in good order keeps what it compiled, and one that is killed starts slowly again.
-    flushCompileCache()
+    void warmUp(services)
 
     const stop = async (lameDuck: boolean) => {
       services.readiness.startDraining()
+      services.outbox.leave()
       log.info({}, 'service.draining')
       await services.streams.close()
       const timeoutMs = config.shutdownTimeoutMs
@@ -74,6 +74,14 @@ export async function runService(
     await close()
     throw error
   }
+}
+
+/** What the first probe should not wait for, such as loading what fetches; whoever needs a key sooner asks for it. */
+async function warmUp({ keySet }: Services): Promise<void> {
+  await systemClock.sleep(WARM_UP_AFTER_MS)
+  await keySet.warmUp()
+  // Otherwise only a process that ends in good order keeps what it compiled, and one that is killed starts slowly again.
+  flushCompileCache()
 }
 
 function explainListening(error: unknown): never {

@@ -1,13 +1,11 @@
-import { parseConfig } from '../config.ts'
 import { type CommandLine, EXIT, type ExitCode } from './io.ts'
-import { loadJobTypes } from './load-job-types.ts'
+import { loadSettings } from './load-job-types.ts'
 import { openMigratedDatabase } from './open-database.ts'
 import { runService } from './run-service.ts'
 
 /** Production: runs until it is told to stop, and then leaves no request unanswered. */
 export async function serve(line: CommandLine): Promise<ExitCode> {
-  const config = parseConfig(line.env, line.readFile)
-  const loaded = loadJobTypes(line, config)
+  const { config, ...loaded } = loadSettings(line)
   const opened = await openMigratedDatabase(config.database)
   const service = await runService(config, opened, loaded)
   await stopSignal(line.stopping)

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
@@ -36,6 +36,59 @@ describe('the command line', { concurrency: 2 }, () => {
       assert.ok(errors.startsWith(`Unknown command "${name}"`))
       assert.match(errors, /serve/)
     }
+  })
+
+  test('says how each command is used, and does nothing else', async () => {
+    for (const command of ['serve', 'dev', 'migrate', 'keys', 'jobs', 'callbacks', 'doctor']) {
+      const folder = freshFolder()
+      const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
+      for (const args of [
+        [command, '--help'],
+        [command, 'create', '-h'],
+      ]) {
+        const { code, output, errors } = await runProgram(args, { settings, folder })
+        assert.deepEqual({ code, errors }, { code: 0, errors: '' }, args.join(' '))
+        assert.match(output, new RegExp(`^usage: ${command}\\b`))
+      }
+      assert.deepEqual(readdirSync(folder), [])
+    }
+  })
+
+  test('refuses arguments that a command does not take, before it does anything', async () => {
+    const misuses: [args: string[], said: RegExp][] = [
+      [['serve', '--port', '3000'], /^serve takes no arguments, not "--port 3000"\nusage: serve\n$/],
+      [['dev', 'now'], /^dev takes no arguments, not "now"\nusage: dev\n$/],
+      [['migrate', '--dry-run'], /^migrate takes no arguments, not "--dry-run"\nusage: migrate\n$/],
+      [['doctor', 'database'], /^doctor takes no arguments, not "database"\nusage: doctor\n$/],
+      [['jobs'], /^jobs needs to be told to reconcile\nusage: jobs reconcile /],
+      [['jobs', 'reconcile', '--all'], /^Unknown option '--all'\nusage: jobs reconcile /],
+      [['callbacks', 'replay'], /^callbacks needs to be told to replay, and which\nusage: callbacks replay /],
+      [['callbacks', 'replay', '-f', 'cbk_1'], /^Unknown option '-f'\nusage: callbacks replay /],
+    ]
+    const folder = freshFolder()
+    const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
+    for (const [args, said] of misuses) {
+      const { code, output, errors } = await runProgram(args, { settings, folder })
+      assert.deepEqual({ code, output }, { code: USAGE, output: '' }, args.join(' '))
+      assert.match(errors, said)
+    }
+    assert.deepEqual(readdirSync(folder), [])
+  })
+
+  test('names the faults of the job types together with those of the settings', async () => {
+    const folder = freshFolder()
+    writeFileSync(join(folder, 'types.json'), '{"types":{"report":{"assistant_id":7}}}')
+    const faults = (file: string) => ({ folder, settings: { PORT: 'http', JOB_TYPES_FILE: file } })
+    for (const command of [['serve'], ['jobs', 'reconcile'], ['callbacks', 'replay', 'cbk_1']]) {
+      const broken = await runProgram(command, faults('types.json'))
+      assert.deepEqual({ code: broken.code, output: broken.output }, { code: CONFIG, output: '' })
+      assert.match(broken.errors, /^ {2}PORT /m)
+      assert.match(broken.errors, /^ {2}ISSUER_URL /m)
+      assert.match(broken.errors, /^ {2}JOB_TYPES_FILE types\.json: .*\n +\/types\/report\/assistant_id /m)
+    }
+    const missing = await runProgram(['serve'], faults('nowhere.json'))
+    assert.equal(missing.code, CONFIG)
+    assert.match(missing.errors, /^ {2}PORT [\s\S]*^ {2}JOB_TYPES_FILE cannot be read \(ENOENT\): nowhere\.json$/m)
   })
 
   test('names every fault of the settings at once, and no secret', async () => {
@@ -141,14 +194,25 @@ describe('on postgres', { concurrency: 2, ...needsPostgres() }, () => {
 })
 
 describe('keys', { concurrency: 2 }, () => {
+  const create = (...more: string[]) => ['create', '--name', 'r', '--scopes', 'admin:*', ...more]
   const misuses: [what: string, args: string[], said: RegExp][] = [
-    ['nothing to do', [], /^usage: keys create/],
-    ['no name', ['create', '--scopes', 'read:projects'], /^usage: keys create/],
-    ['no scopes', ['create', '--name', 'robot'], /^usage: keys create/],
-    ['a scope there is not', ['create', '--name', 'r', '--scopes', 'read:all'], /^Unknown scope read:all; there are /],
-    ['a date that is none', ['create', '--name', 'r', '--scopes', 'admin:*', '--expires', 'soon'], /RFC 3339/],
-    ['an option there is not', ['list', '--all'], /--all/],
-    ['no id', ['revoke'], /^usage: keys create/],
+    ['nothing to do', [], /^keys needs to be told to create, list or revoke\nusage: keys create/],
+    ['something it cannot do', ['delete'], /^keys needs to be told to create, list or revoke\nusage: keys create/],
+    ['no name', ['create', '--scopes', 'read:projects'], /^--name is missing\nusage: keys create/],
+    ['no scopes', ['create', '--name', 'robot'], /^--scopes is missing\nusage: keys create/],
+    ['an empty name', create('--name', ''), /^--name must not be empty\n/],
+    ['a name too long', create('--name', 'x'.repeat(201)), /^--name must be at most 200 characters long\n/],
+    ['a scope there is not', create('--scopes', 'read:all'), /^Unknown scope read:all; there are /],
+    ['a scope named twice', create('--scopes', 'read:users read:users'), /^--scopes must not name anything twice\n/],
+    ['a date that is none', create('--expires', 'soon'), /^--expires must be an RFC 3339 date and time/],
+    ['a date of another form', create('--expires', '1 May 2030'), /^--expires must be an RFC 3339 date and time/],
+    ['a day there is not', create('--expires', '2030-02-30T00:00:00Z'), /^--expires must be an RFC 3339 date and time/],
+    ['a word too many', create('r2'), /^Unexpected argument 'r2'\nusage: keys create/],
+    ['an option there is not', ['list', '--all'], /^Unknown option '--all'\nusage: keys create/],
+    ['an option of another verb', ['list', '--name', 'r'], /^Unknown option '--name'\nusage: keys create/],
+    ['a word where none is due', ['list', 'foo'], /^Unexpected argument 'foo'\nusage: keys create/],
+    ['no id', ['revoke'], /^keys revoke needs one id\nusage: keys create/],
+    ['two ids', ['revoke', 'svc_1', 'svc_2'], /^keys revoke needs one id\nusage: keys create/],
   ]
   for (const [what, args, said] of misuses) {
     test(`refuses ${what}, before it looks at anything else`, async () => {

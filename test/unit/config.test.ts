@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import { generateKeyPairSync } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { type Config, parseConfig } from '../../src/config.ts'
 import { ConfigError, type Env } from '../../src/config-reader.ts'
 
-const PEM = '-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----'
+const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
+const PEM = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString().trim()
 
 /** The fewest settings that a strict start takes. */
 const SOUND = { ISSUER_URL: 'https://login.example.com/pool', WEBHOOK_SECRET: 'whsec' }
@@ -42,7 +44,6 @@ test('without further settings everything has its documented default', () => {
     redisUrl: null,
     runtime: null,
     webhookSecrets: ['whsec'],
-    jobTypesFile: 'job-types.json',
     push: null,
     pushApiUrl: 'https://fcm.googleapis.com',
     pushTokenUrl: 'https://oauth2.googleapis.com/token',
@@ -82,7 +83,6 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
   ],
   [{ RUNTIME_URL: 'http://runtime' }, { runtime: { url: 'http://runtime', apiKey: null, timeoutMs: 3000 } }],
   [{ WEBHOOK_SECRET: 'new, old' }, { webhookSecrets: ['new', 'old'] }],
-  [{ JOB_TYPES_FILE: 'types.json' }, { jobTypesFile: 'types.json' }],
   [{ PUSH_API_URL: 'http://127.0.0.1:9/' }, { pushApiUrl: 'http://127.0.0.1:9' }],
   [{ PUSH_TOKEN_URL: 'http://127.0.0.1:9/token' }, { pushTokenUrl: 'http://127.0.0.1:9/token' }],
   [
@@ -263,7 +263,16 @@ describe('push credentials', () => {
   })
 
   test('need a key that is one', () => {
-    const fault = 'PUSH_PRIVATE_KEY must be a PEM private key block'
-    assert.deepEqual(faultsOf({ ...SOUND, ...given, PUSH_PRIVATE_KEY: PEM.replaceAll('PRIVATE', 'PUBLIC') }), [fault])
+    const fault = 'PUSH_PRIVATE_KEY must be a PEM block of an RSA private key'
+    const elliptic = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey
+    const garbage = '-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----'
+    const others = [
+      PEM.replaceAll('PRIVATE', 'PUBLIC'),
+      garbage,
+      elliptic.export({ type: 'pkcs8', format: 'pem' }).toString(),
+    ]
+    for (const PUSH_PRIVATE_KEY of others) {
+      assert.deepEqual(faultsOf({ ...SOUND, ...given, PUSH_PRIVATE_KEY }), [fault])
+    }
   })
 })
