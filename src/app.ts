@@ -13,7 +13,7 @@ import { serializersOnFirstUse } from './http/serialization.ts'
 import { SERVER_LIMITS } from './http/server-limits.ts'
 import { shedLoad } from './http/shed-load.ts'
 import { KnownRoutes } from './http/unknown-route.ts'
-import { createValidatorCompiler } from './http/validation.ts'
+import { createValidatorFactory } from './http/validation.ts'
 import { callbackRoutes } from './jobs/callback-routes.ts'
 import { jobRoutes } from './jobs/job-routes.ts'
 import { countUnfinished } from './jobs/job-store.ts'
@@ -42,7 +42,9 @@ export async function buildApp(services: Services): Promise<App> {
     ...SERVER_LIMITS,
     trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
     genReqId: requestIdFrom(ids),
-    schemaController: { compilersFactory: { buildSerializer: serializersOnFirstUse } },
+    schemaController: {
+      compilersFactory: { buildValidator: createValidatorFactory(), buildSerializer: serializersOnFirstUse },
+    },
     // While draining, what still arrives on open connections is served, not refused.
     return503OnClosing: false,
     forceCloseConnections: 'idle',
@@ -60,8 +62,7 @@ export async function buildApp(services: Services): Promise<App> {
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 
   const routes = new KnownRoutes()
-  const description = new ApiDescription({ envelope, version: VERSION })
-  app.setValidatorCompiler(createValidatorCompiler())
+  const description = new ApiDescription({ envelope, version: VERSION, rateLimitHeaders: config.rateLimitHeaders })
   app.setErrorHandler(handleError)
   app.setNotFoundHandler(routes.handle)
   readJsonBodies(app)

@@ -1,3 +1,4 @@
+import { createRequire } from 'node:module'
 import { CallbackAuthenticity } from './auth/callback-authenticity.ts'
 import { KeySet } from './auth/key-set.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
@@ -28,7 +29,6 @@ import { type DependencyReport, Readiness } from './ops/readiness.ts'
 import { registerGauges } from './ops/service-gauges.ts'
 import { ProjectNews, type ProjectNotifications } from './projects/project-news.ts'
 import { findBacklog } from './push/delivery-store.ts'
-import { createFcmSender } from './push/fcm-sender.ts'
 import { Outbox } from './push/outbox.ts'
 import type { PushSender } from './push/push-message.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
@@ -47,6 +47,8 @@ export interface Surroundings {
   /** Absent: the built-in `agent` alone. */
   jobTypes?: JobTypes
   projectNotifications?: ProjectNotifications
+  /** How many jobs a process looks after at once; absent: 50. */
+  jobPlaces?: number
   /** Absent: the provider's, when there are credentials; otherwise deliveries wait. */
   pushSender?: PushSender
   /** A certificate to trust beside the usual ones, for a push provider on loopback. */
@@ -112,6 +114,7 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
     usageLimitRuns: config.usageLimitRuns,
     callbackAuthenticity,
     meter: metrics,
+    places: surroundings.jobPlaces,
   })
   const outbox = new Outbox({
     db,
@@ -172,8 +175,7 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
       rate_limits: () => limiterReport(limiter),
       runtime: () => runtimeReport(config, jobServices),
       callbacks: () => callbacksReport(config, callbackAuthenticity),
-      push: () =>
-        outbox.trouble === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: outbox.trouble },
+      push: () => pushReport(outbox),
     }),
     close: async () => {
       await eventServices.close()
@@ -191,6 +193,9 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
 
 function createSender(config: Config, { clock, log, pushCa }: Surroundings): PushSender | null {
   if (config.push === null) return null
+  // Only where it is used: with HTTP/2 and TLS it is a tenth of the start.
+  const load = createRequire(import.meta.url)
+  const { createFcmSender } = load('./push/fcm-sender.ts') as typeof import('./push/fcm-sender.ts')
   return createFcmSender({
     credentials: config.push,
     apiUrl: config.pushApiUrl,
@@ -221,13 +226,14 @@ function keepHouse(context: TrimContext, { eventsRetentionHours, historyRetentio
   })
 }
 
+/** What these say is public: which address failed to answer, and in what words, is for the log. */
 async function identityReport(keySet: KeySet): Promise<DependencyReport> {
   if (!keySet.isReady()) await keySet.warmUp()
   const { keys, lastError } = keySet.state()
-  if (!keySet.isReady()) return { state: 'down', detail: lastError ?? 'no keys fetched yet' }
+  if (!keySet.isReady()) return { state: 'down', detail: 'no keys fetched yet' }
   return lastError === null
     ? { state: 'ok', detail: keys === 1 ? '1 key' : `${keys} keys` }
-    : { state: 'degraded', detail: `serving ${keys} older keys: ${lastError}` }
+    : { state: 'degraded', detail: 'it cannot be asked: serving the keys fetched before' }
 }
 
 function limiterReport(limiter: Limiter): DependencyReport {
@@ -243,6 +249,11 @@ function runtimeReport({ runtime }: Config, { runtimeBreaker }: JobServices): De
   return runtimeBreaker.state === 'closed'
     ? { state: 'ok', detail: null }
     : { state: 'degraded', detail: 'it keeps failing: results land later' }
+}
+
+function pushReport({ state, trouble }: Outbox): DependencyReport {
+  if (state === 'halted') return { state: 'degraded', detail: 'halted: deliveries wait, and the log says why' }
+  return trouble === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: trouble }
 }
 
 function callbacksReport({ publicUrl, runtime }: Config, authenticity: CallbackAuthenticity): DependencyReport {

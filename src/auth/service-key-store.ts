@@ -10,12 +10,12 @@ export type LiveServiceKey = {
   account_expires_at: number | null
 }
 
-/** Revoked keys and accounts are not found; expiry is left to the caller, who owns the clock. */
+/** Keys of revoked accounts are not found; expiry is left to the caller, who owns the clock. */
 export async function findLiveServiceKey(db: Queryable, hash: string): Promise<LiveServiceKey | undefined> {
   const [row] = await db.query<LiveServiceKey>(sql`
     select k.id as key_id, a.id as account_id, a.scopes, k.expires_at as key_expires_at, a.expires_at as account_expires_at
     from service_keys k join service_accounts a on a.id = k.account_id
-    where k.hash = ${hash} and k.revoked_at is null and a.revoked_at is null`)
+    where k.hash = ${hash} and a.revoked_at is null`)
   return row
 }
 

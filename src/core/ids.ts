@@ -70,8 +70,3 @@ export function firstIdAt(prefix: IdPrefix, ms: number): string {
   }
   return `${prefix}_${time}`
 }
-
-/** A JSON Schema pattern for ids of one kind, so that a malformed id is told apart before the database is asked. */
-export function idPattern(prefix: IdPrefix): string {
-  return `^${prefix}_[${ALPHABET}]{${CHARS}}$`
-}

@@ -69,6 +69,16 @@ function withoutPoison(value: Json): Json {
   return clean
 }
 
+/** Whether a document has a key, at any depth, that reaches for prototypes; its text tells most documents clean at once. */
+export function hasPoisonedKey(text: string, value: Json): boolean {
+  return POISONED_KEY.test(text) && isPoisoned(value)
+}
+
+function isPoisoned(value: Json): boolean {
+  if (value === null || typeof value !== 'object') return false
+  return Object.entries(value).some(([key, inner]) => isPoison(key, inner) || isPoisoned(inner))
+}
+
 /** A `constructor` is poison only where it leads to a prototype: as a plain key it is somebody's data. */
 function isPoison(key: string, value: Json): boolean {
   return key === '__proto__' || (key === 'constructor' && isJsonObject(value) && Object.hasOwn(value, 'prototype'))

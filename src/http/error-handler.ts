@@ -8,8 +8,6 @@ import { describeValidationError } from './validation.ts'
 const FRAMEWORK_ERRORS: Record<string, { code: ErrorCode; message: string }> = {
   FST_ERR_CTP_BODY_TOO_LARGE: { code: 'payload_too_large', message: 'Request body is too large' },
   FST_ERR_CTP_INVALID_MEDIA_TYPE: { code: 'unsupported_media_type', message: 'Content-Type must be application/json' },
-  FST_ERR_CTP_EMPTY_JSON_BODY: { code: 'invalid_request', message: 'body must not be empty' },
-  FST_ERR_CTP_INVALID_JSON_BODY: { code: 'invalid_request', message: 'body is not valid JSON' },
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: { code: 'invalid_request', message: 'Content-Length does not fit the body' },
   FST_ERR_BAD_URL: { code: 'invalid_request', message: 'The path is not a valid URL path' },
   FST_ERR_MAX_PARAM_LENGTH: { code: 'not_found', message: 'No such path' },

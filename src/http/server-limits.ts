@@ -10,7 +10,8 @@ export const SERVER_LIMITS = {
   keepAliveTimeout: 72_000,
   http: {
     headersTimeout: 15_000,
-    maxHeaderSize: 16 * 1024,
+    /** Room for a token that is far too long, beside other headers, so that it is refused as a token: with 401. */
+    maxHeaderSize: 32 * 1024,
     connectionsCheckingInterval: 5_000,
     // Node would refuse with an empty body; our first hook refuses with an envelope.
     requireHostHeader: false,

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { ApiError } from '../core/errors.ts'
+import { pathOf } from './access.ts'
 
 /** Tells a wrong method (405, with `Allow`) from an unknown path (404), after the gate has had its say on both. */
 export class KnownRoutes {
@@ -12,7 +13,7 @@ export class KnownRoutes {
   }
 
   readonly handle = (request: FastifyRequest, _reply: FastifyReply): never => {
-    const path = request.url.split('?', 1)[0] ?? ''
+    const path = pathOf(request.url)
     const allowed = new Set<string>()
     for (const { pattern, methods } of this.#methodsByPath.values()) {
       if (pattern.test(path)) for (const method of methods) allowed.add(method)

@@ -1,5 +1,6 @@
-import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
-import type { FastifyError, FastifySchemaCompiler, FastifySchemaValidationError } from 'fastify'
+import { createRequire } from 'node:module'
+import type { Ajv, ErrorObject, ValidateFunction } from 'ajv'
+import type { FastifyError, FastifySchemaCompiler, FastifySchemaValidationError, FastifyServerOptions } from 'fastify'
 import { isStorableText } from '../core/text.ts'
 
 const FORMATS: Record<string, { validate: (text: string) => boolean; message: string }> = {
@@ -14,27 +15,40 @@ const FORMATS: Record<string, { validate: (text: string) => boolean; message: st
  * One schema is type, validator and documentation. Bodies are taken as they are, to the letter of their types; what
  * arrives as text anyway (query, path, headers) is converted. Unknown fields are refused, not silently dropped.
  */
-export function createValidatorCompiler(): FastifySchemaCompiler<object> {
-  const strict = createAjv({ coerceTypes: false })
-  const coercing = createAjv({ coerceTypes: true })
-  return ({ schema, httpPart }) => onFirstUse(() => (httpPart === 'body' ? strict : coercing).compile(schema))
+export function createValidatorFactory(): ValidatorFactory {
+  const strict = onFirstUse(() => createAjv({ coerceTypes: false }))
+  const coercing = onFirstUse(() => createAjv({ coerceTypes: true }))
+  const compiler: FastifySchemaCompiler<object> = ({ schema, httpPart }) =>
+    validateWith(onFirstUse(() => (httpPart === 'body' ? strict() : coercing()).compile(schema)))
+  // Fastify gives its compilers more than the types of this option say.
+  return (() => compiler) as unknown as ValidatorFactory
 }
 
+type CompilersFactory = NonNullable<NonNullable<FastifyServerOptions['schemaController']>['compilersFactory']>
+type ValidatorFactory = NonNullable<CompilersFactory['buildValidator']>
 type Validate = ReturnType<FastifySchemaCompiler<object>>
 
-/** Compiling all of them takes a good part of the start, and most instances never see most routes. */
-function onFirstUse(compile: () => ValidateFunction): Validate {
-  let compiled: ValidateFunction | undefined
+function validateWith(compiled: () => ValidateFunction): Validate {
   const validate: Validate = (data) => {
-    compiled ??= compile()
-    const isValid = compiled(data)
-    validate.errors = compiled.errors as FastifySchemaValidationError[] | null
+    const check = compiled()
+    const isValid = check(data)
+    validate.errors = check.errors as FastifySchemaValidationError[] | null
     return isValid
   }
   return validate
 }
 
+/** Loading Ajv and compiling every schema take a good part of the start, and most instances never see most routes. */
+function onFirstUse<T>(make: () => T): () => T {
+  let made: T | undefined
+  return () => {
+    made ??= make()
+    return made
+  }
+}
+
 function createAjv(options: { coerceTypes: boolean }): Ajv {
+  const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv')
   const ajv = new Ajv({
     ...options,
     useDefaults: true,
@@ -47,6 +61,14 @@ function createAjv(options: { coerceTypes: boolean }): Ajv {
   })
   for (const [name, format] of Object.entries(FORMATS)) ajv.addFormat(name, format.validate)
   return ajv
+}
+
+/** The first fault of a document that did not come as a request's body, in the same words; null when there is none. */
+export function faultOfDocument(schema: object, document: unknown): { field: string; what: string } | null {
+  const validate = createAjv({ coerceTypes: false }).compile(schema)
+  if (validate(document)) return null
+  const [fault] = validate.errors ?? []
+  return { field: fault?.instancePath.split('/')[1] ?? '', what: fault ? describeFault(fault) : 'is not valid' }
 }
 
 /** `body/name must not be empty`: where, then what, for the first fault found. */
@@ -71,6 +93,8 @@ function describeFault(fault: FastifySchemaValidationError | ErrorObject): strin
       return 'must have at least one field'
     case 'enum':
       return `must be one of ${(params.allowedValues as unknown[]).map(String).join(', ')}`
+    case 'uniqueItems':
+      return 'must not name anything twice'
     case 'format':
       return FORMATS[String(params.format)]?.message ?? fault.message ?? 'is not valid'
     case 'pattern':
@@ -80,10 +104,21 @@ function describeFault(fault: FastifySchemaValidationError | ErrorObject): strin
   }
 }
 
-const DATE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/i
+const DATE_TIME = /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/i
+/** What has a year of four digits in UTC too, wherever it was written. */
+const FIRST_MS = Date.parse('0000-01-01T00:00:00Z')
+const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z')
 
 function isDateTime(text: string): boolean {
-  return DATE_TIME.test(text) && !Number.isNaN(Date.parse(text))
+  const date = DATE_TIME.exec(text)?.[1]
+  const atMs = Date.parse(text)
+  return date !== undefined && isDate(date) && atMs >= FIRST_MS && atMs <= LAST_MS
+}
+
+/** JavaScript reads the 30th of February as the 2nd of March. */
+function isDate(date: string): boolean {
+  const atMs = Date.parse(`${date}T00:00:00Z`)
+  return !Number.isNaN(atMs) && new Date(atMs).toISOString().startsWith(date)
 }
 
 function isHttpsUrl(text: string): boolean {
@@ -94,8 +129,9 @@ function isLocale(text: string): boolean {
   return succeeds(() => Intl.getCanonicalLocales(text))
 }
 
+/** An offset such as +01:00 is understood too, but is no zone: it knows no summer. */
 function isTimeZone(text: string): boolean {
-  return text !== '' && succeeds(() => new Intl.DateTimeFormat('en', { timeZone: text }))
+  return /^[A-Za-z]/.test(text) && succeeds(() => new Intl.DateTimeFormat('en', { timeZone: text }))
 }
 
 function succeeds(attempt: () => unknown): boolean {

@@ -4,7 +4,7 @@ import type { JobRow, Via } from './job.ts'
 import type { JobContext } from './job-context.ts'
 import { type Lease, leaseDueJobs, leaseJob } from './lease-store.ts'
 
-const MAX_AT_ONCE = 50
+const PLACES = 50
 /** A start makes at most five calls of the runtime; a lease must outlast them. */
 const CALLS_PER_LEASE = 6
 const LEASE_SLACK_MS = 5_000
@@ -16,16 +16,19 @@ const LEASE_SLACK_MS = 5_000
 export class Attendant {
   readonly #context: JobContext
   readonly #leaseMs: number
+  readonly #places: number
   readonly #running = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
 
-  constructor(context: JobContext, { runtimeTimeoutMs }: { runtimeTimeoutMs: number }) {
+  constructor(context: JobContext, options: { runtimeTimeoutMs: number; places?: number | undefined }) {
+    const { runtimeTimeoutMs, places = PLACES } = options
     this.#context = context
+    this.#places = places
     this.#leaseMs = runtimeTimeoutMs * CALLS_PER_LEASE + LEASE_SLACK_MS
   }
 
   get freePlaces(): number {
-    return this.#stopping.signal.aborted ? 0 : MAX_AT_ONCE - this.#running.size
+    return this.#stopping.signal.aborted ? 0 : this.#places - this.#running.size
   }
 
   newLease(): Lease {

@@ -19,6 +19,8 @@ export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callba
   callbackAuthenticity: CallbackAuthenticity
   /** Whether this process looks after jobs by itself, or only when asked. */
   sweeps?: boolean
+  /** How many jobs it looks after at once. */
+  places?: number | undefined
 }
 
 export interface JobServices {
@@ -33,7 +35,7 @@ export interface JobServices {
 
 /** Everything that starts, follows and ends jobs, with the sweep running. */
 export function createJobServices(options: JobServicesOptions): JobServices {
-  const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, ...shared } = options
+  const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, places, ...shared } = options
   const { clock, meter = silentMeter } = shared
   const runtimeBreaker = new Breaker({ clock, ...BREAKER })
   const jobContext: JobContext = {
@@ -42,7 +44,7 @@ export function createJobServices(options: JobServicesOptions): JobServices {
     callbackUrl: ({ id, type }) =>
       publicUrl === null ? null : callbackUrl(publicUrl, { id, type }, callbackAuthenticity),
   }
-  const attendant = new Attendant(jobContext, { runtimeTimeoutMs: runtime?.timeoutMs ?? 0 })
+  const attendant = new Attendant(jobContext, { runtimeTimeoutMs: runtime?.timeoutMs ?? 0, places })
   const intake = new CallbackIntake(jobContext, attendant)
   const sweep = sweeps ? startSweep(jobContext, attendant, runtimeBreaker) : null
   return {

@@ -3,7 +3,7 @@ import type { Json } from '../core/json.ts'
 import { uuidFrom } from '../core/random.ts'
 import type { Transaction } from '../db/database.ts'
 import { appendEvents } from '../events/event-store.ts'
-import { assignUsage, lockUsage, periodOf } from '../usage/usage-store.ts'
+import { assignUsage, endOfPeriodMs, lockUsage, periodOf } from '../usage/usage-store.ts'
 import type { Attendant } from './attendant.ts'
 import { countEnds } from './count-ends.ts'
 import { isTerminal, type JobRow } from './job.ts'
@@ -169,10 +169,15 @@ export class Jobs {
   async #checkUsageLimit(tx: Transaction, subject: string): Promise<void> {
     const limit = this.#usageLimitRuns
     if (limit === null) return
-    const period = periodOf(this.#context.clock.now())
+    const nowMs = this.#context.clock.now()
+    const period = periodOf(nowMs)
     await lockUsage(tx, { subject, period })
     const runs = await countRuns(tx, { createdBy: subject, period })
-    if (runs >= limit) throw new ApiError('usage_limit_exceeded', `The limit of ${limit} runs for ${period} is reached`)
+    if (runs < limit) return
+    const retryAfterSeconds = Math.ceil((endOfPeriodMs(nowMs) - nowMs) / 1000)
+    throw new ApiError('usage_limit_exceeded', `The limit of ${limit} runs for ${period} is reached`, {
+      headers: { 'retry-after': String(retryAfterSeconds) },
+    })
   }
 
   async #note(tx: Transaction, job: JobRow, kind: TimelineKind, detail: object): Promise<void> {

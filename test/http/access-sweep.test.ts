@@ -81,6 +81,7 @@ const EXAMPLES: Record<string, Example> = {
   },
   'GET /v1/devices': { scope: 'any', path: '/v1/devices', ok: 200 },
   'POST /v1/devices': { scope: 'any', path: '/v1/devices', body: { token: 'sweep', platform: 'web' }, ok: 201 },
+  'GET /v1/devices/:id': { scope: 'any', path: once(newDevice), ok: 200, ownedByCaller: true, notEvenAdmins: true },
   'DELETE /v1/devices/:id': { scope: 'any', path: newDevice, ok: 204, ownedByCaller: true, notEvenAdmins: true },
   'POST /v1/notifications': {
     scope: 'admin:*',
@@ -98,6 +99,7 @@ const EXAMPLES: Record<string, Example> = {
     body: { name: 'Sweep', scopes: [] },
     ok: 201,
   },
+  'GET /v1/service-accounts/:id': { scope: 'admin:*', path: once(newAccountPath), ok: 200 },
   'POST /v1/service-accounts/:id/rotate': {
     scope: 'admin:*',
     path: once(async (service) => `${await newAccountPath(service)}/rotate`),
@@ -322,6 +324,8 @@ function sweepUnknown(current: () => TestService): void {
     const token = service.tokenFor()
     const cases = [
       { method: 'PUT', path: '/v1/projects', allow: 'GET, HEAD, POST' },
+      { method: 'PUT', path: 'http://x/v1/projects?limit=1', allow: 'GET, HEAD, POST' },
+      { method: 'PUT', path: '/v%31/projects', allow: 'GET, HEAD, POST' },
       { method: 'DELETE', path: '/v1/projects?limit=1', allow: 'GET, HEAD, POST' },
       { method: 'POST', path: '/v1/projects/prj_1', allow: 'DELETE, GET, HEAD, PATCH' },
       { method: 'DELETE', path: '/v1/users/me', allow: 'GET, HEAD, PATCH' },

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
+import { gzipSync } from 'node:zlib'
 import { ApiError } from '../../src/core/errors.ts'
 import type { Log } from '../../src/core/log.ts'
 import type { Database, Queryable } from '../../src/db/database.ts'
@@ -23,17 +24,70 @@ describe('errors', () => {
 
     test('a body that is not JSON is a 400 that says so', async () => {
       const bodies = ['{', '{"name":"x"', '{"name":"x",}', "{'name':'x'}", '{"name":"x"}{}', 'NaN', '\u0000', '<x/>']
-      for (const body of [...bodies, '{"name":"\n"}', Buffer.from([0x7b, 0xff, 0x7d])]) {
+      for (const body of [...bodies, '{"name":"\n"}']) {
         const { service, answer } = await post(body)
         assertError(service, answer, { status: 400, code: 'invalid_request', message: 'body is not valid JSON' })
       }
     })
 
-    test('a body that is empty or missing is a 400 that says so', async () => {
+    test('a body that is not UTF-8 is a 400, and nothing of it is altered and kept', async () => {
+      const inName = (...bytes: number[]) =>
+        Buffer.concat([Buffer.from('{"name":"caf'), Buffer.from(bytes), Buffer.from('"}')])
+      const broken = {
+        'Latin-1': inName(0xe9),
+        'a lone surrogate': inName(0xed, 0xa0, 0x80),
+        'an overlong slash': inName(0xc0, 0xaf),
+        'a character cut short': Buffer.from([...Buffer.from('{"name":"x"}'), 0xc3]),
+        'UTF-16': Buffer.from('{"name":"é"}', 'utf16le').subarray(1),
+      }
+      for (const [what, body] of Object.entries(broken)) {
+        const { service, answer } = await post(body)
+        assertError(service, answer, { status: 400, code: 'invalid_request', message: 'body is not valid UTF-8' })
+        assert.equal(answer.status, 400, what)
+      }
+      const { answer } = await post('\ufeff{"name":"café 🎉 \ufffd"}')
+      assert.equal(answer.status, 201, 'a byte order mark is passed over')
+      assert.equal((answer.body as { name: string }).name, 'café 🎉 \ufffd')
+    })
+
+    test('only UTF-8 is understood, and only as it is', async () => {
+      for (const type of ['application/json;charset=UTF-8', 'application/json; charset="utf-8"; v=1']) {
+        const { answer } = await post('{"name":"x"}', { 'content-type': type })
+        assert.equal(answer.status, 201, `${type}: ${answer.text}`)
+      }
+      for (const charset of ['iso-8859-1', 'utf-16', '"latin1"', 'x']) {
+        const { service, answer } = await post('{"name":"x"}', {
+          'content-type': `application/json; charset=${charset}`,
+        })
+        const message = 'The charset of Content-Type must be utf-8'
+        assertError(service, answer, { status: 415, code: 'unsupported_media_type', message })
+      }
+      for (const coding of ['gzip', 'br', 'identity, gzip']) {
+        const { service, answer } = await post(gzipSync('{"name":"x"}'), { ...JSON_TYPE, 'content-encoding': coding })
+        const message = 'Content-Encoding is not supported: send the body as it is'
+        assertError(service, answer, { status: 415, code: 'unsupported_media_type', message })
+      }
+      assert.equal((await post('{"name":"x"}', { ...JSON_TYPE, 'content-encoding': 'Identity' })).answer.status, 201)
+    })
+
+    test('an empty body is no body: a 400 only where one is needed', async () => {
       const { service, answer } = await post('')
-      assertError(service, answer, { status: 400, code: 'invalid_request', message: 'body must not be empty' })
+      assertError(service, answer, { status: 400, code: 'invalid_request', message: 'body must be object' })
       const none = await service.request('POST', '/v1/projects', { token: writer(service) })
       assertError(service, none, { status: 400, code: 'invalid_request', message: 'body must be object' })
+
+      const token = service.tokenFor({ scopes: ['admin:*'] })
+      const made = async (path: string, body: object) =>
+        String((await service.request('POST', path, { token, body })).headers.location)
+      const project = await made('/v1/projects', { name: 'x' })
+      for (const headers of [JSON_TYPE, { ...JSON_TYPE, 'transfer-encoding': 'chunked' }]) {
+        const account = await made('/v1/service-accounts', { name: 'x', scopes: [] })
+        const ask = (method: string, path: string) => service.request(method, path, { token, raw: '', headers })
+        assert.equal((await ask('POST', `${account}/rotate`)).status, 201, 'the body is optional')
+        assert.equal((await ask('DELETE', account)).status, 204, 'there is none')
+        assertError(service, await ask('PATCH', project), { status: 400, code: 'invalid_request' })
+        assertError(service, await ask('POST', '/v1/nothing'), { status: 404, code: 'not_found' })
+      }
     })
 
     test('a body of another shape than an object is a 400', async () => {
@@ -98,8 +152,10 @@ describe('errors', () => {
       ]
       for (const body of bodies) {
         const { service, answer } = await post(body)
-        assertError(service, answer, { status: 400, code: 'invalid_request' })
+        const message = 'body must not have the key "__proto__", nor a "constructor" with a "prototype"'
+        assertError(service, answer, { status: 400, code: 'invalid_request', message })
       }
+      assert.equal((await post('{"name":"__proto__","metadata":{"constructor":{"a":1}}}')).answer.status, 201)
       assert.equal(({} as { admin?: boolean }).admin, undefined)
     })
 
@@ -174,10 +230,10 @@ describe('errors before, around and in place of a handler', () => {
       }
     })
 
-    test('headers over 16 KB are a 431', async () => {
+    test('headers over 32 KB are a 431', async () => {
       const service = await under.shared()
       const answer = await service.exchange(
-        `GET /healthz HTTP/1.1\r\nHost: x\r\nX-Filler: ${'x'.repeat(17_000)}\r\n\r\n`,
+        `GET /healthz HTTP/1.1\r\nHost: x\r\nX-Filler: ${'x'.repeat(33_000)}\r\n\r\n`,
       )
       assertError(service, answer, { status: 431, code: 'headers_too_large', message: 'The headers are too large' })
       assert.equal(answer.headers.connection, 'close')

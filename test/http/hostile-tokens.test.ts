@@ -42,6 +42,15 @@ describe('hostile credentials at the gate', () => {
       }
     })
 
+    test('a token far too long is refused as a token while its head can be read', async () => {
+      const service = await start()
+      for (const length of [8_193, 16_384, 20_000, 32_000]) {
+        assertError(service, await sendToken(service, 'x'.repeat(length)), INVALID)
+      }
+      const tooLarge = { status: 431, code: 'headers_too_large', message: 'The headers are too large' } as const
+      assertError(service, await sendToken(service, 'x'.repeat(33_000)), tooLarge)
+    })
+
     test('an unusual but right token is let in', async () => {
       const service = await start()
       for (const { name, token } of good) {
@@ -172,7 +181,7 @@ function canTravel(token: string): boolean {
 
 /** In raw bytes, because no HTTP client would send some of these; of a megabyte no more than is answered. */
 function sendToken(service: TestService, token: string): Promise<TestResponse> {
-  const credential = `Authorization: Bearer ${token.slice(0, 20_000)}`
+  const credential = `Authorization: Bearer ${token.slice(0, 40_000)}`
   const lines = ['GET /v1/users/me HTTP/1.1', 'Host: x', 'Connection: close', credential, '', '']
   return service.exchange(lines.join('\r\n'))
 }
@@ -180,7 +189,7 @@ function sendToken(service: TestService, token: string): Promise<TestResponse> {
 function assertRefused(service: TestService, { token }: HostileToken, answer: TestResponse): void {
   if (token.includes('\u0000')) {
     assertError(service, answer, { status: 400, code: 'invalid_request', message: 'The request is not valid HTTP' })
-  } else if (token.length > 16_000) {
+  } else if (token.length > 32_000) {
     assertError(service, answer, { status: 431, code: 'headers_too_large', message: 'The headers are too large' })
   } else if (/^ \S+$|^\S+ $/.test(token)) {
     // HTTP itself does not carry blanks around a value: this is the good token.

@@ -38,6 +38,7 @@ function assertReplay(again: TestResponse, first: TestResponse): void {
   assert.equal(again.status, first.status)
   assert.deepEqual(again.body, first.body)
   assert.equal(again.headers.location, first.headers.location)
+  assert.equal(again.headers.etag, first.headers.etag)
   assert.equal(again.headers['idempotency-replayed'], 'true')
   assert.equal(first.headers['idempotency-replayed'], undefined)
 }
@@ -54,6 +55,7 @@ describe('idempotency keys', () => {
       const body = { name: 'Repeated', description: '日本 🧮', metadata: { a: 'a\u0000\ud800', b: [1, 2] } }
       const first = await post(service, { key: 'repeat', body })
       assert.equal(first.status, 201)
+      assert.ok(first.headers.etag)
       for (let n = 0; n < 3; n++) assertReplay(await post(service, { key: 'repeat', body }), first)
       assert.equal(await countProjects(service, 'Repeated'), 1)
       const path = String(first.headers.location)

@@ -107,7 +107,7 @@ describe('GET /metrics', () => {
       const malformed = ['http_malformed_requests_total', { code: 'invalid_request' }] as const
       assert.equal(await added(service, malformed, () => service.exchange('nonsense\r\n\r\n')), 1)
       assert.equal(await added(service, malformed, () => service.request('GET', '/%')), 1)
-      const large = `GET / HTTP/1.1\r\nHost: x\r\nX-Large: ${'x'.repeat(20_000)}\r\n\r\n`
+      const large = `GET / HTTP/1.1\r\nHost: x\r\nX-Large: ${'x'.repeat(40_000)}\r\n\r\n`
       const overflow = ['http_malformed_requests_total', { code: 'headers_too_large' }] as const
       assert.equal(await added(service, overflow, () => service.exchange(large)), 1)
     })
@@ -282,13 +282,18 @@ describe('metrics of push', () => {
       })
       assert.equal((await scrape(service)).sum('push_state', { state: 'ok' }), 1)
       const token = service.tokenFor({ sub: 'ada', scopes: ['admin:*'] })
-      for (const device of ['good-1', 'dead-1', 'down-1']) {
-        await service.request('POST', '/v1/devices', { token, body: { token: device, platform: 'web' } })
+      const notify = async (name: string) => {
+        const device = { token: name, platform: 'web' }
+        const added = await service.request<{ id: string }>('POST', '/v1/devices', { token, body: device })
+        const body = { title: 'Hello', body: 'World', devices: [added.body.id] }
+        const sent = await service.request('POST', '/v1/notifications', { token, body })
+        assert.ok(sent.status < 300, sent.text)
       }
-      const body = { title: 'Hello', body: 'World', users: ['ada'] }
-      const sent = await service.request('POST', '/v1/notifications', { token, body })
-      assert.ok(sent.status < 300, sent.text)
-      await service.services.outbox.start()
+      service.services.outbox.wake()
+      await notify('good-1')
+      // A device is called dead with effect only once somebody was reached.
+      await until(async () => (await scrape(service)).sum('deliveries_total') === 1)
+      for (const name of ['dead-1', 'down-1']) await notify(name)
       await until(async () => (await scrape(service)).sum('deliveries_total') === 3)
       const text = await scrape(service)
       for (const verdict of ['sent', 'disable', 'retry']) assert.equal(text.sum('push_verdicts_total', { verdict }), 1)

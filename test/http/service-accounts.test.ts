@@ -64,7 +64,10 @@ describe('service accounts', () => {
       assert.deepEqual(created.body, { ...account, key })
       const listed = await send<Page>('GET', `${BASE}?limit=1`)
       assert.deepEqual(listed.body.data, [account])
-      assert.ok(!listed.text.includes(key))
+      const read = await send('GET', String(created.headers.location))
+      assert.deepEqual([read.status, read.body], [200, account])
+      for (const { text } of [listed, read]) assert.ok(!text.includes(key))
+      assertError(service, await send('GET', `${BASE}/svc_nobody`), GONE)
       assert.equal((await use(key)).status, 200)
     })
 
@@ -105,11 +108,15 @@ describe('service accounts', () => {
         [{ name: 'x', scopes: ['everything'] }, `body/scopes/0 must be one of ${names}`],
         [{ name: 'x', scopes: ['admin:*\u0000'] }, `body/scopes/0 must be one of ${names}`],
         [{ name: 'x', scopes: ['read:users admin:*'] }, `body/scopes/0 must be one of ${names}`],
-        [{ name: 'x', scopes: ['read:users', 'read:users'] }, /^body\/scopes must NOT have duplicate items/],
+        [{ name: 'x', scopes: ['read:users', 'read:users'] }, 'body/scopes must not name anything twice'],
         [{ name: 'x', scopes, expires_at: 'tomorrow' }, `body/expires_at ${date}`],
         [{ name: 'x', scopes, expires_at: '2026-13-01T00:00:00Z' }, `body/expires_at ${date}`],
         [{ name: 'x', scopes, expires_at: '2026-01-01T00:00:00Z\u0000' }, `body/expires_at ${date}`],
         [{ name: 'x', scopes, expires_at: '2026-01-01' }, `body/expires_at ${date}`],
+        [{ name: 'x', scopes, expires_at: '2026-02-30T00:00:00Z' }, `body/expires_at ${date}`],
+        [{ name: 'x', scopes, expires_at: '2026-01-31T24:00:00Z' }, `body/expires_at ${date}`],
+        [{ name: 'x', scopes, expires_at: '9999-12-31T23:59:59-01:00' }, `body/expires_at ${date}`],
+        [{ name: 'x', scopes, expires_at: '0000-01-01T00:00:00+01:00' }, `body/expires_at ${date}`],
         [{ name: 'x', scopes, expires_at: 1 }, 'body/expires_at must be string,null'],
         [{ name: 'x', scopes, key: 'pak_mine' }, 'body must not have the field "key"'],
       ]
@@ -216,6 +223,8 @@ describe('service accounts', () => {
       for (const ended of [key, rotated]) assertError(service, await use(ended), REFUSED)
       const past = await create({ expires_at: '2020-02-29T23:59:59.123456+05:30' })
       assert.equal(past.expires_at, '2020-02-29T18:29:59.123Z')
+      const last = await create({ expires_at: '9999-12-31T23:59:59.999Z' })
+      assert.equal(last.expires_at, '9999-12-31T23:59:59.999Z')
       assertError(service, await use(past.key), REFUSED)
     })
 

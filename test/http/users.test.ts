@@ -129,6 +129,8 @@ describe('users', () => {
         [{ locale: 'not a locale' }, 'body/locale must be a BCP 47 language tag, such as en-GB'],
         [{ locale: '' }, 'body/locale must be a BCP 47 language tag, such as en-GB'],
         [{ time_zone: 'Mars/Olympus' }, 'body/time_zone must be an IANA time zone, such as Europe/Berlin'],
+        [{ time_zone: '+01:00' }, 'body/time_zone must be an IANA time zone, such as Europe/Berlin'],
+        [{ time_zone: '-0100' }, 'body/time_zone must be an IANA time zone, such as Europe/Berlin'],
         [{ time_zone: '' }, 'body/time_zone must be an IANA time zone, such as Europe/Berlin'],
         [{ push_enabled: 'false' }, 'body/push_enabled must be boolean'],
         [{ push_enabled: null }, 'body/push_enabled must be boolean'],

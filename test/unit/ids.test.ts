@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { firstIdAt, IdGenerator, idPattern } from '../../src/core/ids.ts'
+import { firstIdAt, IdGenerator } from '../../src/core/ids.ts'
 import { type Random, systemRandom, uuidFrom } from '../../src/core/random.ts'
 
 const fixed = (byte: number): Random => ({ bytes: (count) => new Uint8Array(count).fill(byte), fraction: () => 0 })
@@ -9,11 +9,9 @@ function generatorAt(time: { ms: number }, random: Random = systemRandom): IdGen
   return new IdGenerator({ now: () => time.ms, sleep: async () => {} }, random)
 }
 
-test('an id is its prefix and 26 characters that fit its pattern, and no other kind’s', () => {
+test('an id is its prefix and 26 characters of an alphabet without look-alikes', () => {
   const id = generatorAt({ ms: Date.UTC(2026, 0, 1) }).next('prj')
   assert.match(id, /^prj_[0-9a-hjkmnp-tv-z]{26}$/)
-  assert.match(id, new RegExp(idPattern('prj')))
-  assert.doesNotMatch(id, new RegExp(idPattern('job')))
 })
 
 test('ids of later milliseconds sort later, up to the end of time', () => {

@@ -19,7 +19,7 @@ const LEVELS = [
 
 /** Rooms beside the staircase: what they may import, and who may import them. */
 const SIDE_ROOMS: Record<string, { imports: string[]; importedBy: string[] }> = {
-  config: { imports: ['config-reader'], importedBy: ['services', 'app', 'cli'] },
+  config: { imports: ['config-reader', 'limits', 'core'], importedBy: ['services', 'app', 'cli'] },
   'config-reader': { imports: [], importedBy: ['config', 'cli'] },
   version: { imports: [], importedBy: ['app', 'cli'] },
   sandbox: { imports: ['core'], importedBy: ['cli'] },
