@@ -6,6 +6,7 @@ import { after, before, describe, test } from 'node:test'
 import { dialsAtRest } from '../../src/sandbox/agent-runtime-dials.ts'
 import { type JobWorld, START_RUN, startJobWorld } from '../support/job-world.ts'
 import { forEachVariant } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 /** In place of the runtime: every run has ended well; what `answer` says of its state, or to its start, is the test's. */
 function scriptedRuntime() {
@@ -116,6 +117,47 @@ describe('an answer of the runtime that cannot be taken', () => {
         assert.equal(job.status, 'processing', JSON.stringify(job.error))
         assert.match(String(job.reconcile.last_error), /is not UTF-8$/)
       }
+    })
+  })
+})
+
+describe('a start that a reader gave up on its way', () => {
+  forEachVariant((under) => {
+    const runtime = scriptedRuntime()
+    test('is waited for: cancelled meanwhile, its run is found when it gets through after all, and told to stop', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url, RUNTIME_TIMEOUT_MS: '10000' } })
+      runtime.answer = (_request, response) => void response.writeHead(503).end()
+      const { id, thread_id } = await world.start('report')
+      const run = { run_id: randomUUID(), thread_id, status: 'pending', metadata: { job_id: id, run_seq: 1 } }
+      const seen = { starts: 0, stops: 0, runs: [] as object[] }
+      runtime.answer = ({ method, url = '' }, response) => {
+        const json = (value: object) =>
+          void response.setHeader('content-type', 'application/json').end(JSON.stringify(value))
+        if (url === '/threads') return json({ thread_id })
+        if (url.includes('/cancel')) {
+          seen.stops += 1
+          run.status = 'interrupted'
+          return json({})
+        }
+        if (url.endsWith('/state')) return json({ values: {}, next: [], tasks: [] })
+        if (url.includes(run.run_id)) return json(run)
+        if (method === 'GET') return json(seen.runs)
+        seen.starts += 1
+      }
+      const reading = world.get(id)
+      await until(() => seen.starts === 1)
+      await world.clock.advance(3_000)
+      assert.equal((await reading).status, 'processing')
+
+      const { status } = await world.service.request('POST', `/jobs/${id}/cancel`, { token: world.admin })
+      assert.equal(status, 202)
+      await world.pass(1_000)
+      assert.equal((await world.stored(id)).status, 'processing')
+      seen.runs.push(run)
+      await world.sweepUntil(async () => (await world.stored(id)).status !== 'processing')
+      const job = await world.stored(id)
+      assert.deepEqual([job.status, job.run_id], ['cancelled', run.run_id])
+      assert.deepEqual([seen.starts, seen.stops], [1, 1])
     })
   })
 })

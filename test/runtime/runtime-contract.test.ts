@@ -135,7 +135,7 @@ for (const { name, start } of SUBJECTS) {
     test('a callback is JSON whatever it calls itself, and echoes our token, which is cut out of what is kept', async () => {
       const run = await begin('ok')
       const { path, headers, raw } = await receiver.callbackOf(run.runId)
-      assert.equal(path, '/hooks?token=s3cret')
+      assert.equal(path, '/webhooks/agent?token=s3cret')
       assert.equal(headers['content-type'], 'text/plain;charset=UTF-8')
       assert.ok(raw.includes('s3cret'))
       assert.ok(!parseCallback(raw).body.includes('s3cret'))

@@ -41,7 +41,7 @@ export async function startCallbackReceiver(): Promise<CallbackReceiver> {
   const { port } = server.address() as AddressInfo
   const callbacksOf = (runId: string) => received.filter(({ raw }) => raw.includes(`"run_id":"${runId}"`))
   const receiver: CallbackReceiver = {
-    url: `http://127.0.0.1:${port}/hooks?token=s3cret`,
+    url: `http://127.0.0.1:${port}/webhooks/agent?token=s3cret`,
     received,
     get broken() {
       return broken
