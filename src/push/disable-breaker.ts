@@ -24,6 +24,11 @@ export class DisableBreaker {
     this.#clock = clock
   }
 
+  /** Nothing gets through, and not to just a few: the fault is on our side. */
+  get isSystemic(): boolean {
+    return !this.isProven && !this.#isCalm()
+  }
+
   /** Whether credentials and provider have lately shown that they work. */
   get isProven(): boolean {
     return this.#clock.now() - this.#sentAtMs < RECENT_MS
@@ -65,8 +70,8 @@ export class DisableBreaker {
   }
 
   #isCalm(): boolean {
-    // With nothing getting through, time alone makes nothing better.
-    const sinceMs = this.isProven ? this.#clock.now() - RECENT_MS : Number.NEGATIVE_INFINITY
+    // With nothing getting through, time alone makes nothing better: all counts that was said since something did.
+    const sinceMs = this.isProven ? this.#clock.now() - RECENT_MS : this.#sentAtMs
     let [all, dead] = [0, 0]
     for (const { isDead, atMs } of this.#users.values()) {
       if (atMs <= sinceMs) continue

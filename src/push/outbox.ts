@@ -300,8 +300,8 @@ export class Outbox {
     if (this.#disabling.believes(reason, delivery.called_dead_at)) {
       return mark('disabled', { last_error: reason, disable_reason: reason })
     }
-    const { isProven } = this.#disabling
-    if (reason === 'sender_mismatch' && !isProven) this.#halt.begin(MISMATCH, 'sent')
+    const { isProven, isSystemic } = this.#disabling
+    if (reason === 'sender_mismatch' && isSystemic) this.#halt.begin(MISMATCH, 'sent')
     const lookAtMs = doubtUntil(delivery, this.#moment())
     const isTooLate = lookAtMs >= endOfLife(delivery)
     return mark(isTooLate ? 'expired' : 'pending', {

@@ -173,7 +173,7 @@ export class RuntimeClient {
         ...(signal ? { signal } : {}),
       })
     } catch (error) {
-      if (error instanceof UnreadableAnswer && isSuccess(error) && !isPage(error)) {
+      if (error instanceof UnreadableAnswer && isSuccess(error) && isJson(error) && OUTPUT.test(path)) {
         throw new UnacceptableAnswer(`The output cannot be taken: ${error.message}`)
       }
       throw new RuntimeTrouble(`the runtime cannot be reached: ${(error as Error).message}`, { cause: error })
@@ -214,6 +214,14 @@ function isPage({ headers }: Pick<Answer, 'headers'>): boolean {
 function isSuccess({ status }: Pick<Answer, 'status'>): boolean {
   return status >= 200 && status < 300
 }
+
+/** Not the text of a gateway, whatever its status. */
+function isJson({ headers }: Pick<Answer, 'headers'>): boolean {
+  return /^application\/json\b/i.test(headers.get('content-type') ?? '')
+}
+
+/** Only these answers hold what a graph has made. */
+const OUTPUT = /\/(?:state|history)$/
 
 /** The runtime has the paths we start runs with: what does not is a gateway without it, or another server. */
 function isElsewhere({ status }: Answer): boolean {

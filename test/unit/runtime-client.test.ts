@@ -22,22 +22,32 @@ function clientOf(answer: () => Response) {
   return { client, breaker }
 }
 
+const JSON_TYPE = { 'content-type': 'application/json' }
 const TOO_MANY_BYTES = 32 * 1024 * 1024 + 1
 
 test('an answer too large or not UTF-8 cannot be taken, and is not held against the runtime', async () => {
   for (const body of [Buffer.alloc(TOO_MANY_BYTES, ' '), Buffer.from([0xff]), Buffer.from([0x22, 0xc3])]) {
-    const { client, breaker } = clientOf(() => new Response(body))
-    await assert.rejects(client.fetchRun('thread', 'run'), UnacceptableAnswer)
+    const { client, breaker } = clientOf(() => new Response(body, { headers: JSON_TYPE }))
+    await assert.rejects(client.fetchState('thread', 'run'), UnacceptableAnswer)
     assert.equal(breaker.state, 'closed')
   }
 })
 
-test('where it is a failure or a page, it says nothing, as any of those', async () => {
+test('where it is a failure, a page or a gateway’s text, it says nothing, as any of those', async () => {
   const body = Buffer.from([0xff])
-  const headers = { 'content-type': 'text/html' }
-  for (const answer of [() => new Response(body, { status: 502 }), () => new Response(body, { headers })]) {
-    const { client, breaker } = clientOf(answer)
-    await assert.rejects(client.fetchRun('thread', 'run'), RuntimeTrouble)
+  for (const init of [
+    { status: 502, headers: JSON_TYPE },
+    { headers: { 'content-type': 'text/html' } },
+    { headers: { 'content-type': 'text/plain; charset=iso-8859-1' } },
+  ]) {
+    const { client, breaker } = clientOf(() => new Response(body, init))
+    await assert.rejects(client.fetchState('thread', 'run'), RuntimeTrouble)
     assert.equal(breaker.state, 'open')
   }
+})
+
+test('what is said of a run itself holds no output: it is never what cannot be taken', async () => {
+  const { client } = clientOf(() => new Response(Buffer.from([0xff]), { headers: JSON_TYPE }))
+  await assert.rejects(client.fetchRun('thread', 'run'), RuntimeTrouble)
+  await assert.rejects(client.listRuns('thread'), RuntimeTrouble)
 })
