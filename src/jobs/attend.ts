@@ -13,7 +13,7 @@ import type { JobContext } from './job-context.ts'
 import type { JobType } from './job-types.ts'
 import { releaseLease } from './lease-store.ts'
 import { settle } from './settle.ts'
-import { beginRun } from './start.ts'
+import { AbandonedStart, beginRun } from './start.ts'
 import { appendOrCount } from './timeline-store.ts'
 import { deadlineExceeded, judgeCallback } from './verdict.ts'
 
@@ -53,7 +53,8 @@ export async function attend(context: JobContext, { job, via, fresh = false, sig
   await stopOverdueRun(runtime, { job, outcome, signal })
 }
 
-type AttendOutcome = Finding | { trouble: string }
+/** `keepAwayMs`: for how long nobody else may look. */
+type AttendOutcome = Finding | { trouble: string; keepAwayMs?: number }
 
 async function findOut(
   context: JobContext,
@@ -82,7 +83,9 @@ async function findOut(
     }
     if (!(error instanceof RuntimeTrouble)) throw error
     const hopeless = context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS
-    return hopeless ? giveUp(context, job) : { trouble: error.message }
+    if (hopeless) return giveUp(context, job)
+    const keepAwayMs = error instanceof AbandonedStart ? runtime.timeoutMs : 0
+    return { trouble: error.message, keepAwayMs }
   }
 }
 
@@ -153,6 +156,7 @@ async function conclude(
       nextMs,
       error: trouble,
       leased: job,
+      heldUntilMs: 'keepAwayMs' in outcome && outcome.keepAwayMs ? atMs + outcome.keepAwayMs : null,
     })
     return done
   })

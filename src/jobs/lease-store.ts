@@ -50,6 +50,8 @@ export interface CheckRecord {
   error: string | null
   /** The job as it was leased: a look that was asked for since then still comes, and at once. */
   leased: Pick<JobRow, 'next_check_at' | 'cancel_requested_at'>
+  /** Until then nobody takes the job, though nobody has it any more; null: it is free at once. */
+  heldUntilMs?: number | null
 }
 
 /** Ends a lease with what came of it. A lease lost meanwhile writes nothing: whoever holds it now knows better. */
@@ -58,7 +60,8 @@ export async function releaseLease(tx: Transaction, record: CheckRecord): Promis
   // The casts tell PostgreSQL what it cannot see of a bound value inside a case.
   const rows = await tx.query(sql`
     update jobs set
-      lease_token = null, lease_until = null, checked_at = ${record.atMs}, check_attempts = check_attempts + 1,
+      lease_token = null, lease_until = ${record.heldUntilMs ?? null}, checked_at = ${record.atMs},
+      check_attempts = check_attempts + 1,
       last_error = case when status in ('processing', 'generating') then cast(${record.error} as text) end,
       next_check_at = case
         when next_check_at is null then null

@@ -8,6 +8,9 @@ import type { JobType } from './job-types.ts'
 import { countStartAttempt } from './lease-store.ts'
 import { deadlineExceeded } from './verdict.ts'
 
+/** Given up on its way, with no answer: it may still get through, and till then a run that is not found may yet come. */
+export class AbandonedStart extends RuntimeTrouble {}
+
 interface Beginning {
   job: JobRow
   type: JobType
@@ -48,12 +51,16 @@ async function startOn(
     metadata: { job_id: job.id, run_seq: job.run_seq },
   }
   const webhook = context.callbackUrl(job)
-  const start = (url: string | null) => {
+  const start = async (url: string | null) => {
     // A process that stood still meanwhile may find that another took over, started the run and saw it end.
     if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {
       throw new RuntimeTrouble('the lease would not outlast the start')
     }
-    return runtime.startRun({ ...request, webhook: url }, signal)
+    try {
+      return await runtime.startRun({ ...request, webhook: url }, signal)
+    } catch (error) {
+      throw signal.aborted ? new AbandonedStart('the start was given up on its way', { cause: error }) : error
+    }
   }
   let outcome = await start(webhook)
   if ('refused' in outcome && outcome.refused.status === 422 && webhook !== null) {

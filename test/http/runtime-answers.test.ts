@@ -8,13 +8,17 @@ import { type JobWorld, START_RUN, startJobWorld } from '../support/job-world.ts
 import { forEachVariant } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
-/** In place of the runtime: every run has ended well; what `answer` says of its state, or to its start, is the test's. */
-function scriptedRuntime() {
+/**
+ * In place of the runtime: every run has ended well; what `answer` says of its state, or to its start, is the test's. Or
+ * all of it is.
+ */
+function scriptedRuntime({ all = false } = {}) {
   const script = { url: '', answer: ((_request, response) => void response.end()) as RequestListener }
   const server = createServer((request, response) => {
     response.setHeader('content-type', 'application/json')
     const [, , thread_id, what, run_id] = String(request.url).split('/')
-    if (what === 'state' || (what === 'runs' && request.method === 'POST')) return void script.answer(request, response)
+    if (all || what === 'state' || (what === 'runs' && request.method === 'POST'))
+      return void script.answer(request, response)
     response.end(JSON.stringify({ thread_id, run_id, status: 'success', metadata: {} }))
   })
   before(async () => {
@@ -123,7 +127,7 @@ describe('an answer of the runtime that cannot be taken', () => {
 
 describe('a start that a reader gave up on its way', () => {
   forEachVariant((under) => {
-    const runtime = scriptedRuntime()
+    const runtime = scriptedRuntime({ all: true })
     test('is waited for: cancelled meanwhile, its run is found when it gets through after all, and told to stop', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url, RUNTIME_TIMEOUT_MS: '10000' } })
       runtime.answer = (_request, response) => void response.writeHead(503).end()
@@ -131,15 +135,14 @@ describe('a start that a reader gave up on its way', () => {
       const run = { run_id: randomUUID(), thread_id, status: 'pending', metadata: { job_id: id, run_seq: 1 } }
       const seen = { starts: 0, stops: 0, runs: [] as object[] }
       runtime.answer = ({ method, url = '' }, response) => {
-        const json = (value: object) =>
-          void response.setHeader('content-type', 'application/json').end(JSON.stringify(value))
+        const json = (value: object) => void response.end(JSON.stringify(value))
         if (url === '/threads') return json({ thread_id })
         if (url.includes('/cancel')) {
           seen.stops += 1
           run.status = 'interrupted'
           return json({})
         }
-        if (url.endsWith('/state')) return json({ values: {}, next: [], tasks: [] })
+        if (url.endsWith('/state')) return json({ values: {}, metadata: { run_id: run.run_id } })
         if (url.includes(run.run_id)) return json(run)
         if (method === 'GET') return json(seen.runs)
         seen.starts += 1
