@@ -27,6 +27,8 @@ export interface CallbackSenderOptions {
 export class CallbackSender {
   /** Each body that was answered with a 2xx, by its nonce. */
   readonly accepted = new Map<string, { runId: string; answer: string }>()
+  /** Ends the service heard, as they were, of the run that it holds to be the job's. */
+  readonly told: { runId: string; jobId: string; atMs: number }[] = []
   /** How many reached the service, by thread. */
   readonly arrived = new Map<string, number>()
   readonly #options: CallbackSenderOptions
@@ -38,17 +40,24 @@ export class CallbackSender {
   }
 
   send(run: SimRun, status: string): void {
-    const { webhook } = run
-    if (webhook === null) return
+    if (run.webhook === null) return
     const { prng, trace, hosted } = this.#options
     const dials = this.#options.dials().callbacks
+    const isNameless = dials.nameless > 0 && prng.chance(dials.nameless)
+    if (isNameless) trace.fault('callback_nameless', run.runId)
+    const webhook = isNameless ? namelessUrl(run.webhook, prng.chance(0.3)) : run.webhook
+    const shown = isNameless ? { ...run, metadata: {} } : run
     const hasValues = run.values !== null && status !== 'interrupted' && status !== 'rollback'
     const values = hasValues ? valuesText(run.assistant, run.shownText, !hosted) : null
     const nonce = `cb-${++this.#sent}`
-    const body = renderCallback(run, { status, hosted, values, nonce })
+    const body = renderCallback(shown, { status, hosted, values, nonce })
     if (prng.chance(dials.early)) {
       trace.fault('callback_early')
-      this.#post(webhook, renderCallback(run, { status: 'running', hosted, values: null, nonce: `${nonce}-early` }), 0)
+      this.#post(
+        webhook,
+        renderCallback(shown, { status: 'running', hosted, values: null, nonce: `${nonce}-early` }),
+        0,
+      )
     }
     if (prng.chance(dials.drop)) return trace.fault('callback_dropped', run.runId)
     const copies = prng.chance(dials.double) ? 2 : 1
@@ -104,7 +113,7 @@ export class CallbackSender {
     trace.note('callback', `${nonceIn(body)} attempt ${attempt}: ${answer?.status ?? 'no answer'} ${outcomeIn(answer)}`)
     if (answer !== null && answer.status < 300) {
       this.accepted.set(nonceIn(body), { runId: runIn(body), answer: answer.body })
-      return
+      return this.#noteTold(body, answer)
     }
     if (answer !== null && answer.status >= 500 && answer.status !== 503) {
       this.#options.onViolation('answers', `a callback was answered ${answer.status}: ${answer.body}`)
@@ -112,6 +121,13 @@ export class CallbackSender {
     const isFinal = answer !== null && answer.status < 500 && answer.status !== 429
     if (isFinal || !hosted || attempt === HOSTED_ATTEMPTS) return
     time.after(prng.int(500, 5_000) * attempt, () => void this.#attempt(webhook, body, attempt + 1))
+  }
+
+  #noteTold(body: string, answer: Answer): void {
+    const { outcome, job_id: jobId } = JSON.parse(answer.body) as { outcome: string; job_id: string }
+    const isEnd = /"status":"(?:success|error|timeout|interrupted)"/.test(body)
+    if (!isEnd || outcome === 'stale' || outcome === 'duplicate') return
+    this.told.push({ runId: runIn(body), jobId, atMs: this.#options.time.now })
   }
 
   #ask(webhook: string, body: string): Promise<Answer | null> {
@@ -133,6 +149,14 @@ export class CallbackSender {
         })
     })
   }
+}
+
+/** Proven by its headers instead, and so bound to no job; the URL may still name one. */
+function namelessUrl(webhook: string, namesJob: boolean): string {
+  const url = new URL(webhook)
+  url.searchParams.delete('token')
+  if (!namesJob) url.searchParams.delete('job_id')
+  return url.href
 }
 
 function nonceIn(body: string): string {

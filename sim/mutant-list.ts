@@ -138,6 +138,30 @@ export const MUTANTS: readonly Mutant[] = [
     'if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {',
     'if (context.clock.now() < 0) {',
   ]),
+  bug('start-after-cancel', 'a job cancelled while somebody looks whether it was started is started all the same', [
+    'jobs/lease-store.ts',
+    ' and cancel_requested_at is null and finished_at is null',
+    '',
+  ]),
+  bug('abandoned-start-forgotten', 'a start that is given up on its way is taken for one that never was', [
+    'jobs/attend.ts',
+    'const keepAwayMs = error instanceof AbandonedStart ? runtime.timeoutMs : 0',
+    'const keepAwayMs = 0',
+  ]),
+  bug(
+    'gateway-refuses-start',
+    'a gateway that has lost the runtime is taken for the runtime, and its 404 for a refusal',
+    [
+      'runtime/runtime-client.ts',
+      'return status === 404 || status === 405 || status === 410',
+      'return status === 1_000',
+    ],
+  ),
+  bug('taken-run-unnoticed', 'a job whose run another follows tries for ever to have it', [
+    'jobs/attend.ts',
+    'if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error',
+    'if (error) throw error',
+  ]),
   bug('found-late-is-overdue', 'a run found after the deadline is given up without a look', [
     'jobs/attend.ts',
     'if (job.run_id === null) return await beginRun(context, runtime, { job, type, fresh, signal })',
@@ -195,6 +219,20 @@ export const MUTANTS: readonly Mutant[] = [
     ['runtime/runtime-client.ts', 'return status >= 500 || (status >= 300', 'return (status >= 300'],
     ['runtime/runtime-client.ts', 'if (status === 404) return', 'if (status === 404 || status >= 500) return'],
   ),
+  bug('told-end-forgotten', 'what a callback said is dropped when the runtime forgets the run before it confirms it', [
+    'jobs/attend.ts',
+    'if (isLost(finding)) return (await recallEnd(context, job, type)) ?? finding',
+    'if (isLost(finding)) return finding',
+  ]),
+  bug(
+    'foreign-token-redacted',
+    'a signed link in an output loses its token where the output is read from what is stored',
+    [
+      'runtime/read-answers.ts',
+      '((?:\\/|\\\\u002f|%2f)webhooks(?:\\\\?\\/|\\\\u002f|%2f)[^"\\s]{0,500}?(?:[?&]',
+      '((?:[?&]',
+    ],
+  ),
   bug('deadline-ignored', 'a zombie is waited for', [
     'jobs/attend.ts',
     'return alive && nowMs >= job.deadline_at ?',
@@ -238,6 +276,11 @@ export const MUTANTS: readonly Mutant[] = [
     'auth/callback-authenticity.ts',
     'if (ageSeconds > SIGNATURE_TOLERANCE_SECONDS) return false',
     '',
+  ]),
+  bug('nameless-callback-adopted', 'a callback that names no job gets one of its own, though its thread is a job’s', [
+    'jobs/callback-intake.ts',
+    'const told = payload.jobId === null ? awaitingRun.get(payload.threadId)',
+    'const told = payload.jobId === null ? undefined',
   ]),
   bug(
     'credential-of-another-job',

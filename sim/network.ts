@@ -7,6 +7,9 @@ import { RUNTIME_URL } from './sim-config.ts'
 import type { Trace } from './trace.ts'
 import type { VirtualTime } from './virtual-time.ts'
 
+const HTML = { 'content-type': 'text/html' }
+const NO_ROUTE = 'no Route matched with those values'
+
 /** How long after its end a run may still be shown as running. */
 export const STALE_MS = 15_000
 
@@ -97,7 +100,7 @@ export class Network {
         if (fate !== 'ok') trace.fault(`call_${fate}`, `${request.method} ${request.path}`)
         time.after(this.#latency(), () => {
           if (fate === 'reset') return answer(null)
-          if (fate === 'error') return answer(this.#error())
+          if (fate === 'error') return answer(this.#error(request))
           if (fate === 'hang' && this.#options.prng.chance(0.5)) return
           const real = this.#perhapsStale(request, runtime.handle(request))
           if (fate === 'hang') return
@@ -145,11 +148,15 @@ export class Network {
     return prng.chance(dials().calls.slow) ? prng.int(100, 1_200) : prng.int(1, 30)
   }
 
-  /** Says nothing about the run; a page that is not the runtime's does not either. */
-  #error(): WireAnswer {
-    const status = this.#options.prng.pick([500, 502, 503, 504, 429, 401, 403, 404])
-    if (status === 404) return { status, headers: { 'content-type': 'text/html' }, body: '<h1>Not Found</h1>' }
-    return this.#options.prng.chance(0.5) ? json(status, { detail: 'the run is out of reach' }) : text(status, 'run')
+  /** Says nothing about the run; neither does the page of another server, nor a gateway that has lost the runtime. */
+  #error({ method, path }: WireRequest): WireAnswer {
+    const { prng } = this.#options
+    const status = prng.pick([500, 502, 503, 504, 429, 401, 403, 404, 404, 405, 410])
+    if (status === 404 && prng.chance(0.3)) return { status, headers: HTML, body: '<h1>Not Found</h1>' }
+    if (status === 404)
+      return prng.pick([text(404, `Cannot ${method} ${path}`), json(404, { message: NO_ROUTE }), text(404, '')])
+    if (status === 405 || status === 410) return text(status, 'not here')
+    return prng.chance(0.5) ? json(status, { detail: 'the run is out of reach' }) : text(status, 'run')
   }
 
   /** A replica that lags: for a while it shows the run as it was. */
@@ -165,7 +172,7 @@ export class Network {
 }
 
 function garbage(real: WireAnswer): WireAnswer {
-  if (real.body.length % 2 === 0) return { status: 200, headers: { 'content-type': 'text/html' }, body: '<h1>Hi</h1>' }
+  if (real.body.length % 2 === 0) return { status: 200, headers: HTML, body: '<h1>Hi</h1>' }
   return { ...real, body: real.body.slice(0, -2) }
 }
 

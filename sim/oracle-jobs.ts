@@ -7,8 +7,13 @@ import { thawsOf } from './witness.ts'
 const MAX_SKEW_MS = 1_000
 /** The longest pause between two looks at a job, with room for one that just missed it. */
 const PATIENCE_MS = 330_000
+/** The longest that a process or its database stands still. */
+const LONGEST_HOLD_UP_MS = 70_000
 
 type End = { status: string; code?: string; outputText?: string; message?: string }
+
+const CANCELLED: End = { status: 'cancelled' }
+const LOST: End = { status: 'failed', code: 'run_lost' }
 
 /** I1, I3, I4: every job ended as its run did, with the run's own output, and never left its end. */
 export async function checkJobs(evidence: Evidence): Promise<void> {
@@ -21,14 +26,18 @@ export async function checkJobs(evidence: Evidence): Promise<void> {
   for (const { job_id, what } of await thawsOf(evidence.store)) evidence.violate('I3', `${job_id}: ${what}`)
   checkMoves(evidence)
   checkRuns(evidence)
+  checkOwners(evidence)
   checkPromises(evidence)
 }
 
 /** The ends that the truth about the job's run leaves open; nearly always one. */
-function allowedEnds(job: JobRow, { runtime }: Evidence): End[] {
+function allowedEnds(job: JobRow, evidence: Evidence): End[] {
+  const { runtime } = evidence
   const run = job.run_id === null ? undefined : runtime.runs.get(job.run_id)
   const cancelAsked = job.cancel_requested_at !== null
   const ends: End[] = run ? endsOf(run, cancelAsked) : []
+  if (run?.forgotten && !wasTold(job, run, evidence)) ends.push(LOST)
+  if (!run && isContested(job, evidence)) ends.push(LOST)
   if (!run && cancelAsked) ends.push({ status: 'cancelled' })
   if (!run && job.type === 'ghost') ends.push({ status: 'failed', code: 'start_rejected' })
   if (mayBeOverdue(job, run, runtime.runs.values())) ends.push({ status: 'failed', code: 'deadline_exceeded' })
@@ -36,11 +45,11 @@ function allowedEnds(job: JobRow, { runtime }: Evidence): End[] {
 }
 
 function endsOf(run: SimRun, cancelAsked: boolean): End[] {
-  const cancelled: End = { status: 'cancelled' }
-  const lost: End = { status: 'failed', code: 'run_lost' }
   // Gone before or after the cancellation: whoever looked cannot tell.
-  if (run.deleted) return cancelAsked || run.plan.ending.kind === 'rolled_back' ? [cancelled, lost] : [lost]
-  if (run.paused) return [{ status: 'awaiting_input' }, ...(cancelAsked ? [cancelled] : [])]
+  if (run.forgotten)
+    return [...(cancelAsked ? [CANCELLED] : []), ...endsOf({ ...run, forgotten: false, deleted: false }, cancelAsked)]
+  if (run.deleted) return cancelAsked || run.plan.ending.kind === 'rolled_back' ? [CANCELLED, LOST] : [LOST]
+  if (run.paused) return [{ status: 'awaiting_input' }, ...(cancelAsked ? [CANCELLED] : [])]
   switch (run.status) {
     case 'success':
       return run.outputText === null
@@ -51,10 +60,24 @@ function endsOf(run: SimRun, cancelAsked: boolean): End[] {
     case 'timeout':
       return [{ status: 'failed', code: 'run_timeout' }]
     case 'interrupted':
-      return [cancelled]
+      return [CANCELLED]
     default:
       return []
   }
+}
+
+/** Whether a callback said how the run ended, well before the job was given up as lost. */
+function wasTold(job: JobRow, run: SimRun, { callbacks, suspensions, databaseFaults }: Evidence): boolean {
+  const heldUpMs = suspensions + databaseFaults > 0 ? LONGEST_HOLD_UP_MS : 0
+  const byMs = (job.finished_at ?? 0) - MAX_SKEW_MS - heldUpMs
+  return callbacks.told.some(({ runId, jobId, atMs }) => runId === run.runId && jobId === job.id && atMs < byMs)
+}
+
+/** Whether somebody followed its run, as one started elsewhere, before its start was answered. */
+function isContested(job: JobRow, { jobs }: Evidence): boolean {
+  return jobs.some(
+    (one) => one.id !== job.id && one.thread_id === job.thread_id && one.input === null && one.created_by !== null,
+  )
 }
 
 /** Only a run that had not ended by then, or not long enough for a lagging replica to show it. */
@@ -114,6 +137,22 @@ function checkRuns({ runtime, jobs, violate }: Evidence): void {
     else if ('input' in run.work && JSON.stringify(run.work.input) !== job.input) {
       violate('one run', `run ${run.runId} was given ${JSON.stringify(run.work.input)} for ${job.input}`)
     }
+  }
+}
+
+/** What was cancelled before any start gets no run any more, and a run of ours is no other job's unless somebody took it. */
+function checkOwners({ runtime, jobs, violate }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  const known = [...runtime.runs.values()].filter((run) => !run.deleted)
+  for (const { runId, metadata } of known) {
+    const job = byId.get(String(metadata.job_id))
+    if (job?.status !== 'cancelled' || job.run_id !== null || job.run_seq !== metadata.run_seq) continue
+    violate('one run', `run ${runId} was started for ${job.id}, which was cancelled before it had one`)
+  }
+  for (const job of jobs) {
+    const owner = runtime.runs.get(job.run_id ?? '')?.metadata.job_id
+    if (job.created_by !== null || owner === undefined || owner === job.id) continue
+    violate('one run', `${job.id} was made for run ${job.run_id} of ${owner}`)
   }
 }
 

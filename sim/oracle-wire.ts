@@ -27,7 +27,7 @@ async function checkCallbacks({ store, callbacks, violate }: Evidence): Promise<
   }
   for (const nonce of stored) if (nonce?.startsWith('forged')) violate('I6', `the forged callback ${nonce} is stored`)
   for (const { body } of rows) {
-    if (/[?&]token=(?!\[redacted\])/.test(body)) violate('I6', 'a callback was stored with its token')
+    if (/webhooks[^"]*[?&]token=(?!\[redacted\])/.test(body)) violate('I6', 'a callback was stored with its token')
   }
 }
 
@@ -42,7 +42,10 @@ function checkCalls({
   nowMs,
   violate,
 }: Evidence): void {
+  const byThread = Map.groupBy(jobs, ({ thread_id }) => thread_id)
   for (const job of jobs) {
+    // Two jobs on one thread, because somebody followed the run of another: each asks for itself.
+    if ((byThread.get(job.thread_id)?.length ?? 0) > 1) continue
     const lifetimeMs = (job.finished_at ?? nowMs) - job.created_at
     const looks =
       LOOKS_OF_A_RUN * job.run_seq +

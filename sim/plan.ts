@@ -45,7 +45,15 @@ export type Incident =
 
 export interface Dials {
   /** Shares of callbacks. */
-  callbacks: { drop: number; double: number; late: number; veryLate: number; corrupt: number; early: number }
+  callbacks: {
+    drop: number
+    double: number
+    late: number
+    veryLate: number
+    corrupt: number
+    early: number
+    nameless: number
+  }
   /** Shares of calls of the runtime. */
   calls: { error: number; reset: number; lost: number; hang: number; garbage: number; stale: number; slow: number }
   /** Share of sends that meet trouble. */
@@ -53,7 +61,7 @@ export interface Dials {
 }
 
 /** Most seeds bring a bit of everything; some dwell on what takes several things at once to go wrong. */
-export type Theme = 'anything' | 'handovers' | 'pauses' | 'cancels' | 'foreign runs'
+export type Theme = 'anything' | 'crowds' | 'handovers' | 'pauses' | 'cancels' | 'foreign runs'
 
 export interface SeedPlan {
   theme: Theme
@@ -70,10 +78,16 @@ export interface SeedPlan {
   jobs: number
   foreignRuns: number
   users: number
+  /** How many jobs a node looks after at once; null: as many as it likes. */
+  places: number | null
+  /** Share of runs that the runtime forgets soon after their end. */
+  forgets: number
+  /** Share of our runs that somebody follows, as one started elsewhere, at the moment they begin. */
+  contested: number
 }
 
 export const CALM: Dials = {
-  callbacks: { drop: 0, double: 0, late: 0, veryLate: 0, corrupt: 0, early: 0 },
+  callbacks: { drop: 0, double: 0, late: 0, veryLate: 0, corrupt: 0, early: 0, nameless: 0 },
   calls: { error: 0, reset: 0, lost: 0, hang: 0, garbage: 0, stale: 0, slow: 0 },
   pushes: 0,
 }
@@ -81,7 +95,15 @@ export const CALM: Dials = {
 /** What will go wrong under this seed. Each family of faults is there or not, so that none always hides another. */
 export function planSeed(prng: Prng): SeedPlan {
   const has = (probability: number) => prng.chance(probability)
-  const theme = prng.weighted<Theme>({ anything: 60, handovers: 12, pauses: 10, cancels: 8, 'foreign runs': 10 })
+  const apart = prng.split('places and memory')
+  const theme = prng.weighted<Theme>({
+    anything: 50,
+    crowds: 10,
+    handovers: 12,
+    pauses: 10,
+    cancels: 8,
+    'foreign runs': 10,
+  })
   const chaosMs = prng.int(20, theme === 'handovers' ? 90 : 70) * 1_000
   return {
     theme,
@@ -92,9 +114,12 @@ export function planSeed(prng: Prng): SeedPlan {
     skewMs: { A: 0, B: has(0.5) ? prng.int(-1_000, 1_000) : 0 },
     hosted: has(0.5),
     refusesWebhooks: has(0.08),
-    jobs: prng.int(1, 5),
+    jobs: theme === 'crowds' ? prng.int(4, 8) : prng.int(1, 5),
     foreignRuns: theme === 'foreign runs' ? prng.int(2, 4) : has(0.3) ? 1 : 0,
     users: prng.int(1, 2),
+    places: theme === 'crowds' ? apart.int(1, 2) : null,
+    forgets: dwells(theme) || !apart.chance(0.3) ? 0 : 0.5,
+    contested: dwells(theme) || !apart.chance(0.15) ? 0 : 0.3,
   }
 }
 
@@ -103,6 +128,7 @@ function planDials(prng: Prng, theme: Theme): Dials {
   const callbacks = has(0.85)
     ? { drop: 0.3, double: 0.2, late: theme === 'pauses' ? 0.5 : 0.2, veryLate: 0.06, corrupt: 0.06, early: 0.05 }
     : CALM.callbacks
+  const nameless = !dwells(theme) && prng.split('names').chance(0.3) ? 0.8 : 0
   const level = theme === 'handovers' ? 2 : has(0.7) ? prng.pick([0.5, 1, 2]) : 0
   const calls = {
     error: 0.06 * level,
@@ -114,7 +140,15 @@ function planDials(prng: Prng, theme: Theme): Dials {
     // Whoever is asked for long is still being asked when another takes over.
     slow: theme === 'handovers' ? 0.5 : has(0.5) ? 0.1 : 0,
   }
-  return { callbacks, calls, pushes: has(0.6) ? 0.3 : 0 }
+  // Or when a client changes its mind, or the run it is about has ended.
+  if (theme === 'crowds') calls.slow = 0.75
+  else if (nameless > 0) calls.slow = 0.5
+  return { callbacks: { ...callbacks, nameless }, calls, pushes: has(0.6) ? 0.3 : 0 }
+}
+
+/** What takes several rare things at once must not have to wait for yet another. */
+function dwells(theme: Theme): boolean {
+  return theme === 'handovers' || theme === 'pauses'
 }
 
 function planIncidents(prng: Prng, theme: Theme, chaosMs: number): SeedPlan['incidents'] {

@@ -1,6 +1,7 @@
 import { liveWithDevices } from './device-stories.ts'
 import { SHORT_TOKEN_MS } from './identity.ts'
 import type { Prng } from './prng.ts'
+import type { SimRun } from './runtime-records.ts'
 import { PUBLIC_URL } from './sim-config.ts'
 import { JobStory } from './stories.ts'
 import type { World } from './world.ts'
@@ -22,12 +23,15 @@ function beginUser(world: World, { sub, token }: { sub: string; token: string })
   const { plan, prng, time, provider } = world
   const client = world.client(sub, token)
   const luck = prng.split(`user ${sub}`)
+  // All at once, and the same moment for everybody.
+  const crowdAtMs = prng.split('crowd').int(0, plan.chaosMs * 0.6)
   void liveWithDevices({ client, time, prng: luck.split('devices'), provider, goesOn: () => world.chaos })
   if (luck.chance(0.6)) world.follow({ client, path: '/v1/events', subject: sub, jobId: null })
   for (let index = 0; index < Math.ceil(plan.jobs / plan.users); index++) {
     const story = storyOf(world, { sub, token }, luck.split(`job ${index}`), `${sub}-${index}`)
     const type = luck.weighted({ agent: 3, report: plan.theme === 'pauses' ? 0 : 4, review: 4, ghost: 0.3 })
-    time.after(luck.int(0, plan.chaosMs * 0.8), () => void story.start(type))
+    const atMs = plan.theme === 'crowds' ? crowdAtMs + luck.int(0, 500) : luck.int(0, plan.chaosMs * 0.8)
+    time.after(atMs, () => void story.start(type))
   }
 }
 
@@ -53,6 +57,17 @@ function beginForeignRun(world: World, index: number): void {
     const endMs = run.plan.pendingMs + run.plan.runningMs
     time.after(luck.chance(0.5) ? endMs + luck.int(-50, 400) : luck.int(0, 30_000), () => void story.follow(run))
   })
+}
+
+/** Somebody who watches the runtime follows a run of ours, as one started elsewhere, before its start is answered. */
+export function contest(world: World, run: SimRun): void {
+  const { plan, prng, identity, chaos, contested } = world
+  const luck = prng.split(`contest ${run.runId}`)
+  if (!chaos || run.metadata.job_id === undefined || !luck.chance(plan.contested)) return
+  world.trace.fault('run_contested', run.runId)
+  contested.add(run.threadId)
+  const user = identity.user(luck.int(0, plan.users - 1))
+  void storyOf(world, user, luck, `contest-${run.runId}`).follow(run)
 }
 
 function storyOf(world: World, user: { sub: string; token: string }, prng: Prng, marker: string): JobStory {

@@ -24,6 +24,8 @@ export interface RunPlan {
   pendingMs: number
   runningMs: number
   ending: Ending
+  /** How long after its end the runtime no longer knows it; null: it remembers. */
+  forgottenAfterMs: number | null
 }
 
 /** Compact JSON that reads back as the same text, among it what careless code loses. */
@@ -37,9 +39,14 @@ const OUTPUTS = [
   '{"id":12345678901234567890,"share":0.1,"big":1e400}',
   '{"text":"nul \\u0000, half \\ud83d, whole 😀"}',
   '{"a":{"b":[{"c":null}]},"note":"line\\nbreak"}',
+  '{"link":"https://files.sim/report.pdf?token=theirs&page=1"}',
+  '"see https://files.sim/r?page=1&token=theirs"',
 ]
 
 const PAUSING = new Set(['agent', 'review'])
+
+/** Those with more to come, or none to forget. */
+const REMEMBERED = new Set<Ending['kind']>(['pause', 'rolled_back', 'vanished', 'endless', 'zombie'])
 
 const SPANS = {
   short: { min: 0, max: 2_000 },
@@ -54,13 +61,22 @@ export function planRun(prng: Prng, graph: Graph): RunPlan {
     pendingMs: prng.chance(0.3) ? prng.int(0, 4_000) : prng.int(0, 50),
     runningMs: prng.int(min, max),
     ending,
+    forgottenAfterMs: graph.forgets > 0 && !REMEMBERED.has(ending.kind) ? forgetting(prng, graph.forgets) : null,
   }
+}
+
+/** As soon as it has told of its end, or before, or once most have heard. */
+function forgetting(prng: Prng, share: number): number | null {
+  if (!prng.chance(share)) return null
+  return prng.pick([0, prng.int(0, 1_000), prng.int(0, 60_000)])
 }
 
 export interface Graph {
   assistant: string
   resumed: boolean
   theme: Theme
+  /** Share of runs the runtime forgets. */
+  forgets: number
 }
 
 function planEnding(prng: Prng, { assistant, resumed, theme }: Graph): Ending {
@@ -84,7 +100,9 @@ function planEnding(prng: Prng, { assistant, resumed, theme }: Graph): Ending {
 
 /** An agent's output is a message, and a message is text. */
 function outputOf(prng: Prng, assistant: string): string {
-  return assistant === 'agent' ? prng.pick(['"I am done"', '"nul \\u0000"']) : prng.pick(OUTPUTS)
+  return assistant === 'agent'
+    ? prng.pick(['"I am done"', '"nul \\u0000"', '"https://files.sim/r?token=theirs"'])
+    : prng.pick(OUTPUTS)
 }
 
 export const TOKENS = { input: 11, output: 7, total: 18 }

@@ -16,6 +16,8 @@ export interface SimRun {
   plan: RunPlan
   /** Its row is gone. */
   deleted: boolean
+  /** It ended as it says, and then its row went. */
+  forgotten: boolean
   /** Nobody works on it any more. */
   zombie: boolean
   paused: boolean

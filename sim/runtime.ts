@@ -28,6 +28,9 @@ export interface RuntimeOptions {
   theme: Theme
   hosted: boolean
   refusesWebhooks: boolean
+  /** Share of runs it forgets soon after their end. */
+  forgets: number
+  onBegin: (run: SimRun) => void
   /** A run ended and has somebody to tell. */
   onEnd: (run: SimRun, status: string) => void
   /** What the service should never ask for. */
@@ -106,8 +109,8 @@ export class SimRuntime {
   }
 
   #begin(thread: SimThread, given: Pick<SimRun, 'assistant' | 'work' | 'metadata' | 'webhook'>): SimRun {
-    const { time, prng, trace, theme } = this.#options
-    const plan = planRun(prng, { assistant: given.assistant, resumed: 'command' in given.work, theme })
+    const { time, prng, trace, theme, forgets } = this.#options
+    const plan = planRun(prng, { assistant: given.assistant, resumed: 'command' in given.work, theme, forgets })
     const run: SimRun = {
       ...given,
       runId: uuidFrom(prng),
@@ -115,6 +118,7 @@ export class SimRuntime {
       status: 'pending',
       plan,
       deleted: false,
+      forgotten: false,
       zombie: false,
       paused: false,
       createdAtMs: time.now,
@@ -130,6 +134,7 @@ export class SimRuntime {
     this.runs.set(run.runId, run)
     trace.note('runtime', `run ${run.runId} of ${JSON.stringify(run.metadata)} planned ${JSON.stringify(plan)}`)
     time.after(plan.pendingMs, () => this.#run(thread, run))
+    this.#options.onBegin(run)
     return run
   }
 
@@ -153,6 +158,7 @@ export class SimRuntime {
     const { ending } = run.plan
     run.endedAtMs = time.now
     trace.note('runtime', `run ${run.runId} ended: ${ending.kind}`)
+    if (run.plan.forgottenAfterMs !== null) time.after(run.plan.forgottenAfterMs, () => this.#forget(run))
     switch (ending.kind) {
       case 'success':
         return this.#succeed(thread, run, ending.outputText)
@@ -176,6 +182,12 @@ export class SimRuntime {
       default:
         run.deleted = true
     }
+  }
+
+  #forget(run: SimRun): void {
+    this.#options.trace.fault('run_forgotten', run.runId)
+    run.forgotten = true
+    run.deleted = true
   }
 
   #succeed(thread: SimThread, run: SimRun, outputText: string | null): void {

@@ -129,7 +129,8 @@ async function play(world: World, store: Database, chaosMs: number): Promise<voi
     await time.runUntil(time.now + world.plan.blackoutMs)
   }
   const faultsStoppedAtMs = time.now
-  world.calm(120)
+  // With few places a sweep takes few jobs at a time, and must come round the more often.
+  world.calm(world.plan.places === null ? 120 : 10)
   await time.runUntil(time.now + SETTLE_MS)
   await inspect(world, store, faultsStoppedAtMs)
   if (world.violations.length > 0) return

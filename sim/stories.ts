@@ -82,6 +82,8 @@ export class JobStory {
     const headers = { 'idempotency-key': `follow-${this.#marker}` }
     const answer = await client.insist({ method: 'POST', path: '/jobs', body, headers })
     if (answer === null) return
+    // One of ours belongs to its job, unless the follower was faster than the start.
+    if (answer.status === 409 && run.metadata.job_id !== undefined) return
     if (answer.status !== 202) return this.#unexpected('POST /jobs', answer)
     const job = JSON.parse(answer.body) as JobView
     promises.followed.set(run.runId, job.id)
@@ -99,6 +101,7 @@ export class JobStory {
   async #attend(job: JobView): Promise<void> {
     const { time, prng, goesOn, theme, watch } = this.#options
     if (prng.chance(0.2)) watch(job.id)
+    if (theme === 'crowds' && prng.chance(0.8)) await this.#thinkBetter(job)
     const reads = prng.chance(0.7)
     const patienceMs = theme === 'handovers' ? 2_500 : 12_000
     const cancels = prng.chance(theme === 'cancels' ? 0.7 : 0.2)
@@ -115,6 +118,17 @@ export class JobStory {
       if (view && FINAL.has(view.status)) return
       if (view?.status === 'awaiting_input') await this.#answer(job)
     }
+  }
+
+  /** Cancelled soon after it was made, often while somebody looks how it is doing. */
+  async #thinkBetter(job: JobView): Promise<void> {
+    const { time, prng, goesOn } = this.#options
+    await time.sleep(prng.int(0, 1_500))
+    const reading = prng.chance(0.9) && goesOn() ? this.#read(job) : undefined
+    if (prng.chance(0.6)) await reading
+    else await time.sleep(prng.int(0, 1_000))
+    if (goesOn() && (await this.#cancel(job))) await this.#read(job)
+    await reading
   }
 
   async #readTwice(job: JobView): Promise<JobView | undefined> {

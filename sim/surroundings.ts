@@ -23,13 +23,15 @@ export interface Outside {
   life: Life
   /** How far this process's clock is off. */
   skewMs: number
+  /** How many jobs it looks after at once; null: as many as it likes. */
+  places: number | null
   /** By how much every sleep is too long at present. */
   stretch: () => number
 }
 
 /** All that one run of a process gets from outside; it ends with that run. */
 export function surround(outside: Outside): Surroundings {
-  const { time, network, provider, prng, store, node, life } = outside
+  const { time, network, provider, prng, store, node, life, places } = outside
   const clock = clockOf(outside)
   return {
     clock,
@@ -39,6 +41,7 @@ export function surround(outside: Outside): Surroundings {
     db: new MortalDatabase({ store, life, time, faults: node.faults, isDown: () => node.databaseDown }),
     jobTypes: JOB_TYPES,
     pushSender: provider.senderFor(node, life, clock),
+    ...(places === null ? {} : { jobPlaces: places }),
   }
 }
 

@@ -7,7 +7,7 @@ import { happen } from './incidents.ts'
 import { Network } from './network.ts'
 import { type Shell, SimNode } from './node.ts'
 import { CALM, type Dials, NODE_NAMES, type NodeName, type SeedPlan } from './plan.ts'
-import { populate } from './population.ts'
+import { contest, populate } from './population.ts'
 import type { Prng } from './prng.ts'
 import { PushProvider } from './push-provider.ts'
 import { SimRuntime } from './runtime.ts'
@@ -40,6 +40,8 @@ export class World {
   readonly promises = new Promises()
   readonly violations: { invariant: string; what: string }[] = []
   readonly streams: FollowedStream[] = []
+  /** Threads of ours whose run somebody followed as another's: two jobs may ask about them. */
+  readonly contested = new Set<string>()
   readonly nodes: Record<NodeName, SimNode>
   readonly runtime: SimRuntime
   readonly network: Network
@@ -85,6 +87,8 @@ export class World {
       theme: plan.theme,
       hosted: plan.hosted,
       refusesWebhooks: plan.refusesWebhooks,
+      forgets: plan.forgets,
+      onBegin: (run) => contest(this, run),
       onEnd: (run, status) => this.callbacks.send(run, status),
       onFault: (what) => this.violate('runtime', what),
     })
@@ -93,7 +97,9 @@ export class World {
       prng: prng.split('network'),
       runtime: this.runtime,
       jwks: identity.jwks,
-      onOverlap: (thread) => this.violate('I7', `two ask the runtime about thread ${thread} at once`),
+      onOverlap: (thread) => {
+        if (!this.contested.has(thread)) this.violate('I7', `two ask the runtime about thread ${thread} at once`)
+      },
     })
     this.provider = new PushProvider({
       ...common,
@@ -221,7 +227,8 @@ export class World {
     return new SimNode({
       time,
       shell: shells[name],
-      surround: (node, life) => surround({ ...outside, node, life, skewMs: this.plan.skewMs[name] }),
+      surround: (node, life) =>
+        surround({ ...outside, node, life, skewMs: this.plan.skewMs[name], places: this.plan.places }),
       note: (what) => trace.note(`node ${name}`, what),
       onStrike: (point, effect) => {
         if (effect.kind === 'crash') trace.note(`node ${name}`, `dies at ${point}`)
