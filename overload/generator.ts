@@ -64,7 +64,7 @@ class Generator {
     this.#tally.offered[request.kind] += 1
     const connection = this.#idle.pop() ?? this.#connect()
     if (connection) this.#send(connection, request)
-    else this.#fail('all connections busy')
+    else this.#tally.unsent += 1
   }
 
   #fail(what: string): void {

@@ -17,6 +17,8 @@ export interface Tally {
   /** 429 or 503, with the hint when to come back. */
   refused: Record<Kind, number>
   refusedWithoutHint: number
+  /** Never left their sender, all of whose connections were waiting for an answer. */
+  unsent: number
   /** Neither a success nor a refusal, by what it was: another status, a timeout, a broken connection. */
   failures: Record<string, number>
   /** The runs of callbacks that were answered 200. */
@@ -34,6 +36,7 @@ export function emptyTally(): Tally {
     latenciesMs: { read: [], start: [], callback: [] },
     refused: none(),
     refusedWithoutHint: 0,
+    unsent: 0,
     failures: {},
     acceptedRuns: [],
     connections: 0,

@@ -12,8 +12,9 @@ declare module 'fastify' {
     underOverload?: 'last' | 'never'
   }
   interface FastifyRequest {
-    /** Where it counts as in flight. */
+    /** Where it counts as in flight, and its ticket there. */
     inFlightAs: Urgency | null
+    inFlightTicket: number
     wasShed: boolean
   }
 }
@@ -38,6 +39,7 @@ export function shedLoad(app: App, options: SheddingOptions): void {
   const { overload } = options
   const refuse = createRefusal(options)
   app.decorateRequest('inFlightAs', null)
+  app.decorateRequest('inFlightTicket', 0)
   app.decorateRequest('wasShed', false)
 
   app.addHook('onRequest', (request, reply, done) => {
@@ -49,14 +51,16 @@ export function shedLoad(app: App, options: SheddingOptions): void {
   app.addHook('preValidation', (request, reply, done) => {
     const urgency = urgencyOf(request)
     if (urgency !== null && !request.routeOptions.config.streams) {
-      if (!overload.enter(urgency)) return refuse(request, reply, urgency)
+      const ticket = overload.enter(urgency)
+      if (ticket === null) return refuse(request, reply, urgency)
       request.inFlightAs = urgency
+      request.inFlightTicket = ticket
     }
     done()
   })
   // When its answer is ready, rather than when it has left: a client that went away does not end our work.
   app.addHook('onSend', (request, _reply, _payload, done) => {
-    if (request.inFlightAs !== null) overload.leave(request.inFlightAs)
+    if (request.inFlightAs !== null) overload.leave(request.inFlightAs, request.inFlightTicket)
     request.inFlightAs = null
     done()
   })
@@ -65,7 +69,8 @@ export function shedLoad(app: App, options: SheddingOptions): void {
 function urgencyOf(request: FastifyRequest): Urgency | null {
   const { underOverload } = request.routeOptions.config
   if (underOverload === 'never') return null
-  return underOverload === 'last' ? 'callback' : 'ordinary'
+  if (underOverload === 'last') return 'callback'
+  return request.method === 'GET' || request.method === 'HEAD' ? 'ordinary' : 'change'
 }
 
 function createRefusal({ envelope, clock, log, meter }: SheddingOptions) {

@@ -17,14 +17,25 @@ import { until } from '../support/until.ts'
 const SECRET = 'a-secret'
 const PROBES = ['/healthz', '/readyz', '/metrics']
 const END = { thread_id: 'thread', run_id: 'run', status: 'success', values: { messages: [] } }
+const URGENCIES: readonly Urgency[] = ['change', 'ordinary', 'callback']
 const BUSY = { status: 503, code: 'service_unavailable', message: 'Too busy' } as const
 
 describe('overload', () => {
   forEachVariant((under) => {
     const start = (extend?: (app: App) => void) =>
       under.start({ env: { WEBHOOK_SECRET: SECRET, METRICS_PUBLIC: 'true' }, ...(extend ? { extend } : {}) })
-    const fill = ({ services }: TestService, urgency: Urgency) => {
-      while (services.overload.enter(urgency));
+    const fill = ({ services }: TestService, ...urgencies: Urgency[]) => {
+      const tickets: number[] = []
+      for (const urgency of urgencies) {
+        for (
+          let ticket = services.overload.enter(urgency);
+          ticket !== null;
+          ticket = services.overload.enter(urgency)
+        ) {
+          tickets.push(ticket)
+        }
+      }
+      return tickets
     }
     const list = (service: TestService) =>
       service.request('GET', '/v1/projects', { token: service.tokenFor({ scopes: ['admin:*'] }) })
@@ -36,7 +47,7 @@ describe('overload', () => {
 
     test('ordinary requests are refused in the envelope with a time to come back, and charged to nobody', async () => {
       const service = await start()
-      fill(service, 'ordinary')
+      fill(service, 'ordinary', 'change')
       const token = service.tokenFor({ scopes: ['admin:*'] })
       for (const answer of [
         await list(service),
@@ -53,8 +64,24 @@ describe('overload', () => {
         assert.notEqual(answer.headers.connection, 'close', 'the connection is worth keeping')
       }
       const metrics = new MetricsText((await service.request('GET', '/metrics')).text)
-      assert.equal(metrics.sum('requests_shed_total', { urgency: 'ordinary' }), 6)
+      assert.equal(metrics.sum('requests_shed_total', { urgency: 'ordinary' }), 5)
+      assert.equal(metrics.sum('requests_shed_total', { urgency: 'change' }), 1)
       assert.equal(metrics.sum('tier_charges_total'), 0)
+    })
+
+    test('changes are refused once they queue, but not for a burst; that is no reason to refuse a read', async () => {
+      const service = await start()
+      const { overload } = service.services
+      const token = service.tokenFor({ scopes: ['admin:*'] })
+      const change = () => service.request('POST', '/v1/projects', { token, body: { name: 'x' } })
+      const { queue = { length: 0, forMs: 0 } } = OVERLOAD_BOUNDS.change
+      const tickets = Array.from({ length: 2 * queue.length }, () => overload.enter('change') ?? 0)
+      assert.equal((await change()).status, 201)
+      await service.clock.advance(queue.forMs + 1)
+      assertError(service, await change(), BUSY)
+      assert.equal((await list(service)).status, 200)
+      for (const ticket of tickets.slice(0, queue.length + 1)) overload.leave('change', ticket)
+      assert.equal((await change()).status, 201)
     })
 
     test('an inbound request id is kept on a refusal', async () => {
@@ -74,8 +101,7 @@ describe('overload', () => {
     test('callbacks are refused last, so that their sender comes again; probes and metrics never', async () => {
       const service = await start()
       assert.ok(OVERLOAD_BOUNDS.callback.inFlight >= 4 * OVERLOAD_BOUNDS.ordinary.inFlight)
-      fill(service, 'ordinary')
-      fill(service, 'callback')
+      fill(service, ...URGENCIES)
       const answer = await callBack(service)
       assertError(service, answer, BUSY)
       assert.match(String(answer.headers['retry-after']), /^[123]$/)
@@ -84,9 +110,9 @@ describe('overload', () => {
 
     test('it is over as soon as there is room again', async () => {
       const service = await start()
-      fill(service, 'ordinary')
+      const [ticket = 0] = fill(service, 'ordinary')
       assert.equal((await list(service)).status, 503)
-      service.services.overload.leave('ordinary')
+      service.services.overload.leave('ordinary', ticket)
       assert.equal((await list(service)).status, 200)
       assert.equal((await list(service)).status, 200, 'an answered request has left')
     })
@@ -111,7 +137,7 @@ describe('overload', () => {
       ]
       await Promise.all(attempts)
       await goAway(service, token)
-      await until(() => overload.inFlight('ordinary') === 0 && overload.inFlight('callback') === 0)
+      await until(() => URGENCIES.every((urgency) => overload.inFlight(urgency) === 0))
     })
 
     test('a body that is slow to come takes nobody’s place, and neither does an open stream', async () => {
@@ -174,7 +200,7 @@ describe('overload', () => {
 
     test('the body of a refused request is never taken for the next one', async () => {
       const service = await start()
-      fill(service, 'ordinary')
+      fill(service, 'ordinary', 'change')
       const hidden = 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'
       const refused = `POST /v1/projects HTTP/1.1\r\nHost: x\r\nContent-Length: ${hidden.length}\r\n\r\n${hidden}`
       const next = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
