@@ -2,7 +2,7 @@ import type { JobTypes } from '../jobs/job-types.ts'
 import type { ProjectNotifications } from '../projects/project-news.ts'
 import { MAX_PAYLOAD_BYTES, payloadSizeOf } from '../push/fcm-message.ts'
 
-/** As long as any of ours. */
+/** All of ours are equally long. */
 const ID = 'ntf_00000000000000000000000000'
 /** A control character takes six bytes, and a name has 200 of them at most. */
 const LONGEST_NAME = '\u0001'.repeat(200)

@@ -41,6 +41,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectNews 
       const page = toPage(LIST, { rows, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
       return reply.serialize(page) as string
     })
+    // Typed as what it was before it became text.
     return reply.type('application/json; charset=utf-8').send(text as never)
   })
 

@@ -112,7 +112,8 @@ export class PushProvider {
       audiences: [this.tokenUrl, `${this.plainUrl}/token`],
       tokenSeconds: () => this.#dials.token_seconds,
     })
-    // HTTP/1.1 comes as requests. Listening for those makes Node turn every HTTP/2 stream into one too: undone here.
+    // HTTP/1.1 comes as requests, typed as if they were HTTP/2's. Listening for those makes Node turn every HTTP/2 stream
+    // into one too: undone here.
     secure.on(
       'request',
       (request, response) => void this.#serve(new Http1Exchange(request as never, response as never)),

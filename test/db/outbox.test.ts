@@ -22,6 +22,16 @@ const retry = (afterMs: number | null = null): PushVerdict => ({ kind: 'retry', 
 const dead = (reason: 'unregistered' | 'sender_mismatch' = 'unregistered'): PushVerdict => ({ kind: 'disable', reason })
 const HALT: PushVerdict = { kind: 'halt', reason: 'wrong project' }
 
+/** Sends nothing before its gate is opened. */
+function gatedSender(): { sender: ScriptedSender; gate: PromiseWithResolvers<void> } {
+  const gate = Promise.withResolvers<void>()
+  const sender: ScriptedSender = new ScriptedSender(async () => {
+    await gate.promise
+    return sender.sent()
+  })
+  return { sender, gate }
+}
+
 describe('the outbox', () => {
   forEachEngine((engine) => {
     let shared: Promise<Database> | undefined
@@ -513,11 +523,7 @@ describe('the outbox', () => {
     test('told to leave it takes nothing more, and goes on with what is under way', async () => {
       const post = await open()
       await post.addDevices(2)
-      const gate = Promise.withResolvers<void>()
-      const sender = new ScriptedSender(async () => {
-        await gate.promise
-        return sender.sent()
-      })
+      const { sender, gate } = gatedSender()
       const { outbox } = post.start(sender)
       await post.notify()
       await post.quiet()
@@ -682,11 +688,7 @@ describe('the outbox', () => {
     test('closing takes nothing more, finishes what is under way and marks it', async () => {
       const post = await open()
       await post.addDevices(3)
-      const gate = Promise.withResolvers<void>()
-      const sender = new ScriptedSender(async () => {
-        await gate.promise
-        return sender.sent()
-      })
+      const { sender, gate } = gatedSender()
       const { outbox } = post.start(sender)
       await post.notify()
       await post.quiet()
