@@ -331,11 +331,11 @@ export const MUTANTS: readonly Mutant[] = [
   bug('push-marked-before-sent', 'a push is marked as sent and then sent', [
     'push/outbox.ts',
     'const verdict = await this.#attempt(sender, delivery)',
-    `await this.#mark(this.#markOf({ delivery, verdict: { kind: 'sent', messageId: 'm' }, leaseToken: lease.token }), lease.untilMs)
+    `await this.#mark(this.#judge.markOf({ delivery, verdict: { kind: 'sent', messageId: 'm' }, leaseToken: lease.token }), lease.untilMs)
       const verdict = await this.#attempt(sender, delivery)`,
   ]),
   bug('push-retry-forgotten', 'a push that met trouble is given up', [
-    'push/outbox.ts',
+    'push/delivery-judge.ts',
     'const isTooLate = retryAtMs >= giveUpAt(delivery)',
     'const isTooLate = retryAtMs > 0',
   ]),

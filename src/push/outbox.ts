@@ -6,20 +6,11 @@ import { type Meter, silentMeter } from '../core/meter.ts'
 import { type Random, uuidFrom } from '../core/random.ts'
 import type { Database, Transaction } from '../db/database.ts'
 import { GroupCommit } from '../db/group-commit.ts'
-import {
-  type DeliveryMark,
-  type DeliveryNote,
-  type DeliveryState,
-  type DueDelivery,
-  leaseDueDeliveries,
-  markDeliveries,
-  nextDueAt,
-} from './delivery-store.ts'
-import { doubtUntil, endOfLife, giveUpAt, type Retrying, retryLater } from './delivery-times.ts'
-import { DisableBreaker } from './disable-breaker.ts'
+import { type AttemptOutcome, DeliveryJudge, type MarkedDelivery } from './delivery-judge.ts'
+import { type DeliveryNote, type DueDelivery, leaseDueDeliveries, markDeliveries, nextDueAt } from './delivery-store.ts'
+import { endOfLife } from './delivery-times.ts'
 import { Halt } from './halt.ts'
-import { PlatformFaults } from './platform-faults.ts'
-import type { DisableReason, PushMessage, PushSender, PushVerdict } from './push-message.ts'
+import type { PushMessage, PushSender } from './push-message.ts'
 import { Shelf } from './shelf.ts'
 
 const MAX_IN_FLIGHT = 1_000
@@ -29,8 +20,6 @@ const IDLE_MS = 5_000
 const MARK_AGAIN: Backoff = { baseMs: 500, maxMs: 5_000 }
 /** The start has better things to do than to wait for somebody's answer. */
 const PROVE_AFTER_MS = 1_000
-const MISMATCH =
-  'the provider says that devices are of another project, and no message gets through: do the credentials fit the app?'
 
 export interface OutboxOptions {
   db: Database
@@ -44,8 +33,6 @@ export interface OutboxOptions {
   onMarked: (tx: Transaction, notes: readonly DeliveryNote[]) => Promise<void>
 }
 
-type MarkedDelivery = DeliveryMark & DeliveryNote
-
 /**
  * Sends what was committed to be sent: leases, sends, marks. A crash between sending and marking sends once more, under
  * the same tag, so that the device shows it once; nothing is ever lost. Idle, it costs one look every few seconds.
@@ -54,8 +41,7 @@ export class Outbox {
   readonly #options: OutboxOptions
   readonly #meter: Meter
   readonly #marks: GroupCommit<MarkedDelivery, true>
-  readonly #disabling: DisableBreaker
-  readonly #platforms: PlatformFaults
+  readonly #judge: DeliveryJudge
   readonly #halt: Halt
   readonly #shelf: Shelf
   readonly #stopping = new AbortController()
@@ -72,9 +58,8 @@ export class Outbox {
   constructor(options: OutboxOptions) {
     this.#options = options
     this.#meter = options.meter ?? silentMeter
-    this.#disabling = new DisableBreaker(options.clock)
-    this.#platforms = new PlatformFaults(options.clock)
     this.#halt = new Halt(options)
+    this.#judge = new DeliveryJudge({ ...options, halt: this.#halt, onResumed: () => this.#loop.wake() })
     this.#shelf = new Shelf({ ...options, meter: this.#meter })
     this.#marks = new GroupCommit({
       commit: (marks) => this.#commit(marks),
@@ -101,8 +86,8 @@ export class Outbox {
   get state(): 'ok' | 'no_credentials' | 'halted' | 'dropping' | 'holding' {
     if (this.#options.sender === null) return 'no_credentials'
     if (this.#halt.reason !== null) return 'halted'
-    if (this.#platforms.trouble !== null) return 'dropping'
-    return this.#disabling.trouble === null ? 'ok' : 'holding'
+    if (this.#judge.platformTrouble !== null) return 'dropping'
+    return this.#judge.deviceTrouble === null ? 'ok' : 'holding'
   }
 
   get inFlight(): number {
@@ -112,7 +97,7 @@ export class Outbox {
   /** What an operator should know; null when all is well. */
   get trouble(): string | null {
     if (this.#options.sender === null) return 'no push credentials: deliveries wait'
-    const troubles = [this.#halt.reason, this.#platforms.trouble, this.#disabling.trouble]
+    const troubles = [this.#halt.reason, this.#judge.platformTrouble, this.#judge.deviceTrouble]
     return troubles.filter((trouble) => trouble !== null).join('; ') || null
   }
 
@@ -193,7 +178,7 @@ export class Outbox {
     try {
       const verdict = await this.#attempt(sender, delivery)
       this.#meter.count('push_verdicts_total', { verdict: wordFor(verdict, delivery) })
-      await this.#mark(this.#markOf({ delivery, verdict, leaseToken: lease.token }), lease.untilMs)
+      await this.#mark(this.#judge.markOf({ delivery, verdict, leaseToken: lease.token }), lease.untilMs)
     } catch (error) {
       // Not marked: the lease runs out, and the delivery is attempted again under the same tag.
       this.#options.log.warn({ notificationId: delivery.notification_id, err: error }, 'delivery.not_marked')
@@ -219,7 +204,7 @@ export class Outbox {
     }
   }
 
-  async #attempt(sender: PushSender, delivery: DueDelivery): Promise<PushVerdict | 'expired' | 'gone'> {
+  async #attempt(sender: PushSender, delivery: DueDelivery): Promise<AttemptOutcome> {
     if (delivery.token === null || delivery.disabled_at !== null) return 'gone'
     const { clock } = this.#options
     const sinceMs = clock.now()
@@ -228,102 +213,6 @@ export class Outbox {
     const verdict = await sender.send(message, this.#breakOff)
     this.#meter.observe('push_send_duration_seconds', (clock.now() - sinceMs) / 1_000)
     return verdict
-  }
-
-  #markOf(attempt: {
-    delivery: DueDelivery
-    verdict: PushVerdict | 'expired' | 'gone'
-    leaseToken: string
-  }): MarkedDelivery {
-    const { delivery, verdict, leaseToken } = attempt
-    const mark: Marker = (state, rest = {}) => ({
-      notification_id: delivery.notification_id,
-      device_id: delivery.device_id,
-      lease_token: leaseToken,
-      job_id: delivery.job_id,
-      attempts: delivery.attempts,
-      state,
-      next_attempt_at: null,
-      provider_message_id: null,
-      last_error: null,
-      retrying_since: null,
-      at: this.#options.clock.now(),
-      doubt: null,
-      disable_reason: null,
-      seen_at: delivery.seen_at,
-      ...rest,
-    })
-    if (verdict === 'expired') return mark('expired', { last_error: 'not delivered in time' })
-    if (verdict === 'gone') return mark('disabled', { last_error: 'the device is gone' })
-    this.#learn(delivery, verdict)
-    switch (verdict.kind) {
-      case 'sent':
-        // A dry run has made no message.
-        if (delivery.dry_run === 1) return mark('sent')
-        return mark('sent', {
-          provider_message_id: verdict.messageId,
-          doubt: delivery.called_dead_at === null ? null : 'cleared',
-        })
-      case 'disable':
-        return this.#markDead(delivery, { reason: verdict.reason, mark })
-      case 'drop':
-        if (verdict.alert) this.#options.log.error({ reason: verdict.reason }, 'delivery.dropped')
-        return mark('failed', { last_error: verdict.reason })
-      case 'retry':
-        return this.#markFailure(retryLater(delivery, { ...this.#moment(), askedMs: verdict.afterMs }), {
-          reason: verdict.reason,
-          mark,
-        })
-      case 'halt':
-        this.#halt.begin(verdict.reason, 'answer')
-        return mark('pending', { last_error: verdict.reason, next_attempt_at: this.#halt.untilMs })
-    }
-  }
-
-  /** What an answer says about more than its own delivery. */
-  #learn({ dry_run, subject, platform }: DueDelivery, verdict: PushVerdict): void {
-    const { kind } = verdict
-    const isSent = kind === 'sent' && dry_run === 0
-    if (kind === 'retry') this.#halt.prolong()
-    else if (kind !== 'halt' && this.#halt.endBy(isSent ? 'sent' : 'answer')) this.#loop.wake()
-    if (isSent) {
-      this.#disabling.noteSent(subject ?? '')
-      if (platform) this.#platforms.clear(platform)
-    }
-    if (kind === 'disable' && dry_run === 0) this.#disabling.noteDead(subject ?? '')
-    if (kind === 'drop' && verdict.alert && platform) this.#platforms.note(platform)
-  }
-
-  /** A device is disabled only when that is to be believed; until then its deliveries wait. */
-  #markDead(delivery: DueDelivery, { reason, mark }: { reason: DisableReason; mark: Marker }): MarkedDelivery {
-    if (delivery.dry_run === 1) return mark('failed', { last_error: reason })
-    if (this.#disabling.believes(reason, delivery.called_dead_at)) {
-      return mark('disabled', { last_error: reason, disable_reason: reason })
-    }
-    const { isProven, isSystemic } = this.#disabling
-    if (reason === 'sender_mismatch' && isSystemic) this.#halt.begin(MISMATCH, 'sent')
-    const lookAtMs = doubtUntil(delivery, this.#moment())
-    const isTooLate = lookAtMs >= endOfLife(delivery)
-    return mark(isTooLate ? 'expired' : 'pending', {
-      last_error: `${reason}: not believed yet`,
-      next_attempt_at: isTooLate ? null : lookAtMs,
-      // Said by whom nothing gets through to, it says nothing of the device.
-      doubt: isProven ? 'raised' : null,
-    })
-  }
-
-  #markFailure(delivery: Retrying, { reason, mark }: { reason: string; mark: Marker }): MarkedDelivery {
-    const { retryAtMs, retrying_since } = delivery
-    const isTooLate = retryAtMs >= giveUpAt(delivery)
-    return mark(isTooLate ? 'expired' : 'pending', {
-      last_error: reason,
-      next_attempt_at: isTooLate ? null : retryAtMs,
-      retrying_since,
-    })
-  }
-
-  #moment(): { nowMs: number; random: Random } {
-    return { nowMs: this.#options.clock.now(), random: this.#options.random }
   }
 
   async #commit(marks: MarkedDelivery[]): Promise<true[]> {
@@ -338,9 +227,7 @@ export class Outbox {
   }
 }
 
-type Marker = (state: DeliveryState, rest?: Partial<MarkedDelivery>) => MarkedDelivery
-
-function wordFor(verdict: PushVerdict | 'expired' | 'gone', { dry_run }: DueDelivery): string {
+function wordFor(verdict: AttemptOutcome, { dry_run }: DueDelivery): string {
   if (typeof verdict === 'string') return verdict
   return verdict.kind === 'sent' && dry_run === 1 ? 'validated' : verdict.kind
 }
