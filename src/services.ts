@@ -4,10 +4,10 @@ import { KeySet } from './auth/key-set.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
 import { TokenVerifier } from './auth/token-verifier.ts'
 import type { Config } from './config.ts'
+import { type Loop, startLoop } from './core/async/loop.ts'
 import type { Clock } from './core/clock.ts'
 import { IdGenerator } from './core/ids.ts'
 import type { Log } from './core/log.ts'
-import { type Loop, startLoop } from './core/loop.ts'
 import type { Random } from './core/random.ts'
 import type { Topic } from './db/announcements.ts'
 import type { Database } from './db/database.ts'
@@ -16,20 +16,20 @@ import { createEventServices, type EventServices } from './events/event-services
 import { trimEvents } from './events/event-store.ts'
 import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
-import { Overload } from './http/overload.ts'
-import { noteDeliveries } from './jobs/delivery-notes.ts'
+import { Overload } from './http/server/overload.ts'
 import { createJobServices, type JobServices } from './jobs/job-services.ts'
 import { findUnfinished } from './jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
-import { type TrimContext, trimHistory } from './jobs/trim-history.ts'
+import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
+import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { createLimiter, type Limiter } from './limits/limiter.ts'
-import { watchEventLoop } from './ops/event-loop.ts'
-import { Metrics } from './ops/metrics.ts'
+import { watchEventLoop } from './ops/metrics/event-loop.ts'
+import { Metrics } from './ops/metrics/metrics.ts'
+import { registerGauges } from './ops/metrics/service-gauges.ts'
 import { type DependencyReport, Readiness } from './ops/readiness.ts'
-import { registerGauges } from './ops/service-gauges.ts'
 import { ProjectNews, type ProjectNotifications } from './projects/project-news.ts'
-import { findBacklog } from './push/delivery-store.ts'
-import { Outbox } from './push/outbox.ts'
+import { findBacklog } from './push/outbox/delivery-store.ts'
+import { Outbox } from './push/outbox/outbox.ts'
 import type { PushSender } from './push/push-message.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { UserSightings } from './users/user-sightings.ts'
@@ -195,7 +195,7 @@ function createSender(config: Config, { clock, log, pushCa }: Surroundings): Pus
   if (config.push === null) return null
   // Only where it is used: with HTTP/2 and TLS it is a tenth of the start.
   const load = createRequire(import.meta.url)
-  const { createFcmSender } = load('./push/fcm-sender.ts') as typeof import('./push/fcm-sender.ts')
+  const { createFcmSender } = load('./push/fcm/fcm-sender.ts') as typeof import('./push/fcm/fcm-sender.ts')
   return createFcmSender({
     credentials: config.push,
     apiUrl: config.pushApiUrl,

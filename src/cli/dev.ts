@@ -4,14 +4,14 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { IdentityProvider } from '../sandbox/identity-provider.ts'
+import type { IdentityProvider } from '../sandbox/identity-provider/identity-provider.ts'
 import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
 import { welcome } from './dev-welcome.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode } from './io.ts'
-import { loadSettings } from './load-job-types.ts'
-import { openMigratedDatabase } from './open-database.ts'
-import { runService } from './run-service.ts'
 import { stopSignal } from './serve.ts'
+import { loadSettings } from './startup/load-job-types.ts'
+import { openMigratedDatabase } from './startup/open-database.ts'
+import { runService } from './startup/run-service.ts'
 
 const DEFAULT_PORT = 8080
 

@@ -2,13 +2,13 @@ import { KeySet } from '../auth/key-set.ts'
 import type { Config } from '../config.ts'
 import { parseConfig } from '../config.ts'
 import { ConfigError } from '../config-reader.ts'
-import { Breaker } from '../core/breaker.ts'
+import { Breaker } from '../core/async/breaker.ts'
 import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import { type CommandLine, EXIT, type ExitCode, reasonOf } from './io.ts'
-import { loadJobTypes } from './load-job-types.ts'
-import { openDatabase } from './open-database.ts'
+import { loadJobTypes } from './startup/load-job-types.ts'
+import { openDatabase } from './startup/open-database.ts'
 
 const INDENT = ' '.repeat(16)
 
@@ -110,7 +110,7 @@ function checkJobTypes(line: CommandLine): Finding {
 /** A made-up device: that the provider refuses it proves that it lets us in. */
 async function checkPush(config: Config): Promise<Finding> {
   if (config.push === null) return { ok: true, text: 'not configured: deliveries wait for credentials' }
-  const { createFcmSender } = await import('../push/fcm-sender.ts')
+  const { createFcmSender } = await import('../push/fcm/fcm-sender.ts')
   const { pushApiUrl: apiUrl, pushTokenUrl: tokenUrl, push: credentials } = config
   const sender = createFcmSender({ credentials, apiUrl, tokenUrl, clock: systemClock, log: silentLog })
   const message = { token: 'doctor', title: 'doctor', body: '', data: {}, tag: 'doctor', link: null } as const

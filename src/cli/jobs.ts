@@ -6,14 +6,14 @@ import { silentLog } from '../core/log.ts'
 import { systemRandom } from '../core/random.ts'
 import type { BoundedPage } from '../db/bounded-page.ts'
 import type { Database } from '../db/database.ts'
+import { replayCallback } from '../jobs/callbacks/replay.ts'
 import type { JobRow } from '../jobs/job.ts'
 import { createJobServices, type JobServices } from '../jobs/job-services.ts'
 import { findJob, listJobs } from '../jobs/job-store.ts'
-import { replayCallback } from '../jobs/replay.ts'
 import { readArguments } from './arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
-import { loadSettings } from './load-job-types.ts'
-import { openMigratedDatabase } from './open-database.ts'
+import { loadSettings } from './startup/load-job-types.ts'
+import { openMigratedDatabase } from './startup/open-database.ts'
 
 const PAGE = 100
 

@@ -9,7 +9,7 @@ import { listServiceAccounts, type ServiceAccountRow } from '../service-accounts
 import { ServiceAccounts } from '../service-accounts/service-accounts.ts'
 import { readArguments } from './arguments.ts'
 import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
-import { type OpenedDatabase, openMigratedDatabase } from './open-database.ts'
+import { type OpenedDatabase, openMigratedDatabase } from './startup/open-database.ts'
 
 const NEW_KEY = { name: { type: 'string' }, scopes: { type: 'string' }, expires: { type: 'string' } } as const
 /** What the API's field is called here. */

@@ -1,6 +1,6 @@
 import { parseConfig } from '../config.ts'
 import { type CommandLine, EXIT, type ExitCode } from './io.ts'
-import { migrateDatabase } from './open-database.ts'
+import { migrateDatabase } from './startup/open-database.ts'
 
 export async function migrateCommand(line: CommandLine): Promise<ExitCode> {
   const config = parseConfig(line.env, line.readFile)

@@ -1,7 +1,7 @@
 import { type CommandLine, EXIT, type ExitCode } from './io.ts'
-import { loadSettings } from './load-job-types.ts'
-import { openMigratedDatabase } from './open-database.ts'
-import { runService } from './run-service.ts'
+import { loadSettings } from './startup/load-job-types.ts'
+import { openMigratedDatabase } from './startup/open-database.ts'
+import { runService } from './startup/run-service.ts'
 
 /** Production: runs until it is told to stop, and then leaves no request unanswered. */
 export async function serve(line: CommandLine): Promise<ExitCode> {

@@ -1,5 +1,5 @@
 import { UnavailableError } from '../core/errors.ts'
-import type { CounterLabels, Meter } from '../core/meter.ts'
+import type { CounterLabels, Meter } from '../core/metrics/meter.ts'
 import type { Database } from './database.ts'
 
 type Kind = CounterLabels<'database_unavailable_total'>

@@ -1,7 +1,7 @@
+import { type Loop, startLoop } from '../core/async/loop.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { type Loop, startLoop } from '../core/loop.ts'
-import { type Meter, silentMeter } from '../core/meter.ts'
+import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Database } from '../db/database.ts'
 import { type EventRow, findHead, readEvents } from './event-store.ts'
 

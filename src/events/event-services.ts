@@ -1,6 +1,6 @@
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { type Meter, silentMeter } from '../core/meter.ts'
+import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Topic, TopicListener } from '../db/announcements.ts'
 import type { Database } from '../db/database.ts'

@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module'
 import type { Redis } from 'ioredis'
-import { backoffMs } from '../core/backoff.ts'
+import { backoffMs } from '../core/async/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { type Random, uuidFrom } from '../core/random.ts'

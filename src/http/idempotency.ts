@@ -5,7 +5,7 @@ import type { Clock } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import { canonicalJson } from '../core/json.ts'
 import type { Database, Transaction } from '../db/database.ts'
-import { callerOf } from './access.ts'
+import { callerOf } from './gate/access.ts'
 import { findAnswer, storeAnswer } from './idempotency-store.ts'
 
 const KEPT_MS = 24 * 60 * 60 * 1000

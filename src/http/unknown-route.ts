@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { ApiError } from '../core/errors.ts'
-import { pathOf } from './access.ts'
+import { pathOf } from './gate/access.ts'
 
 /** Tells a wrong method (405, with `Allow`) from an unknown path (404), after the gate has had its say on both. */
 export class KnownRoutes {

@@ -1,7 +1,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import type { Log } from '../core/log.ts'
-import type { Meter } from '../core/meter.ts'
+import type { Meter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Database } from '../db/database.ts'
 import type { RuntimeClient } from '../runtime/runtime-client.ts'

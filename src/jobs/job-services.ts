@@ -1,13 +1,13 @@
 import type { CallbackAuthenticity } from '../auth/callback-authenticity.ts'
-import { Breaker } from '../core/breaker.ts'
-import { silentMeter } from '../core/meter.ts'
+import { Breaker } from '../core/async/breaker.ts'
+import { silentMeter } from '../core/metrics/meter.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
-import { Attendant } from './attendant.ts'
-import { CallbackIntake } from './callback-intake.ts'
+import { CallbackIntake } from './callbacks/callback-intake.ts'
 import type { JobContext } from './job-context.ts'
 import { Jobs } from './jobs.ts'
-import { Reconciler } from './reconcile.ts'
-import { startSweep } from './sweep.ts'
+import { Attendant } from './worker/job-worker.ts'
+import { Reconciler } from './worker/reconcile.ts'
+import { startSweep } from './worker/sweep.ts'
 
 const BREAKER = { threshold: 5, openMs: 2_000, maxOpenMs: 30_000 }
 

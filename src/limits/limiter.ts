@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
+import type { MaybePromise } from '../core/async/maybe-promise.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import type { MaybePromise } from '../core/maybe-promise.ts'
 import { type Random, systemRandom } from '../core/random.ts'
 import { MemoryCounter } from './memory-counter.ts'
 import { RedisCounter } from './redis-counter.ts'

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import type { Redis } from 'ioredis'
-import { backoffMs } from '../core/backoff.ts'
+import { backoffMs } from '../core/async/backoff.ts'
 import type { Random } from '../core/random.ts'
 import type { Hit } from './tiers.ts'
 

@@ -1,7 +1,7 @@
 import { UnavailableError } from '../core/errors.ts'
 import { Type } from '../core/schema.ts'
-import { open } from '../http/access.ts'
 import type { App } from '../http/app-instance.ts'
+import { open } from '../http/gate/access.ts'
 import type { DependencyReport, Readiness } from './readiness.ts'
 
 const tags = ['Operations']

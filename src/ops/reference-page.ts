@@ -1,8 +1,8 @@
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import fastify from 'fastify'
-import { open } from '../http/access.ts'
 import type { App } from '../http/app-instance.ts'
+import { open } from '../http/gate/access.ts'
 
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",

@@ -4,13 +4,13 @@ import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import { type Static, Type } from '../core/schema.ts'
 import type { Database, Queryable } from '../db/database.ts'
-import { callerOf, scopes } from '../http/access.ts'
 import type { App } from '../http/app-instance.ts'
+import { callerOf, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { idempotencyHeader, pathParams, text, timestamp } from '../http/schemas.ts'
-import { countDeliveries, DELIVERY_STATES, type DeliveryState, listDeliveries } from './delivery-store.ts'
-import { checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from './fcm-message.ts'
+import { checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from './fcm/fcm-message.ts'
 import { findNotification, insertNotification, type NotificationRow } from './notification-store.ts'
+import { countDeliveries, DELIVERY_STATES, type DeliveryState, listDeliveries } from './outbox/delivery-store.ts'
 
 const MAX_TARGETS = 500
 const MAX_SHOWN_DELIVERIES = 1_000

@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 
-const SHELL = read('./page.html')
+const SHELL = read(new URL('./page.html', import.meta.url))
 /** For pages with dials to turn and tables of what happened. */
-const PANEL = read('./panel.html')
+const PANEL = read(new URL('./panel.html', import.meta.url))
 
 export interface PageSource {
-  /** Beside this file: its title, its markup, and what of style and script is its own. */
-  file: string
+  /** The page's own title, markup, style and script. */
+  file: URL
   isPanel?: boolean
 }
 
@@ -52,6 +52,6 @@ function headersFor(nonce: string): Record<string, string> {
   }
 }
 
-function read(file: string): string {
-  return readFileSync(new URL(file, import.meta.url), 'utf8')
+function read(file: URL): string {
+  return readFileSync(file, 'utf8')
 }

@@ -1,6 +1,6 @@
-import { type AgentRuntime, startAgentRuntime } from './agent-runtime.ts'
-import { type IdentityProvider, startIdentityProvider } from './identity-provider.ts'
-import { type PushProvider, startPushProvider } from './push-provider.ts'
+import { type AgentRuntime, startAgentRuntime } from './agent-runtime/agent-runtime.ts'
+import { type IdentityProvider, startIdentityProvider } from './identity-provider/identity-provider.ts'
+import { type PushProvider, startPushProvider } from './push-provider/push-provider.ts'
 
 export interface Sandbox {
   identity: IdentityProvider

@@ -1,10 +1,10 @@
 import type { Principal } from '../auth/principal.ts'
+import { type Loop, startLoop } from '../core/async/loop.ts'
+import type { MaybePromise } from '../core/async/maybe-promise.ts'
+import { SingleFlight } from '../core/async/single-flight.ts'
 import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { type Loop, startLoop } from '../core/loop.ts'
-import type { MaybePromise } from '../core/maybe-promise.ts'
-import { SingleFlight } from '../core/single-flight.ts'
 import type { Database } from '../db/database.ts'
 import { markSeen, recordSight } from './user-store.ts'
 

@@ -4,7 +4,7 @@ import { UnavailableError } from '../../src/core/errors.ts'
 import { type Database, type Transaction, UniqueViolation } from '../../src/db/database.ts'
 import { isAmong } from '../../src/db/rows.ts'
 import { EMPTY, join, sql } from '../../src/db/sql.ts'
-import { openSqlite } from '../../src/db/sqlite.ts'
+import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { forEachEngine } from '../support/engines.ts'
 
 const SCHEMA = `

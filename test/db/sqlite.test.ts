@@ -8,10 +8,10 @@ import { createInterface, type Interface } from 'node:readline'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { UnavailableError } from '../../src/core/errors.ts'
-import { DataFolderInUse, lockDataFolder } from '../../src/db/data-folder.ts'
 import { sql } from '../../src/db/sql.ts'
-import { openSqlite } from '../../src/db/sqlite.ts'
-import { kindOf } from '../../src/db/sqlite-statement.ts'
+import { DataFolderInUse, lockDataFolder } from '../../src/db/sqlite/data-folder.ts'
+import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
+import { kindOf } from '../../src/db/sqlite/sqlite-statement.ts'
 
 let folder: string
 before(async () => {

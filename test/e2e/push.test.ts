@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider.ts'
+import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { sharedIssuer, startServe } from '../support/served.ts'
 import { until } from '../support/until.ts'
 

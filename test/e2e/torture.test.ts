@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { torture } from '../../torture/torture.ts'
+import { torture } from '../../verify/torture/torture.ts'
 import { needsPostgres, needsRedis } from '../support/services.ts'
 
 const SHORT = { jobs: 60, kills: 4, hurry: true }

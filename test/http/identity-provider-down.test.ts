@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, beforeEach, describe, test } from 'node:test'
-import { startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { assertError } from '../support/assert-error.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { forEachVariant, type TestService } from '../support/service.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
-import type { Job, TimelineEntry } from '../../src/jobs/job-schema.ts'
+import type { Job, TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import { readJobRows } from '../support/job-rows.ts'
 import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld } from '../support/job-world.ts'

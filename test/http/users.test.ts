@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import type { MintRequest } from '../../src/sandbox/token-mint.ts'
+import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
 import type { User } from '../../src/users/user-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest } from '../support/http-client.ts'

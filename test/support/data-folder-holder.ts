@@ -1,4 +1,4 @@
-import { lockDataFolder } from '../../src/db/data-folder.ts'
+import { lockDataFolder } from '../../src/db/sqlite/data-folder.ts'
 
 /** Holds the data folder given until it is killed or its input ends, which it announces. */
 const { release } = lockDataFolder(process.argv[2] ?? '')

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { after, describe } from 'node:test'
 import type { Database, Engine } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
-import { openSqlite } from '../../src/db/sqlite.ts'
+import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { needsPostgres, sharedPostgresDatabase } from './services.ts'
 
 export interface EngineUnderTest {
@@ -67,7 +67,7 @@ async function createSqliteStore(): Promise<OwnedStore> {
 }
 
 async function createPostgresStore(): Promise<OwnedStore> {
-  const { openPostgres } = await import('../../src/db/postgres.ts')
+  const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
   const { url, drop } = await sharedPostgresDatabase()
   const opened: Database[] = []
   return {

@@ -1,4 +1,4 @@
-import type { IdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import type { IdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { TokenForge } from './token-forge.ts'
 
 /** The other side of the hostile tokens: unusual, yet right, and made by the same means; a verifier that refuses one is broken. */

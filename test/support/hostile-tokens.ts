@@ -1,6 +1,6 @@
 import { constants, createHmac, generateKeyPairSync, sign } from 'node:crypto'
 import type { TokenFaultReason } from '../../src/auth/token-fault.ts'
-import type { IdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import type { IdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { type RsaPair, rsaPair } from './rsa-keys.ts'
 import { TokenForge } from './token-forge.ts'
 

@@ -1,5 +1,5 @@
 import { after } from 'node:test'
-import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { HttpClient } from './http-client.ts'
 import { Program, type ProgramOptions, type Settings } from './program.ts'
 

@@ -1,5 +1,5 @@
 import { sql } from '../../src/db/sql.ts'
-import { openSqlite } from '../../src/db/sqlite.ts'
+import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 
 /** Writes rows to the database given until it is killed, and says the number of each once it is acknowledged. */
 const db = await openSqlite({ path: process.argv[2] ?? '' })

@@ -1,6 +1,6 @@
 import { createPublicKey, type KeyObject, sign } from 'node:crypto'
-import type { IdentityProvider } from '../../src/sandbox/identity-provider.ts'
-import type { MintRequest } from '../../src/sandbox/token-mint.ts'
+import type { IdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
+import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
 import { rsaPair } from './rsa-keys.ts'
 
 type Signer = (input: Buffer) => Buffer

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { backoffMs } from '../../src/core/backoff.ts'
+import { backoffMs } from '../../src/core/async/backoff.ts'
 
 const BACKOFF = { baseMs: 100, maxMs: 10_000 }
 const always = (fraction: number) => ({ bytes: (count: number) => new Uint8Array(count), fraction: () => fraction })

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { Breaker } from '../../src/core/breaker.ts'
+import { Breaker } from '../../src/core/async/breaker.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 function breaker() {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { CommandLine } from '../../src/cli/io.ts'
-import { loadJobTypes } from '../../src/cli/load-job-types.ts'
-import { buildFcmMessage, checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from '../../src/push/fcm-message.ts'
+import { loadJobTypes } from '../../src/cli/startup/load-job-types.ts'
+import { buildFcmMessage, checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from '../../src/push/fcm/fcm-message.ts'
 import type { PushMessage } from '../../src/push/push-message.ts'
-import { readMessage } from '../../src/sandbox/push-provider-message.ts'
+import { readMessage } from '../../src/sandbox/push-provider/message.ts'
 
 const NOW_MS = Date.UTC(2026, 0, 1)
 

@@ -12,10 +12,10 @@ import { join } from 'node:path'
 import { after, before, beforeEach, test } from 'node:test'
 import { promisify } from 'node:util'
 import type { Log } from '../../src/core/log.ts'
-import { createFcmSender, type FcmSender, type FcmSenderOptions } from '../../src/push/fcm-sender.ts'
+import { createFcmSender, type FcmSender, type FcmSenderOptions } from '../../src/push/fcm/fcm-sender.ts'
 import type { PushMessage, PushVerdict } from '../../src/push/push-message.ts'
 import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certificate.ts'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider.ts'
+import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const never = new AbortController().signal
@@ -542,7 +542,7 @@ test('a process trusts the certificate by NODE_EXTRA_CA_CERTS, and nothing keeps
   const file = join(folder, 'ca.pem')
   writeFileSync(file, provider.ca)
   const { url: apiUrl, tokenUrl, credentials } = provider
-  const modules = ['push/fcm-sender.ts', 'core/log.ts'].map(
+  const modules = ['push/fcm/fcm-sender.ts', 'core/log.ts'].map(
     (path) => new URL(`../../src/${path}`, import.meta.url).href,
   )
   const program = `

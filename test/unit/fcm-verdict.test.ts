@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { judgeAnswer, refusesBearer } from '../../src/push/fcm-verdict.ts'
+import { judgeAnswer, refusesBearer } from '../../src/push/fcm/fcm-verdict.ts'
 import type { PushVerdict } from '../../src/push/push-message.ts'
 
 const NOW_MS = Date.UTC(2026, 0, 1)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
-import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { lendRsaPairs } from '../support/rsa-keys.ts'
 import { assertStandsAlone } from '../support/sandbox-page.ts'

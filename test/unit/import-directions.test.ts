@@ -73,7 +73,7 @@ function mayImport({ from, to }: { from: string; to: string }): boolean {
   return isKnown(to) && levelOf(from) < levelOf(to)
 }
 
-/** `src/http/gate.ts` is in `http`, `src/app.ts` in `app`. */
+/** `src/http/gate/gate.ts` is in `http`, `src/app.ts` in `app`. */
 function roomOf(file: string): string {
   return (file.split('/')[1] ?? '').replace(/\.ts$/, '')
 }
@@ -100,7 +100,7 @@ test('imports of the source point one way', () => {
 test('the source is really read: known imports are seen, static and dynamic', () => {
   const sources = readSources()
   assert.ok(Object.keys(sources).length > 50)
-  assert.ok(specifiersIn(sources['src/app.ts'] ?? '').includes('./http/gate.ts'))
+  assert.ok(specifiersIn(sources['src/app.ts'] ?? '').includes('./http/gate/gate.ts'))
   assert.ok(specifiersIn(sources['src/main.ts'] ?? '').includes('./cli/command-line.ts'))
   assert.ok(specifiersIn(sources['src/cli/command-line.ts'] ?? '').includes('./dev.ts'))
 })

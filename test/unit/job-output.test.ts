@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { Json, JsonObject } from '../../src/core/json.ts'
-import { extractOutput, extractTokens } from '../../src/jobs/output.ts'
+import { extractOutput, extractTokens } from '../../src/jobs/settlement/output.ts'
 
 const at = (outputKey: string | null, values: JsonObject) => extractOutput({ outputKey }, values)
 

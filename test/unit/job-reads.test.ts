@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Database } from '../../src/db/database.ts'
-import { JobReads } from '../../src/jobs/job-reads.ts'
+import { JobReads } from '../../src/jobs/api/job-reads.ts'
 
 /** Answers each statement a turn later, and notes how many ids were asked for by how many statements at once. */
 function watchedDatabase(answer: (ids: string[]) => { id: string }[] = (ids) => ids.map((id) => ({ id }))) {

@@ -7,7 +7,7 @@ import { gzipSync } from 'node:zlib'
 import { KeySet, type KeySetOptions } from '../../src/auth/key-set.ts'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { silentLog } from '../../src/core/log.ts'
-import { startIdentityProvider } from '../../src/sandbox/identity-provider.ts'
+import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { lendRsaPairs, rsaPair } from '../support/rsa-keys.ts'
 

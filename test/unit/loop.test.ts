@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { startLoop } from '../../src/core/loop.ts'
+import { startLoop } from '../../src/core/async/loop.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const EVERY_MS = 1_000

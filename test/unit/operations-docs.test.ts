@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
-import { COUNTERS, HISTOGRAMS } from '../../src/core/metric-table.ts'
-import { PREFIX } from '../../src/ops/metrics.ts'
-import { READINGS } from '../../src/ops/reading-table.ts'
+import { COUNTERS, HISTOGRAMS } from '../../src/core/metrics/metric-table.ts'
+import { PREFIX } from '../../src/ops/metrics/metrics.ts'
+import { READINGS } from '../../src/ops/metrics/reading-table.ts'
 
 const ROOT = new URL('../../', import.meta.url)
 const OPERATIONS = readFileSync(new URL('docs/operations.md', ROOT), 'utf8')

@@ -5,7 +5,7 @@ import { connect } from 'node:http2'
 import { request } from 'node:https'
 import { after, before, beforeEach, test } from 'node:test'
 import { selfSignedCertificate } from '../../src/sandbox/certificate.ts'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider.ts'
+import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { assertStandsAlone } from '../support/sandbox-page.ts'
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Breaker } from '../../src/core/breaker.ts'
+import { Breaker } from '../../src/core/async/breaker.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { RuntimeTrouble } from '../../src/runtime/runtime-types.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { SingleFlight } from '../../src/core/single-flight.ts'
+import { SingleFlight } from '../../src/core/async/single-flight.ts'
 
 test('concurrent calls for one key share one execution and its result', async () => {
   const flights = new SingleFlight<string, number>()

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { TurnShare } from '../../src/core/turn-share.ts'
+import { TurnShare } from '../../src/core/async/turn-share.ts'
 
 test('equal questions of one turn get one answer, other questions their own', async () => {
   const share = new TurnShare<string, string>()

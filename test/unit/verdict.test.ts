@@ -3,7 +3,7 @@ import { describe, test } from 'node:test'
 import type { JsonObject } from '../../src/core/json.ts'
 import type { Verdict } from '../../src/jobs/job.ts'
 import { type JobType, parseJobTypes } from '../../src/jobs/job-types.ts'
-import { judgeCallback, judgeRun, needsState } from '../../src/jobs/verdict.ts'
+import { judgeCallback, judgeRun, needsState } from '../../src/jobs/settlement/verdict.ts'
 import type { Run, ThreadState } from '../../src/runtime/runtime-types.ts'
 
 const TYPES = parseJobTypes(

@@ -1,0 +1,93 @@
+import { join } from 'node:path'
+import type { Config } from '../../config.ts'
+import { UnavailableError } from '../../core/errors.ts'
+import type { Database } from '../../db/database.ts'
+import { MigrationError, migrate } from '../../db/migrate.ts'
+import { DataFolderInUse, lockDataFolder } from '../../db/sqlite/data-folder.ts'
+import { openSqlite } from '../../db/sqlite/sqlite.ts'
+import { CommandError, EXIT, reasonOf } from '../io.ts'
+
+const MIGRATION_TIMEOUT_MS = 30 * 60_000
+
+export interface OpenedDatabase {
+  db: Database
+  close(): Promise<void>
+}
+
+/** Opens the configured engine; the embedded one together with the lock on its folder. */
+export async function openDatabase(
+  config: Config['database'],
+  limits: { queryTimeoutMs?: number } = {},
+): Promise<OpenedDatabase> {
+  if (config.engine === 'postgres') return openServer({ url: config.url, ...limits })
+  const lock = lockOrExplain(config.dataDir)
+  try {
+    const db = await openSqlite({ path: join(config.dataDir, 'project-api.db') })
+    return {
+      db,
+      close: async () => {
+        await db.close()
+        lock.release()
+      },
+    }
+  } catch (error) {
+    lock.release()
+    throw new CommandError(`The database in ${config.dataDir} cannot be opened`, EXIT.unavailable, { cause: error })
+  }
+}
+
+/** Opens it and brings its schema up to date. */
+export async function openMigratedDatabase(config: Config['database']): Promise<OpenedDatabase> {
+  if (config.engine === 'postgres') {
+    await migrateDatabase(config)
+    return openDatabase(config)
+  }
+  const opened = await openDatabase(config)
+  await migrateOrClose(opened)
+  return opened
+}
+
+/** Over a connection of its own on PostgreSQL: rewriting a large table may take longer than any request is allowed to. */
+export async function migrateDatabase(config: Config['database']): Promise<string[]> {
+  const opened = await openDatabase(config, { queryTimeoutMs: MIGRATION_TIMEOUT_MS })
+  const applied = await migrateOrClose(opened)
+  await opened.close()
+  return applied
+}
+
+async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
+  try {
+    return (await migrate(opened.db)).applied
+  } catch (error) {
+    await opened.close()
+    if (error instanceof MigrationError) throw new CommandError(error.message, EXIT.config, { cause: error })
+    if (error instanceof UnavailableError) throw unreachable(error)
+    throw error
+  }
+}
+
+async function openServer(options: { url: string; queryTimeoutMs?: number }): Promise<OpenedDatabase> {
+  // Loaded only where it is used: the embedded engine needs no driver.
+  const { openPostgres, UnsafeServerError } = await import('../../db/postgres/postgres.ts')
+  try {
+    const db = await openPostgres(options)
+    return { db, close: () => db.close() }
+  } catch (error) {
+    if (error instanceof UnsafeServerError) throw new CommandError(error.message, EXIT.config, { cause: error })
+    throw unreachable(error)
+  }
+}
+
+function lockOrExplain(dataDir: string): { release: () => void } {
+  try {
+    return lockDataFolder(dataDir)
+  } catch (error) {
+    if (error instanceof DataFolderInUse) throw new CommandError(error.message, EXIT.unavailable, { cause: error })
+    throw new CommandError(`DATA_DIR ${dataDir} cannot be used: ${reasonOf(error)}`, EXIT.config, { cause: error })
+  }
+}
+
+function unreachable(cause: unknown): CommandError {
+  const reason = reasonOf(cause instanceof UnavailableError ? (cause.cause ?? cause) : cause)
+  return new CommandError(`The database cannot be reached: ${reason}`, EXIT.unavailable, { cause })
+}

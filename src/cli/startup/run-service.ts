@@ -1,0 +1,98 @@
+import { flushCompileCache } from 'node:module'
+import type { AddressInfo } from 'node:net'
+import { pino } from 'pino'
+import { buildApp } from '../../app.ts'
+import type { Config } from '../../config.ts'
+import { systemClock } from '../../core/clock.ts'
+import { systemRandom } from '../../core/random.ts'
+import { LISTEN_BACKLOG } from '../../http/server/server-limits.ts'
+import { LogLines } from '../../ops/log-lines.ts'
+import { createLogger, type FlushableLog } from '../../ops/logger.ts'
+import { createServices, type Services, type Surroundings } from '../../services.ts'
+import { CommandError, EXIT, reasonOf } from '../io.ts'
+import { createDrain, within } from './drain.ts'
+import type { OpenedDatabase } from './open-database.ts'
+
+export interface RunningService {
+  url: string
+  /** Serves what is there and what still arrives, then stops; never takes longer than the configured timeout. */
+  stop(options: { lameDuck: boolean }): Promise<void>
+}
+
+/** Parts of the shutdown timeout; the rest is for what is left to write and to close. */
+const SHARE = { lameDuck: 0.25, answers: 0.55 }
+/** Written beside the requests, not between them; what a stalled reader does not take is dropped. */
+const LOG_BUFFER = { sync: false, maxLength: 16 * 1024 * 1024 }
+const LAST_LINES_MS = 500
+const WARM_UP_AFTER_MS = 100
+
+/** Starts listening on a migrated database, which is closed together with the service, or when it cannot start. */
+export async function runService(
+  config: Config,
+  database: OpenedDatabase,
+  extras: Pick<Surroundings, 'jobTypes' | 'projectNotifications' | 'pushCa'>,
+): Promise<RunningService> {
+  const { db } = database
+  const log = createLogger(config.logLevel, new LogLines(pino.destination({ dest: 1, ...LOG_BUFFER })))
+  const services = createServices(config, { clock: systemClock, random: systemRandom, log, fetch, db, ...extras })
+  const close = async () => {
+    await services.close()
+    await database.close()
+  }
+  try {
+    const app = await buildApp(services)
+    const drain = createDrain(app.server)
+    const { host, port } = config
+    await app.listen({ host, port, backlog: LISTEN_BACKLOG }).catch(explainListening)
+    const url = urlOf(config.host, app.server.address() as AddressInfo)
+    void services.outbox.start().catch(() => {})
+    log.info({ url, variant: config.variant, engine: db.engine }, 'service.started')
+    if (config.webhookSecrets.length === 0) log.warn({}, 'callbacks.not_authenticated')
+    log.flush(() => {})
+    void warmUp(services)
+
+    const stop = async (lameDuck: boolean) => {
+      services.readiness.startDraining()
+      services.outbox.leave()
+      log.info({}, 'service.draining')
+      await services.streams.close()
+      const timeoutMs = config.shutdownTimeoutMs
+      await drain({ listenMs: lameDuck ? timeoutMs * SHARE.lameDuck : 0, answerMs: timeoutMs * SHARE.answers })
+      await app.close()
+      await close()
+    }
+    return {
+      url,
+      stop: async ({ lameDuck }) => {
+        const stopped = await within(config.shutdownTimeoutMs, stop(lameDuck))
+        if (stopped) log.info({}, 'service.stopped')
+        else log.warn({ afterMs: config.shutdownTimeoutMs }, 'service.stop_cut_short')
+        await flush(log)
+      },
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+/** What the first probe should not wait for, such as loading what fetches; whoever needs a key sooner asks for it. */
+async function warmUp({ keySet }: Services): Promise<void> {
+  await systemClock.sleep(WARM_UP_AFTER_MS)
+  await keySet.warmUp()
+  // Otherwise only a process that ends in good order keeps what it compiled, and one that is killed starts slowly again.
+  flushCompileCache()
+}
+
+function explainListening(error: unknown): never {
+  throw new CommandError(`Cannot listen on HOST and PORT: ${reasonOf(error)}`, EXIT.config, { cause: error })
+}
+
+function urlOf(host: string, { port }: AddressInfo): string {
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+}
+
+/** The process ends right after, and with it whatever was not written. */
+async function flush(log: FlushableLog): Promise<void> {
+  await within(LAST_LINES_MS, new Promise((resolve) => log.flush(() => resolve())))
+}

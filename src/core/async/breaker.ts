@@ -1,0 +1,60 @@
+import type { Clock } from '../clock.ts'
+
+export interface BreakerOptions {
+  clock: Clock
+  /** Failures in a row that open it. */
+  threshold: number
+  openMs: number
+  maxOpenMs: number
+}
+
+/**
+ * Stops asking somebody who keeps failing. After a pause one call goes through as a probe: success closes the breaker, a
+ * failure doubles the pause up to its cap.
+ */
+export class Breaker {
+  readonly #options: BreakerOptions
+  #failures = 0
+  #openings = 0
+  #openUntilMs = 0
+  #probing = false
+
+  constructor(options: BreakerOptions) {
+    this.#options = options
+  }
+
+  get state(): 'closed' | 'open' | 'probing' {
+    if (this.#failures < this.#options.threshold) return 'closed'
+    return this.#probing || this.#options.clock.now() < this.#openUntilMs ? 'open' : 'probing'
+  }
+
+  /** Whether a call may be made now; a probe is handed out once. Each granted call must end in `succeeded`, `failed` or `abandoned`. */
+  admit(): boolean {
+    const { state } = this
+    if (state === 'open') return false
+    if (state === 'probing') this.#probing = true
+    return true
+  }
+
+  succeeded(): void {
+    this.#failures = 0
+    this.#openings = 0
+    this.#probing = false
+  }
+
+  /** We gave up on it ourselves: that says nothing about the other side. */
+  abandoned(): void {
+    this.#probing = false
+  }
+
+  failed(): void {
+    // One that was under way when it opened tells nothing new.
+    if (this.state === 'open' && !this.#probing) return
+    this.#failures += 1
+    this.#probing = false
+    if (this.#failures < this.#options.threshold) return
+    const pauseMs = Math.min(this.#options.maxOpenMs, this.#options.openMs * 2 ** Math.min(this.#openings, 20))
+    this.#openings += 1
+    this.#openUntilMs = this.#options.clock.now() + pauseMs
+  }
+}

@@ -1,0 +1,49 @@
+import type { Clock } from '../clock.ts'
+
+export interface LoopOptions {
+  clock: Clock
+  everyMs: number
+  run: (signal: AbortSignal) => Promise<void>
+  onError: (error: unknown) => void
+}
+
+export interface Loop {
+  /** Look now, instead of at the end of the pause. */
+  wake(): void
+  /** Waits for the round in progress; no further one starts. */
+  stop(): Promise<void>
+}
+
+/** Repeats one piece of background work, never overlapping itself; a failed round is reported and the next one comes. */
+export function startLoop({ clock, everyMs, run, onError }: LoopOptions): Loop {
+  const stopping = new AbortController()
+  let pause = new AbortController()
+  let woken = false
+
+  const rounds = async () => {
+    while (!stopping.signal.aborted) {
+      if (!woken) await clock.sleep(everyMs, pause.signal)
+      if (stopping.signal.aborted) return
+      woken = false
+      pause = new AbortController()
+      try {
+        await run(stopping.signal)
+      } catch (error) {
+        onError(error)
+      }
+    }
+  }
+  const done = rounds()
+
+  return {
+    wake: () => {
+      woken = true
+      pause.abort()
+    },
+    stop: () => {
+      stopping.abort()
+      pause.abort()
+      return done
+    },
+  }
+}

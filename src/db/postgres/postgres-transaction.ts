@@ -1,0 +1,89 @@
+import { DatabaseError, type PoolClient, type QueryResult } from 'pg'
+import { UnavailableError } from '../../core/errors.ts'
+import type { Topic } from '../announcements.ts'
+import type { Row, Transaction } from '../database.ts'
+import { type Sql, sql } from '../sql.ts'
+import { translatedPostgresError } from './postgres-errors.ts'
+import { prepared } from './postgres-statement.ts'
+
+/** One transaction on a connection of its own; a statement that failed dooms it, whatever is made of the error. */
+export class PostgresTransaction implements Transaction {
+  readonly engine = 'postgres'
+  readonly topics = new Set<Topic>()
+  readonly #client: PoolClient
+  #begun: Promise<unknown> | undefined
+  #failure: unknown
+  #ended = false
+
+  constructor(client: PoolClient) {
+    this.#client = client
+  }
+
+  begin(): void {
+    this.#begun = this.#client.query('begin')
+    // Reported by whatever comes next; here it must only not count as unhandled.
+    this.#begun.catch(() => {})
+  }
+
+  async query<R extends Row>(statement: Sql): Promise<R[]> {
+    const { rows } = await this.#send(() => this.#client.query<R>(prepared(statement)))
+    return rows
+  }
+
+  async exec(script: string): Promise<void> {
+    await this.#send(() => this.#client.query(script))
+  }
+
+  async tryLock(name: string): Promise<boolean> {
+    const [row] = await this.query<{ locked: number }>(
+      sql`select pg_try_advisory_xact_lock(hashtextextended(${name}, 0))::int as locked`,
+    )
+    return row?.locked === 1
+  }
+
+  announce(topic: Topic): void {
+    this.topics.add(topic)
+  }
+
+  async commit(): Promise<void> {
+    this.#ended = true
+    if (this.#failure) throw this.#failure
+    try {
+      await Promise.all([this.#begun, this.#client.query('commit')])
+    } catch (error) {
+      this.#failure = translatedPostgresError(error)
+      throw this.#failure
+    }
+  }
+
+  /** Resolves with the reason when the connection is of no more use. */
+  async rollback(): Promise<Error | undefined> {
+    this.#ended = true
+    const lost = lostConnection(this.#failure)
+    if (lost) return lost
+    try {
+      await this.#client.query('rollback')
+      return undefined
+    } catch (error) {
+      return error as Error
+    }
+  }
+
+  async #send<T extends QueryResult | QueryResult[]>(statement: () => Promise<T>): Promise<T> {
+    if (this.#ended) throw new Error('The transaction has ended')
+    if (this.#failure) throw this.#failure
+    try {
+      const [result] = await Promise.all([statement(), this.#begun])
+      return result
+    } catch (error) {
+      this.#failure ??= translatedPostgresError(error)
+      throw this.#failure
+    }
+  }
+}
+
+/** A rollback over a dead connection would only cost a second timeout; the server rolls back by itself. */
+function lostConnection(failure: unknown): Error | undefined {
+  if (!(failure instanceof UnavailableError) || failure.cause instanceof DatabaseError) return undefined
+  return failure
+}

@@ -1,0 +1,181 @@
+import { type ClientConfig, Pool, type PoolClient, types } from 'pg'
+import { UnavailableError } from '../../core/errors.ts'
+import { Announcements, type TopicListener } from '../announcements.ts'
+import type { Database, Row, Transaction, TransactionOptions } from '../database.ts'
+import { type Sql, sql } from '../sql.ts'
+import { isCollision, translatedPostgresError } from './postgres-errors.ts'
+import { PostgresLane } from './postgres-lane.ts'
+import { prepared } from './postgres-statement.ts'
+import { PostgresTransaction } from './postgres-transaction.ts'
+
+export interface PostgresOptions {
+  url: string
+  /** Connections that single statements share. */
+  lanes?: number
+  /** Connections for transactions, one at a time on each. */
+  poolSize?: number
+  queryTimeoutMs?: number
+}
+
+const CONNECT_TIMEOUT_MS = 3_000
+const QUERY_TIMEOUT_MS = 10_000
+const PING_TIMEOUT_MS = 2_000
+const MAX_WAITING = 1_000
+const URGENT_CONNECTIONS = 2
+const MAX_ATTEMPTS = 3
+const INT8 = 20
+/**
+ * Batches are joined to their tables by key. A plan made while a table was small, and kept, would read it whole for every
+ * batch long after it has grown.
+ */
+const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off'
+
+/** The server would acknowledge commits that a crash can still lose. */
+export class UnsafeServerError extends Error {
+  constructor(setting: string) {
+    super(`PostgreSQL has ${setting} = off: an acknowledged commit could be lost. Turn it on.`)
+    this.name = 'UnsafeServerError'
+  }
+}
+
+/**
+ * PostgreSQL: single statements travel pipelined over a few shared connections, transactions have one to themselves.
+ * Every wait is bounded, and a server that went away is found again without help.
+ */
+export async function openPostgres(options: PostgresOptions): Promise<Database> {
+  const db = new PostgresDatabase(options)
+  try {
+    await refuseUnsafeServer(db)
+    return db
+  } catch (error) {
+    await db.close()
+    throw error
+  }
+}
+
+async function refuseUnsafeServer(db: Database): Promise<void> {
+  const settings = await db.query<{ name: string; setting: string }>(
+    sql`select name, setting from pg_settings where name in ('fsync', 'synchronous_commit')`,
+  )
+  for (const { name, setting } of settings) {
+    if (setting === 'off') throw new UnsafeServerError(name)
+  }
+}
+
+class PostgresDatabase implements Database {
+  readonly engine = 'postgres'
+  readonly #lanes: readonly PostgresLane[]
+  readonly #pool: Pool
+  /** Connections that are free when all others have a queue. */
+  readonly #urgentPool: Pool
+  readonly #announcements = new Announcements()
+  #closed: Promise<void> | undefined
+
+  constructor({ url, lanes = 4, poolSize = 10, queryTimeoutMs = QUERY_TIMEOUT_MS }: PostgresOptions) {
+    const config: ClientConfig & { pipeline: true } = {
+      connectionString: url,
+      pipeline: true,
+      application_name: 'project-api',
+      options: PLANNING,
+      keepAlive: true,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      // The server cuts a statement off first; our own timer is for a server that no longer answers at all.
+      statement_timeout: Math.round(queryTimeoutMs * 0.8),
+      query_timeout: queryTimeoutMs,
+      idle_in_transaction_session_timeout: queryTimeoutMs * 2,
+      types: { getTypeParser: parserOf },
+    }
+    this.#lanes = Array.from({ length: lanes }, () => new PostgresLane(config))
+    this.#pool = createPool(config, poolSize)
+    this.#urgentPool = createPool(config, URGENT_CONNECTIONS)
+  }
+
+  async query<R extends Row>(statement: Sql): Promise<R[]> {
+    try {
+      const result = await this.#leastBusyLane().query(prepared(statement))
+      return result.rows
+    } catch (error) {
+      throw translatedPostgresError(error)
+    }
+  }
+
+  /** Done again, from its beginning, when the server undid it for the sake of another. */
+  async transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    const pool = options.urgent ? this.#urgentPool : this.#pool
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#attempt(pool, work)
+      } catch (error) {
+        if (!isCollision(error) || attempt === MAX_ATTEMPTS) throw error
+      }
+    }
+  }
+
+  listen(listener: TopicListener): () => void {
+    return this.#announcements.listen(listener)
+  }
+
+  /** Sooner than a query gives up: whoever probes wants to know now. */
+  async ping(): Promise<void> {
+    const late = Promise.withResolvers<never>()
+    const timer = setTimeout(() => late.reject(new UnavailableError('The database is unavailable')), PING_TIMEOUT_MS)
+    try {
+      await Promise.race([this.query(sql`select 1 as alive`), late.promise])
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  close(): Promise<void> {
+    const ends = () => [...this.#lanes.map((lane) => lane.close()), this.#pool.end(), this.#urgentPool.end()]
+    this.#closed ??= Promise.all(ends()).then(() => {})
+    return this.#closed
+  }
+
+  async #attempt<T>(pool: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
+    const client = await this.#checkOut(pool)
+    const tx = new PostgresTransaction(client)
+    let broken: Error | undefined
+    try {
+      // Not awaited here: it travels together with the first statement, and a failure of it fails that one.
+      tx.begin()
+      const result = await work(tx)
+      await tx.commit()
+      this.#announcements.publish(tx.topics)
+      return result
+    } catch (error) {
+      broken = await tx.rollback()
+      throw error
+    } finally {
+      client.release(broken)
+    }
+  }
+
+  async #checkOut(pool: Pool): Promise<PoolClient> {
+    if (this.#closed) throw new UnavailableError('The database is closed')
+    if (pool.waitingCount >= MAX_WAITING) throw new UnavailableError('The database is busy')
+    try {
+      return await pool.connect()
+    } catch (error) {
+      throw translatedPostgresError(error)
+    }
+  }
+
+  #leastBusyLane(): PostgresLane {
+    let best = this.#lanes[0] as PostgresLane
+    for (const lane of this.#lanes) if (lane.inFlight < best.inFlight) best = lane
+    return best
+  }
+}
+
+function createPool(config: ClientConfig, max: number): Pool {
+  const pool = new Pool({ ...config, max, idleTimeoutMillis: 60_000 })
+  // A connection lost while idle is not an event worth more: the pool has dropped it already.
+  pool.on('error', () => {})
+  pool.on('connect', (client) => client.on('error', () => {}))
+  return pool
+}
+
+/** Times and counts are 64-bit there and stay below 2^53 here. */
+const parserOf: typeof types.getTypeParser = (oid: number, format?: string) =>
+  oid === INT8 ? Number : types.getTypeParser(oid, format as 'text')

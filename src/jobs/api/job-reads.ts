@@ -1,0 +1,48 @@
+import { TurnShare } from '../../core/async/turn-share.ts'
+import type { Database } from '../../db/database.ts'
+import type { JobRow } from '../job.ts'
+import { findJobs } from '../job-store.ts'
+
+/** An output may be many megabytes: no more of them than this arrive at once for the readers of one turn. */
+const MAX_BATCH = 20
+
+type Batch = Promise<ReadonlyMap<string, JobRow>>
+
+/**
+ * Finds single jobs for many at once: what is asked for in one turn of the event loop travels in few statements, one
+ * after the other, and each reader has its job as soon as its own statement has brought it.
+ */
+export class JobReads {
+  readonly #db: Database
+  readonly #turn = new TurnShare<'jobs', ReadonlyMap<string, Batch>>()
+  #wanted = new Set<string>()
+
+  constructor(db: Database) {
+    this.#db = db
+  }
+
+  async find(id: string): Promise<JobRow | undefined> {
+    this.#wanted.add(id)
+    const batch = (await this.#turn.ask('jobs', async () => this.#loadWanted())).get(id)
+    return (await batch)?.get(id)
+  }
+
+  #loadWanted(): ReadonlyMap<string, Batch> {
+    const ids = [...this.#wanted]
+    this.#wanted = new Set()
+    const batchOf = new Map<string, Batch>()
+    let earlier: Promise<unknown> = Promise.resolve()
+    for (let from = 0; from < ids.length; from += MAX_BATCH) {
+      const wanted = ids.slice(from, from + MAX_BATCH)
+      const batch = earlier.then(() => this.#load(wanted))
+      for (const id of wanted) batchOf.set(id, batch)
+      // One that fails is its own readers' to hear of.
+      earlier = batch.catch(() => {})
+    }
+    return batchOf
+  }
+
+  async #load(ids: readonly string[]): Batch {
+    return new Map((await findJobs(this.#db, ids)).map((job) => [job.id, job]))
+  }
+}

@@ -1,0 +1,249 @@
+import type { FastifyRequest } from 'fastify'
+import { principalId } from '../../auth/principal.ts'
+import { ADMIN_SCOPE } from '../../auth/scopes.ts'
+import { toRfc3339 } from '../../core/clock.ts'
+import { ApiError } from '../../core/errors.ts'
+import type { Json } from '../../core/json.ts'
+import { parseForeignJson } from '../../core/json.ts'
+import { UniqueViolation } from '../../db/database.ts'
+import { openStream, streaming } from '../../events/event-routes.ts'
+import type { EventStreams } from '../../events/event-streams.ts'
+import type { App } from '../../http/app-instance.ts'
+import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
+import type { IdempotentCreation } from '../../http/idempotency.ts'
+import { listById, readPageRequest, toPage } from '../../http/paging.ts'
+import { isTerminal, type JobRow } from '../job.ts'
+import type { JobContext } from '../job-context.ts'
+import { listJobs, projectExists } from '../job-store.ts'
+import type { JobType } from '../job-types.ts'
+import type { Jobs, NewJobRequest } from '../jobs.ts'
+import { listTimeline, type TimelineEntry } from '../settlement/timeline-store.ts'
+import type { Reconciler } from '../worker/reconcile.ts'
+import { JobReads } from './job-reads.ts'
+import * as schema from './job-schema.ts'
+
+const LIST = listById('jobs')
+const TIMELINE = listById('timeline')
+
+export interface JobServices {
+  jobContext: JobContext
+  jobs: Jobs
+  reconciler: Reconciler
+  creation: IdempotentCreation
+  streams: EventStreams
+}
+
+/** Jobs belong to whoever started them; to anyone else but an admin they do not exist. */
+export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, streams }: JobServices): void {
+  const { db, types } = jobContext
+  const reads = new JobReads(db)
+  const config = { access: bearer() }
+  const not_found = 'No such job'
+  const one = { ...config, refusals: { not_found } }
+
+  const creating = {
+    ...config,
+    refusals: {
+      forbidden: 'Insufficient scope',
+      not_found: 'No such job type: there are agent, report',
+      conflict: 'Another job follows that run',
+      usage_limit_exceeded: 'The limit of 100 runs for 2026-01 is reached',
+      service_unavailable: 'No agent runtime is configured',
+    },
+  }
+  app.post('/jobs', { config: creating, schema: schema.createJob }, async (request, reply) => {
+    const wanted = await readNewJob(request, request.body)
+    let created: JobRow | undefined
+    const attempt = () =>
+      creation.create(request, reply, async (tx) => {
+        created = await jobs.create(tx, wanted)
+        return { status: 202, location: `/jobs/${created.id}`, body: toJob(created) }
+      })
+    // Two who follow one run at once, or one and its callback, meet in its key; the second then finds the first.
+    const body = await attempt().catch((error: unknown) => {
+      if (error instanceof UniqueViolation) return attempt()
+      throw error
+    })
+    // A repeat gets the job of the first request, which has begun already.
+    if (created?.id === body.id) jobs.begin(created)
+    return body
+  })
+
+  app.get('/jobs', { config, schema: schema.listJobs }, async (request) => {
+    const { status, type, project, project_id, ...query } = request.query
+    if (project !== undefined && project_id !== undefined) {
+      throw new ApiError('invalid_request', 'querystring must have either "project" or "project_id", not both')
+    }
+    const projectId = project ?? project_id
+    const page = readPageRequest(LIST, query)
+    const filter = {
+      createdBy: isAdmin(request) ? null : principalId(callerOf(request)),
+      ...(status === undefined ? {} : { status }),
+      ...(type === undefined ? {} : { type }),
+      ...(projectId === undefined ? {} : { projectId }),
+    }
+    const found = await listJobs(db, filter, page)
+    return toPage(LIST, { ...found, limit: page.limit, toItem: toJob, positionOf: (row) => [row.id] as const })
+  })
+
+  app.get('/jobs/:id', { config: one, schema: schema.getJob }, async (request) => {
+    const job = await ownJob(request, request.params.id)
+    return toJob(await reconciler.refresh(job))
+  })
+
+  app.get('/jobs/:id/timeline', { config: one, schema: schema.listTimeline }, async (request) => {
+    const job = await ownJob(request, request.params.id)
+    const page = readPageRequest(TIMELINE, request.query)
+    const rows = await listTimeline(db, job.id, page)
+    return toPage(TIMELINE, { rows, limit: page.limit, toItem: toEntry, positionOf: (row) => [row.id] as const })
+  })
+
+  app.get(
+    '/jobs/:id/events',
+    { config: { ...streaming, refusals: { ...streaming.refusals, not_found } }, schema: schema.streamJob },
+    async (request, reply) => {
+      const job = await ownJob(request, request.params.id)
+      await openStream(streams, { request, reply, interest: { jobId: job.id }, after: request.query.after })
+    },
+  )
+
+  const cancelling = { ...config, refusals: { not_found, conflict: 'The job is completed already' } }
+  app.post('/jobs/:id/cancel', { config: cancelling, schema: schema.cancelJob }, async (request, reply) => {
+    const { id } = await ownJob(request, request.params.id)
+    const job = await reconciler.refresh(await jobs.cancel(id))
+    reply.code(isTerminal(job.status) ? 200 : 202)
+    return toJob(job)
+  })
+
+  const resuming = {
+    ...config,
+    refusals: {
+      not_found,
+      conflict: 'The job is completed: it awaits no input',
+      service_unavailable: 'The job cannot be resumed now',
+    },
+  }
+  app.post('/jobs/:id/resume', { config: resuming, schema: schema.resumeJob }, async (request, reply) => {
+    const { id } = await ownJob(request, request.params.id)
+    const job = await jobs.resume(id, request.body.input)
+    jobs.begin(job)
+    reply.code(202)
+    return toJob(job)
+  })
+
+  app.get('/v1/job-types', { config, schema: schema.listJobTypes }, () => ({
+    data: [...types.values()].map(toJobType),
+  }))
+
+  async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
+    const job = await reads.find(id)
+    if (!job || (job.created_by !== principalId(callerOf(request)) && !isAdmin(request))) {
+      throw new ApiError('not_found', not_found)
+    }
+    return job
+  }
+
+  async function readNewJob(
+    request: FastifyRequest,
+    body: {
+      type: string
+      input?: Json
+      thread_id?: string
+      run_id?: string
+      project_id?: string | null
+      created_by?: string
+    },
+  ): Promise<NewJobRequest> {
+    const type = types.get(body.type)
+    if (!type) throw new ApiError('not_found', `No such job type: there are ${[...types.keys()].join(', ')}`)
+    if (body.created_by !== undefined && !isAdmin(request)) throw insufficientScope([ADMIN_SCOPE])
+    if (typeof body.project_id === 'string' && !(await projectExists(db, body.project_id))) {
+      throw new ApiError('invalid_request', 'body/project_id names no project')
+    }
+    return {
+      type,
+      createdBy: body.created_by ?? principalId(callerOf(request)),
+      projectId: body.project_id ?? null,
+      work: readWork(body),
+    }
+  }
+}
+
+function readWork({
+  input,
+  thread_id,
+  run_id,
+}: {
+  input?: Json
+  thread_id?: string
+  run_id?: string
+}): NewJobRequest['work'] {
+  const follows = thread_id !== undefined || run_id !== undefined
+  if (input !== undefined && follows) {
+    throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
+  }
+  if (input !== undefined) return { input }
+  if (thread_id !== undefined && run_id !== undefined) return { threadId: thread_id, runId: run_id }
+  throw new ApiError('invalid_request', 'body must have the field "input", or "thread_id" and "run_id"')
+}
+
+function isAdmin(request: FastifyRequest): boolean {
+  return callerOf(request).scopes.includes(ADMIN_SCOPE)
+}
+
+export function toJob(row: JobRow): schema.Job {
+  return {
+    id: row.id,
+    type: row.type,
+    status: row.status,
+    input: orNull(row.input, parseForeignJson),
+    output: orNull(row.output, parseForeignJson),
+    error: row.error_code === null ? null : { code: row.error_code, message: row.error_message ?? '' },
+    interrupts: orNull(row.interrupts, parseForeignJson),
+    project_id: row.project_id,
+    created_by: row.created_by,
+    thread_id: row.thread_id,
+    run_id: row.run_id,
+    trace_id: row.trace_id,
+    tracer_trace_id: row.tracer_trace_id,
+    settled_by: row.settled_by,
+    reconcile: {
+      checked_at: orNull(row.checked_at, toRfc3339),
+      next_at: orNull(row.next_check_at, toRfc3339),
+      attempts: row.check_attempts,
+      last_error: row.last_error,
+    },
+    created_at: toRfc3339(row.created_at),
+    started_at: orNull(row.started_at, toRfc3339),
+    finished_at: orNull(row.finished_at, toRfc3339),
+    updated_at: toRfc3339(row.updated_at),
+  }
+}
+
+function toEntry(entry: TimelineEntry): schema.TimelineEntry {
+  return {
+    id: entry.id,
+    at: toRfc3339(entry.at),
+    kind: entry.kind,
+    via: entry.via,
+    detail: JSON.parse(entry.detail) as Json,
+    times: entry.times,
+    last_at: toRfc3339(entry.last_at),
+  }
+}
+
+function toJobType(type: JobType) {
+  return {
+    name: type.name,
+    description: type.description,
+    assistant_id: type.assistantId,
+    output_key: type.outputKey,
+    may_pause: type.mayPause,
+    deadline_seconds: type.deadlineMs / 1000,
+    output_fields: type.outputFields,
+  }
+}
+
+function orNull<T, U>(value: T | null, convert: (value: T) => U): U | null {
+  return value === null ? null : convert(value)
+}

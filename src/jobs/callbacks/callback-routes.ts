@@ -1,0 +1,119 @@
+import type { FastifyRequest } from 'fastify'
+import { toRfc3339 } from '../../core/clock.ts'
+import { ApiError } from '../../core/errors.ts'
+import { parseForeignJson } from '../../core/json.ts'
+import type { App } from '../../http/app-instance.ts'
+import { callback, scopes } from '../../http/gate/access.ts'
+import { listById, readPageRequest, toPage } from '../../http/paging.ts'
+import { type CallbackPayload, parseCallback } from '../../runtime/callback-payload.ts'
+import { isId } from '../../runtime/read-answers.ts'
+import type { JobContext } from '../job-context.ts'
+import type { JobType } from '../job-types.ts'
+import type { Attendant } from '../worker/job-worker.ts'
+import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
+import * as schema from './callback-schema.ts'
+import { type CallbackRow, listCallbacks } from './callback-store.ts'
+import { replayCallback } from './replay.ts'
+
+const BODY_LIMIT_BYTES = 10 * 1024 * 1024
+const LIST = listById('callbacks')
+
+export interface CallbackServices {
+  jobContext: JobContext
+  intake: CallbackIntake
+  attendant: Attendant
+}
+
+/** The runtime's two mount points, and what an admin does with what arrived there. */
+export async function callbackRoutes(app: App, services: CallbackServices): Promise<void> {
+  const { jobContext, intake } = services
+  // A room of its own, because here the body is kept as it came: its bytes are what a signature is over.
+  await app.register(async (room: App) => {
+    // Whatever the sender says it is, even where that is no content type at all.
+    room.addHook('onRequest', (request, _reply, done) => {
+      request.headers['content-type'] = 'application/octet-stream'
+      done()
+    })
+    room.removeAllContentTypeParsers()
+    room.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
+    mountPoints(room, services)
+  })
+
+  const admin = { access: scopes('admin:*') }
+
+  app.get('/v1/callbacks', { config: admin, schema: schema.listCallbacks }, async (request) => {
+    const { job_id, ...query } = request.query
+    const page = readPageRequest(LIST, query)
+    const found = await listCallbacks(jobContext.db, { jobId: job_id }, page)
+    return toPage(LIST, { ...found, limit: page.limit, toItem: toCallback, positionOf: (row) => [row.id] as const })
+  })
+
+  const replaying = {
+    ...admin,
+    refusals: { not_found: 'No such callback', conflict: 'The job type report is not configured any more' },
+  }
+  app.post('/v1/callbacks/:id/replay', { config: replaying, schema: schema.replayCallback }, async (request) =>
+    toAnswer(await replayCallback(jobContext, intake, request.params.id)),
+  )
+}
+
+function mountPoints(room: App, { jobContext, intake, attendant }: CallbackServices): void {
+  const { types, clock } = jobContext
+  const config = {
+    access: callback(),
+    underOverload: 'last' as const,
+    payload: schema.CallbackPayload,
+    refusals: { not_found: 'No such job type', conflict: 'The run belongs to a job of type report' },
+  }
+  const options = { config, bodyLimit: BODY_LIMIT_BYTES }
+
+  room.post('/webhooks/agent', { ...options, schema: schema.agentCallback }, (request) =>
+    receive(request, '/webhooks/agent', types.get('agent')),
+  )
+  room.post('/webhooks/jobs/:type', { ...options, schema: schema.jobCallback }, (request) =>
+    receive(request, `/webhooks/jobs/${request.params.type}`, types.get(request.params.type)),
+  )
+
+  async function receive(request: FastifyRequest, path: string, type: JobType | undefined) {
+    if (!type) throw new ApiError('not_found', 'No such job type')
+    const proof = request.callbackProof
+    const provenJobId = proof?.authentic ? proof.jobId : null
+    const payload = withHint(read(request.body, provenJobId), request.query)
+    const receivedAtMs = clock.now()
+    return toAnswer(await intake.receive({ payload, type, path, jobId: provenJobId, receivedAtMs }))
+  }
+
+  /** What cannot be read still says that something happened: the job it was for gets looked at. */
+  function read(body: unknown, provenJobId: string | null): CallbackPayload {
+    try {
+      return parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0))
+    } catch (error) {
+      if (provenJobId !== null) attendant.lookSoon(provenJobId, 'callback')
+      throw error
+    }
+  }
+}
+
+/** Our URL names the job as well: a sender may leave the metadata out. */
+function withHint(payload: CallbackPayload, query: unknown): CallbackPayload {
+  const { job_id } = query as Record<string, unknown>
+  return payload.jobId === null && isId(job_id) ? { ...payload, jobId: job_id } : payload
+}
+
+function toAnswer({ outcome, jobId }: CallbackAnswer) {
+  return { received: true as const, outcome, job_id: jobId }
+}
+
+function toCallback(row: CallbackRow): schema.Callback {
+  return {
+    id: row.id,
+    path: row.path,
+    job_id: row.job_id,
+    thread_id: row.thread_id,
+    run_id: row.run_id,
+    status: row.status,
+    outcome: row.outcome,
+    received_at: toRfc3339(row.received_at),
+    body: parseForeignJson(row.body),
+  }
+}

@@ -1,0 +1,88 @@
+import type { Json, JsonObject } from '../../core/json.ts'
+import type { CallbackPayload } from '../../runtime/callback-payload.ts'
+import type { Run, ThreadState } from '../../runtime/runtime-types.ts'
+import type { Verdict } from '../job.ts'
+import type { JobType } from '../job-types.ts'
+import { extractOutput, extractTokens } from './output.ts'
+
+/**
+ * What a callback proves by itself. The runtime posts the same for different ends (done or paused, cancelled or paused):
+ * there it proves nothing, and the runtime is asked; where there is none to ask, the likelier reading holds.
+ */
+export function judgeCallback(
+  callback: Pick<CallbackPayload, 'status' | 'values' | 'error'>,
+  { type, cancelRequested, canAsk }: { type: JobType; cancelRequested: boolean; canAsk: boolean },
+): Verdict {
+  switch (callback.status) {
+    case 'success':
+      return judgeSuccess(callback.values, { type, canAsk })
+    case 'error':
+      return { kind: 'failed', code: 'run_failed', message: callback.error ?? 'The run failed' }
+    case 'timeout':
+      return { kind: 'failed', code: 'run_timeout', message: callback.error ?? 'The run timed out' }
+    case 'interrupted':
+      if (cancelRequested || !canAsk) return { kind: 'cancelled' }
+      return { kind: 'unclear', reason: 'interrupted: cancelled or paused?' }
+    case 'rollback':
+      return { kind: 'cancelled' }
+    case 'running':
+      return { kind: 'running' }
+    case 'pending':
+      return { kind: 'pending' }
+    default:
+      return { kind: 'unclear', reason: `unknown status ${JSON.stringify(callback.status.slice(0, 50))}` }
+  }
+}
+
+function judgeSuccess(values: JsonObject | null, { type, canAsk }: { type: JobType; canAsk: boolean }): Verdict {
+  // A graph that pauses also posts `success`, and may have written its output before it did.
+  if (canAsk && (type.mayPause || values?.__interrupt__)) return { kind: 'unclear', reason: 'success: done or paused?' }
+  const output = values === null ? undefined : extractOutput(type, values)
+  if (values !== null && output !== undefined) return { kind: 'completed', output, tokens: extractTokens(type, values) }
+  return canAsk ? { kind: 'unclear', reason: 'success without the output' } : outputMissing(type)
+}
+
+/** What the runtime's own answer proves. `state` is null for a live run, and for a run that left none. */
+export function judgeRun(run: Run, state: ThreadState | null, type: JobType): Verdict {
+  switch (run.status) {
+    case 'pending':
+      return { kind: 'pending' }
+    case 'running':
+      return { kind: 'running' }
+    case 'success':
+      return judgeState(state, type)
+    case 'error':
+      return { kind: 'failed', code: 'run_failed', message: state?.error ?? 'The run failed' }
+    case 'timeout':
+      return { kind: 'failed', code: 'run_timeout', message: state?.error ?? 'The run timed out' }
+    case 'interrupted':
+      return state && state.interrupts.length > 0
+        ? { kind: 'awaiting_input', interrupts: state.interrupts }
+        : { kind: 'cancelled' }
+    default:
+      return { kind: 'unclear', reason: `unknown status ${JSON.stringify(run.status.slice(0, 50))}` }
+  }
+}
+
+function judgeState(state: ThreadState | null, type: JobType): Verdict {
+  if (state && (state.next.length > 0 || state.interrupts.length > 0)) {
+    return { kind: 'awaiting_input', interrupts: state.interrupts }
+  }
+  const output: Json | undefined = state ? extractOutput(type, state.values) : undefined
+  if (!state || output === undefined) return outputMissing(type)
+  return { kind: 'completed', output, tokens: extractTokens(type, state.values) }
+}
+
+function outputMissing(type: JobType): Verdict {
+  const what = type.outputKey === null ? 'an assistant message' : `the output ${JSON.stringify(type.outputKey)}`
+  return { kind: 'failed', code: 'output_missing', message: `The run ended without ${what}` }
+}
+
+export function deadlineExceeded(): Verdict {
+  return { kind: 'failed', code: 'deadline_exceeded', message: 'The run did not end in time' }
+}
+
+/** Whether the state must be fetched to judge a run of this status. */
+export function needsState(status: string): boolean {
+  return status === 'success' || status === 'error' || status === 'timeout' || status === 'interrupted'
+}

@@ -1,0 +1,32 @@
+import { readTraces } from '../../runtime/read-answers.ts'
+import type { RuntimeClient } from '../../runtime/runtime-client.ts'
+import type { JobRow } from '../job.ts'
+import type { JobType } from '../job-types.ts'
+import { judgeRun, needsState } from '../settlement/verdict.ts'
+import type { Finding } from './finding.ts'
+
+/**
+ * Asks the runtime how a run is doing: fetch the run; if it ended, fetch the state it left; read the output from its
+ * values. A cancellation that was asked for and not yet heard is repeated here.
+ */
+export async function inspectRun(
+  runtime: RuntimeClient,
+  { job, runId, type, signal }: { job: JobRow; runId: string; type: JobType; signal: AbortSignal },
+): Promise<Finding> {
+  let run = await runtime.fetchRun(job.thread_id, runId, signal)
+  if (run && job.cancel_requested_at !== null && !needsState(run.status)) {
+    await runtime.cancelRun(job.thread_id, runId, signal)
+    run = await runtime.fetchRun(job.thread_id, runId, signal)
+  }
+  if (run === null) return { runId, verdict: lost(job), traces: null }
+  const state = needsState(run.status) ? await runtime.fetchState(job.thread_id, runId, signal) : null
+  const { traceId, tracerTraceId } = run.traces
+  const found = readTraces({ trace_id: traceId, tracer_trace_id: tracerTraceId }, state?.values)
+  return { runId, verdict: judgeRun(run, state, type), traces: found }
+}
+
+/** A run cancelled with rollback is deleted by the runtime; otherwise nobody can say what became of it. */
+function lost(job: JobRow): Finding['verdict'] {
+  if (job.cancel_requested_at !== null) return { kind: 'cancelled' }
+  return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run' }
+}

@@ -1,0 +1,95 @@
+import type { KeySet } from '../../auth/key-set.ts'
+import type { Breaker } from '../../core/async/breaker.ts'
+import type { Clock } from '../../core/clock.ts'
+import type { EventStreams } from '../../events/event-streams.ts'
+import type { WakeUps } from '../../events/wake-ups.ts'
+import type { Limiter } from '../../limits/limiter.ts'
+import type { Outbox } from '../../push/outbox/outbox.ts'
+import type { EventLoopWatch } from './event-loop.ts'
+import type { Metrics } from './metrics.ts'
+import { readRarely } from './rare-reading.ts'
+
+/** A scraper comes every few seconds, and several may: the database is asked no more often than this. */
+const BACKLOG_MAX_AGE_MS = 5_000
+/** Well within the ten seconds a scraper waits. */
+const BACKLOG_TIMEOUT_MS = 2_000
+
+export interface GaugeSources {
+  clock: Clock
+  unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
+  outboxBacklog: () => Promise<{ depth: number; due_at: number | null; shelved: number }>
+  intake: { readonly waiting: number }
+  runtimeBreaker: Pick<Breaker, 'state'>
+  outbox: Pick<Outbox, 'state' | 'inFlight'>
+  streams: Pick<EventStreams, 'count'>
+  limiter: Pick<Limiter, 'state'>
+  wakeUps: Pick<WakeUps, 'state'> | null
+  keySet: Pick<KeySet, 'state'>
+  eventLoop: EventLoopWatch
+}
+
+/** Where each gauge is read from: memory, but for the backlog, which the database knows. */
+export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
+  registerBacklog(metrics, sources)
+  const { intake, runtimeBreaker, outbox, streams, limiter, wakeUps, keySet } = sources
+  metrics.gauge('callbacks_waiting', () => intake.waiting)
+  metrics.gauge('runtime_breaker_state', () => oneOf(['closed', 'open', 'probing'], runtimeBreaker.state))
+  metrics.gauge('outbox_in_flight', () => outbox.inFlight)
+  metrics.gauge('push_state', () => oneOf(['ok', 'no_credentials', 'halted', 'dropping', 'holding'], outbox.state))
+  metrics.gauge('streams_open', () => streams.count)
+  metrics.gauge('redis_up', () => {
+    const { store, degraded } = limiter.state()
+    const limits = store === 'redis' ? [[{ use: 'limits' }, degraded ? 0 : 1] as const] : []
+    const wakings = wakeUps === null ? [] : [[{ use: 'wake_ups' }, wakeUps.state().connected ? 1 : 0] as const]
+    return [...limits, ...wakings]
+  })
+  metrics.gauge('identity_keys', () => keySet.state().keys)
+  metrics.gauge('identity_keys_stale', () => (keySet.state().lastError === null ? 0 : 1))
+  registerProcess(metrics, sources.eventLoop)
+}
+
+function registerBacklog(metrics: Metrics, { clock, unfinishedJobs, outboxBacklog }: GaugeSources): void {
+  const backlog = readRarely({
+    clock,
+    maxAgeMs: BACKLOG_MAX_AGE_MS,
+    timeoutMs: BACKLOG_TIMEOUT_MS,
+    read: () => Promise.all([unfinishedJobs(), outboxBacklog()]),
+  })
+  const ageSeconds = (sinceMs: number | null) => (sinceMs === null ? 0 : Math.max(0, (clock.now() - sinceMs) / 1_000))
+  metrics.gauge('database_up', () =>
+    backlog().then(
+      () => 1,
+      () => 0,
+    ),
+  )
+  metrics.gauge('jobs_unfinished', async () => {
+    const [unfinished] = await backlog()
+    return unfinished.map(({ status, jobs }) => [{ status }, jobs] as const)
+  })
+  metrics.gauge('jobs_oldest_unfinished_age_seconds', async () => {
+    const [unfinished] = await backlog()
+    return unfinished.map(({ status, oldest_at }) => [{ status }, ageSeconds(oldest_at)] as const)
+  })
+  metrics.gauge('outbox_depth', async () => (await backlog())[1].depth)
+  metrics.gauge('outbox_shelved', async () => (await backlog())[1].shelved)
+  metrics.gauge('outbox_oldest_due_age_seconds', async () => ageSeconds((await backlog())[1].due_at))
+}
+
+function registerProcess(metrics: Metrics, eventLoop: EventLoopWatch): void {
+  metrics.gauge('event_loop_lag_seconds', () =>
+    Object.entries(eventLoop.lagSeconds()).map(([quantile, seconds]) => [{ quantile }, seconds] as const),
+  )
+  metrics.gauge('event_loop_busy_seconds_total', () => eventLoop.busySeconds())
+  metrics.gauge('process_resident_memory_bytes', () => process.memoryUsage.rss())
+  metrics.gauge('process_heap_used_bytes', () => process.memoryUsage().heapUsed)
+  metrics.gauge('process_cpu_seconds_total', () => {
+    const { user, system } = process.cpuUsage()
+    return [[{ mode: 'user' }, user / 1e6] as const, [{ mode: 'system' }, system / 1e6] as const]
+  })
+  metrics.gauge('process_uptime_seconds', () => process.uptime())
+}
+
+/** A state as Prometheus likes it: one series for each it could be, 1 for the one it is. */
+function oneOf<State extends string>(states: readonly State[], current: State) {
+  return states.map((state) => [{ state }, state === current ? 1 : 0] as const)
+}

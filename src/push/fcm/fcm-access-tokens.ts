@@ -1,0 +1,169 @@
+import type { SecureContext } from 'node:tls'
+import { SingleFlight } from '../../core/async/single-flight.ts'
+import type { Clock } from '../../core/clock.ts'
+import { isJsonObject, type JsonObject } from '../../core/json.ts'
+import type { Log } from '../../core/log.ts'
+import { asStorableText } from '../../core/text.ts'
+import type { PushVerdict } from '../push-message.ts'
+import { createAssertionSigner, type FcmCredentials } from './fcm-assertion.ts'
+import { Attempts } from './fcm-attempts.ts'
+import { FcmHttp1 } from './fcm-http1.ts'
+import { type FcmAnswer, reasonOf } from './fcm-transport.ts'
+import { readRetryAfter } from './fcm-verdict.ts'
+
+const GRANT = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
+const TIMEOUT_MS = 10_000
+const RENEW_BEFORE_MS = 5 * 60_000
+const FAILURE_PAUSE_MS = 5_000
+const MAX_REASON_CHARS = 200
+
+interface AccessToken {
+  value: string
+  renewAtMs: number
+  expiresAtMs: number
+}
+
+/** Why there is none, as the verdict on every message that needs one. */
+type Failure = Extract<PushVerdict, { kind: 'halt' | 'retry' }>
+export type TokenOutcome = { token: string } | { failure: Failure }
+
+export interface AccessTokensOptions {
+  credentials: FcmCredentials
+  tokenUrl: string
+  /** Null: what the process trusts. */
+  trust: SecureContext | null
+  clock: Clock
+  log: Log
+}
+
+/**
+ * The service account's access token, exchanged once for all who wait, and again five minutes before it ends, while the
+ * old one goes on serving. A failed exchange is not repeated for some seconds, or for as long as the other side asks.
+ */
+export class AccessTokens {
+  readonly #options: AccessTokensOptions
+  readonly #http: FcmHttp1
+  readonly #path: string
+  readonly #sign: ((nowMs: number) => string) | null
+  readonly #exchanges = new SingleFlight<'token', TokenOutcome>()
+  readonly #attempts: Attempts
+  readonly #closing = new AbortController()
+  #current: AccessToken | null = null
+  #failed: { failure: Failure; untilMs: number } | null = null
+
+  constructor(options: AccessTokensOptions) {
+    this.#options = options
+    const { credentials, tokenUrl, trust, clock } = options
+    this.#attempts = new Attempts({ clock, timeoutMs: TIMEOUT_MS, awaited: 'answer' })
+    const url = new URL(tokenUrl)
+    this.#path = `${url.pathname}${url.search}`
+    this.#http = new FcmHttp1({ url, trust, maxSockets: 1, maxRequests: 1 })
+    this.#sign = createAssertionSigner(credentials, tokenUrl)
+  }
+
+  /** Never rejects. */
+  async get(): Promise<TokenOutcome> {
+    const current = this.#current
+    const nowMs = this.#options.clock.now()
+    if (current === null || nowMs >= current.expiresAtMs) return this.#renew()
+    if (nowMs >= current.renewAtMs) void this.#renew()
+    return { token: current.value }
+  }
+
+  /** The provider has refused this one: forgotten, unless somebody else has already brought another. */
+  replace(refused: string): Promise<TokenOutcome> {
+    if (this.#current?.value === refused) this.#current = null
+    return this.get()
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort(new Error('the sender was closed'))
+    await this.#http.close()
+  }
+
+  async #renew(): Promise<TokenOutcome> {
+    const { clock, log } = this.#options
+    const pauseMs = (this.#failed?.untilMs ?? 0) - clock.now()
+    if (this.#failed && pauseMs > 0) return { failure: stillFailing(this.#failed.failure, pauseMs) }
+    return this.#exchanges.run('token', async () => {
+      const outcome = await this.#exchange()
+      if ('token' in outcome) {
+        this.#failed = null
+        log.debug({}, 'push.access_token_renewed')
+      } else {
+        const { failure } = outcome
+        const askedMs = failure.kind === 'retry' ? (failure.afterMs ?? 0) : 0
+        this.#failed = { failure, untilMs: clock.now() + Math.max(FAILURE_PAUSE_MS, askedMs) }
+        log.warn({ kind: failure.kind, reason: failure.reason }, 'push.access_token_failed')
+      }
+      return outcome
+    })
+  }
+
+  async #exchange(): Promise<TokenOutcome> {
+    const { clock } = this.#options
+    if (this.#sign === null) return halt('PUSH_PRIVATE_KEY is not an RSA private key in PEM form')
+    const assertion = this.#sign(clock.now())
+    try {
+      return this.#read(await this.#ask(assertion), assertion)
+    } catch (error) {
+      return retry(`no access token: ${reasonOf(error)}`)
+    }
+  }
+
+  #ask(assertion: string): Promise<FcmAnswer> {
+    return this.#attempts.run(this.#closing.signal, (attempt) =>
+      this.#http.post({
+        path: this.#path,
+        headers: { accept: 'application/json', 'content-type': 'application/x-www-form-urlencoded' },
+        body: new URLSearchParams({ grant_type: GRANT, assertion }).toString(),
+        attempt,
+      }),
+    )
+  }
+
+  #read({ status, headers, body }: FcmAnswer, assertion: string): TokenOutcome {
+    const answer = parse(body)
+    const { access_token: value, expires_in: seconds, error, error_description: why } = answer
+    if (status === 200 && typeof value === 'string' && value !== '' && typeof seconds === 'number' && seconds > 0) {
+      this.#keep(value, seconds * 1000)
+      return { token: value }
+    }
+    const words = [error, why].filter((word) => typeof word === 'string').join(': ')
+    const said = words.replaceAll(assertion, '…')
+    const reason = asStorableText(`${status}${said === '' ? '' : ` ${said}`}`, MAX_REASON_CHARS)
+    const isRefusal = status >= 300 && status < 500 && status !== 408 && status !== 429
+    if (isRefusal) return halt(`the push credentials are refused: ${reason}`)
+    return retry(`no access token: ${reason}`, readRetryAfter(headers['retry-after'], this.#options.clock.now()))
+  }
+
+  #keep(value: string, lifetimeMs: number): void {
+    const nowMs = this.#options.clock.now()
+    // One that lives for minutes only would otherwise be renewed for every message.
+    const renewBeforeMs = Math.min(RENEW_BEFORE_MS, lifetimeMs / 2)
+    this.#current = { value, renewAtMs: nowMs + lifetimeMs - renewBeforeMs, expiresAtMs: nowMs + lifetimeMs }
+  }
+}
+
+function halt(reason: string): TokenOutcome {
+  return { failure: { kind: 'halt', reason } }
+}
+
+function retry(reason: string, afterMs: number | null = null): TokenOutcome {
+  return { failure: { kind: 'retry', reason, afterMs } }
+}
+
+/** What was asked for then, as of now. */
+function stillFailing(failure: Failure, pauseMs: number): Failure {
+  if (failure.kind === 'halt' || failure.afterMs === null) return failure
+  return { ...failure, afterMs: pauseMs }
+}
+
+function parse(text: string): JsonObject {
+  try {
+    const value: unknown = JSON.parse(text)
+    return isJsonObject(value) ? value : {}
+  } catch {
+    return {}
+  }
+}

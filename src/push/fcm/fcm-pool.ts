@@ -1,0 +1,147 @@
+import type { SecureContext } from 'node:tls'
+import type { Clock } from '../../core/clock.ts'
+import type { Log } from '../../core/log.ts'
+import { Attempts } from './fcm-attempts.ts'
+import { openHttp2 } from './fcm-connect.ts'
+import { FcmHttp1 } from './fcm-http1.ts'
+import { FcmSession } from './fcm-session.ts'
+import { type FcmAnswer, type FcmRequest, type FcmTransport, type TlsOptions, tlsOptions } from './fcm-transport.ts'
+
+const CONNECT_TIMEOUT_MS = 10_000
+const GROWTH_PAUSE_MS = 1_000
+const MAX_WAITING = 10_000
+/** For a provider that speaks HTTP/1.1 only. */
+const MAX_SOCKETS = 100
+
+export interface FcmPoolOptions {
+  url: URL
+  /** Null: what the process trusts. */
+  trust: SecureContext | null
+  maxSessions: number
+  clock: Clock
+  log: Log
+}
+
+interface Waiter {
+  request: FcmRequest
+  resolve: (answer: Promise<FcmAnswer>) => void
+  reject: (error: Error) => void
+}
+
+/**
+ * A few HTTP/2 connections, opened one after another as the ones before them are full, each used up to the number of
+ * streams the provider allows; one that is lost is replaced when it is needed.
+ */
+export class FcmPool implements FcmTransport {
+  readonly #options: FcmPoolOptions
+  readonly #tls: TlsOptions
+  readonly #attempts: Attempts
+  readonly #closing = new AbortController()
+  readonly #waiters = new Set<Waiter>()
+  #sessions: FcmSession[] = []
+  #connecting: Promise<void> | null = null
+  #growAtMs = 0
+  #http1: FcmHttp1 | null = null
+
+  constructor(options: FcmPoolOptions) {
+    this.#options = options
+    const { url, trust, clock } = options
+    this.#tls = tlsOptions(url, trust)
+    this.#attempts = new Attempts({ clock, timeoutMs: CONNECT_TIMEOUT_MS, awaited: 'connection' })
+  }
+
+  state(): { sessions: number; inFlight: number; waiting: number } {
+    if (this.#http1) return this.#http1.state()
+    const inFlight = this.#sessions.reduce((sum, session) => sum + session.inFlight, 0)
+    const open = this.#sessions.filter((session) => session.isOpen)
+    return { sessions: open.length, inFlight, waiting: this.#waiters.size }
+  }
+
+  async post(request: FcmRequest): Promise<FcmAnswer> {
+    request.attempt.throwIfStopped()
+    if (this.#closing.signal.aborted) throw new Error('the sender is closed')
+    if (this.#http1) return this.#http1.post(request)
+    const session = this.#waiters.size === 0 ? this.#roomiest() : undefined
+    return session ? session.post(request) : this.#wait(request)
+  }
+
+  async close(): Promise<void> {
+    const reason = new Error('the sender was closed')
+    this.#closing.abort(reason)
+    for (const waiter of this.#waiters) waiter.reject(reason)
+    await this.#connecting
+    const gone = this.#sessions.map((session) => session.untilGone())
+    for (const session of this.#sessions) session.destroy()
+    await Promise.all(gone)
+    await this.#http1?.close()
+  }
+
+  #wait(request: FcmRequest): Promise<FcmAnswer> {
+    if (this.#waiters.size >= MAX_WAITING) throw new Error('too many messages are waiting to be sent')
+    return new Promise((resolve, reject) => {
+      const waiter: Waiter = {
+        request,
+        resolve,
+        reject: (error) => {
+          this.#waiters.delete(waiter)
+          reject(error)
+        },
+      }
+      this.#waiters.add(waiter)
+      request.attempt.onStop(waiter.reject)
+      this.#pump()
+    })
+  }
+
+  /** Gives room to those who wait, the first first, and opens a further connection when there is none left. */
+  #pump(): void {
+    this.#sessions = this.#sessions.filter((session) => !session.isGone)
+    for (const waiter of this.#waiters) {
+      const transport = this.#http1 ?? this.#roomiest()
+      if (!transport) break
+      this.#waiters.delete(waiter)
+      waiter.resolve(transport.post(waiter.request))
+    }
+    if (this.#waiters.size > 0) this.#grow()
+  }
+
+  #roomiest(): FcmSession | undefined {
+    let found: FcmSession | undefined
+    for (const session of this.#sessions) {
+      if (session.hasRoom && (found === undefined || session.inFlight < found.inFlight)) found = session
+    }
+    return found
+  }
+
+  #grow(): void {
+    const { maxSessions, clock } = this.#options
+    const open = this.#sessions.filter((session) => session.isOpen)
+    if (this.#connecting || this.#closing.signal.aborted || open.length >= maxSessions) return
+    if (open.length > 0 && clock.now() < this.#growAtMs) return
+    this.#connecting = this.#connect().finally(() => {
+      this.#connecting = null
+      this.#pump()
+    })
+  }
+
+  async #connect(): Promise<void> {
+    const { url, trust, clock, log } = this.#options
+    const tls = this.#tls
+    try {
+      const connection = await this.#attempts.run(this.#closing.signal, (attempt) => openHttp2({ url, tls, attempt }))
+      if (connection) {
+        this.#sessions.push(new FcmSession({ connection, clock, onChange: () => this.#pump() }))
+        log.debug({ sessions: this.#sessions.length }, 'push.connection_opened')
+      } else {
+        this.#http1 = new FcmHttp1({ url, trust, maxSockets: MAX_SOCKETS, maxRequests: MAX_WAITING })
+        log.info({ protocol: 'http/1.1' }, 'push.protocol_chosen')
+      }
+    } catch (error) {
+      this.#growAtMs = clock.now() + GROWTH_PAUSE_MS
+      log.debug({ err: error }, 'push.connection_failed')
+      // Whoever waits for a connection that works may go on waiting; there is none, so it is the outbox's turn.
+      if (this.#sessions.some((session) => session.isOpen)) return
+      for (const waiter of this.#waiters) waiter.reject(error instanceof Error ? error : new Error(String(error)))
+    }
+  }
+}

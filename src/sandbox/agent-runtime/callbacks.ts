@@ -1,0 +1,187 @@
+import { backoffMs } from '../../core/async/backoff.ts'
+import { type Clock, toRfc3339 } from '../../core/clock.ts'
+import { exchange } from '../../core/exchange.ts'
+import type { JsonObject } from '../../core/json.ts'
+import type { Random } from '../../core/random.ts'
+import { breakOff } from '../break-off.ts'
+import type { Dials } from './faults.ts'
+import type { Run } from './records.ts'
+import { renderCallback } from './wire.ts'
+
+const TIMEOUT_MS = 30_000
+const HOSTED_ATTEMPTS = 3
+const HOSTED_BACKOFF = { baseMs: 1_000, maxMs: 10_000 }
+const REORDER_HOLD_MS = 5_000
+const MAX_ANSWER_BYTES = 1024 * 1024
+const MAX_UNDER_WAY = 1_000
+const MAX_RECENT = 50
+
+export type Fate = 'waiting' | 'dropped' | 'delivered' | 'refused' | 'failed'
+
+export interface CallbackRecord {
+  at: string
+  run_id: string
+  thread_id: string
+  /** How the run ended. */
+  status: string
+  fate: Fate
+  attempts: number
+  /** The receiver's last status. */
+  answered: number | null
+}
+
+export interface CallbackStats {
+  /** Runs that ended and had a callback URL. */
+  due: number
+  dropped: number
+  /** Requests made, those that were broken off among them. */
+  attempted: number
+  /** Requests answered with a 2xx. */
+  delivered: number
+}
+
+export interface CallbackSenderOptions {
+  clock: Clock
+  random: Random
+  fetch: typeof fetch
+  dials: () => Dials
+}
+
+/** Posts the end of each run to its callback URL, as unreliably as the dials say. Every attempt has its time limit. */
+export class CallbackSender {
+  readonly #options: CallbackSenderOptions
+  readonly #underWay = new Set<Promise<void>>()
+  #stopping = new AbortController()
+  #held: AbortController | null = null
+  #recent: CallbackRecord[] = []
+  #stats: CallbackStats = { due: 0, dropped: 0, attempted: 0, delivered: 0 }
+
+  constructor(options: CallbackSenderOptions) {
+    this.#options = options
+  }
+
+  get stats(): CallbackStats {
+    return { ...this.#stats }
+  }
+
+  /** Newest first. */
+  get recent(): readonly CallbackRecord[] {
+    return this.#recent
+  }
+
+  send(run: Run): void {
+    const { webhook } = run
+    if (webhook === null) return
+    const { clock, dials } = this.#options
+    this.#stats.due += 1
+    const record: CallbackRecord = {
+      at: toRfc3339(clock.now()),
+      run_id: run.runId,
+      thread_id: run.threadId,
+      status: run.status,
+      fate: 'waiting',
+      attempts: 0,
+      answered: null,
+    }
+    this.#recent = [record, ...this.#recent].slice(0, MAX_RECENT)
+    if (this.#underWay.size >= MAX_UNDER_WAY || this.#happens(dials().drop_callbacks)) {
+      this.#stats.dropped += 1
+      record.fate = 'dropped'
+      return
+    }
+    const payload = renderCallback(run, { hosted: dials().delivery === 'hosted', sentAtMs: clock.now() })
+    const sending = this.#deliver(webhook, payload, record).finally(() => this.#underWay.delete(sending))
+    this.#underWay.add(sending)
+  }
+
+  /** Resolves once all that was under way has come to an end. */
+  async drain(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay)
+  }
+
+  /** Gives up whatever is under way, and forgets what was. */
+  async clear(): Promise<void> {
+    this.#stopping.abort()
+    await this.drain()
+    this.#stopping = new AbortController()
+    this.#recent = []
+    this.#stats = { due: 0, dropped: 0, attempted: 0, delivered: 0 }
+  }
+
+  async #deliver(url: string, payload: JsonObject, record: CallbackRecord): Promise<void> {
+    const { clock, dials } = this.#options
+    const { signal } = this.#stopping
+    const { late_callbacks_ms: lateMs } = dials()
+    if (lateMs > 0) await clock.sleep(lateMs, signal)
+    const overtaken = this.#held
+    this.#held = null
+    if (overtaken === null && dials().reorder_callbacks) await this.#hold(signal)
+    const whole = JSON.stringify(payload)
+    const body = this.#happens(dials().corrupt_callbacks) ? whole.slice(0, whole.length / 2) : whole
+    const copies = this.#happens(dials().duplicate_callbacks) ? 2 : 1
+    for (let copy = 0; copy < copies; copy++) await this.#post(url, body, record)
+    overtaken?.abort()
+  }
+
+  /** Until the next one has been sent; not for ever, as there may be none. */
+  async #hold(signal: AbortSignal): Promise<void> {
+    const release = new AbortController()
+    this.#held = release
+    await this.#options.clock.sleep(REORDER_HOLD_MS, AbortSignal.any([release.signal, signal]))
+    if (this.#held === release) this.#held = null
+  }
+
+  /** The hosted runtime tries again on a network error, 5xx and 429; the JS server tries once. */
+  async #post(url: string, body: string, record: CallbackRecord): Promise<void> {
+    const { clock, random, dials } = this.#options
+    const { signal } = this.#stopping
+    for (let attempt = 1; !signal.aborted; attempt++) {
+      record.attempts += 1
+      this.#stats.attempted += 1
+      const status = this.#happens(dials().failing_callbacks) ? await this.#fail(url, body) : await this.#ask(url, body)
+      record.answered = status ?? record.answered
+      if (status !== null && status < 300) {
+        this.#stats.delivered += 1
+        record.fate = 'delivered'
+        return
+      }
+      const isFinal = status !== null && status < 500 && status !== 429
+      record.fate = isFinal ? 'refused' : 'failed'
+      if (isFinal || dials().delivery !== 'hosted' || attempt === HOSTED_ATTEMPTS) return
+      await clock.sleep(backoffMs(HOSTED_BACKOFF, attempt, random), signal)
+    }
+  }
+
+  async #ask(url: string, body: string): Promise<number | null> {
+    const { clock, fetch, dials } = this.#options
+    try {
+      const { status } = await exchange({
+        fetch,
+        clock,
+        url,
+        method: 'POST',
+        headers: { 'content-type': dials().content_type },
+        body,
+        timeoutMs: TIMEOUT_MS,
+        maxBytes: MAX_ANSWER_BYTES,
+        signal: this.#stopping.signal,
+      })
+      return status
+    } catch {
+      return null
+    }
+  }
+
+  async #fail(url: string, body: string): Promise<null> {
+    const over = new AbortController()
+    const signal = AbortSignal.any([this.#stopping.signal, over.signal])
+    void this.#options.clock.sleep(TIMEOUT_MS, signal).then(() => over.abort())
+    await breakOff(url, { body, contentType: this.#options.dials().content_type, signal })
+    over.abort()
+    return null
+  }
+
+  #happens(ratio: number): boolean {
+    return ratio > 0 && this.#options.random.fraction() < ratio
+  }
+}

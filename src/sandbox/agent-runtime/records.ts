@@ -1,0 +1,75 @@
+import type { Json, JsonObject } from '../../core/json.ts'
+import type { Step } from './graphs.ts'
+
+/** What the sandbox runtime remembers of its threads, runs and checkpoints. */
+export interface Thread {
+  threadId: string
+  metadata: JsonObject
+  status: 'idle' | 'busy' | 'interrupted' | 'error'
+  /** Undefined until a run has ended, and after one that was cancelled. */
+  values: JsonObject | undefined
+  interrupts: JsonObject | undefined
+  createdAtMs: number
+  updatedAtMs: number
+  /** Newest last. */
+  checkpoints: Checkpoint[]
+  runs: Run[]
+  /** Where its graph stands, and the answers given to the questions of that step. */
+  position: { steps: readonly Step[]; index: number; answers: Json[]; runningMs: number | null } | null
+}
+
+export type RunStatus = 'pending' | 'running' | 'success' | 'error' | 'interrupted' | 'rollback'
+
+export interface Run {
+  runId: string
+  threadId: string
+  graphId: string
+  metadata: JsonObject
+  status: RunStatus
+  /** What was asked for: the input, or the command that resumes. */
+  work: { input: Json } | { command: JsonObject }
+  configurable: JsonObject
+  webhook: string | null
+  multitaskStrategy: string
+  createdAtMs: number
+  updatedAtMs: number
+  startedAtMs: number | null
+  endedAtMs: number | null
+  values: JsonObject | undefined
+  error: string | null
+  stop: AbortController
+  ended: PromiseWithResolvers<void>
+}
+
+export interface Checkpoint {
+  id: string
+  parentId: string | null
+  run: Run
+  step: number
+  values: JsonObject
+  task: Task | null
+  createdAtMs: number
+  /** A resumed run worked on the task and left it open: the runtime's state then no longer lists it under `next`. */
+  retried: boolean
+}
+
+export interface Task {
+  id: string
+  name: string
+  error: string | null
+  interrupts: JsonObject[]
+}
+
+export interface RunRequest {
+  graphId: string
+  work: Run['work']
+  configurable: JsonObject
+  webhook: string | null
+  metadata: JsonObject
+  multitaskStrategy: string
+  afterMs: number
+}
+
+export function isLive({ status }: Run): boolean {
+  return status === 'pending' || status === 'running'
+}

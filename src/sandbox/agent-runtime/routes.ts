@@ -1,0 +1,185 @@
+import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
+import type { Dials } from './faults.ts'
+import { GRAPH_IDS } from './graphs.ts'
+import { assistantIdOf, isUuid, type NewId } from './ids.ts'
+import type { Run, Thread } from './records.ts'
+import type { RuntimeState } from './state.ts'
+import { renderCheckpoint, renderRun, renderState, renderThread } from './wire.ts'
+
+export interface Answer {
+  status: number
+  headers?: Record<string, string>
+  body: string
+}
+
+export interface Call {
+  threadId: string
+  runId: string
+  query: URLSearchParams
+  headers: Record<string, string | string[] | undefined>
+  body: Json
+}
+
+export interface Route {
+  /** As the counters name it. */
+  name: string
+  method: 'GET' | 'POST'
+  path: RegExp
+  /** Which dials apply. */
+  kind: 'lookup' | 'start' | 'cancel'
+  answer: (call: Call) => Answer
+}
+
+const BUSY = 'Thread is already running a task. Wait for it to finish or choose a different multitask strategy.'
+const STRATEGIES = ['reject', 'rollback', 'interrupt', 'enqueue']
+const THREAD = '/threads/(?<threadId>[^/]+)'
+const RUN = `${THREAD}/runs/(?<runId>[^/]+)`
+
+export interface RuntimeRoutesOptions {
+  state: RuntimeState
+  dials: () => Dials
+  newId: NewId
+}
+
+/** The part of the runtime's API that this service calls, with the real one's statuses, bodies and oddities. */
+export function runtimeRoutes({ state, dials, newId }: RuntimeRoutesOptions): Route[] {
+  const onThread = (call: Call, answer: (thread: Thread) => Answer): Answer => {
+    if (!isUuid(call.threadId)) return malformed('thread_id')
+    const thread = state.thread(call.threadId)
+    return thread ? answer(thread) : text(404, `Thread with ID ${call.threadId} not found`)
+  }
+  const onRun = (call: Call, answer: (thread: Thread, run: Run) => Answer): Answer => {
+    if (isUuid(call.threadId) && !isUuid(call.runId)) return malformed('run_id')
+    return onThread(call, (thread) => {
+      const run = runsOf(thread).find(({ runId }) => runId === call.runId)
+      return run ? answer(thread, run) : text(404, 'Run not found')
+    })
+  }
+  const runsOf = (thread: Thread) => (dials().lose_runs ? [] : thread.runs)
+
+  const createThread = ({ body }: Call): Answer => {
+    if (!isJsonObject(body)) return malformed('', 'Expected object')
+    const { thread_id, if_exists = 'raise', metadata = {} } = body
+    if (thread_id !== undefined && !isUuid(thread_id)) return malformed('thread_id')
+    if (if_exists !== 'raise' && if_exists !== 'do_nothing') return malformed('if_exists', 'Invalid input')
+    if (!isJsonObject(metadata)) return malformed('metadata', 'Expected object')
+    const threadId = thread_id ?? newId()
+    const existing = state.thread(threadId)
+    if (existing && if_exists === 'raise') return text(409, 'Thread already exists')
+    return json(renderThread(existing ?? state.createThread({ threadId, metadata })))
+  }
+
+  const startRun = (call: Call): Answer => {
+    const { body, threadId } = call
+    if (!isUuid(threadId)) return malformed('thread_id')
+    if (!isJsonObject(body)) return malformed('', 'Expected object')
+    const { assistant_id, webhook = null, metadata = {}, command, multitask_strategy = 'reject', after_seconds } = body
+    if (typeof assistant_id !== 'string') return malformed('assistant_id', 'Required')
+    if (webhook !== null && typeof webhook !== 'string') return malformed('webhook', 'Expected string')
+    if (!isJsonObject(metadata)) return malformed('metadata', 'Expected object')
+    if (command !== undefined && !isJsonObject(command)) return malformed('command', 'Expected object')
+    if (!STRATEGIES.includes(String(multitask_strategy))) return malformed('multitask_strategy', 'Invalid enum value')
+    if (webhook !== null && dials().refuse_webhook) {
+      return { ...json({ detail: 'The webhook URL must not point to a loopback address' }), status: 422 }
+    }
+    const graphId = GRAPH_IDS.find((id) => id === assistant_id || assistantIdOf(id) === assistant_id)
+    if (graphId === undefined) {
+      const advice = 'Make sure the assistant ID is for a valid assistant or a valid graph ID.'
+      return text(404, `No assistant found for "${assistant_id}". ${advice}`)
+    }
+    if (state.isFull) return text(503, 'Too many runs are under way')
+    const thread = state.thread(threadId)
+    // The real one says this of a thread it does not know, too.
+    if (!thread) return text(422, BUSY)
+    const run = state.startRun(thread, {
+      graphId,
+      work: command ? { command } : { input: body.input ?? null },
+      configurable: configurableFrom(call.headers),
+      webhook,
+      metadata,
+      multitaskStrategy: String(multitask_strategy),
+      afterMs: typeof after_seconds === 'number' ? after_seconds * 1000 : 0,
+    })
+    if (!run) return text(422, BUSY)
+    return json(renderRun(run), { 'content-location': `/threads/${threadId}/runs/${run.runId}` })
+  }
+
+  const cancelRun = (call: Call): Answer => {
+    const action = call.query.get('action') ?? 'interrupt'
+    if (action !== 'interrupt' && action !== 'rollback') return malformed('action', 'Invalid enum value')
+    return onRun(call, (thread, run) => {
+      state.cancel(thread, run, action)
+      return { status: 202, body: '' }
+    })
+  }
+
+  const listRuns = (call: Call): Answer =>
+    onThread(call, (thread) => {
+      const status = call.query.get('status')
+      const runs = runsOf(thread).filter((run) => status === null || run.status === status)
+      return json(runs.slice(0, limitOf(call.query.get('limit'))).map(renderRun))
+    })
+
+  const history = (call: Call): Answer =>
+    onThread(call, (thread) => {
+      const { limit, metadata } = isJsonObject(call.body) ? call.body : {}
+      const wanted = isJsonObject(metadata) ? Object.entries(metadata) : []
+      const found = thread.checkpoints.toReversed().map(renderCheckpoint)
+      const matching = found.filter(({ metadata }) => wanted.every(([key, value]) => holds(metadata, { key, value })))
+      return json(matching.slice(0, limitOf(limit)))
+    })
+
+  const search = ({ body }: Call): Answer => {
+    const { limit, ids } = isJsonObject(body) ? body : {}
+    const threads = state.threads().filter(({ threadId }) => !Array.isArray(ids) || ids.includes(threadId))
+    const newest = threads.sort((a, b) => b.createdAtMs - a.createdAtMs)
+    return json(newest.slice(0, limitOf(limit)).map(renderThread))
+  }
+
+  return [
+    route('POST', '/threads', 'start', createThread),
+    route('POST', '/threads/search', 'lookup', search),
+    route('GET', THREAD, 'lookup', (call) => onThread(call, (thread) => json(renderThread(thread)))),
+    route('GET', `${THREAD}/state`, 'lookup', (call) => onThread(call, (thread) => json(renderState(thread)))),
+    route('POST', `${THREAD}/history`, 'lookup', history),
+    route('POST', `${THREAD}/runs`, 'start', startRun),
+    route('GET', `${THREAD}/runs`, 'lookup', listRuns),
+    route('GET', RUN, 'lookup', (call) => onRun(call, (_thread, run) => json(renderRun(run)))),
+    route('POST', `${RUN}/cancel`, 'cancel', cancelRun),
+  ]
+}
+
+export function text(status: number, body: string): Answer {
+  return { status, headers: { 'content-type': 'text/plain;charset=UTF-8' }, body }
+}
+
+export function json(value: Json, headers: Record<string, string> = {}): Answer {
+  return { status: 200, headers, body: JSON.stringify(value) }
+}
+
+function malformed(path: string, message = 'Invalid uuid'): Answer {
+  const issues = [{ code: 'invalid_string', message, path: path === '' ? [] : [path] }]
+  return { ...json({ success: false, error: { issues, name: 'ZodError' } }), status: 400 }
+}
+
+function route(method: Route['method'], path: string, kind: Route['kind'], answer: Route['answer']): Route {
+  const name = `${method} ${path.replace(/\(\?<(\w)\w*>[^)]*\)/g, '{$1}')}`
+  return { name, method, path: new RegExp(`^${path}$`), kind, answer }
+}
+
+function holds(metadata: Json | undefined, { key, value }: { key: string; value: Json }): boolean {
+  return isJsonObject(metadata) && JSON.stringify(metadata[key]) === JSON.stringify(value)
+}
+
+function limitOf(limit: Json | undefined): number {
+  const count = limit === null || limit === undefined ? 10 : Number(limit)
+  return Number.isInteger(count) && count > 0 ? count : 10
+}
+
+/** Request headers end up in the run's configuration, and so in the callback: never put a secret into one of these. */
+function configurableFrom(headers: Call['headers']): JsonObject {
+  const kept = Object.entries(headers).filter(
+    ([name]) => name === 'user-agent' || (name.startsWith('x-') && name !== 'x-api-key'),
+  )
+  return Object.fromEntries(kept.map(([name, value]) => [name, String(value)]))
+}

@@ -1,0 +1,230 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { renderIdentityPage } from './page.ts'
+import { type Jwk, type MakeKey, type MintRequest, TokenMint } from './token-mint.ts'
+import { readTokenRequest } from './token-request.ts'
+import { SANDBOX_USERS, type SandboxUser } from './users.ts'
+
+const MAX_FORM_BYTES = 16 * 1024
+const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
+const POOL = '/local_pool'
+
+export interface IdentityProviderOptions {
+  host?: string
+  /** 0, the default, takes a free one. */
+  port?: number
+  clock?: Clock
+  users?: readonly SandboxUser[]
+  /** Where the page's ready-made request goes. */
+  apiUrl?: string
+  /** In place of keys of its own: a test has some already. */
+  makeKey?: MakeKey
+}
+
+interface Answer {
+  status: number
+  headers?: Record<string, string>
+  body: string
+}
+
+type Handler = (request: IncomingMessage) => Promise<Answer> | Answer
+type Fault = { kind: 'down'; answer: Answer } | { kind: 'hang'; over: PromiseWithResolvers<void> } | null
+
+/** An issuer on loopback for development and tests: real keys, real wire, and every way a provider can fail at a call. */
+export async function startIdentityProvider(options: IdentityProviderOptions = {}): Promise<IdentityProvider> {
+  const { host = '127.0.0.1', port = 0 } = options
+  if (!LOOPBACK.has(host)) throw new Error(`The sandbox identity provider is for loopback only, not for ${host}`)
+  const server = createServer({ requestTimeout: 10_000 })
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+  const provider = new IdentityProvider(server, host, options)
+  await provider.rotate()
+  return provider
+}
+
+export class IdentityProvider {
+  /** The address of the page where a developer picks a token. */
+  readonly url: string
+  readonly issuer: string
+  readonly jwksUrl: string
+  readonly tokenUrl: string
+  readonly users: readonly SandboxUser[]
+  /** How often the key set was asked for, answered or not. */
+  hits = 0
+  readonly #server: Server
+  readonly #mint: TokenMint
+  readonly #apiUrl: string
+  readonly #routes: Record<string, Record<string, Handler>>
+  #fault: Fault = null
+  #brokenBody: string | null = null
+
+  constructor(server: Server, host: string, options: IdentityProviderOptions) {
+    const { port } = server.address() as AddressInfo
+    this.url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+    this.issuer = `${this.url}${POOL}`
+    this.jwksUrl = `${this.issuer}/.well-known/jwks.json`
+    this.tokenUrl = `${this.issuer}/oauth2/token`
+    this.users = options.users ?? SANDBOX_USERS
+    this.#apiUrl = options.apiUrl ?? 'http://127.0.0.1:8080'
+    const { clock = systemClock, makeKey } = options
+    this.#mint = new TokenMint({ issuer: this.issuer, clock, users: this.users, makeKey })
+    this.#server = server
+    this.#routes = {
+      '/': { GET: () => this.#page() },
+      [`${POOL}/.well-known/jwks.json`]: { GET: () => this.#keySet() },
+      [`${POOL}/.well-known/openid-configuration`]: { GET: () => this.#discovery() },
+      [`${POOL}/oauth2/token`]: { POST: (request) => this.#token(request), OPTIONS: preflight },
+    }
+    server.on('request', (request, response) => void this.#serve(request, response))
+  }
+
+  /** The key new tokens are signed with. */
+  get kid(): string {
+    return this.#mint.kid
+  }
+
+  get jwks(): { keys: Jwk[] } {
+    return this.#mint.jwks
+  }
+
+  mint(request: MintRequest = {}): string {
+    return this.#mint.mint(request)
+  }
+
+  /** Resolves to the new key's id. */
+  rotate(options: { keepOld?: boolean } = {}): Promise<string> {
+    return this.#mint.rotate(options)
+  }
+
+  /** Publishes any key, usable or not. */
+  addJwk(jwk: Jwk): void {
+    this.#mint.publish(jwk)
+  }
+
+  /** Answers everything with a failure; any status and headers will do, a redirect too. */
+  goDown({ status = 503, headers = {} }: { status?: number; headers?: Record<string, string> } = {}): void {
+    this.recover()
+    this.#fault = { kind: 'down', answer: { status, headers, body: '{"message":"The sandbox was told to be down"}' } }
+  }
+
+  /** Accepts requests and answers none, until `recover` answers them all. */
+  hang(): void {
+    this.recover()
+    this.#fault = { kind: 'hang', over: Promise.withResolvers() }
+  }
+
+  /** Answers 200 with this in place of the key set. */
+  breakBody(body = '{"keys":[{"kty":"RSA"'): void {
+    this.#brokenBody = body
+  }
+
+  recover(): void {
+    if (this.#fault?.kind === 'hang') this.#fault.over.resolve()
+    this.#fault = null
+    this.#brokenBody = null
+  }
+
+  async close(): Promise<void> {
+    this.recover()
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))
+    this.#server.closeAllConnections()
+    await closed
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    let answer: Answer
+    try {
+      answer = await this.#answer(request)
+    } catch {
+      answer = json(400, { error: 'invalid_request', error_description: 'The request could not be read' })
+    }
+    const body = Buffer.from(answer.body)
+    const headers = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff', ...answer.headers }
+    response.writeHead(answer.status, { ...headers, 'content-length': body.byteLength }).end(body)
+  }
+
+  async #answer(request: IncomingMessage): Promise<Answer> {
+    const path = new URL(request.url ?? '/', this.url).pathname
+    if (path === `${POOL}/.well-known/jwks.json`) this.hits += 1
+    if (this.#fault?.kind === 'hang') await this.#fault.over.promise
+    if (this.#fault?.kind === 'down') return this.#fault.answer
+    const route = Object.hasOwn(this.#routes, path) ? this.#routes[path] : undefined
+    if (!route) return json(404, { error: 'not_found', error_description: 'No such path' })
+    const handler = route[request.method === 'HEAD' ? 'GET' : (request.method ?? '')]
+    if (handler) return handler(request)
+    return {
+      ...json(405, { error: 'invalid_request', error_description: 'Wrong method' }),
+      headers: { allow: Object.keys(route).join(', ') },
+    }
+  }
+
+  #keySet(): Answer {
+    const headers = { ...CROSS_ORIGIN, 'cache-control': 'public, max-age=600' }
+    return { status: 200, headers, body: this.#brokenBody ?? JSON.stringify(this.jwks) }
+  }
+
+  #discovery(): Answer {
+    return json(200, {
+      issuer: this.issuer,
+      jwks_uri: this.jwksUrl,
+      token_endpoint: this.tokenUrl,
+      grant_types_supported: ['client_credentials', 'password'],
+      id_token_signing_alg_values_supported: ['RS256'],
+      response_types_supported: ['token'],
+      subject_types_supported: ['public'],
+    })
+  }
+
+  async #token(request: IncomingMessage): Promise<Answer> {
+    if (!/^application\/x-www-form-urlencoded\b/i.test(request.headers['content-type'] ?? '')) {
+      return json(400, { error: 'invalid_request', error_description: 'The body must be a form' })
+    }
+    const body = await readBody(request)
+    if (body === null) return json(400, { error: 'invalid_request', error_description: 'The body is over 16 KB' })
+    const wanted = readTokenRequest(body, this.users)
+    if ('error' in wanted) return json(400, wanted)
+    return json(200, { access_token: this.mint(wanted), token_type: 'Bearer', expires_in: wanted.expiresInSeconds })
+  }
+
+  #page(): Answer {
+    return renderIdentityPage({
+      issuer: this.issuer,
+      tokenUrl: this.tokenUrl,
+      apiUrl: this.#apiUrl,
+      users: this.users,
+    })
+  }
+}
+
+/** Any page of the developer's may fetch a token: the sandbox guards nothing. */
+const CROSS_ORIGIN = { 'access-control-allow-origin': '*' }
+
+function preflight(): Answer {
+  const headers = {
+    ...CROSS_ORIGIN,
+    'access-control-allow-methods': 'POST',
+    'access-control-allow-headers': 'authorization, content-type',
+  }
+  return { status: 204, headers, body: '' }
+}
+
+function json(status: number, value: object): Answer {
+  return { status, headers: { ...CROSS_ORIGIN, 'cache-control': 'no-store' }, body: JSON.stringify(value) }
+}
+
+/** Reads to the end whatever the size, keeping no more than the limit, so that the sender gets an answer and not a reset. */
+async function readBody(request: IncomingMessage): Promise<string | null> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of request) {
+    bytes += chunk.byteLength
+    if (bytes <= MAX_FORM_BYTES) chunks.push(chunk)
+  }
+  return bytes > MAX_FORM_BYTES ? null : Buffer.concat(chunks).toString('utf8')
+}

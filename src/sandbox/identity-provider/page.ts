@@ -1,0 +1,16 @@
+import { type PageAnswer, preparePage } from '../page.ts'
+import { SANDBOX_SCOPES, type SandboxUser } from './users.ts'
+
+const render = preparePage({ file: new URL('./page.html', import.meta.url) })
+
+export interface IdentityPageOptions {
+  issuer: string
+  tokenUrl: string
+  apiUrl: string
+  users: readonly SandboxUser[]
+}
+
+/** The page where a developer picks a token. */
+export function renderIdentityPage(options: IdentityPageOptions): PageAnswer {
+  return render({ ...options, scopes: SANDBOX_SCOPES })
+}

@@ -1,0 +1,313 @@
+import { generateKeyPair, type KeyObject } from 'node:crypto'
+import { createServer, type Server } from 'node:http'
+import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2'
+import type { Socket } from 'node:net'
+import { promisify } from 'node:util'
+import { type Clock, systemClock, toRfc3339 } from '../../core/clock.ts'
+import { isJsonObject, type JsonObject } from '../../core/json.ts'
+import { systemRandom } from '../../core/random.ts'
+import { type Certificate, selfSignedCertificate } from '../certificate.ts'
+import { type Answer, type Failure, type Fate, failed, fateOf, invalid, json } from './answers.ts'
+import { type PushDials, pushDialsAtRest, readPushDialChanges } from './faults.ts'
+import { type Arrival, ArrivalLog, type PushStats } from './log.ts'
+import { readMessage, type SentMessage } from './message.ts'
+import { renderPushProviderPage } from './page.ts'
+import { AccessDesk } from './tokens.ts'
+import { authorityOf, Http1Exchange, Http2Exchange, isForeign, LOOPBACK, listen, type WireExchange } from './wire.ts'
+
+const SEND = /^\/v1\/projects\/([^/]+)\/messages:send$/
+const MAX_BODY_BYTES = 64 * 1024
+const MAX_LISTED = 200
+/** As many as the real one allows on a connection. */
+const MAX_STREAMS = 100
+const PROJECT_ID = 'sandbox-project'
+const CLIENT_EMAIL = 'push@sandbox-project.iam.gserviceaccount.com'
+const generateRsa = promisify(generateKeyPair)
+
+export interface PushProviderOptions {
+  host?: string
+  /** 0, the default, takes a free one. */
+  port?: number
+  clock?: Clock
+}
+
+/**
+ * A push provider on loopback for development and tests: the real wire over TLS, HTTP/2 or HTTP/1.1 as the client likes,
+ * an answer for every prefix of a registration token, and a list of what arrived.
+ */
+export async function startPushProvider(options: PushProviderOptions = {}): Promise<PushProvider> {
+  const { host = '127.0.0.1', port = 0 } = options
+  if (!LOOPBACK.has(host)) throw new Error(`The sandbox push provider is for loopback only, not for ${host}`)
+  const { publicKey, privateKey } = await generateRsa('rsa', { modulusLength: 2048 })
+  // In the system's time, whatever the clock given here says: that is what those who check it go by.
+  const certificate = await selfSignedCertificate(['localhost', '127.0.0.1', '::1'], Date.now())
+  const secure = createSecureServer({
+    ...certificate,
+    allowHTTP1: true,
+    settings: { maxConcurrentStreams: MAX_STREAMS },
+  })
+  const plain = createServer()
+  await listen(secure, { host, port })
+  await listen(plain, { host, port: 0 })
+  return new PushProvider({ secure, plain, certificate, publicKey, privateKey, host, clock: options.clock })
+}
+
+interface Parts {
+  secure: Http2SecureServer
+  plain: Server
+  certificate: Certificate
+  publicKey: KeyObject
+  privateKey: KeyObject
+  host: string
+  clock: Clock | undefined
+}
+
+export class PushProvider {
+  /** For `PUSH_API_URL`: https, with the certificate below. */
+  readonly url: string
+  /** For `PUSH_TOKEN_URL`. */
+  readonly tokenUrl: string
+  /** The same over plain HTTP/1.1; its page opens in a browser without a warning. */
+  readonly plainUrl: string
+  /** The three settings, as they are given to the service. */
+  readonly credentials: { projectId: string; clientEmail: string; privateKey: string }
+  /** The certificate to trust, in PEM form. */
+  readonly ca: string
+  readonly #secure: Http2SecureServer
+  readonly #plain: Server
+  readonly #clock: Clock
+  readonly #desk: AccessDesk
+  readonly #log = new ArrivalLog()
+  readonly #closing = new AbortController()
+  readonly #sockets = new Set<Socket>()
+  readonly #sessions = new Set<ServerHttp2Session>()
+  #sessionCount = 0
+  #dials: PushDials = pushDialsAtRest()
+
+  constructor({ secure, plain, certificate, publicKey, privateKey, host, clock = systemClock }: Parts) {
+    this.url = `https://${authorityOf(secure, host)}`
+    this.plainUrl = `http://${authorityOf(plain, host)}`
+    this.tokenUrl = `${this.url}/token`
+    this.ca = certificate.cert
+    this.credentials = {
+      projectId: PROJECT_ID,
+      clientEmail: CLIENT_EMAIL,
+      privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
+    }
+    this.#secure = secure
+    this.#plain = plain
+    this.#clock = clock
+    this.#desk = new AccessDesk({
+      clock,
+      clientEmail: CLIENT_EMAIL,
+      publicKey,
+      audiences: [this.tokenUrl, `${this.plainUrl}/token`],
+      tokenSeconds: () => this.#dials.token_seconds,
+    })
+    // HTTP/1.1 comes as requests, typed as if they were HTTP/2's. Listening for those makes Node turn every HTTP/2 stream
+    // into one too: undone here.
+    secure.on(
+      'request',
+      (request, response) => void this.#serve(new Http1Exchange(request as never, response as never)),
+    )
+    secure.removeAllListeners('stream')
+    secure.on('stream', (stream, headers) => void this.#serve(new Http2Exchange(stream, headers)))
+    plain.on('request', (request, response) => void this.#serve(new Http1Exchange(request, response)))
+    secure.on('session', (session) => this.#follow(session))
+    for (const server of [secure, plain]) {
+      server.on('connection', (socket: Socket) => {
+        this.#sockets.add(socket)
+        socket.on('error', () => {})
+        socket.once('close', () => this.#sockets.delete(socket))
+      })
+    }
+  }
+
+  get dials(): Readonly<PushDials> {
+    return this.#dials
+  }
+
+  /** Throws when a value does not fit its dial. */
+  turn(changes: Partial<PushDials>): void {
+    const read = readPushDialChanges(changes)
+    if ('faults' in read) throw new Error(read.faults.join('; '))
+    this.#dials = { ...this.#dials, ...read.changes }
+  }
+
+  get stats(): PushStats {
+    return { ...this.#log.stats, sessions: this.#sessionCount, open_sessions: this.#sessions.size }
+  }
+
+  /** Every request to send whose message could be read, oldest first. */
+  get arrivals(): readonly Arrival[] {
+    return this.#log.arrivals
+  }
+
+  /** Resolves once this many have arrived since the last reset. */
+  untilArrivals(count: number): Promise<void> {
+    return this.#log.untilSends(count)
+  }
+
+  /** No access token that was issued holds any longer. */
+  revokeTokens(): void {
+    this.#desk.revokeAll()
+  }
+
+  /** Says GOAWAY on every connection, and closes it once what is in flight is answered. */
+  goAway(): void {
+    for (const session of this.#sessions) session.close()
+  }
+
+  /** Breaks every connection. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy()
+  }
+
+  /** All dials at rest, nothing arrived, counters at zero. Access tokens go on holding. */
+  reset(): void {
+    this.#dials = pushDialsAtRest()
+    this.#log.clear()
+    this.#sessionCount = this.#sessions.size
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort()
+    const closed = [this.#secure, this.#plain].map((server) => new Promise((resolve) => server.close(resolve)))
+    this.cut()
+    await Promise.all(closed)
+  }
+
+  #follow(session: ServerHttp2Session): void {
+    this.#sessionCount += 1
+    this.#sessions.add(session)
+    session.on('error', () => {})
+    session.once('close', () => this.#sessions.delete(session))
+  }
+
+  async #serve(wire: WireExchange): Promise<void> {
+    const { method, path } = wire
+    const body = await wire.body(MAX_BODY_BYTES)
+    if (this.#closing.signal.aborted) return
+    const project = SEND.exec(path)?.[1]
+    if (method === 'POST' && project !== undefined) return this.#send(wire, { project, body })
+    if (method === 'POST' && path === '/token') return this.#exchange(wire, body)
+    if (isForeign(wire)) return wire.reply(json(403, { message: 'The sandbox answers nobody else' }))
+    wire.reply(this.#control(`${method} ${path}`, body))
+  }
+
+  async #exchange(wire: WireExchange, body: string | null): Promise<void> {
+    this.#log.exchanged()
+    const { exchange } = this.#dials
+    if (exchange === 'hanging') return
+    if (exchange === 'down') return wire.reply(json(503, { error: 'internal_failure' }))
+    if (exchange === 'refused') {
+      return wire.reply(json(400, { error: 'invalid_grant', error_description: 'Invalid grant: account not found' }))
+    }
+    wire.reply(this.#desk.exchange(body ?? ''))
+  }
+
+  async #send(wire: WireExchange, { project, body }: { project: string; body: string | null }): Promise<void> {
+    const { latency_ms: latencyMs } = this.#dials
+    if (latencyMs > 0) await this.#clock.sleep(latencyMs, this.#closing.signal)
+    const refusal = this.#refusal(wire, project)
+    const read = refusal ? null : readMessage(body ?? '')
+    if (read && 'token' in read) return this.#handle(wire, read)
+    const answer = refusal ?? (read && invalid(read.says, read.field)) ?? failed('internal')
+    this.#log.refused(answer.status)
+    wire.reply(answer)
+  }
+
+  /** For all messages alike. */
+  #refusal({ headers }: WireExchange, project: string): Answer | null {
+    const { refuse } = this.#dials
+    if (!this.#desk.admits(headers.authorization)) return failed('unauthenticated')
+    if (project !== PROJECT_ID) return failed('wrong_project')
+    return refuse === 'nothing' ? null : failed(refuse as Failure, this.#retryAfter())
+  }
+
+  async #handle(wire: WireExchange, sent: SentMessage): Promise<void> {
+    const { token, validateOnly, message } = sent
+    const name = `projects/${PROJECT_ID}/messages/${validateOnly ? 'fake_message_id' : this.#newMessageId()}`
+    const fate = fateOf(token, { accepted: json(200, { name }), retryAfter: this.#retryAfter() })
+    const isAnswered = fate.way === 'answer' || fate.way === 'truncated'
+    this.#log.add({
+      at: toRfc3339(this.#clock.now()),
+      token,
+      tag: tagOf(message),
+      outcome: fate.outcome,
+      status: isAnswered ? fate.answer.status : null,
+      delivered: fate.delivered && !validateOnly,
+      validate_only: validateOnly,
+      protocol: wire.protocol,
+      message_id: fate.answer.status === 200 && isAnswered ? name : null,
+      message,
+    })
+    if (fate.outcome === 'slow') await this.#clock.sleep(this.#dials.slow_ms, this.#closing.signal)
+    this.#conclude(wire, fate)
+  }
+
+  #conclude(wire: WireExchange, { way, answer }: Fate): void {
+    if (way === 'answer') wire.reply(answer)
+    else if (way === 'truncated') wire.replyByHalf(answer)
+    else if (way === 'goaway') wire.goAway()
+    else if (way === 'rst') wire.reset()
+  }
+
+  #retryAfter(): Record<string, string> {
+    const { retry_after_seconds: seconds } = this.#dials
+    return seconds === 0 ? {} : { 'retry-after': String(seconds) }
+  }
+
+  #newMessageId(): string {
+    return `0:${this.#clock.now()}%${Buffer.from(systemRandom.bytes(12)).toString('hex')}`
+  }
+
+  #control(call: string, body: string | null): Answer {
+    switch (call) {
+      case 'GET /':
+        return renderPushProviderPage()
+      case 'GET /sandbox/dials':
+        return json(200, { ...this.#dials })
+      case 'PATCH /sandbox/dials':
+        return this.#turnFrom(body)
+      case 'GET /sandbox/stats':
+        return json(200, { ...this.stats })
+      case 'GET /sandbox/messages': {
+        const newest = this.arrivals.slice(-MAX_LISTED).reverse()
+        return json(200, { data: newest.map((arrival) => ({ ...arrival })) })
+      }
+      case 'POST /sandbox/revoke':
+        this.revokeTokens()
+        return json(200, { revoked: true })
+      case 'POST /sandbox/goaway':
+        this.goAway()
+        return json(200, { said: true })
+      case 'POST /sandbox/reset':
+        this.reset()
+        return json(200, { ...this.#dials })
+      default:
+        return json(404, { error: { code: 404, message: 'No such path', status: 'NOT_FOUND' } })
+    }
+  }
+
+  #turnFrom(body: string | null): Answer {
+    const read = readPushDialChanges(parse(body))
+    if ('faults' in read) return json(400, { faults: read.faults })
+    this.turn(read.changes)
+    return json(200, { ...this.#dials })
+  }
+}
+
+function tagOf({ android }: JsonObject): string | null {
+  const notification = isJsonObject(android) ? android.notification : null
+  const tag = isJsonObject(notification) ? notification.tag : null
+  return typeof tag === 'string' ? tag : null
+}
+
+function parse(text: string | null): unknown {
+  try {
+    return JSON.parse(text ?? '')
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,60 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
+import { median } from './comparison.ts'
+import { type Server, type ServerSpec, startServer } from './server.ts'
+
+const STARTS = 5
+const IDLE_MS = 1_000
+
+/** How long `serve` takes from its spawn to a healthy answer, on an embedded database and a compile cache that exist. */
+export async function measureColdStart(): Promise<number> {
+  return withEmbeddedService(async (spec) => {
+    const readyMs: number[] = []
+    for (let start = 0; start < STARTS; start++) {
+      const server = await startServer(spec)
+      readyMs.push(server.readyMs)
+      await server.stop()
+    }
+    return median(readyMs)
+  })
+}
+
+/** What the process holds in memory once it is ready and has had nothing to do for a second. */
+export async function measureIdleMegabytes(): Promise<number> {
+  return withEmbeddedService(async (spec) => {
+    const server = await startServer(spec)
+    try {
+      await sleep(IDLE_MS)
+      return residentBytes(server) / 1_000_000
+    } finally {
+      await server.stop()
+    }
+  })
+}
+
+async function withEmbeddedService<T>(work: (spec: ServerSpec) => Promise<T>): Promise<T> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'bench-data-'))
+  const issuer = await startIdentityProvider()
+  const env = { NODE_ENV: 'development', ISSUER_URL: issuer.issuer, DATA_DIR: dataDir }
+  const spec = { script: '../../bin/project-api.js', args: ['serve'], env }
+  try {
+    // The first start makes the database and fills the compile cache, which is written at the end of a process.
+    await (await startServer(spec)).stop()
+    return await work(spec)
+  } finally {
+    await issuer.close()
+    rmSync(dataDir, { recursive: true, force: true })
+  }
+}
+
+function residentBytes({ pid }: Server): number {
+  const kilobytes =
+    process.platform === 'linux'
+      ? /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]
+      : execFileSync('ps', ['-o', 'rss=', '-p', String(pid)], { encoding: 'utf8' })
+  return Number(kilobytes) * 1024
+}

@@ -1,0 +1,118 @@
+import { systemClock } from '../../src/core/clock.ts'
+import { IdGenerator } from '../../src/core/ids.ts'
+import { systemRandom } from '../../src/core/random.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { openPostgres } from '../../src/db/postgres/postgres.ts'
+import type { JobRow } from '../../src/jobs/job.ts'
+import { insertJob } from '../../src/jobs/job-store.ts'
+import { insertProject } from '../../src/projects/project-store.ts'
+import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
+import { startPostgres } from '../../test/support/postgres.ts'
+
+export interface World {
+  databaseUrl: string
+  issuerUrl: string
+  /** The same read by many users, each with a token of its own. */
+  listRequests: readonly Buffer[]
+  /** Each user reads a finished job of its own. */
+  jobRequests: readonly Buffer[]
+  close(): Promise<void>
+}
+
+const PROJECTS = 200
+const USERS = 500
+
+/** What all servers of a run share: one PostgreSQL with projects and jobs in it, and one issuer whose tokens are real. */
+export async function startWorld(): Promise<World> {
+  const postgres = await startPostgres()
+  const issuer = await startIdentityProvider()
+  const databaseUrl = await postgres.createDatabase()
+  const jobIds = await seed(databaseUrl)
+  const tokens = Array.from({ length: USERS }, (_, n) =>
+    issuer.mint({ sub: subjectOf(n), email: `user-${n}@example.com`, scopes: ['read:projects'] }),
+  )
+  return {
+    databaseUrl,
+    issuerUrl: issuer.issuer,
+    listRequests: tokens.map((token) => getRequest('/v1/projects', token)),
+    jobRequests: tokens.map((token, n) => getRequest(`/jobs/${jobIds[n]}`, token)),
+    close: async () => {
+      await issuer.close()
+      await postgres.stop()
+    },
+  }
+}
+
+function subjectOf(n: number): string {
+  return `bench-user-${n % USERS}`
+}
+
+function getRequest(path: string, token: string): Buffer {
+  return Buffer.from(
+    `GET ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json\r\nauthorization: Bearer ${token}\r\n\r\n`,
+  )
+}
+
+/** Answers with the ids of the users' jobs, in the order of the users. */
+async function seed(url: string): Promise<string[]> {
+  const db = await openPostgres({ url })
+  try {
+    await migrate(db)
+    const ids = new IdGenerator(systemClock, systemRandom)
+    await db.transaction(async (tx) => {
+      for (let n = 0; n < PROJECTS; n++) {
+        await insertProject(tx, {
+          id: ids.next('prj'),
+          name: `Quarterly report ${n}`,
+          description: 'Numbers for the board, with a word on where they come from',
+          metadata: { team: 'finance', number: n },
+          createdBy: subjectOf(n),
+          atMs: systemClock.now(),
+        })
+      }
+    })
+    const jobIds = Array.from({ length: USERS }, () => ids.next('job'))
+    await db.transaction(async (tx) => {
+      for (const [n, id] of jobIds.entries()) await insertJob(tx, finishedJob(id, subjectOf(n)))
+    })
+    return jobIds
+  } finally {
+    await db.close()
+  }
+}
+
+function finishedJob(id: string, createdBy: string): JobRow {
+  const nowMs = systemClock.now()
+  return {
+    id,
+    type: 'report',
+    status: 'completed',
+    input: JSON.stringify({ topic: 'sales', quarter: 3 }),
+    output: JSON.stringify({ title: 'Quarterly report', pages: 12, text: 'Numbers for the board. '.repeat(20) }),
+    error_code: null,
+    error_message: null,
+    project_id: null,
+    created_by: createdBy,
+    thread_id: `thread-of-${id}`,
+    run_id: `run-of-${id}`,
+    trace_id: null,
+    tracer_trace_id: null,
+    settled_by: 'callback',
+    run_seq: 1,
+    start_attempts: 1,
+    resume_input: null,
+    interrupts: null,
+    cancel_requested_at: null,
+    checked_at: null,
+    next_check_at: null,
+    check_attempts: 0,
+    last_error: null,
+    lease_token: null,
+    lease_until: null,
+    deadline_at: nowMs + 3_600_000,
+    created_at: nowMs - 9_000,
+    started_at: nowMs - 8_900,
+    finished_at: nowMs,
+    updated_at: nowMs,
+  }
+}

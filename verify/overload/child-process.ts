@@ -1,0 +1,57 @@
+import { type ChildProcess, fork, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { openSync } from 'node:fs'
+import { devNull } from 'node:os'
+import { setTimeout as pause } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+
+const READY_TIMEOUT_MS = 20_000
+
+/** A part of the load world that talks to this process; it ends with it. */
+export function startChild(script: string): ChildProcess {
+  return fork(fileURLToPath(new URL(script, import.meta.url)), { execArgv: [] })
+}
+
+/** The next thing it says. */
+export async function answerOf<Answer>(child: ChildProcess): Promise<Answer> {
+  const over = new AbortController()
+  const ended = once(child, 'exit', { signal: over.signal }).then(([code]) => {
+    throw new Error(`A part of the load world ended with ${code}`)
+  })
+  try {
+    const said = once(child, 'message', { signal: over.signal }).then(([message]) => message as Answer)
+    return await Promise.race([said, ended])
+  } finally {
+    over.abort()
+    ended.catch(() => {})
+  }
+}
+
+/** `serve` as an operator runs it. Its log goes to the null device: lines are made and written, but no disk is measured. */
+export async function startServe(url: string, env: Record<string, string>): Promise<ChildProcess> {
+  const child = spawn(process.execPath, [fileURLToPath(new URL('../../src/main.ts', import.meta.url)), 'serve'], {
+    env: { PATH: process.env.PATH, ...env },
+    stdio: ['ignore', openSync(devNull, 'w'), 'inherit'],
+  })
+  process.once('exit', () => child.kill('SIGKILL'))
+  const deadline = AbortSignal.timeout(READY_TIMEOUT_MS)
+  while (!(await isHealthy(url, deadline))) {
+    if (child.exitCode !== null) throw new Error(`serve ended with ${child.exitCode}`)
+    await pause(20)
+  }
+  return child
+}
+
+export async function stopChild(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+}
+
+function isHealthy(url: string, signal: AbortSignal): Promise<boolean> {
+  signal.throwIfAborted()
+  return fetch(`${url}/healthz`, { signal }).then(
+    (response) => response.arrayBuffer().then(() => response.status === 200),
+    () => false,
+  )
+}
