@@ -27,7 +27,8 @@ import { watchEventLoop } from './ops/metrics/event-loop.ts'
 import { Metrics } from './ops/metrics/metrics.ts'
 import { registerGauges } from './ops/metrics/service-gauges.ts'
 import { type DependencyReport, Readiness } from './ops/readiness.ts'
-import { ProjectNews, type ProjectNotifications } from './projects/project-news.ts'
+import { ProjectEvents } from './projects/project-events.ts'
+import type { ProjectNotifications } from './projects/project-notifications.ts'
 import { findBacklog } from './push/outbox/delivery-store.ts'
 import { Outbox } from './push/outbox/outbox.ts'
 import type { PushSender } from './push/push-message.ts'
@@ -67,7 +68,7 @@ export interface Services extends Surroundings, Omit<JobServices, 'close'>, Omit
   creation: IdempotentCreation
   serviceAccounts: ServiceAccounts
   sightings: UserSightings
-  projectNews: ProjectNews
+  projectEvents: ProjectEvents
   outbox: Outbox
   readiness: Readiness
   metrics: Metrics
@@ -167,7 +168,7 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),
     sightings,
-    projectNews: new ProjectNews({ clock, ids, notifications: surroundings.projectNotifications ?? {} }),
+    projectEvents: new ProjectEvents({ clock, ids, notifications: surroundings.projectNotifications ?? {} }),
     outbox,
     readiness: new Readiness({
       database: () => db.ping().then((): DependencyReport => ({ state: 'ok', detail: db.engine })),

@@ -1,11 +1,5 @@
-import { faultsOfForm } from '../core/form.ts'
 import { type Static, Type } from '../core/schema.ts'
-import { isStorableText } from '../core/text.ts'
-
-const notificationText = Type.Object(
-  { title: Type.String({ minLength: 1, maxLength: 200 }), body: Type.String({ maxLength: 1000 }) },
-  { additionalProperties: false },
-)
+import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 
 const jobTypeFields = Type.Object(
   {
@@ -18,10 +12,10 @@ const jobTypeFields = Type.Object(
     notifications: Type.Optional(
       Type.Object(
         {
-          completed: Type.Optional(notificationText),
-          failed: Type.Optional(notificationText),
-          cancelled: Type.Optional(notificationText),
-          awaiting_input: Type.Optional(notificationText),
+          completed: Type.Optional(notificationTextSchema),
+          failed: Type.Optional(notificationTextSchema),
+          cancelled: Type.Optional(notificationTextSchema),
+          awaiting_input: Type.Optional(notificationTextSchema),
         },
         { additionalProperties: false },
       ),
@@ -31,24 +25,10 @@ const jobTypeFields = Type.Object(
   { additionalProperties: false },
 )
 
-const jobTypesFile = Type.Object(
-  {
-    types: Type.Record(Type.String(), jobTypeFields),
-    project_notifications: Type.Optional(
-      Type.Object(
-        {
-          created: Type.Optional(notificationText),
-          updated: Type.Optional(notificationText),
-          deleted: Type.Optional(notificationText),
-        },
-        { additionalProperties: false },
-      ),
-    ),
-  },
-  { additionalProperties: false },
-)
+/** The part `types` of the job types file. */
+export const jobTypesSchema = Type.Record(Type.String(), jobTypeFields)
+export type ConfiguredJobTypes = Static<typeof jobTypesSchema>
 
-type NotificationText = Static<typeof notificationText>
 export type NotifiedStatus = 'completed' | 'failed' | 'cancelled' | 'awaiting_input'
 
 /** One kind of job: which graph runs it, where its output lies, and what its owner is told at its end. */
@@ -68,13 +48,6 @@ export interface JobType {
 
 export type JobTypes = ReadonlyMap<string, JobType>
 
-export class JobTypesError extends Error {
-  constructor(faults: readonly string[]) {
-    super(`The job types are not in order:\n${faults.map((fault) => `  ${fault}`).join('\n')}`)
-    this.name = 'JobTypesError'
-  }
-}
-
 const NAME = /^[a-z][a-z0-9_-]{0,63}$/
 const DEFAULT_DEADLINE_SECONDS = 3600
 
@@ -84,35 +57,12 @@ const DEFAULT_NOTIFICATIONS: JobType['notifications'] = {
   awaiting_input: { title: 'Your answer is needed', body: 'A job is waiting for you.' },
 }
 
-/** Reads the file's text, or names every fault in it. The type `agent` is always there, with its defaults. */
-export function parseJobTypes(text: string): JobTypes {
-  const document = parse(text)
-  const faults = faultsOfForm(jobTypesFile, document)
-  if (faults.length > 0) throw new JobTypesError(faults)
-  const { types, project_notifications = {} } = document as Static<typeof jobTypesFile>
-  faults.push(...faultsOfTexts('/project_notifications', project_notifications))
-  faults.push(...Object.entries(types).flatMap(([name, fields]) => faultsOfType(name, fields)))
-  if (faults.length > 0) throw new JobTypesError(faults)
-  return toJobTypes(types)
-}
-
-/** What a project's creator is told of it, from the same file, once `parseJobTypes` has found it in order. */
-export function parseProjectNotifications(
-  text: string,
-): Partial<Record<'created' | 'updated' | 'deleted', NotificationText>> {
-  const { project_notifications } = parse(text) as Static<typeof jobTypesFile>
-  return project_notifications ?? {}
-}
-
-/** What there is without a file. */
+/** The job types without a file: `agent` alone. */
 export const BUILT_IN_JOB_TYPES: JobTypes = toJobTypes({})
 
-function faultsOfTexts(place: string, texts: Record<string, NotificationText>): string[] {
-  return Object.entries(texts).flatMap(([name, text]) =>
-    Object.entries(text)
-      .filter(([, words]) => !isStorableText(words))
-      .map(([part]) => `${place}/${name}/${part} must not contain NUL or unpaired surrogates`),
-  )
+/** What the schema cannot say: names, the output key, pointers, texts. Each fault names its place in the file. */
+export function faultsOfJobTypes(types: ConfiguredJobTypes): string[] {
+  return Object.entries(types).flatMap(([name, fields]) => faultsOfType(name, fields))
 }
 
 function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): string[] {
@@ -128,7 +78,8 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
   return faults
 }
 
-function toJobTypes(types: Record<string, Static<typeof jobTypeFields>>): JobTypes {
+/** The type `agent` is always there, with its defaults. */
+export function toJobTypes(types: ConfiguredJobTypes): JobTypes {
   const all = { agent: { assistant_id: 'agent', may_pause: true }, ...types }
   return new Map(Object.entries(all).map(([name, fields]) => [name, toJobType(name, fields)]))
 }
@@ -145,13 +96,5 @@ function toJobType(name: string, fields: Static<typeof jobTypeFields>): JobType 
     deadlineMs: (fields.deadline_seconds ?? DEFAULT_DEADLINE_SECONDS) * 1000,
     notifications: fields.notifications ?? DEFAULT_NOTIFICATIONS,
     outputFields: fields.output_fields ?? {},
-  }
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch (error) {
-    throw new JobTypesError([`it is not valid JSON: ${(error as Error).message}`])
   }
 }

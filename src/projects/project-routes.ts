@@ -10,7 +10,7 @@ import { etagOf, preconditionFailed, readIfMatch } from '../http/etag.ts'
 import { callerOf, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
-import type { ProjectNews } from './project-news.ts'
+import type { ProjectEvents } from './project-events.ts'
 import * as schema from './project-schema.ts'
 import * as store from './project-store.ts'
 
@@ -22,11 +22,11 @@ export interface ProjectServices {
   clock: Clock
   ids: IdGenerator
   creation: IdempotentCreation
-  projectNews: ProjectNews
+  projectEvents: ProjectEvents
 }
 
 /** Projects belong to everyone with the scope: scopes are the whole authorization model. */
-export function projectRoutes(app: App, { db, clock, ids, creation, projectNews }: ProjectServices): void {
+export function projectRoutes(app: App, { db, clock, ids, creation, projectEvents }: ProjectServices): void {
   const read = { access: scopes('read:projects') }
   const pages = new TurnShare<string, string>()
   const write = { access: scopes('write:projects') }
@@ -55,7 +55,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectNews 
         const id = ids.next('prj')
         const createdBy = principalId(callerOf(request))
         const row = await store.insertProject(tx, { id, name, description, metadata, createdBy, atMs: clock.now() })
-        await projectNews.tell(tx, 'created', row)
+        await projectEvents.record(tx, 'created', row)
         return { status: 201, location: `/v1/projects/${id}`, body: toProject(row) }
       })
       // Also on a repeat: it is the answer of then, whatever has become of the project.
@@ -85,7 +85,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectNews 
       const row = await db.transaction(async (tx) => {
         const changed = await store.updateProject(tx, { ...request.body, id, versions, atMs: clock.now() })
         if (!changed) throw await absentOrChanged(tx, id)
-        await projectNews.tell(tx, 'updated', changed)
+        await projectEvents.record(tx, 'updated', changed)
         return changed
       })
       reply.header('etag', etagOf(row.version))
@@ -102,7 +102,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectNews 
       await db.transaction(async (tx) => {
         const deleted = await store.deleteProject(tx, { id, versions })
         if (!deleted) throw await absentOrChanged(tx, id)
-        await projectNews.tell(tx, 'deleted', deleted)
+        await projectEvents.record(tx, 'deleted', deleted)
       })
       return reply.code(204).send(null)
     },

@@ -14,7 +14,7 @@ import { CallbackIntake, type ReceivedCallback } from '../../src/jobs/callbacks/
 import { isTerminal, type JobRow, type JobStatus } from '../../src/jobs/job.ts'
 import type { JobContext } from '../../src/jobs/job-context.ts'
 import { findJob, insertJob, insertJobRuns } from '../../src/jobs/job-store.ts'
-import { type JobType, parseJobTypes } from '../../src/jobs/job-types.ts'
+import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { newJob } from '../../src/jobs/new-job.ts'
 import { jobEvent, settle } from '../../src/jobs/settlement/settle.ts'
 import { judgeRun } from '../../src/jobs/settlement/verdict.ts'
@@ -26,14 +26,10 @@ import { forEachEngine } from '../support/engines.ts'
 import { addDevice, essenceOf, type JobRows, readJobRows } from '../support/job-rows.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-const TYPES = parseJobTypes(
-  JSON.stringify({
-    types: {
-      report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage' },
-      pausing: { assistant_id: 'pausing', output_key: 'report', may_pause: true },
-    },
-  }),
-)
+const TYPES = toJobTypes({
+  report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage' },
+  pausing: { assistant_id: 'pausing', output_key: 'report', may_pause: true },
+})
 
 /** One node: its own intake, ids and clock on a database it may share. Nothing looks after jobs by itself. */
 async function node(db: Database) {

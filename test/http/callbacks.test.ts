@@ -3,7 +3,7 @@ import { createHmac, randomUUID } from 'node:crypto'
 import { after, before, describe, test } from 'node:test'
 import type { Job } from '../../src/jobs/api/job-schema.ts'
 import type { Callback } from '../../src/jobs/callbacks/callback-schema.ts'
-import { parseJobTypes } from '../../src/jobs/job-types.ts'
+import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestResponse } from '../support/http-client.ts'
 import { readJobRows } from '../support/job-rows.ts'
@@ -539,8 +539,7 @@ describe('callbacks and the settings around them', () => {
     })
 
     test('a replay after a mend of the job types finds what was missed', async () => {
-      const typesWith = (output_key: string) =>
-        parseJobTypes(JSON.stringify({ types: { report: { assistant_id: 'x', output_key } } }))
+      const typesWith = (output_key: string) => toJobTypes({ report: { assistant_id: 'x', output_key } })
       const db = await under.engine.openDatabase()
       const broken = await under.start({ db, env: { WEBHOOK_SECRET }, jobTypes: typesWith('wrong') })
       const payload = { ...strangerIds(), status: 'thinking', values: { right: 7 } }

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { after, beforeEach, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { Job, TimelineEntry } from '../../src/jobs/api/job-schema.ts'
-import { parseJobTypes } from '../../src/jobs/job-types.ts'
+import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { dialsAtRest } from '../../src/sandbox/agent-runtime/faults.ts'
 import { assertError } from '../support/assert-error.ts'
 import { addDevice, essenceOf, readJobRows } from '../support/job-rows.ts'
@@ -620,7 +620,7 @@ describe('the sweep', () => {
       const world = await startJobWorld(under)
       world.runtime.turn({ drop_callbacks: 1 })
       const { id } = await world.start('hasty')
-      const types = parseJobTypes('{"types":{}}')
+      const types = toJobTypes({})
       const later = await startJobWorld(under, { db: world.db, clock: world.clock, jobTypes: types })
       const job = await later.get(id)
       assert.equal(job.reconcile.last_error, 'the job type hasty is not configured any more')

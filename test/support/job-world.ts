@@ -4,7 +4,7 @@ import { systemRandom } from '../../src/core/random.ts'
 import { toJob } from '../../src/jobs/api/job-routes.ts'
 import type { Job } from '../../src/jobs/api/job-schema.ts'
 import { findJob } from '../../src/jobs/job-store.ts'
-import { type JobTypes, parseJobTypes } from '../../src/jobs/job-types.ts'
+import { type JobTypes, toJobTypes } from '../../src/jobs/job-types.ts'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import type { TestRequest, TestResponse } from './http-client.ts'
 import { ManualClock } from './manual-clock.ts'
@@ -12,23 +12,19 @@ import type { ServiceUnderTest, TestService, TestServiceOptions } from './servic
 import { WatchedDatabase } from './watched-database.ts'
 
 /** One for each graph of the sandbox runtime, and some that go wrong. */
-export const TEST_JOB_TYPES: JobTypes = parseJobTypes(
-  JSON.stringify({
-    types: {
-      report: { assistant_id: 'report', output_key: 'report', deadline_seconds: 600 },
-      hasty: { assistant_id: 'report', output_key: 'report', deadline_seconds: 20 },
-      summary: { assistant_id: 'summary', output_key: '/result/summary', usage_key: 'usage' },
-      throwing: { assistant_id: 'throw', output_key: 'report' },
-      pausing: { assistant_id: 'pause', output_key: 'report', may_pause: true },
-      asking: { assistant_id: 'ask_twice', output_key: 'report', may_pause: true },
-      tricky: { assistant_id: 'late_key', output_key: 'report', may_pause: true },
-      // Says nothing of its pauses, and has its output before it pauses.
-      careless: { assistant_id: 'pause', output_key: 'report' },
-      keyless: { assistant_id: 'report', output_key: 'nowhere' },
-      graphless: { assistant_id: 'no-such-graph', output_key: 'report' },
-    },
-  }),
-)
+export const TEST_JOB_TYPES: JobTypes = toJobTypes({
+  report: { assistant_id: 'report', output_key: 'report', deadline_seconds: 600 },
+  hasty: { assistant_id: 'report', output_key: 'report', deadline_seconds: 20 },
+  summary: { assistant_id: 'summary', output_key: '/result/summary', usage_key: 'usage' },
+  throwing: { assistant_id: 'throw', output_key: 'report' },
+  pausing: { assistant_id: 'pause', output_key: 'report', may_pause: true },
+  asking: { assistant_id: 'ask_twice', output_key: 'report', may_pause: true },
+  tricky: { assistant_id: 'late_key', output_key: 'report', may_pause: true },
+  // Says nothing of its pauses, and has its output before it pauses.
+  careless: { assistant_id: 'pause', output_key: 'report' },
+  keyless: { assistant_id: 'report', output_key: 'nowhere' },
+  graphless: { assistant_id: 'no-such-graph', output_key: 'report' },
+})
 
 export const WEBHOOK_SECRET = 'a-secret-of-the-runtime'
 /** Where the runtime is told to call; its calls are sent on to wherever the service listens. */

@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
-import { BUILT_IN_JOB_TYPES, JobTypesError, parseJobTypes } from '../../src/jobs/job-types.ts'
+import { JobTypesError, parseJobTypesFile } from '../../src/cli/startup/load-job-types.ts'
+import { BUILT_IN_JOB_TYPES } from '../../src/jobs/job-types.ts'
 
-const read = (types: unknown) => parseJobTypes(JSON.stringify({ types }))
+const read = (types: unknown) => parseJobTypesFile(JSON.stringify({ types })).jobTypes
 
 function faultsOf(text: string): string[] {
   try {
-    parseJobTypes(text)
+    parseJobTypesFile(text)
   } catch (error) {
     assert.ok(error instanceof JobTypesError, String(error))
     const [headline, ...faults] = error.message.split('\n')
@@ -75,7 +76,7 @@ describe('job types', () => {
 
   test('the file that is shipped is in order', () => {
     const shipped = readFileSync(new URL('../../job-types.json', import.meta.url), 'utf8')
-    const types = parseJobTypes(shipped)
+    const types = parseJobTypesFile(shipped).jobTypes
     assert.ok(types.size >= 3)
     for (const type of types.values())
       assert.ok(Object.keys(type.outputFields).length > 0, `${type.name} is documented`)
@@ -150,6 +151,17 @@ describe('job types', () => {
       )
     })
   }
+
+  test('texts for project changes are read from the same file, and their faults are named with their place', () => {
+    const created = { title: 'New project', body: '' }
+    const fileWith = (project_notifications: unknown) => JSON.stringify({ types: {}, project_notifications })
+    assert.deepEqual(parseJobTypesFile(fileWith({ created })).projectNotifications, { created })
+    assert.deepEqual(parseJobTypesFile('{"types":{}}').projectNotifications, {})
+    assert.match(faultsOf(fileWith({ renamed: created })).join(), /^\/project_notifications .*additional properties/)
+    assert.deepEqual(faultsOf(fileWith({ created: { title: 'a\u0000b', body: '' } })), [
+      '/project_notifications/created/title must not contain NUL or unpaired surrogates',
+    ])
+  })
 
   test('every fault is named at once', () => {
     const types = { One: REPORT, two: { assistant_id: 'x' }, three: { ...REPORT, output_key: '/~' } }

@@ -2,18 +2,14 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { JsonObject } from '../../src/core/json.ts'
 import type { Verdict } from '../../src/jobs/job.ts'
-import { type JobType, parseJobTypes } from '../../src/jobs/job-types.ts'
+import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { judgeCallback, judgeRun, needsState } from '../../src/jobs/settlement/verdict.ts'
 import type { Run, ThreadState } from '../../src/runtime/runtime-types.ts'
 
-const TYPES = parseJobTypes(
-  JSON.stringify({
-    types: {
-      report: { assistant_id: 'report', output_key: 'report' },
-      pausing: { assistant_id: 'pausing', output_key: 'report', may_pause: true },
-    },
-  }),
-)
+const TYPES = toJobTypes({
+  report: { assistant_id: 'report', output_key: 'report' },
+  pausing: { assistant_id: 'pausing', output_key: 'report', may_pause: true },
+})
 const REPORT = typeNamed('report')
 const PAUSING = typeNamed('pausing')
 const AGENT = typeNamed('agent')

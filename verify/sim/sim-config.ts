@@ -1,5 +1,5 @@
 import { type Config, parseConfig } from '../../src/config.ts'
-import { type JobTypes, parseJobTypes } from '../../src/jobs/job-types.ts'
+import { type JobTypes, toJobTypes } from '../../src/jobs/job-types.ts'
 import { ISSUER } from './identity.ts'
 import type { NodeName } from './plan.ts'
 
@@ -28,26 +28,22 @@ export function configOf(node: NodeName): Config {
 const text = (title: string) => ({ title, body: '' })
 
 /** Each way of finding an output, graphs that pause and graphs that do not, and one type whose graph does not exist. */
-export const JOB_TYPES: JobTypes = parseJobTypes(
-  JSON.stringify({
-    types: {
-      agent: { assistant_id: 'agent', may_pause: true, deadline_seconds: 600 },
-      report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage', deadline_seconds: 600 },
-      review: {
-        assistant_id: 'review',
-        output_key: '/result/summary',
-        may_pause: true,
-        deadline_seconds: 900,
-        notifications: {
-          completed: text('Reviewed'),
-          failed: text('Not reviewed'),
-          cancelled: text('Cancelled'),
-          awaiting_input: text('A question'),
-        },
-      },
-      ghost: { assistant_id: 'ghost', output_key: 'nothing', deadline_seconds: 240 },
+export const JOB_TYPES: JobTypes = toJobTypes({
+  agent: { assistant_id: 'agent', may_pause: true, deadline_seconds: 600 },
+  report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage', deadline_seconds: 600 },
+  review: {
+    assistant_id: 'review',
+    output_key: '/result/summary',
+    may_pause: true,
+    deadline_seconds: 900,
+    notifications: {
+      completed: text('Reviewed'),
+      failed: text('Not reviewed'),
+      cancelled: text('Cancelled'),
+      awaiting_input: text('A question'),
     },
-  }),
-)
+  },
+  ghost: { assistant_id: 'ghost', output_key: 'nothing', deadline_seconds: 240 },
+})
 
 export const MAX_DEADLINE_MS = 900_000

@@ -1,21 +1,17 @@
 import type { JobTypes } from '../../jobs/job-types.ts'
-import type { ProjectNotifications } from '../../projects/project-news.ts'
+import type { ProjectNotifications } from '../../projects/project-notifications.ts'
 import { MAX_PAYLOAD_BYTES, payloadSizeOf } from '../../push/fcm/fcm-message.ts'
+import type { NotificationText } from '../../push/notification-text.ts'
 
-/** All of ours are equally long. */
+/** All our ids have this length. */
 const ID = 'ntf_00000000000000000000000000'
-/** A control character takes six bytes, and a name has 200 of them at most. */
+/** A project's name has at most 200 characters, and a control character takes six bytes. */
 const LONGEST_NAME = '\u0001'.repeat(200)
 
-interface Text {
-  title: string
-  body: string
-}
-
-/** The configured texts that could not be pushed, with whatever comes with them; every delivery of them would fail. */
+/** The configured texts that are too long for a push together with their data: every delivery would fail. */
 export function faultsOfTextSizes(texts: { jobTypes: JobTypes; projectNotifications: ProjectNotifications }): string[] {
   const faults: string[] = []
-  const check = (place: string, text: Text, data: Record<string, string>) => {
+  const check = (place: string, text: NotificationText, data: Record<string, string>) => {
     const size = payloadSizeOf({ ...text, data, link: null, tag: ID })
     if (size > MAX_PAYLOAD_BYTES) faults.push(`${place} makes a push of ${size} bytes, over ${MAX_PAYLOAD_BYTES}`)
   }
@@ -24,8 +20,8 @@ export function faultsOfTextSizes(texts: { jobTypes: JobTypes; projectNotificati
       check(`/types/${type}/notifications/${status}`, text, { job_id: ID, type, status })
     }
   }
-  for (const [deed, text] of Object.entries(texts.projectNotifications)) {
-    check(`/project_notifications/${deed}`, text, { project_id: ID, name: LONGEST_NAME })
+  for (const [change, text] of Object.entries(texts.projectNotifications)) {
+    check(`/project_notifications/${change}`, text, { project_id: ID, name: LONGEST_NAME })
   }
   return faults
 }

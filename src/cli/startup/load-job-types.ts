@@ -1,19 +1,34 @@
 import { type Config, parseConfig } from '../../config.ts'
 import { ConfigError, ConfigReader } from '../../config-reader.ts'
-import { type JobTypes, JobTypesError, parseJobTypes, parseProjectNotifications } from '../../jobs/job-types.ts'
-import type { ProjectNotifications } from '../../projects/project-news.ts'
+import { faultsOfForm } from '../../core/form.ts'
+import { type Static, Type } from '../../core/schema.ts'
+import { faultsOfJobTypes, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
+import { type ProjectNotifications, projectNotificationsSchema } from '../../projects/project-notifications.ts'
+import { faultsOfTexts } from '../../push/notification-text.ts'
 import type { CommandLine } from '../io.ts'
 import { faultsOfTextSizes } from './check-texts.ts'
 
 const DEFAULT_FILE = 'job-types.json'
 const NO_FILE = '{"types":{}}'
 
+const fileSchema = Type.Object(
+  { types: jobTypesSchema, project_notifications: Type.Optional(projectNotificationsSchema) },
+  { additionalProperties: false },
+)
+
 export interface LoadedJobTypes {
   jobTypes: JobTypes
   projectNotifications: ProjectNotifications
 }
 
-/** The settings and the job types; what is wrong with either is named together. */
+export class JobTypesError extends Error {
+  constructor(faults: readonly string[]) {
+    super(`The job types are not in order:\n${faults.map((fault) => `  ${fault}`).join('\n')}`)
+    this.name = 'JobTypesError'
+  }
+}
+
+/** The settings and the job types; the faults of both are reported together. */
 export function loadSettings(line: CommandLine): LoadedJobTypes & { config: Config } {
   const faults: string[] = []
   const config = collect(faults, () => parseConfig(line.env, line.readFile))
@@ -22,28 +37,44 @@ export function loadSettings(line: CommandLine): LoadedJobTypes & { config: Conf
   return { config, ...loaded }
 }
 
-/** The configured job types; without a file, only the built-in `agent`. A file that was asked for must be there. */
+/** The configured job types; without a file, only the built-in `agent`. A file named by a setting must exist. */
 export function loadJobTypes(line: CommandLine): LoadedJobTypes {
   const asked = new ConfigReader(line.env, line.readFile).text('JOB_TYPES_FILE')
   const file = asked ?? DEFAULT_FILE
   try {
-    return parse(line.readFile(file))
+    return parseJobTypesFile(line.readFile(file))
   } catch (error) {
     if (error instanceof JobTypesError) {
       throw new ConfigError([`JOB_TYPES_FILE ${file}: ${error.message.replaceAll('\n', '\n  ')}`])
     }
     const { code } = error as NodeJS.ErrnoException
     if (code === undefined) throw error
-    if (code === 'ENOENT' && asked === null) return parse(NO_FILE)
+    if (code === 'ENOENT' && asked === null) return parseJobTypesFile(NO_FILE)
     throw new ConfigError([`JOB_TYPES_FILE cannot be read (${code}): ${file}`])
   }
 }
 
-function parse(text: string): LoadedJobTypes {
-  const loaded = { jobTypes: parseJobTypes(text), projectNotifications: parseProjectNotifications(text) }
-  const faults = faultsOfTextSizes(loaded)
-  if (faults.length > 0) throw new JobTypesError(faults)
+/** Reads the file's text; a `JobTypesError` names every fault in it. */
+export function parseJobTypesFile(text: string): LoadedJobTypes {
+  const document = parseJson(text)
+  refuse(faultsOfForm(fileSchema, document))
+  const { types, project_notifications: projectNotifications = {} } = document as Static<typeof fileSchema>
+  refuse([...faultsOfTexts('/project_notifications', projectNotifications), ...faultsOfJobTypes(types)])
+  const loaded = { jobTypes: toJobTypes(types), projectNotifications }
+  refuse(faultsOfTextSizes(loaded))
   return loaded
+}
+
+function refuse(faults: readonly string[]): void {
+  if (faults.length > 0) throw new JobTypesError(faults)
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    throw new JobTypesError([`it is not valid JSON: ${(error as Error).message}`])
+  }
 }
 
 function collect<T>(faults: string[], load: () => T): T | undefined {
