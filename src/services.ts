@@ -49,7 +49,7 @@ export interface Surroundings {
   jobTypes?: JobTypes
   projectNotifications?: ProjectNotifications
   /** How many jobs a process looks after at once; absent: 50. */
-  jobPlaces?: number
+  jobSlots?: number
   /** Absent: the provider's, when there are credentials; otherwise deliveries wait. */
   pushSender?: PushSender
   /** A certificate to trust beside the usual ones, for a push provider on loopback. */
@@ -115,7 +115,7 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
     usageLimitRuns: config.usageLimitRuns,
     callbackAuthenticity,
     meter: metrics,
-    places: surroundings.jobPlaces,
+    slots: surroundings.jobSlots,
   })
   const outbox = new Outbox({
     db,

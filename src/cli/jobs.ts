@@ -6,10 +6,10 @@ import { silentLog } from '../core/log.ts'
 import { systemRandom } from '../core/random.ts'
 import type { BoundedPage } from '../db/bounded-page.ts'
 import type { Database } from '../db/database.ts'
-import { replayCallback } from '../jobs/callbacks/replay.ts'
+import { replayStoredCallback } from '../jobs/callbacks/replay.ts'
 import type { JobRow } from '../jobs/job.ts'
 import { createJobServices, type JobServices } from '../jobs/job-services.ts'
-import { findJob, listJobs } from '../jobs/job-store.ts'
+import { findJob, findJobPage } from '../jobs/job-store.ts'
 import { readArguments } from './arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { loadSettings } from './startup/load-job-types.ts'
@@ -21,11 +21,11 @@ const PAGE = 100
 export async function jobs(line: CommandLine): Promise<ExitCode> {
   const [verb, ...ids] = readWords(line)
   if (verb !== 'reconcile') throw new UsageError('jobs needs to be told to reconcile')
-  return withJobServices(line, async ({ attendant }, { db, config }) => {
+  return withJobServices(line, async ({ jobWorker }, { db, config }) => {
     if (config.runtime === null) throw new CommandError('RUNTIME_URL is missing: there is nobody to ask', EXIT.config)
     const wanted = ids.length > 0 ? ids : await unfinishedIds(db)
     for (const id of wanted) {
-      await attendant.look(id, 'sweep', line.stopping)
+      await jobWorker.check(id, 'sweep', line.stopping)
       const job = await findJob(db, id)
       if (!job) throw new CommandError(`There is no job ${id}`)
       line.print([id, job.status, job.error_code ?? job.last_error ?? ''].join('  ').trimEnd())
@@ -37,12 +37,12 @@ export async function jobs(line: CommandLine): Promise<ExitCode> {
 export async function callbacks(line: CommandLine): Promise<ExitCode> {
   const [verb, ...ids] = readWords(line)
   if (verb !== 'replay' || ids.length === 0) throw new UsageError('callbacks needs to be told to replay, and which')
-  return withJobServices(line, async ({ jobContext, intake, attendant }) => {
+  return withJobServices(line, async ({ jobContext, intake, jobWorker }) => {
     for (const id of ids) {
-      const { outcome, jobId } = await replayCallback(jobContext, intake, id)
+      const { outcome, jobId } = await replayStoredCallback(jobContext, intake, id)
       line.print([id, outcome, jobId].join('  '))
     }
-    await attendant.idle()
+    await jobWorker.idle()
   })
 }
 
@@ -84,7 +84,7 @@ async function unfinishedIds(db: Database): Promise<string[]> {
   for (const status of ['processing', 'generating'] as const) {
     let after: readonly [string] | null = null
     do {
-      const page: BoundedPage<JobRow> = await listJobs(db, { createdBy: null, status }, { limit: PAGE, after })
+      const page: BoundedPage<JobRow> = await findJobPage(db, { createdBy: null, status }, { limit: PAGE, after })
       ids.push(...page.rows.map((row) => row.id))
       const last = page.rows.at(-1)
       after = page.hasMore && last ? [last.id] : null

@@ -5,7 +5,7 @@ import { RuntimeClient } from '../runtime/runtime-client.ts'
 import { CallbackIntake } from './callbacks/callback-intake.ts'
 import type { JobContext } from './job-context.ts'
 import { Jobs } from './jobs.ts'
-import { Attendant } from './worker/job-worker.ts'
+import { JobWorker } from './worker/job-worker.ts'
 import { Reconciler } from './worker/reconcile.ts'
 import { startSweep } from './worker/sweep.ts'
 
@@ -20,13 +20,13 @@ export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callba
   /** Whether this process looks after jobs by itself, or only when asked. */
   sweeps?: boolean
   /** How many jobs it looks after at once. */
-  places?: number | undefined
+  slots?: number | undefined
 }
 
 export interface JobServices {
   jobContext: JobContext
   jobs: Jobs
-  attendant: Attendant
+  jobWorker: JobWorker
   reconciler: Reconciler
   intake: CallbackIntake
   runtimeBreaker: Breaker
@@ -35,7 +35,7 @@ export interface JobServices {
 
 /** Everything that starts, follows and ends jobs, with the sweep running. */
 export function createJobServices(options: JobServicesOptions): JobServices {
-  const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, places, ...shared } = options
+  const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, slots, ...shared } = options
   const { clock, meter = silentMeter } = shared
   const runtimeBreaker = new Breaker({ clock, ...BREAKER })
   const jobContext: JobContext = {
@@ -44,20 +44,20 @@ export function createJobServices(options: JobServicesOptions): JobServices {
     callbackUrl: ({ id, type }) =>
       publicUrl === null ? null : callbackUrl(publicUrl, { id, type }, callbackAuthenticity),
   }
-  const attendant = new Attendant(jobContext, { runtimeTimeoutMs: runtime?.timeoutMs ?? 0, places })
-  const intake = new CallbackIntake(jobContext, attendant)
-  const sweep = sweeps ? startSweep(jobContext, attendant, runtimeBreaker) : null
+  const jobWorker = new JobWorker(jobContext, { runtimeTimeoutMs: runtime?.timeoutMs ?? 0, slots })
+  const intake = new CallbackIntake(jobContext, jobWorker)
+  const sweep = sweeps ? startSweep(jobContext, jobWorker, runtimeBreaker) : null
   return {
     jobContext,
-    jobs: new Jobs(jobContext, attendant, { usageLimitRuns }),
-    attendant,
-    reconciler: new Reconciler(jobContext, attendant),
+    jobs: new Jobs(jobContext, jobWorker, { usageLimitRuns }),
+    jobWorker,
+    reconciler: new Reconciler(jobContext, jobWorker),
     intake,
     runtimeBreaker,
     close: async () => {
       await intake.drain()
       await sweep?.stop()
-      await attendant.close()
+      await jobWorker.close()
     },
   }
 }

@@ -115,7 +115,7 @@ export interface JobFilter {
   projectId?: string
 }
 
-export function listJobs(
+export function findJobPage(
   db: Queryable,
   filter: JobFilter,
   page: PageRequest<readonly [string]>,

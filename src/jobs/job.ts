@@ -1,4 +1,5 @@
 import type { Json } from '../core/json.ts'
+import type { Traces } from '../runtime/runtime-types.ts'
 
 /** A job's states. `processing` and `generating` may be stuck and are looked after; the last three are final. */
 export const JOB_STATUSES = ['processing', 'generating', 'awaiting_input', 'completed', 'failed', 'cancelled'] as const
@@ -19,6 +20,14 @@ export type Verdict =
   | { kind: 'pending' }
   /** Not enough to go by: somebody has to ask the runtime. */
   | { kind: 'unclear'; reason: string }
+
+/** What one look at a run, or one callback, says about it. */
+export interface RunObservation {
+  /** Null when there is no run (the job was cancelled before its start, for example). */
+  runId: string | null
+  verdict: Verdict
+  traces: Traces | null
+}
 
 export type FailureCode =
   | 'run_failed'

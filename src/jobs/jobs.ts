@@ -13,7 +13,7 @@ import { newJob } from './new-job.ts'
 import { countEnds } from './settlement/count-ends.ts'
 import { jobEvent, settle } from './settlement/settle.ts'
 import { appendTimeline, type TimelineKind } from './settlement/timeline-store.ts'
-import type { Attendant } from './worker/job-worker.ts'
+import type { JobWorker } from './worker/job-worker.ts'
 
 export interface NewJobRequest {
   type: JobType
@@ -26,12 +26,12 @@ export interface NewJobRequest {
 /** What people do to jobs: start, follow, cancel, resume. Durable first; the runtime hears of it afterwards. */
 export class Jobs {
   readonly #context: JobContext
-  readonly #attendant: Attendant
+  readonly #worker: JobWorker
   readonly #usageLimitRuns: number | null
 
-  constructor(context: JobContext, attendant: Attendant, limits: { usageLimitRuns: number | null }) {
+  constructor(context: JobContext, worker: JobWorker, limits: { usageLimitRuns: number | null }) {
     this.#context = context
-    this.#attendant = attendant
+    this.#worker = worker
     this.#usageLimitRuns = limits.usageLimitRuns
   }
 
@@ -48,8 +48,8 @@ export class Jobs {
   /** Starts what `create` or `resume` has just written, if this node has room; otherwise the sweep does. */
   begin(job: JobRow): void {
     // A job that has its run was claimed or followed: the lease it may be under is somebody else's.
-    if (job.lease_token === null || job.run_id !== null) this.#attendant.lookSoon(job.id, 'sweep')
-    else this.#attendant.startFresh(job)
+    if (job.lease_token === null || job.run_id !== null) this.#worker.checkSoon(job.id, 'sweep')
+    else this.#worker.startFresh(job)
   }
 
   /** A run of its own is told to stop; the job ends when the runtime says so. */
@@ -67,8 +67,8 @@ export class Jobs {
         await this.#note(tx, job, 'cancel_requested', {})
       }
       if (!nothingRuns) return { job, settled: [] }
-      const notice = { jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
-      return { job, settled: await settle(tx, [notice], { ids, types, atMs }) }
+      const update = { jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
+      return { job, settled: await settle(tx, [update], { ids, types, atMs }) }
     })
     countEnds(this.#context, settled)
     return settled[0]?.job ?? job
@@ -159,7 +159,7 @@ export class Jobs {
 
   /** With a free place, this process takes the start upon itself, its first attempt counted in the same commit. */
   #takeForStart(job: JobRow): void {
-    const lease = this.#attendant.freePlaces > 0 ? this.#attendant.newLease() : null
+    const lease = this.#worker.freeSlots > 0 ? this.#worker.newLease() : null
     job.start_attempts = lease === null ? 0 : 1
     job.lease_token = lease?.token ?? null
     job.lease_until = lease?.untilMs ?? null

@@ -7,7 +7,7 @@ import {
   parseForeignJson,
 } from '../core/json.ts'
 import { asStorableText, isStorableText } from '../core/text.ts'
-import { type Run, RuntimeTrouble, type ThreadState, type Traces } from './runtime-types.ts'
+import { type Run, RuntimeUnavailable, type ThreadState, type Traces } from './runtime-types.ts'
 
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255
@@ -26,22 +26,22 @@ export function readAnswer(text: string, { maxDepth = MAX_JSON_DEPTH } = {}): Js
   try {
     return parseForeignJson(text)
   } catch (error) {
-    throw new RuntimeTrouble('the runtime answered something that is not JSON', { cause: error })
+    throw new RuntimeUnavailable('the runtime answered something that is not JSON', { cause: error })
   }
 }
 
 export function readRun(value: Json): Run {
-  if (!isJsonObject(value)) throw new RuntimeTrouble('the runtime answered something that is not a run')
+  if (!isJsonObject(value)) throw new RuntimeUnavailable('the runtime answered something that is not a run')
   const { run_id, thread_id, status } = value
   if (!isId(run_id) || !isId(thread_id) || !isId(status)) {
-    throw new RuntimeTrouble('the runtime answered a run without its ids or its status')
+    throw new RuntimeUnavailable('the runtime answered a run without its ids or its status')
   }
   const metadata = isJsonObject(value.metadata) ? value.metadata : {}
   return { runId: run_id, threadId: thread_id, status, metadata, traces: readTraces(value, metadata) }
 }
 
 export function readState(value: Json): ThreadState {
-  if (!isJsonObject(value)) throw new RuntimeTrouble('the runtime answered something that is not a state')
+  if (!isJsonObject(value)) throw new RuntimeUnavailable('the runtime answered something that is not a state')
   const metadata = isJsonObject(value.metadata) ? value.metadata : {}
   const tasks = Array.isArray(value.tasks) ? value.tasks.filter(isJsonObject) : []
   return {

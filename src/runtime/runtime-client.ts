@@ -5,7 +5,13 @@ import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../cor
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import { asStorableText } from '../core/text.ts'
 import { readAnswer, readError, readRun, readState, UnacceptableAnswer, withoutTokens } from './read-answers.ts'
-import { type Refusal, type Run, RuntimeTrouble, type StartRequest, type ThreadState } from './runtime-types.ts'
+import {
+  type Run,
+  type RuntimeRefusal,
+  RuntimeUnavailable,
+  type StartRequest,
+  type ThreadState,
+} from './runtime-types.ts'
 
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 const MAX_LISTED_RUNS = 100
@@ -22,11 +28,11 @@ export interface RuntimeOptions {
   meter?: Meter
 }
 
-export type StartOutcome = { started: Run } | { busy: true } | { refused: Refusal }
+export type StartOutcome = { started: Run } | { busy: true } | { refused: RuntimeRefusal }
 
 /**
  * The agent runtime's dialect, and nothing of jobs. Each call is one exchange within its time; whatever says nothing
- * about the run in question (no network, 5xx, 401, 403, 429, no JSON) is a `RuntimeTrouble`, and an answer that would
+ * about the run in question (no network, 5xx, 401, 403, 429, no JSON) is a `RuntimeUnavailable`, and an answer that would
  * be the same next time, but cannot be taken (too large, not UTF-8, nested too deep), an `UnacceptableAnswer`.
  */
 export class RuntimeClient {
@@ -44,14 +50,18 @@ export class RuntimeClient {
   }
 
   /** Makes the thread unless it is there already. */
-  async ensureThread(threadId: string, metadata: Record<string, Json>, signal?: AbortSignal): Promise<Refusal | null> {
+  async ensureThread(
+    threadId: string,
+    metadata: Record<string, Json>,
+    signal?: AbortSignal,
+  ): Promise<RuntimeRefusal | null> {
     const answer = await this.#call('POST', '/threads', signal, {
       thread_id: threadId,
       if_exists: 'do_nothing',
       metadata,
     })
     if (isSuccess(answer) || answer.status === 409) return null
-    if (isElsewhere(answer)) throw new RuntimeTrouble(`the runtime answered ${answer.status}`)
+    if (isElsewhere(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
     return refusalOf(answer)
   }
 
@@ -71,7 +81,7 @@ export class RuntimeClient {
     })
     if (isSuccess(answer)) return { started: readRun(readAnswer(answer.text, RUN_DEPTH)) }
     if (isElsewhere(answer) && !isUnknownGraph(answer)) {
-      throw new RuntimeTrouble(`the runtime answered ${answer.status}`)
+      throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
     }
     const refused = refusalOf(answer)
     return answer.status === 409 || isBusy(refused) ? { busy: true } : { refused }
@@ -131,7 +141,7 @@ export class RuntimeClient {
     const { breaker, clock } = this.#options
     if (!breaker.admit()) {
       this.#meter.count('runtime_calls_total', { outcome: 'skipped' })
-      throw new RuntimeTrouble('the runtime keeps failing and is left alone for a moment')
+      throw new RuntimeUnavailable('the runtime keeps failing and is left alone for a moment')
     }
     const sinceMs = clock.now()
     let outcome = 'answered'
@@ -176,10 +186,10 @@ export class RuntimeClient {
       if (error instanceof UnreadableAnswer && isSuccess(error) && isJson(error) && OUTPUT.test(path)) {
         throw new UnacceptableAnswer(`The output cannot be taken: ${error.message}`)
       }
-      throw new RuntimeTrouble(`the runtime cannot be reached: ${(error as Error).message}`, { cause: error })
+      throw new RuntimeUnavailable(`the runtime cannot be reached: ${(error as Error).message}`, { cause: error })
     }
-    if (saysNothing(answer.status)) throw new RuntimeTrouble(`the runtime answered ${answer.status}`)
-    if (isPage(answer)) throw new RuntimeTrouble(`the runtime answered ${answer.status} with a web page`)
+    if (saysNothing(answer.status)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
+    if (isPage(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status} with a web page`)
     return answer
   }
 
@@ -190,14 +200,14 @@ export class RuntimeClient {
     if (isUnknown(answer)) return []
     const listed = readAnswer(this.#expectSuccess(answer).text, RUN_DEPTH)
     if (!Array.isArray(listed) || !listed.every(isJsonObject)) {
-      throw new RuntimeTrouble('the runtime answered something that is not a list of runs')
+      throw new RuntimeUnavailable('the runtime answered something that is not a list of runs')
     }
     return listed.sort((a, b) => createdAtMs(b) - createdAtMs(a))
   }
 
   #expectSuccess(answer: Answer): Answer {
     if (isSuccess(answer)) return answer
-    throw new RuntimeTrouble(`the runtime answered ${answer.status}`)
+    throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
   }
 }
 
@@ -258,11 +268,11 @@ function resumedToItsEnd({ kwargs, status }: JsonObject): boolean {
   return isJsonObject(command) && 'resume' in command && ENDED_BY_ITSELF.has(status)
 }
 
-function isBusy({ status, message }: Refusal): boolean {
+function isBusy({ status, message }: RuntimeRefusal): boolean {
   return status === 422 && /already running|multitask|inflight|in-flight/i.test(message)
 }
 
-function refusalOf(answer: Answer): Refusal {
+function refusalOf(answer: Answer): RuntimeRefusal {
   return { status: answer.status, message: asStorableText(withoutTokens(messageIn(answer.text)), 500) }
 }
 

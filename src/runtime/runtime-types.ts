@@ -39,15 +39,15 @@ export interface StartRequest {
 }
 
 /** The runtime said no, for good: asking again would get the same answer. */
-export interface Refusal {
+export interface RuntimeRefusal {
   status: number
   message: string
 }
 
 /** Nothing was learned of the run: the runtime is down, slow, or does not let us in. Says nothing about the job. */
-export class RuntimeTrouble extends Error {
+export class RuntimeUnavailable extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options)
-    this.name = 'RuntimeTrouble'
+    this.name = 'RuntimeUnavailable'
   }
 }

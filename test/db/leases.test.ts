@@ -116,8 +116,8 @@ describe('leases', () => {
       const context = { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW + 500 }
       const deferred = await leased(db)
       const verdict = { kind: 'unclear', reason: 'done or paused?' } as const
-      const notice = { jobId: deferred.id, runId: deferred.run_id, verdict, via: 'callback', traces: null } as const
-      await db.transaction((tx) => settle(tx, [{ ...notice, hearsay: true }], context))
+      const update = { jobId: deferred.id, runId: deferred.run_id, verdict, via: 'callback', traces: null } as const
+      await db.transaction((tx) => settle(tx, [{ ...update, unverified: true }], context))
       await release(db, deferred)
       assert.equal((await findJob(db, deferred.id))?.next_check_at, NOW + 1_000)
 
@@ -135,8 +135,8 @@ describe('leases', () => {
       const [db] = await nodes()
       const job = await leased(db)
       const verdict = { kind: 'unclear', reason: 'unknown status' } as const
-      const notice = { jobId: job.id, runId: job.run_id, verdict, via: 'sweep', traces: null } as const
-      await db.transaction((tx) => settle(tx, [notice], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW + 1_000 }))
+      const update = { jobId: job.id, runId: job.run_id, verdict, via: 'sweep', traces: null } as const
+      await db.transaction((tx) => settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW + 1_000 }))
       await release(db, job)
       assert.equal((await findJob(db, job.id))?.next_check_at, NOW + 9_000)
     })
@@ -145,8 +145,8 @@ describe('leases', () => {
       const [db] = await nodes()
       const job = await leased(db)
       const verdict = { kind: 'failed', code: 'run_failed', message: 'kaboom' } as const
-      const notice = { jobId: job.id, runId: job.run_id, verdict, via: 'callback', traces: null } as const
-      await db.transaction((tx) => settle(tx, [notice], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW }))
+      const update = { jobId: job.id, runId: job.run_id, verdict, via: 'callback', traces: null } as const
+      await db.transaction((tx) => settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW }))
       await release(db, job, 'the runtime answered 503')
       const row = await findJob(db, job.id)
       assert.deepEqual([row?.status, row?.next_check_at, row?.last_error], ['failed', null, null])
@@ -156,9 +156,9 @@ describe('leases', () => {
       const [db] = await nodes()
       const job = await createJob(db, { run_seq: 2, run_id: null })
       const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
-      const notice = { jobId: job.id, runId: randomUUID(), runSeq: 1, verdict, via: 'read', traces: null } as const
+      const update = { jobId: job.id, runId: randomUUID(), runSeq: 1, verdict, via: 'read', traces: null } as const
       const [settled] = await db.transaction((tx) =>
-        settle(tx, [notice], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW }),
+        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW }),
       )
       assert.equal(settled?.outcome, 'stale')
       assert.deepEqual(await findJob(db, job.id), job)

@@ -18,7 +18,7 @@ import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { newJob } from '../../src/jobs/new-job.ts'
 import { jobEvent, settle } from '../../src/jobs/settlement/settle.ts'
 import { judgeRun } from '../../src/jobs/settlement/verdict.ts'
-import { Attendant } from '../../src/jobs/worker/job-worker.ts'
+import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import type { ThreadState } from '../../src/runtime/runtime-types.ts'
@@ -49,9 +49,9 @@ async function node(db: Database) {
     runtime,
     callbackUrl: () => null,
   }
-  const attendant = new Attendant(context, { runtimeTimeoutMs: 1 })
-  await attendant.close()
-  return { db, clock, ids, context, intake: new CallbackIntake(context, attendant) }
+  const worker = new JobWorker(context, { runtimeTimeoutMs: 1 })
+  await worker.close()
+  return { db, clock, ids, context, intake: new CallbackIntake(context, worker) }
 }
 
 type Node = Awaited<ReturnType<typeof node>>
@@ -165,14 +165,14 @@ async function look(on: Node, { job, runId, end }: Told, via: 'read' | 'sweep'):
   const run = { runId, threadId: job.thread_id, status: end.status, metadata: {}, traces: noTraces() }
   const state = { values: {}, next: [], runId, error: null, interrupts: [], ...end.state }
   const traces = { traceId: typeof state.values.trace_id === 'string' ? state.values.trace_id : null }
-  const notice = {
+  const update = {
     jobId: job.id,
     runId,
     verdict: judgeRun(run, state, typeNamed(end.type)),
     via,
     traces: { ...noTraces(), ...traces },
   }
-  await on.db.transaction((tx) => settle(tx, [notice], { ids: on.ids, types: TYPES, atMs: on.clock.now() }))
+  await on.db.transaction((tx) => settle(tx, [update], { ids: on.ids, types: TYPES, atMs: on.clock.now() }))
 }
 
 function noTraces() {
@@ -286,10 +286,10 @@ describe('settling', () => {
       }
     })
 
-    test('many notices of one job in one batch are taken in order, and the first end wins', async () => {
+    test('many updates of one job in one batch are taken in order, and the first end wins', async () => {
       const on = await alone()
       const { job, runId } = await createJob(on, { type: 'report', devices: 1 })
-      const notice = (verdict: Parameters<typeof settle>[1][number]['verdict']) => ({
+      const update = (verdict: Parameters<typeof settle>[1][number]['verdict']) => ({
         jobId: job.id,
         runId,
         verdict,
@@ -300,11 +300,11 @@ describe('settling', () => {
         settle(
           tx,
           [
-            notice({ kind: 'pending' }),
-            notice({ kind: 'running' }),
-            notice({ kind: 'failed', code: 'run_failed', message: 'kaboom' }),
-            notice({ kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } }),
-            notice({ kind: 'failed', code: 'run_failed', message: 'again' }),
+            update({ kind: 'pending' }),
+            update({ kind: 'running' }),
+            update({ kind: 'failed', code: 'run_failed', message: 'kaboom' }),
+            update({ kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } }),
+            update({ kind: 'failed', code: 'run_failed', message: 'again' }),
           ],
           { ids: on.ids, types: TYPES, atMs: on.clock.now() },
         ),
@@ -329,9 +329,9 @@ describe('settling', () => {
       const { job, runId } = await createJob(on, { type: end.type, devices: 2 })
       const before = await readJobRows(on.db, job.id)
       const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
-      const notice = { jobId: job.id, runId, verdict, via: 'read', traces: null } as const
+      const update = { jobId: job.id, runId, verdict, via: 'read', traces: null } as const
       const failing = on.db.transaction(async (tx) => {
-        await settle(tx, [notice], { ids: on.ids, types: TYPES, atMs: on.clock.now() })
+        await settle(tx, [update], { ids: on.ids, types: TYPES, atMs: on.clock.now() })
         throw new Error('power cut')
       })
       await assert.rejects(failing, /power cut/)

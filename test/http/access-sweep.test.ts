@@ -131,7 +131,7 @@ async function newJob(service: TestService): Promise<string> {
   const body = { type: 'agent', input: {} }
   const created = await service.request<{ id: string }>('POST', '/jobs', { token: service.tokenFor(), body })
   assert.equal(created.status, 202, created.text)
-  await service.services.attendant.idle()
+  await service.services.jobWorker.idle()
   await service.db.query(sql`update jobs set status = 'awaiting_input' where id = ${created.body.id}`)
   return `/jobs/${created.body.id}`
 }

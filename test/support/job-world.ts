@@ -183,7 +183,7 @@ export class JobWorld {
     for (let calm = 0; calm < 2; calm++) {
       await this.runtime.drainCallbacks()
       await this.#database.idle()
-      await this.service.services.attendant.idle()
+      await this.service.services.jobWorker.idle()
       await new Promise(setImmediate)
     }
   }

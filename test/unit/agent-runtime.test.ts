@@ -8,7 +8,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import type { Json, JsonObject } from '../../src/core/json.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { type Run, RuntimeTrouble } from '../../src/runtime/runtime-types.ts'
+import { type Run, RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { dialsAtRest } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
@@ -211,7 +211,7 @@ test('the hosted dialect has plain messages, an error object and, by its own dia
 test('lookups fail with the status asked for, and starts do not', async () => {
   const run = await finish()
   runtime.turn({ lookup_failure: 1, lookup_failure_status: 502 })
-  await assert.rejects(statusOf(run), new RuntimeTrouble('the runtime answered 502'))
+  await assert.rejects(statusOf(run), new RuntimeUnavailable('the runtime answered 502'))
   await begin('report')
   runtime.turn({ lookup_failure: 0 })
   assert.equal(await statusOf(run), 'success')
@@ -220,7 +220,7 @@ test('lookups fail with the status asked for, and starts do not', async () => {
 test('starts fail with the status asked for, and lookups do not', async () => {
   const run = await finish()
   runtime.turn({ start_failure: 1, start_failure_status: 500 })
-  await assert.rejects(begin('report'), new RuntimeTrouble('the runtime answered 500'))
+  await assert.rejects(begin('report'), new RuntimeUnavailable('the runtime answered 500'))
   assert.equal(await statusOf(run), 'success')
 })
 
@@ -254,7 +254,7 @@ test('a start whose answer is lost has started: the run is found on its thread',
   await client.ensureThread(threadId, {})
   runtime.turn({ lose_start_answers: 1 })
   const wish = { threadId, assistantId: 'report', payload: { input: {} }, webhook: null, metadata: { job_id: 'job-7' } }
-  await assert.rejects(client.startRun(wish), RuntimeTrouble)
+  await assert.rejects(client.startRun(wish), RuntimeUnavailable)
   const [run, ...more] = await client.listRuns(threadId)
   assert.equal(run?.metadata.job_id, 'job-7')
   assert.equal(more.length, 0)
@@ -397,7 +397,7 @@ test('closing leaves no timer, no run and no request behind', async () => {
   await clock.advance(WHOLE_RUN_MS)
   await begin('sleep', { ms: 60_000 })
   runtime.turn({ lookup_latency_ms: 60_000 })
-  const asked = assert.rejects(statusOf(run), RuntimeTrouble)
+  const asked = assert.rejects(statusOf(run), RuntimeUnavailable)
   await until(() => clock.sleeping === 3)
   await runtime.close()
   await asked
@@ -410,7 +410,7 @@ test('without the API key it lets nobody in, and that says nothing about a run',
   const run = await begin('report')
   await assert.rejects(
     clientWith('wrong').fetchRun(run.threadId, run.runId),
-    new RuntimeTrouble('the runtime answered 403'),
+    new RuntimeUnavailable('the runtime answered 403'),
   )
 })
 
@@ -418,7 +418,7 @@ test('a 404 that is not the runtime speaking of a run or a thread is no verdict 
   const breaker = new Breaker({ clock, threshold: 1_000, openMs: 1, maxOpenMs: 1 })
   const options = { apiKey: 'k3y', timeoutMs: 10_000, fetch, clock: systemClock, breaker }
   const astray = new RuntimeClient({ ...options, url: `${runtime.url}/wrong/path` })
-  await assert.rejects(astray.fetchRun(randomUUID(), randomUUID()), RuntimeTrouble)
+  await assert.rejects(astray.fetchRun(randomUUID(), randomUUID()), RuntimeUnavailable)
 })
 
 test('it cannot be reached but from this machine, nor by a page of another origin', async () => {

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { RuntimeTrouble } from '../../src/runtime/runtime-types.ts'
+import { RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** Whatever is asked, this is the answer; one failure opens the breaker. */
@@ -41,13 +41,13 @@ test('where it is a failure, a page or a gateway’s text, it says nothing, as a
     { headers: { 'content-type': 'text/plain; charset=iso-8859-1' } },
   ]) {
     const { client, breaker } = clientOf(() => new Response(body, init))
-    await assert.rejects(client.fetchState('thread', 'run'), RuntimeTrouble)
+    await assert.rejects(client.fetchState('thread', 'run'), RuntimeUnavailable)
     assert.equal(breaker.state, 'open')
   }
 })
 
 test('what is said of a run itself holds no output: it is never what cannot be taken', async () => {
   const { client } = clientOf(() => new Response(Buffer.from([0xff]), { headers: JSON_TYPE }))
-  await assert.rejects(client.fetchRun('thread', 'run'), RuntimeTrouble)
-  await assert.rejects(client.listRuns('thread'), RuntimeTrouble)
+  await assert.rejects(client.fetchRun('thread', 'run'), RuntimeUnavailable)
+  await assert.rejects(client.listRuns('thread'), RuntimeUnavailable)
 })

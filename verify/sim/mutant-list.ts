@@ -138,7 +138,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   bug('start-without-a-look', 'a start that may have got through is simply made again', [
     'jobs/worker/start.ts',
-    'const found = await findOwnRun(runtime, job, signal)\n    if (found) return begun(found)',
+    'const found = await findOwnRun(runtime, job, signal)\n    if (found) return started(found)',
     '',
   ]),
   bug('start-after-the-lease', 'whoever stood still starts the run although another has taken over', [
@@ -153,8 +153,8 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   bug('abandoned-start-forgotten', 'a start that is given up on its way is taken for one that never was', [
     'jobs/worker/process-job.ts',
-    'const keepAwayMs = error instanceof AbandonedStart ? runtime.timeoutMs : 0',
-    'const keepAwayMs = 0',
+    'const holdMs = error instanceof AbortedStart ? runtime.timeoutMs : 0',
+    'const holdMs = 0',
   ]),
   bug(
     'gateway-refuses-start',
@@ -172,16 +172,16 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   bug('found-late-is-overdue', 'a run found after the deadline is given up without a look', [
     'jobs/worker/process-job.ts',
-    'if (job.run_id === null) return await beginRun(context, runtime, { job, type, fresh, signal })',
-    'if (job.run_id === null) return overdue(job, await beginRun(context, runtime, { job, type, fresh, signal }), context.clock.now())',
+    'if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })',
+    'if (job.run_id === null) return overdue(job, await startJobRun(context, runtime, { job, type, fresh, signal }), context.clock.now())',
   ]),
   bug(
     'stale-run-settles',
     'the late end of an earlier run settles the resumed job',
-    ['jobs/settlement/settle.ts', 'if (notice.runSeq !== undefined && notice.runSeq !== job.run_seq) return stale', ''],
+    ['jobs/settlement/settle.ts', 'if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale', ''],
     [
       'jobs/settlement/settle.ts',
-      'if (notice.runId !== null && job.run_id !== null && notice.runId !== job.run_id) return stale',
+      'if (update.runId !== null && job.run_id !== null && update.runId !== job.run_id) return stale',
       '',
     ],
   ),
@@ -233,8 +233,8 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   bug('told-end-forgotten', 'what a callback said is dropped when the runtime forgets the run before it confirms it', [
     'jobs/worker/process-job.ts',
-    'if (isLost(finding)) return (await recallEnd(context, job, type)) ?? finding',
-    'if (isLost(finding)) return finding',
+    'if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed',
+    'if (isLost(observed)) return observed',
   ]),
   bug(
     'foreign-token-redacted',

@@ -41,7 +41,7 @@ export function surround(outside: Outside): Surroundings {
     db: new MortalDatabase({ store, life, time, faults: node.faults, isDown: () => node.databaseDown }),
     jobTypes: JOB_TYPES,
     pushSender: provider.senderFor(node, life, clock),
-    ...(places === null ? {} : { jobPlaces: places }),
+    ...(places === null ? {} : { jobSlots: places }),
   }
 }
 

@@ -14,10 +14,10 @@ import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'
 import { isTerminal, type JobRow } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import { listJobs, projectExists } from '../job-store.ts'
+import { findJobPage, projectExists } from '../job-store.ts'
 import type { JobType } from '../job-types.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
-import { listTimeline, type TimelineEntry } from '../settlement/timeline-store.ts'
+import { findTimelinePage, type TimelineRow } from '../settlement/timeline-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
 import { JobReads } from './job-reads.ts'
 import * as schema from './job-schema.ts'
@@ -25,7 +25,7 @@ import * as schema from './job-schema.ts'
 const LIST = listById('jobs')
 const TIMELINE = listById('timeline')
 
-export interface JobServices {
+export interface JobRouteServices {
   jobContext: JobContext
   jobs: Jobs
   reconciler: Reconciler
@@ -34,7 +34,7 @@ export interface JobServices {
 }
 
 /** Jobs belong to whoever started them; to anyone else but an admin they do not exist. */
-export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, streams }: JobServices): void {
+export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, streams }: JobRouteServices): void {
   const { db, types } = jobContext
   const reads = new JobReads(db)
   const config = { access: bearer() }
@@ -82,7 +82,7 @@ export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, st
       ...(type === undefined ? {} : { type }),
       ...(projectId === undefined ? {} : { projectId }),
     }
-    const found = await listJobs(db, filter, page)
+    const found = await findJobPage(db, filter, page)
     return toPage(LIST, { ...found, limit: page.limit, toItem: toJob, positionOf: (row) => [row.id] as const })
   })
 
@@ -94,7 +94,7 @@ export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, st
   app.get('/jobs/:id/timeline', { config: one, schema: schema.listTimeline }, async (request) => {
     const job = await ownJob(request, request.params.id)
     const page = readPageRequest(TIMELINE, request.query)
-    const rows = await listTimeline(db, job.id, page)
+    const rows = await findTimelinePage(db, job.id, page)
     return toPage(TIMELINE, { rows, limit: page.limit, toItem: toEntry, positionOf: (row) => [row.id] as const })
   })
 
@@ -220,7 +220,7 @@ export function toJob(row: JobRow): schema.Job {
   }
 }
 
-function toEntry(entry: TimelineEntry): schema.TimelineEntry {
+function toEntry(entry: TimelineRow): schema.TimelineEntry {
   return {
     id: entry.id,
     at: toRfc3339(entry.at),

@@ -13,7 +13,7 @@ import { countEnds } from '../settlement/count-ends.ts'
 import { jobEvent, type Settled, Settlement } from '../settlement/settle.ts'
 import { appendTimeline } from '../settlement/timeline-store.ts'
 import { judgeCallback } from '../settlement/verdict.ts'
-import type { Attendant } from '../worker/job-worker.ts'
+import type { JobWorker } from '../worker/job-worker.ts'
 import { type CallbackOutcome, insertCallbacks } from './callback-store.ts'
 
 export interface ReceivedCallback {
@@ -40,13 +40,13 @@ const MB = 1024 * 1024
  */
 export class CallbackIntake {
   readonly #context: JobContext
-  readonly #attendant: Attendant
+  readonly #worker: JobWorker
   readonly #meter: Meter
   readonly #commits: GroupCommit<ReceivedCallback, CallbackAnswer | ApiError>
 
-  constructor(context: JobContext, attendant: Attendant) {
+  constructor(context: JobContext, worker: JobWorker) {
     this.#context = context
-    this.#attendant = attendant
+    this.#worker = worker
     this.#meter = context.meter ?? silentMeter
     this.#commits = new GroupCommit({
       commit: (batch) => this.#commitOrAgain(batch),
@@ -76,8 +76,7 @@ export class CallbackIntake {
       { jobId: answer.jobId, runId: callback.payload.runId, outcome: answer.outcome },
       'callback.received',
     )
-    if (answer.outcome === 'deferred' || answer.outcome === 'adopted')
-      this.#attendant.lookSoon(answer.jobId, 'callback')
+    if (answer.outcome === 'deferred' || answer.outcome === 'adopted') this.#worker.checkSoon(answer.jobId, 'callback')
     return answer
   }
 
@@ -161,7 +160,7 @@ export class CallbackIntake {
         verdict: judgeCallback(payload, { type, cancelRequested, canAsk: runtime !== null }),
         via: 'callback',
         traces: payload.traces,
-        hearsay: true,
+        unverified: true,
       })
       settled.push(done)
       return { outcome: adopted ? 'adopted' : done.outcome, jobId: job.id }

@@ -9,11 +9,11 @@ import { type CallbackPayload, parseCallback } from '../../runtime/callback-payl
 import { isId } from '../../runtime/read-answers.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobType } from '../job-types.ts'
-import type { Attendant } from '../worker/job-worker.ts'
+import type { JobWorker } from '../worker/job-worker.ts'
 import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
 import * as schema from './callback-schema.ts'
-import { type CallbackRow, listCallbacks } from './callback-store.ts'
-import { replayCallback } from './replay.ts'
+import { type CallbackRow, findCallbackPage } from './callback-store.ts'
+import { replayStoredCallback } from './replay.ts'
 
 const BODY_LIMIT_BYTES = 10 * 1024 * 1024
 const LIST = listById('callbacks')
@@ -21,7 +21,7 @@ const LIST = listById('callbacks')
 export interface CallbackServices {
   jobContext: JobContext
   intake: CallbackIntake
-  attendant: Attendant
+  jobWorker: JobWorker
 }
 
 /** The runtime's two mount points, and what an admin does with what arrived there. */
@@ -44,7 +44,7 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
   app.get('/v1/callbacks', { config: admin, schema: schema.listCallbacks }, async (request) => {
     const { job_id, ...query } = request.query
     const page = readPageRequest(LIST, query)
-    const found = await listCallbacks(jobContext.db, { jobId: job_id }, page)
+    const found = await findCallbackPage(jobContext.db, { jobId: job_id }, page)
     return toPage(LIST, { ...found, limit: page.limit, toItem: toCallback, positionOf: (row) => [row.id] as const })
   })
 
@@ -53,16 +53,16 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
     refusals: { not_found: 'No such callback', conflict: 'The job type report is not configured any more' },
   }
   app.post('/v1/callbacks/:id/replay', { config: replaying, schema: schema.replayCallback }, async (request) =>
-    toAnswer(await replayCallback(jobContext, intake, request.params.id)),
+    toAnswer(await replayStoredCallback(jobContext, intake, request.params.id)),
   )
 }
 
-function mountPoints(room: App, { jobContext, intake, attendant }: CallbackServices): void {
+function mountPoints(room: App, { jobContext, intake, jobWorker }: CallbackServices): void {
   const { types, clock } = jobContext
   const config = {
     access: callback(),
     underOverload: 'last' as const,
-    payload: schema.CallbackPayload,
+    payload: schema.CallbackBody,
     refusals: { not_found: 'No such job type', conflict: 'The run belongs to a job of type report' },
   }
   const options = { config, bodyLimit: BODY_LIMIT_BYTES }
@@ -88,7 +88,7 @@ function mountPoints(room: App, { jobContext, intake, attendant }: CallbackServi
     try {
       return parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0))
     } catch (error) {
-      if (provenJobId !== null) attendant.lookSoon(provenJobId, 'callback')
+      if (provenJobId !== null) jobWorker.checkSoon(provenJobId, 'callback')
       throw error
     }
   }

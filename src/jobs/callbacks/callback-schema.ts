@@ -23,7 +23,7 @@ const received = Type.Object(
 const id = text({ minLength: 1, maxLength: 255 })
 
 /** What `parseCallback` reads; all else in it is kept and passed over. */
-export const CallbackPayload = Type.Object(
+export const CallbackBody = Type.Object(
   {
     thread_id: id,
     run_id: id,

@@ -57,7 +57,7 @@ export async function findUnconfirmed(
 
 const MAX_RECALLED = 3
 
-export function listCallbacks(
+export function findCallbackPage(
   db: Queryable,
   filter: { jobId: string | undefined },
   page: PageRequest<readonly [string]>,

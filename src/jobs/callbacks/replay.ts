@@ -5,7 +5,11 @@ import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
 import { findCallback } from './callback-store.ts'
 
 /** Puts a stored callback through the same intake again: after a mend of the job types, say. Finished jobs stay finished. */
-export async function replayCallback(context: JobContext, intake: CallbackIntake, id: string): Promise<CallbackAnswer> {
+export async function replayStoredCallback(
+  context: JobContext,
+  intake: CallbackIntake,
+  id: string,
+): Promise<CallbackAnswer> {
   const stored = await findCallback(context.db, id)
   if (!stored) throw new ApiError('not_found', 'No such callback')
   const type = context.types.get(stored.type)

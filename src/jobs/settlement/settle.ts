@@ -4,25 +4,30 @@ import { appendEvents, type EventType, type NewEvent } from '../../events/event-
 import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
 import { periodOf, recordUsage, type UsageRecord } from '../../usage/usage-store.ts'
-import { isTerminal, isUnfinished, type JobRow, type JobStatus, NO_TOKENS, type Verdict, type Via } from '../job.ts'
+import {
+  isTerminal,
+  isUnfinished,
+  type JobRow,
+  type JobStatus,
+  NO_TOKENS,
+  type RunObservation,
+  type Verdict,
+  type Via,
+} from '../job.ts'
 import { nextStatus } from '../job-machine.ts'
 import { insertJobRuns, type JobRun, lockJobs, updateJobs } from '../job-store.ts'
 import type { JobTypes } from '../job-types.ts'
-import { appendTimeline, type NewTimelineEntry } from './timeline-store.ts'
+import { appendTimeline, type NewTimelineRow } from './timeline-store.ts'
 
-/** Somebody noticed something about a job's run. */
-export interface Notice {
+/** What a callback, a read, the sweep or a cancel request says about a job. */
+export interface JobUpdate extends RunObservation {
   jobId: string
-  /** Null when there is no run to speak of (a job cancelled before its start). */
-  runId: string | null
-  /** Which of the job's runs it is, where that is known already. */
+  /** Which of the job's runs it is about, if that is known. */
   runSeq?: number
-  verdict: Verdict
-  /** Null when it was decided here, not noticed. */
+  /** Null when this service decided it. */
   via: Via | null
-  traces: Traces | null
-  /** From somebody who did not ask the runtime: should the notice prove nothing, the runtime is asked at once. */
-  hearsay?: boolean
+  /** Set for a callback. If it proves nothing, the sweep asks the runtime at once. */
+  unverified?: boolean
 }
 
 /** applied: it moved the job to a pause or its end. duplicate, stale: known already. deferred: it moved nothing that counts. */
@@ -31,7 +36,7 @@ export type SettleOutcome = 'applied' | 'duplicate' | 'stale' | 'deferred'
 export interface Settled {
   outcome: SettleOutcome
   job: JobRow
-  /** Whether it was this notice that ended the job. */
+  /** Whether it was this update that ended the job. */
   ended: boolean
 }
 
@@ -43,17 +48,21 @@ export interface SettleContext {
 
 /**
  * Ends a job exactly once, whoever noticed first: job, output, usage, event and push intents commit together, in the
- * caller's transaction. Takes many notices at once, in order, also several of one job. Every job must exist.
+ * caller's transaction. Takes many updates at once, in order, also several of one job. Every job must exist.
  */
-export async function settle(tx: Transaction, notices: readonly Notice[], context: SettleContext): Promise<Settled[]> {
-  const held = await lockJobs(tx, [...new Set(notices.map((notice) => notice.jobId))])
+export async function settle(
+  tx: Transaction,
+  updates: readonly JobUpdate[],
+  context: SettleContext,
+): Promise<Settled[]> {
+  const held = await lockJobs(tx, [...new Set(updates.map((update) => update.jobId))])
   const settlement = new Settlement(held, context)
-  const settled = notices.map((notice) => settlement.apply(notice))
+  const settled = updates.map((update) => settlement.apply(update))
   await settlement.write(tx)
   return settled
 }
 
-/** What a batch of notices does to the jobs they are about, gathered in memory and then written in a few statements. */
+/** What a batch of updates does to the jobs they are about, gathered in memory and then written in a few statements. */
 export class Settlement {
   readonly #jobs: Map<string, JobRow>
   readonly #context: SettleContext
@@ -62,26 +71,26 @@ export class Settlement {
   readonly #events: NewEvent[] = []
   readonly #usage: UsageRecord[] = []
   readonly #intents: PushIntent[] = []
-  readonly #timeline: NewTimelineEntry[] = []
+  readonly #timeline: NewTimelineRow[] = []
 
   constructor(held: readonly JobRow[], context: SettleContext) {
     this.#jobs = new Map(held.map((job) => [job.id, job]))
     this.#context = context
   }
 
-  apply(notice: Notice): Settled {
-    const job = this.#jobs.get(notice.jobId)
-    if (!job) throw new Error(`There is no job ${notice.jobId} to settle`)
+  apply(update: JobUpdate): Settled {
+    const job = this.#jobs.get(update.jobId)
+    if (!job) throw new Error(`There is no job ${update.jobId} to settle`)
     const stale = { outcome: 'stale', job, ended: false } as const
-    if (notice.runSeq !== undefined && notice.runSeq !== job.run_seq) return stale
-    if (notice.runId !== null && job.run_id !== null && notice.runId !== job.run_id) return stale
-    if (notice.runId !== null && job.run_id === null && isUnfinished(job.status)) this.#learnRun(job, notice.runId)
-    this.#keepTraces(job, notice.traces)
+    if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale
+    if (update.runId !== null && job.run_id !== null && update.runId !== job.run_id) return stale
+    if (update.runId !== null && job.run_id === null && isUnfinished(job.status)) this.#learnRun(job, update.runId)
+    this.#keepTraces(job, update.traces)
 
-    const verdict = heeding(job, notice.verdict)
+    const verdict = applyCancelRequest(job, update.verdict)
     const to = nextStatus(job.status, verdict.kind)
-    if (to === null) return { outcome: this.#outcomeOfNoMove(job, { ...notice, verdict }), job, ended: false }
-    this.#move(job, to, { ...notice, verdict })
+    if (to === null) return { outcome: this.#outcomeOfNoMove(job, { ...update, verdict }), job, ended: false }
+    this.#move(job, to, { ...update, verdict })
     return { outcome: to === 'generating' ? 'deferred' : 'applied', job, ended: isTerminal(to) }
   }
 
@@ -119,12 +128,12 @@ export class Settlement {
     }
   }
 
-  #outcomeOfNoMove(job: JobRow, { verdict, hearsay }: Notice): SettleOutcome {
+  #outcomeOfNoMove(job: JobRow, { verdict, unverified }: JobUpdate): SettleOutcome {
     if (!isUnfinished(job.status)) {
       const saysTheSame = verdict.kind === job.status || !['completed', 'failed', 'cancelled'].includes(verdict.kind)
       return saysTheSame ? 'duplicate' : 'stale'
     }
-    if (verdict.kind === 'unclear' && hearsay) {
+    if (verdict.kind === 'unclear' && unverified) {
       // The sweep looks at once, instead of when it would have.
       job.next_check_at = this.#context.atMs
       this.#touched.add(job.id)
@@ -132,7 +141,7 @@ export class Settlement {
     return 'deferred'
   }
 
-  #move(job: JobRow, to: JobStatus, { verdict, via }: Notice): void {
+  #move(job: JobRow, to: JobStatus, { verdict, via }: JobUpdate): void {
     const { atMs } = this.#context
     const from = job.status
     job.status = to
@@ -159,7 +168,7 @@ export class Settlement {
     this.#announce(job, to)
   }
 
-  #note(job: JobRow, entry: Pick<NewTimelineEntry, 'kind' | 'via' | 'detail'>): void {
+  #note(job: JobRow, entry: Pick<NewTimelineRow, 'kind' | 'via' | 'detail'>): void {
     this.#timeline.push({ id: this.#context.ids.next('tml'), job_id: job.id, at: this.#context.atMs, ...entry })
   }
 
@@ -196,8 +205,8 @@ export class Settlement {
   }
 }
 
-/** A graph that asks, of somebody who has asked it to stop, is not waiting for anyone any more. */
-function heeding(job: JobRow, verdict: Verdict): Verdict {
+/** If cancellation was requested, treats a pause as cancelled. */
+function applyCancelRequest(job: JobRow, verdict: Verdict): Verdict {
   return verdict.kind === 'awaiting_input' && job.cancel_requested_at !== null ? { kind: 'cancelled' } : verdict
 }
 

@@ -14,7 +14,7 @@ export type TimelineKind =
   | 'claimed'
   | 'delivery'
 
-export type TimelineEntry = {
+export type TimelineRow = {
   id: string
   job_id: string
   at: number
@@ -26,11 +26,11 @@ export type TimelineEntry = {
   last_at: number
 }
 
-export type NewTimelineEntry = Omit<TimelineEntry, 'times' | 'last_at'>
+export type NewTimelineRow = Omit<TimelineRow, 'times' | 'last_at'>
 
 const COLUMNS = sql`id, job_id, at, kind, via, detail, times, last_at`
 
-export async function appendTimeline(tx: Transaction, entries: readonly NewTimelineEntry[]): Promise<void> {
+export async function appendTimeline(tx: Transaction, entries: readonly NewTimelineRow[]): Promise<void> {
   if (entries.length === 0) return
   const rows = rowsOf(tx.engine, entries, {
     id: 'text',
@@ -46,7 +46,7 @@ export async function appendTimeline(tx: Transaction, entries: readonly NewTimel
 }
 
 /** An entry that says the same as the newest one is counted there: a page that polls does not fill the timeline. */
-export async function appendOrCount(tx: Transaction, entry: NewTimelineEntry): Promise<void> {
+export async function appendOrCount(tx: Transaction, entry: NewTimelineRow): Promise<void> {
   const counted = await tx.query(sql`
     update job_timeline set times = times + 1, last_at = ${entry.at}
     where id = (select id from job_timeline where job_id = ${entry.job_id} order by id desc limit 1)
@@ -56,12 +56,12 @@ export async function appendOrCount(tx: Transaction, entry: NewTimelineEntry): P
 }
 
 /** In the order things happened. */
-export function listTimeline(
+export function findTimelinePage(
   db: Queryable,
   jobId: string,
   page: PageRequest<readonly [string]>,
-): Promise<TimelineEntry[]> {
-  return db.query<TimelineEntry>(sql`
+): Promise<TimelineRow[]> {
+  return db.query<TimelineRow>(sql`
     select ${COLUMNS} from job_timeline where job_id = ${jobId} and id > ${page.after?.[0] ?? ''}
     order by id limit ${page.limit + 1}`)
 }

@@ -1,9 +1,8 @@
 import { readTraces } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import type { JobRow } from '../job.ts'
+import type { JobRow, RunObservation } from '../job.ts'
 import type { JobType } from '../job-types.ts'
 import { judgeRun, needsState } from '../settlement/verdict.ts'
-import type { Finding } from './finding.ts'
 
 /**
  * Asks the runtime how a run is doing: fetch the run; if it ended, fetch the state it left; read the output from its
@@ -12,7 +11,7 @@ import type { Finding } from './finding.ts'
 export async function inspectRun(
   runtime: RuntimeClient,
   { job, runId, type, signal }: { job: JobRow; runId: string; type: JobType; signal: AbortSignal },
-): Promise<Finding> {
+): Promise<RunObservation> {
   let run = await runtime.fetchRun(job.thread_id, runId, signal)
   if (run && job.cancel_requested_at !== null && !needsState(run.status)) {
     await runtime.cancelRun(job.thread_id, runId, signal)
@@ -26,7 +25,7 @@ export async function inspectRun(
 }
 
 /** A run cancelled with rollback is deleted by the runtime; otherwise nobody can say what became of it. */
-function lost(job: JobRow): Finding['verdict'] {
+function lost(job: JobRow): RunObservation['verdict'] {
   if (job.cancel_requested_at !== null) return { kind: 'cancelled' }
   return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run' }
 }

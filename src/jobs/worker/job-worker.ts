@@ -2,9 +2,9 @@ import { uuidFrom } from '../../core/random.ts'
 import type { JobRow, Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type Lease, leaseDueJobs, leaseJob } from './lease-store.ts'
-import { attend } from './process-job.ts'
+import { processJob } from './process-job.ts'
 
-const PLACES = 50
+const DEFAULT_SLOTS = 50
 /** A start makes at most five calls of the runtime; a lease must outlast them. */
 const CALLS_PER_LEASE = 6
 const LEASE_SLACK_MS = 5_000
@@ -13,22 +13,22 @@ const LEASE_SLACK_MS = 5_000
  * Looks after jobs in the background, a bounded number at once. What does not fit now is not lost: it stays due in the
  * database, and the sweep, on this node or another, comes to it.
  */
-export class Attendant {
+export class JobWorker {
   readonly #context: JobContext
   readonly #leaseMs: number
-  readonly #places: number
+  readonly #slots: number
   readonly #running = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
 
-  constructor(context: JobContext, options: { runtimeTimeoutMs: number; places?: number | undefined }) {
-    const { runtimeTimeoutMs, places = PLACES } = options
+  constructor(context: JobContext, options: { runtimeTimeoutMs: number; slots?: number | undefined }) {
+    const { runtimeTimeoutMs, slots = DEFAULT_SLOTS } = options
     this.#context = context
-    this.#places = places
+    this.#slots = slots
     this.#leaseMs = runtimeTimeoutMs * CALLS_PER_LEASE + LEASE_SLACK_MS
   }
 
-  get freePlaces(): number {
-    return this.#stopping.signal.aborted ? 0 : this.#places - this.#running.size
+  get freeSlots(): number {
+    return this.#stopping.signal.aborted ? 0 : this.#slots - this.#running.size
   }
 
   newLease(): Lease {
@@ -38,27 +38,27 @@ export class Attendant {
 
   /** Starts the run of a job this process has just written under a lease of its own. */
   startFresh(job: JobRow): void {
-    this.#track(attend(this.#context, { job, via: null, fresh: true, signal: this.#stopping.signal }), job.id)
+    this.#track(processJob(this.#context, { job, via: null, fresh: true, signal: this.#stopping.signal }), job.id)
   }
 
   /** Somebody has reason to think there is news of this job. */
-  lookSoon(jobId: string, via: Via): void {
-    if (this.freePlaces > 0) this.#track(this.look(jobId, via, this.#stopping.signal), jobId)
+  checkSoon(jobId: string, via: Via): void {
+    if (this.freeSlots > 0) this.#track(this.check(jobId, via, this.#stopping.signal), jobId)
   }
 
   /** Takes the job, unless another has it, and looks after it. */
-  async look(jobId: string, via: Via, signal: AbortSignal): Promise<void> {
+  async check(jobId: string, via: Via, signal: AbortSignal): Promise<void> {
     const job = await leaseJob(this.#context.db, jobId, this.newLease())
-    if (job) await attend(this.#context, { job, via, signal })
+    if (job) await processJob(this.#context, { job, via, signal })
   }
 
-  /** Takes as many due jobs as there are free places, up to `limit`; resolves once they are taken. */
+  /** Takes as many due jobs as there are free slots, up to `limit`; resolves once they are taken. */
   async takeDue(limit: number): Promise<number> {
-    const places = Math.min(limit, this.freePlaces)
-    if (places <= 0) return 0
-    const due = await leaseDueJobs(this.#context.db, places, this.newLease())
+    const slots = Math.min(limit, this.freeSlots)
+    if (slots <= 0) return 0
+    const due = await leaseDueJobs(this.#context.db, slots, this.newLease())
     for (const job of due) {
-      this.#track(attend(this.#context, { job, via: 'sweep', signal: this.#stopping.signal }), job.id)
+      this.#track(processJob(this.#context, { job, via: 'sweep', signal: this.#stopping.signal }), job.id)
     }
     return due.length
   }
@@ -75,7 +75,7 @@ export class Attendant {
 
   #track(work: Promise<void>, jobId: string): void {
     const tracked = work
-      .catch((error: unknown) => this.#context.log.warn({ jobId, err: error }, 'job.not_attended'))
+      .catch((error: unknown) => this.#context.log.warn({ jobId, err: error }, 'job.check_failed'))
       .finally(() => this.#running.delete(tracked))
     this.#running.add(tracked)
   }

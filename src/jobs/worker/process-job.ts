@@ -3,31 +3,30 @@ import { UniqueViolation } from '../../db/database.ts'
 import { parseCallback } from '../../runtime/callback-payload.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import { RuntimeTrouble } from '../../runtime/runtime-types.ts'
+import { RuntimeUnavailable } from '../../runtime/runtime-types.ts'
 import { findUnconfirmed } from '../callbacks/callback-store.ts'
-import type { JobRow, Via } from '../job.ts'
+import type { JobRow, RunObservation, Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobType } from '../job-types.ts'
 import { countEnds } from '../settlement/count-ends.ts'
 import { settle } from '../settlement/settle.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
-import type { Finding } from './finding.ts'
 import { inspectRun } from './inspect.ts'
 import { releaseLease } from './lease-store.ts'
-import { AbandonedStart, beginRun } from './start.ts'
+import { AbortedStart, startJobRun } from './start.ts'
 
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
 /** Past its deadline a job still waits for a runtime that cannot be asked, but not for ever. */
 const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
 
-const RUN_TAKEN: Finding = {
+const RUN_TAKEN: RunObservation = {
   runId: null,
   verdict: { kind: 'failed', code: 'run_lost', message: 'Another job follows its run' },
   traces: null,
 }
 
-export interface Attendance {
+export interface LeasedJob {
   /** Under this process's lease. */
   job: JobRow
   /** Null for the start that belongs to the job's creation. */
@@ -41,38 +40,42 @@ export interface Attendance {
  * Looks after one leased job: starts its run, or asks the runtime how it is doing, and writes down what came of it.
  * The runtime's trouble is never the job's: it only moves the next look.
  */
-export async function attend(context: JobContext, { job, via, fresh = false, signal }: Attendance): Promise<void> {
+export async function processJob(context: JobContext, { job, via, fresh = false, signal }: LeasedJob): Promise<void> {
   const { runtime } = context
-  if (runtime === null) return conclude(context, { job, via, outcome: await decideAlone(context, job) })
-  const outcome = await findOut(context, runtime, { job, fresh, signal })
-  await conclude(context, { job, via, outcome }).catch((error: unknown) => {
+  if (runtime === null) return recordCheck(context, { job, via, outcome: await checkWithoutRuntime(context, job) })
+  const outcome = await checkWithRuntime(context, runtime, { job, fresh, signal })
+  await recordCheck(context, { job, via, outcome }).catch((error: unknown) => {
     // Whoever followed that run was faster, and a run has one job.
     if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error
-    return conclude(context, { job, via, outcome: RUN_TAKEN })
+    return recordCheck(context, { job, via, outcome: RUN_TAKEN })
   })
   await stopOverdueRun(runtime, { job, outcome, signal })
 }
 
-/** `keepAwayMs`: for how long nobody else may look. */
-type AttendOutcome = Finding | { trouble: string; keepAwayMs?: number }
+/** `holdMs`: for how long nobody else may look. */
+type CheckOutcome = RunObservation | { trouble: string; holdMs?: number }
 
-async function findOut(
+async function checkWithRuntime(
   context: JobContext,
   runtime: RuntimeClient,
   { job, fresh, signal }: { job: JobRow; fresh: boolean; signal: AbortSignal },
-): Promise<AttendOutcome> {
+): Promise<CheckOutcome> {
   try {
     const type = context.types.get(job.type)
     if (!type) {
-      const stuck: Finding = { runId: job.run_id, verdict: { kind: 'unclear', reason: 'no such type' }, traces: null }
-      const finding = overdue(job, stuck, context.clock.now())
-      return finding === stuck ? { trouble: `the job type ${job.type} is not configured any more` } : finding
+      const stuck: RunObservation = {
+        runId: job.run_id,
+        verdict: { kind: 'unclear', reason: 'no such type' },
+        traces: null,
+      }
+      const observed = overdue(job, stuck, context.clock.now())
+      return observed === stuck ? { trouble: `the job type ${job.type} is not configured any more` } : observed
     }
     // A run found only now, past the deadline, may have ended long before it: it is looked at first.
-    if (job.run_id === null) return await beginRun(context, runtime, { job, type, fresh, signal })
-    const finding = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
-    if (isLost(finding)) return (await recallEnd(context, job, type)) ?? finding
-    return overdue(job, finding, context.clock.now())
+    if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })
+    const observed = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
+    if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed
+    return overdue(job, observed, context.clock.now())
   } catch (error) {
     if (error instanceof UnacceptableAnswer) {
       return {
@@ -81,33 +84,33 @@ async function findOut(
         traces: null,
       }
     }
-    if (!(error instanceof RuntimeTrouble)) throw error
+    if (!(error instanceof RuntimeUnavailable)) throw error
     const hopeless = context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS
     if (hopeless) return giveUp(context, job)
-    const keepAwayMs = error instanceof AbandonedStart ? runtime.timeoutMs : 0
-    return { trouble: error.message, keepAwayMs }
+    const holdMs = error instanceof AbortedStart ? runtime.timeoutMs : 0
+    return { trouble: error.message, holdMs }
   }
 }
 
 /** With no runtime there is nobody to be told of a cancellation, nor to ask what became of a run by its deadline. */
-async function decideAlone(context: JobContext, job: JobRow): Promise<AttendOutcome> {
+async function checkWithoutRuntime(context: JobContext, job: JobRow): Promise<CheckOutcome> {
   if (job.cancel_requested_at !== null) return { runId: job.run_id, verdict: { kind: 'cancelled' }, traces: null }
   if (context.clock.now() >= job.deadline_at) return giveUp(context, job)
   return { trouble: 'no runtime is configured' }
 }
 
-async function giveUp(context: JobContext, job: JobRow): Promise<Finding> {
+async function giveUp(context: JobContext, job: JobRow): Promise<RunObservation> {
   const type = context.types.get(job.type)
-  const recalled = type && (await recallEnd(context, job, type))
+  const recalled = type && (await findReportedEnd(context, job, type))
   return recalled ?? { runId: job.run_id, verdict: deadlineExceeded(), traces: null }
 }
 
-function isLost({ verdict }: Finding): boolean {
+function isLost({ verdict }: RunObservation): boolean {
   return verdict.kind === 'failed' && verdict.code === 'run_lost'
 }
 
 /** Nobody is left to ask: what a callback said, and the runtime should have confirmed, then holds as it was said. */
-async function recallEnd(context: JobContext, job: JobRow, type: JobType): Promise<Finding | undefined> {
+async function findReportedEnd(context: JobContext, job: JobRow, type: JobType): Promise<RunObservation | undefined> {
   if (job.run_id === null) return undefined
   const cancelRequested = job.cancel_requested_at !== null
   for (const body of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
@@ -120,14 +123,14 @@ async function recallEnd(context: JobContext, job: JobRow, type: JobType): Promi
 }
 
 /** A run that is still alive after its deadline may be a zombie: for the job it is over. */
-function overdue(job: JobRow, finding: Finding, nowMs: number): Finding {
-  const alive = ['pending', 'running', 'unclear'].includes(finding.verdict.kind)
-  return alive && nowMs >= job.deadline_at ? { ...finding, verdict: deadlineExceeded() } : finding
+function overdue(job: JobRow, observed: RunObservation, nowMs: number): RunObservation {
+  const alive = ['pending', 'running', 'unclear'].includes(observed.verdict.kind)
+  return alive && nowMs >= job.deadline_at ? { ...observed, verdict: deadlineExceeded() } : observed
 }
 
-async function conclude(
+async function recordCheck(
   context: JobContext,
-  { job, via, outcome }: { job: JobRow; via: Via | null; outcome: AttendOutcome },
+  { job, via, outcome }: { job: JobRow; via: Via | null; outcome: CheckOutcome },
 ): Promise<void> {
   const { db, clock, random, ids, types } = context
   const atMs = clock.now()
@@ -147,8 +150,8 @@ async function conclude(
       detail: JSON.stringify(detail),
     } as const
     await appendOrCount(tx, entry)
-    const notices = 'verdict' in outcome ? [{ jobId: job.id, runSeq: job.run_seq, via, ...outcome }] : []
-    const done = notices.length > 0 ? await settle(tx, notices, { ids, types, atMs }) : []
+    const updates = 'verdict' in outcome ? [{ jobId: job.id, runSeq: job.run_seq, via, ...outcome }] : []
+    const done = updates.length > 0 ? await settle(tx, updates, { ids, types, atMs }) : []
     await releaseLease(tx, {
       id: job.id,
       token: job.lease_token ?? '',
@@ -156,7 +159,7 @@ async function conclude(
       nextMs,
       error: trouble,
       leased: job,
-      heldUntilMs: 'keepAwayMs' in outcome && outcome.keepAwayMs ? atMs + outcome.keepAwayMs : null,
+      heldUntilMs: 'holdMs' in outcome && outcome.holdMs ? atMs + outcome.holdMs : null,
     })
     return done
   })
@@ -166,7 +169,7 @@ async function conclude(
 /** Nobody waits for it any more; that it may not be heard is fine. */
 async function stopOverdueRun(
   runtime: RuntimeClient,
-  { job, outcome, signal }: { job: JobRow; outcome: AttendOutcome; signal: AbortSignal },
+  { job, outcome, signal }: { job: JobRow; outcome: CheckOutcome; signal: AbortSignal },
 ): Promise<void> {
   if (!('verdict' in outcome) || outcome.runId === null) return
   const { runId, verdict } = outcome

@@ -2,7 +2,7 @@ import { SingleFlight } from '../../core/async/single-flight.ts'
 import { isUnfinished, type JobRow } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { findJob } from '../job-store.ts'
-import type { Attendant } from './job-worker.ts'
+import type { JobWorker } from './job-worker.ts'
 
 const BUDGET_MS = 3_000
 const POLL_MS = 50
@@ -13,31 +13,31 @@ const POLL_MS = 50
  */
 export class Reconciler {
   readonly #context: JobContext
-  readonly #attendant: Attendant
-  readonly #looks = new SingleFlight<string, JobRow | undefined>()
+  readonly #worker: JobWorker
+  readonly #checks = new SingleFlight<string, JobRow | undefined>()
 
-  constructor(context: JobContext, attendant: Attendant) {
+  constructor(context: JobContext, worker: JobWorker) {
     this.#context = context
-    this.#attendant = attendant
+    this.#worker = worker
   }
 
   async refresh(job: JobRow): Promise<JobRow> {
     if (!isUnfinished(job.status) || this.#context.runtime === null) return job
-    const fresh = await this.#looks.run(job.id, () => this.#look(job.id))
+    const fresh = await this.#checks.run(job.id, () => this.#check(job.id))
     return fresh ?? job
   }
 
-  async #look(id: string): Promise<JobRow | undefined> {
+  async #check(id: string): Promise<JobRow | undefined> {
     const { db, clock } = this.#context
     const sinceMs = clock.now()
     const budget = new AbortController()
     const over = new AbortController()
     void clock.sleep(BUDGET_MS, over.signal).then(() => budget.abort(new Error('the budget of a read is spent')))
     try {
-      await this.#attendant.look(id, 'read', budget.signal)
+      await this.#worker.check(id, 'read', budget.signal)
       let job = await findJob(db, id)
       // Held by another node or the sweep: its answer is ours, if it comes in time.
-      while (job && isBeingAttended(job, sinceMs, clock.now()) && clock.now() - sinceMs < BUDGET_MS) {
+      while (job && isBeingChecked(job, sinceMs, clock.now()) && clock.now() - sinceMs < BUDGET_MS) {
         await clock.sleep(POLL_MS, budget.signal)
         job = await findJob(db, id)
       }
@@ -48,7 +48,7 @@ export class Reconciler {
   }
 }
 
-function isBeingAttended(job: JobRow, sinceMs: number, nowMs: number): boolean {
+function isBeingChecked(job: JobRow, sinceMs: number, nowMs: number): boolean {
   const seenSince = job.checked_at !== null && job.checked_at >= sinceMs
   return isUnfinished(job.status) && !seenSince && job.lease_until !== null && job.lease_until > nowMs
 }

@@ -1,17 +1,16 @@
 import type { Json } from '../../core/json.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import { type Refusal, type Run, RuntimeTrouble } from '../../runtime/runtime-types.ts'
-import type { JobRow } from '../job.ts'
+import { type Run, type RuntimeRefusal, RuntimeUnavailable } from '../../runtime/runtime-types.ts'
+import type { JobRow, RunObservation } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobType } from '../job-types.ts'
 import { deadlineExceeded } from '../settlement/verdict.ts'
-import type { Finding } from './finding.ts'
 import { countStartAttempt } from './lease-store.ts'
 
 /** Given up on its way, with no answer: it may still get through, and till then a run that is not found may yet come. */
-export class AbandonedStart extends RuntimeTrouble {}
+export class AbortedStart extends RuntimeUnavailable {}
 
-interface Beginning {
+interface RunStart {
   job: JobRow
   type: JobType
   fresh: boolean
@@ -22,28 +21,32 @@ interface Beginning {
  * Starts a job's run, once: the attempt is durable before the runtime hears of it, and every later attempt first looks
  * whether an earlier one got through. The job has a thread to itself, where a second live run would be refused.
  */
-export async function beginRun(context: JobContext, runtime: RuntimeClient, beginning: Beginning): Promise<Finding> {
-  const { job, signal } = beginning
+export async function startJobRun(
+  context: JobContext,
+  runtime: RuntimeClient,
+  start: RunStart,
+): Promise<RunObservation> {
+  const { job, signal } = start
   // A new job is written with its first attempt counted; only the process that wrote it knows that none was made yet.
-  if (!beginning.fresh) {
+  if (!start.fresh) {
     const found = await findOwnRun(runtime, job, signal)
-    if (found) return begun(found)
+    if (found) return started(found)
   }
   if (job.cancel_requested_at !== null) return { runId: null, verdict: { kind: 'cancelled' }, traces: null }
   if (context.clock.now() >= job.deadline_at) return { runId: null, verdict: deadlineExceeded(), traces: null }
-  if (!beginning.fresh && !(await countStartAttempt(context.db, { id: job.id, token: job.lease_token ?? '' }))) {
-    throw new RuntimeTrouble('another node attends to this job, or it was cancelled')
+  if (!start.fresh && !(await countStartAttempt(context.db, { id: job.id, token: job.lease_token ?? '' }))) {
+    throw new RuntimeUnavailable('another worker holds this job, or it was cancelled')
   }
   const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
   if (refused) return rejected(refused)
-  return startOn(context, runtime, beginning)
+  return startOn(context, runtime, start)
 }
 
 async function startOn(
   context: JobContext,
   runtime: RuntimeClient,
-  { job, type, signal }: Beginning,
-): Promise<Finding> {
+  { job, type, signal }: RunStart,
+): Promise<RunObservation> {
   const request = {
     threadId: job.thread_id,
     assistantId: type.assistantId,
@@ -54,12 +57,12 @@ async function startOn(
   const start = async (url: string | null) => {
     // A process that stood still meanwhile may find that another took over, started the run and saw it end.
     if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {
-      throw new RuntimeTrouble('the lease would not outlast the start')
+      throw new RuntimeUnavailable('the lease would not outlast the start')
     }
     try {
       return await runtime.startRun({ ...request, webhook: url }, signal)
     } catch (error) {
-      throw signal.aborted ? new AbandonedStart('the start was given up on its way', { cause: error }) : error
+      throw signal.aborted ? new AbortedStart('the start was given up on its way', { cause: error }) : error
     }
   }
   let outcome = await start(webhook)
@@ -68,11 +71,11 @@ async function startOn(
     context.log.warn({ jobId: job.id, reason: outcome.refused.message }, 'job.callback_url_refused')
     outcome = await start(null)
   }
-  if ('started' in outcome) return begun(outcome.started)
+  if ('started' in outcome) return started(outcome.started)
   if ('refused' in outcome) return rejected(outcome.refused)
   const found = await findOwnRun(runtime, job, signal)
-  if (found) return begun(found)
-  throw new RuntimeTrouble('the thread is busy with another run')
+  if (found) return started(found)
+  throw new RuntimeUnavailable('the thread is busy with another run')
 }
 
 async function findOwnRun(runtime: RuntimeClient, job: JobRow, signal: AbortSignal): Promise<Run | undefined> {
@@ -80,11 +83,11 @@ async function findOwnRun(runtime: RuntimeClient, job: JobRow, signal: AbortSign
   return runs.find((run) => run.metadata.job_id === job.id && run.metadata.run_seq === job.run_seq)
 }
 
-function begun(run: Run): Finding {
+function started(run: Run): RunObservation {
   return { runId: run.runId, verdict: { kind: 'pending' }, traces: run.traces }
 }
 
-function rejected({ status, message }: Refusal): Finding {
+function rejected({ status, message }: RuntimeRefusal): RunObservation {
   const text = `The runtime refused to start the run (${status}): ${message}`
   return { runId: null, verdict: { kind: 'failed', code: 'start_rejected', message: text }, traces: null }
 }

@@ -2,7 +2,7 @@ import type { Breaker } from '../../core/async/breaker.ts'
 import { type Loop, startLoop } from '../../core/async/loop.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { JobContext } from '../job-context.ts'
-import type { Attendant } from './job-worker.ts'
+import type { JobWorker } from './job-worker.ts'
 
 const EVERY_MS = 1_000
 const BATCH = 20
@@ -12,14 +12,14 @@ const BATCH = 20
  * While the runtime keeps failing it sends one job ahead, and the rest stay due. Where there is no runtime, it is still
  * the sweep that holds jobs to their deadlines.
  */
-export function startSweep(context: JobContext, attendant: Attendant, breaker: Breaker): Loop {
+export function startSweep(context: JobContext, worker: JobWorker, breaker: Breaker): Loop {
   const { clock, log, meter = silentMeter } = context
   const loop = startLoop({
     clock,
     everyMs: EVERY_MS,
     run: async () => {
       if (breaker.state === 'open') return meter.count('sweep_rounds_total', { result: 'skipped' })
-      const taken = await attendant.takeDue(breaker.state === 'probing' ? 1 : BATCH)
+      const taken = await worker.takeDue(breaker.state === 'probing' ? 1 : BATCH)
       meter.count('sweep_rounds_total', { result: 'looked' })
       meter.count('sweep_jobs_taken_total', undefined, taken)
       if (taken === BATCH) loop.wake()
