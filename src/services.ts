@@ -1,4 +1,3 @@
-import { createRequire } from 'node:module'
 import { CallbackAuthenticity } from './auth/callback-authenticity.ts'
 import { KeySet } from './auth/key-set.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
@@ -77,7 +76,7 @@ export interface Services extends Surroundings, Omit<JobServices, 'close'>, Omit
 }
 
 /** Wires everything, once; nothing below this file looks for its own dependencies. */
-export function createServices(config: Config, surroundings: Surroundings): Services {
+export async function createServices(config: Config, surroundings: Surroundings): Promise<Services> {
   const { clock, random, log } = surroundings
   const metrics = new Metrics()
   const db = meteredDatabase(surroundings.db, metrics)
@@ -98,7 +97,7 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
   })
   const serviceKeys = new ServiceKeyAuthenticator({ db, clock, log })
   const redis = config.redisUrl === null ? undefined : { url: config.redisUrl }
-  const limiter = createLimiter({ limits: config.limits, clock, random, log, redis })
+  const limiter = await createLimiter({ limits: config.limits, clock, random, log, redis })
   const sightings = new UserSightings({ db, clock, log })
   const housekeeping = keepHouse({ db, clock, log, meter: metrics }, config)
   const callbackAuthenticity = new CallbackAuthenticity(config.webhookSecrets, clock)
@@ -123,13 +122,13 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
     random,
     log,
     meter: metrics,
-    sender: surroundings.pushSender ?? createSender(config, surroundings),
+    sender: surroundings.pushSender ?? (await createSender(config, surroundings)),
     onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
   })
   const onTopic = (topic: Topic): void => {
     if (topic === 'deliveries') outbox.wake()
   }
-  const eventServices = createEventServices({
+  const eventServices = await createEventServices({
     db,
     clock,
     random,
@@ -192,11 +191,9 @@ export function createServices(config: Config, surroundings: Surroundings): Serv
   }
 }
 
-function createSender(config: Config, { clock, log, pushCa }: Surroundings): PushSender | null {
+async function createSender(config: Config, { clock, log, pushCa }: Surroundings): Promise<PushSender | null> {
   if (config.push === null) return null
-  // Only where it is used: with HTTP/2 and TLS it is a tenth of the start.
-  const load = createRequire(import.meta.url)
-  const { createFcmSender } = load('./push/fcm/fcm-sender.ts') as typeof import('./push/fcm/fcm-sender.ts')
+  const { createFcmSender } = await import('./push/fcm/fcm-sender.ts')
   return createFcmSender({
     credentials: config.push,
     apiUrl: config.pushApiUrl,

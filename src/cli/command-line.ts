@@ -2,7 +2,6 @@ import { ConfigError } from '../config-reader.ts'
 import { ApiError } from '../core/errors.ts'
 import { VERSION } from '../version.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
-import { linkQuickly } from './link-quickly.ts'
 
 type Run = (line: CommandLine) => Promise<ExitCode>
 
@@ -57,7 +56,7 @@ export async function runCommandLine(line: CommandLine): Promise<ExitCode> {
   if (args.some(asksForHelp)) return say(line, `${usage}\n\n  ${command.summary}`)
   try {
     if (!command.usage && args.length > 0) throw new UsageError(`${name} takes no arguments, not "${args.join(' ')}"`)
-    const run = await linkQuickly(command.load)
+    const run = await command.load()
     return await run({ ...line, args })
   } catch (error) {
     if (!(error instanceof UsageError)) return explain(error, line)

@@ -6,7 +6,7 @@ import type { Topic, TopicListener } from '../db/announcements.ts'
 import type { Database } from '../db/database.ts'
 import { EventFeed } from './event-feed.ts'
 import { EventStreams } from './event-streams.ts'
-import { connectWakeUps, type WakeUps } from './wake-ups.ts'
+import type { WakeUps } from './wake-ups.ts'
 
 export interface EventServices {
   feed: EventFeed
@@ -19,7 +19,7 @@ export interface EventServices {
  * The realtime side: commits of this process wake it, and those of other nodes over Redis. `onTopic` hears of both, so
  * that whatever else waits for a commit need not ask Redis itself.
  */
-export function createEventServices(options: {
+export async function createEventServices(options: {
   db: Database
   clock: Clock
   random: Random
@@ -27,7 +27,7 @@ export function createEventServices(options: {
   meter?: Meter
   redisUrl: string | null
   onTopic: TopicListener
-}): EventServices {
+}): Promise<EventServices> {
   const { db, clock, random, log, meter = silentMeter, redisUrl, onTopic } = options
   const feed = new EventFeed({ db, clock, log, meter })
   const streams = new EventStreams({ db, clock, random, log, meter, feed })
@@ -35,7 +35,10 @@ export function createEventServices(options: {
     if (topic === 'events') feed.wake()
     onTopic(topic)
   }
-  const wakeUps = redisUrl === null ? null : connectWakeUps({ url: redisUrl, clock, random, log, onSignal: hear })
+  const wakeUps =
+    redisUrl === null
+      ? null
+      : (await import('./wake-ups.ts')).connectWakeUps({ url: redisUrl, clock, random, log, onSignal: hear })
   const unlisten = db.listen((topic) => {
     hear(topic)
     wakeUps?.signal(topic)

@@ -1,5 +1,4 @@
-import { createRequire } from 'node:module'
-import type { Redis } from 'ioredis'
+import { Redis } from 'ioredis'
 import { backoffMs } from '../core/async/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
@@ -85,8 +84,6 @@ export function connectWakeUps(options: {
 }
 
 function connect({ url, random }: { url: string; random: Random }): Redis {
-  // Loaded only where it is used: without Redis, nothing of the client is needed.
-  const { Redis } = createRequire(import.meta.url)('ioredis') as typeof import('ioredis')
   let failures = 0
   const redis = new Redis(url, {
     enableOfflineQueue: false,

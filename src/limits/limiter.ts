@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { type Random, systemRandom } from '../core/random.ts'
 import { MemoryCounter } from './memory-counter.ts'
-import { RedisCounter } from './redis-counter.ts'
+import type { RedisCounter } from './redis-counter.ts'
 import { type Hit, type TierLimits, type TierName, WINDOW_MS } from './tiers.ts'
 
 export interface Charge {
@@ -45,7 +45,7 @@ const MAX_KEY_LENGTH = 128
  * Charges each request to one key of one tier. With Redis all nodes count together; when Redis is down or slow every node
  * counts for itself and requests are served as before, without waiting for it, until it is back.
  */
-export function createLimiter(options: LimiterOptions): Limiter {
+export async function createLimiter(options: LimiterOptions): Promise<Limiter> {
   const { limits, clock, log, windowMs = WINDOW_MS, random = systemRandom } = options
   // A counter for each tier: a flood of unknown addresses cannot push out the window of a user or a service account.
   const counterOf = (tier: TierName) => new MemoryCounter({ clock, windowMs, limit: limits[tier] })
@@ -54,15 +54,7 @@ export function createLimiter(options: LimiterOptions): Limiter {
     authenticated: counterOf('authenticated'),
     service: counterOf('service'),
   }
-  const redis =
-    options.redis &&
-    new RedisCounter({
-      url: options.redis.url,
-      windowMs,
-      random,
-      onLost: (reason) => log.warn({ reason }, 'limiter.redis_lost'),
-      onRecovered: () => log.info({}, 'limiter.redis_recovered'),
-    })
+  const redis = options.redis && (await connectCounter({ ...options.redis, windowMs, random, log }))
 
   const toCharge = (tier: TierName, { count, resetMs }: Hit): Charge => {
     const limit = limits[tier]
@@ -85,6 +77,15 @@ export function createLimiter(options: LimiterOptions): Limiter {
     state: () => ({ store: redis ? 'redis' : 'memory', degraded: redis !== undefined && !redis.available }),
     close: () => redis?.close(),
   }
+}
+
+async function connectCounter({ log, ...options }: { url: string; windowMs: number; random: Random; log: Log }) {
+  const { RedisCounter } = await import('./redis-counter.ts')
+  return new RedisCounter({
+    ...options,
+    onLost: (reason) => log.warn({ reason }, 'limiter.redis_lost'),
+    onRecovered: () => log.info({}, 'limiter.redis_recovered'),
+  })
 }
 
 /** The number of keys is bounded, so their length must be too. */

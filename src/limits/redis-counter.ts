@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto'
-import { createRequire } from 'node:module'
-import type { Redis } from 'ioredis'
+import { Redis } from 'ioredis'
 import { backoffMs } from '../core/async/backoff.ts'
 import type { Random } from '../core/random.ts'
 import type { Hit } from './tiers.ts'
@@ -63,8 +62,6 @@ export class RedisCounter {
 
   constructor(options: RedisCounterOptions) {
     this.#options = options
-    // Loaded only where it is used: without Redis, nothing of the client is needed.
-    const { Redis } = createRequire(import.meta.url)('ioredis') as typeof import('ioredis')
     this.#redis = new Redis(options.url, {
       // Nothing waits for a better time and nothing is sent twice: an unanswered hit is counted locally instead.
       enableOfflineQueue: false,

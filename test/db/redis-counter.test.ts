@@ -28,7 +28,7 @@ interface Node {
   logged(event: string): Promise<unknown>
 }
 
-function startNode({ windowMs = 60_000 }: { windowMs?: number } = {}): Node {
+async function startNode({ windowMs = 60_000 }: { windowMs?: number } = {}): Promise<Node> {
   const events: string[] = []
   const reasons: unknown[] = []
   const emitter = new EventEmitter()
@@ -38,13 +38,13 @@ function startNode({ windowMs = 60_000 }: { windowMs?: number } = {}): Node {
     emitter.emit(event)
   }
   const log: Log = { debug: record, info: record, warn: record, error: record }
-  const limiter = createLimiter({ limits, windowMs, clock: systemClock, log, redis: { url: server.url } })
+  const limiter = await createLimiter({ limits, windowMs, clock: systemClock, log, redis: { url: server.url } })
   return { limiter, events, reasons, logged: (event) => once(emitter, event) }
 }
 
 /** A node that counts in Redis; the server is running. */
 async function connectNode(options?: { windowMs: number }): Promise<Node> {
-  const node = startNode(options)
+  const node = await startNode(options)
   await until(() => !node.limiter.state().degraded)
   return node
 }
@@ -241,7 +241,7 @@ test('a Redis that answers but cannot write is lost too, and does not flap', TIM
 
 test('a node that starts before Redis serves from memory and joins in once it is there', TIMEOUT, async () => {
   await server.kill()
-  const { limiter, events, logged } = startNode()
+  const { limiter, events, logged } = await startNode()
   try {
     await logged('limiter.redis_lost')
     assert.ok(isCountedLocally(limiter.charge('service', 'early')))

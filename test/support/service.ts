@@ -54,7 +54,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
   const idp = options.idp ?? (await sharedIdentityProvider())
   const env = { NODE_ENV: 'test', ISSUER_URL: idp.issuer, API_VARIANT: variant, ...NO_LIMITS, ...options.env }
   const config = parseConfig(env, () => '')
-  const services = createServices(config, {
+  const services = await createServices(config, {
     clock,
     random: systemRandom,
     log,

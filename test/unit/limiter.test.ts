@@ -9,10 +9,10 @@ import { DEFAULT_LIMITS, type TierName } from '../../src/limits/tiers.ts'
 
 const limits = { unauthenticated: 2, authenticated: 3, service: 4 }
 
-function setup() {
+async function setup() {
   const time = { now: 1_700_000_000_000 }
   const clock: Clock = { now: () => time.now, sleep: () => Promise.resolve() }
-  return { time, limiter: createLimiter({ limits, clock, log: silentLog }) }
+  return { time, limiter: await createLimiter({ limits, clock, log: silentLog }) }
 }
 
 function chargeNow(limiter: Limiter, tier: TierName, key: string): Charge {
@@ -25,8 +25,8 @@ test('the limits are the documented ones', () => {
   assert.deepEqual(DEFAULT_LIMITS, { unauthenticated: 100, authenticated: 1_000, service: 10_000 })
 })
 
-test('in memory a charge is there at once, and the first request beyond the limit exceeds it', () => {
-  const { time, limiter } = setup()
+test('in memory a charge is there at once, and the first request beyond the limit exceeds it', async () => {
+  const { time, limiter } = await setup()
   assert.deepEqual(chargeNow(limiter, 'unauthenticated', 'a'), {
     tier: 'unauthenticated',
     limit: 2,
@@ -49,15 +49,15 @@ test('in memory a charge is there at once, and the first request beyond the limi
   assert.deepEqual(limiter.state(), { store: 'memory', degraded: false })
 })
 
-test('the same key in two tiers is two accounts', () => {
-  const { limiter } = setup()
+test('the same key in two tiers is two accounts', async () => {
+  const { limiter } = await setup()
   for (let i = 0; i < 3; i++) chargeNow(limiter, 'unauthenticated', 'a')
   assert.equal(chargeNow(limiter, 'authenticated', 'a').remaining, 2)
   assert.equal(chargeNow(limiter, 'service', 'a').remaining, 3)
 })
 
-test('keys of any length are counted apart', () => {
-  const { limiter } = setup()
+test('keys of any length are counted apart', async () => {
+  const { limiter } = await setup()
   const long = 'x'.repeat(8_000)
   chargeNow(limiter, 'authenticated', `${long}1`)
   assert.equal(chargeNow(limiter, 'authenticated', `${long}1`).remaining, 1)
@@ -80,7 +80,7 @@ test('a Redis that was never there is reported once, and requests are counted lo
       lost.resolve()
     },
   }
-  const limiter = createLimiter({ limits, clock: systemClock, log, redis: { url: `redis://127.0.0.1:${port}` } })
+  const limiter = await createLimiter({ limits, clock: systemClock, log, redis: { url: `redis://127.0.0.1:${port}` } })
   try {
     assert.equal(chargeNow(limiter, 'unauthenticated', 'a').remaining, 1)
     await lost.promise

@@ -42,7 +42,7 @@ export async function buildShells(surroundings: Surroundings): Promise<Record<No
   const shells = await Promise.all(
     NODE_NAMES.map(async (name) => {
       const config = configOf(name)
-      let current = createServices(config, surroundings)
+      let current = await createServices(config, surroundings)
       const app = await buildApp({ ...mirrorMembers(current, () => current), config })
       const use = (services: Services) => {
         current = services
@@ -87,20 +87,21 @@ export class SimNode {
   }
 
   get up(): boolean {
-    return this.#life !== null && !this.#draining
+    return this.#services !== null && !this.#draining
   }
 
   get life(): Life | null {
     return this.#life
   }
 
-  boot(): void {
+  async boot(): Promise<void> {
     if (this.#life) return
     this.boots += 1
     const life = new Life(`${this.name}${this.boots}`, this.#options.time)
     this.#life = life
     this.#draining = false
-    const services = createServices(configOf(this.name), this.#options.surround(this, life))
+    const services = await createServices(configOf(this.name), this.#options.surround(this, life))
+    if (!life.alive) return
     this.#services = services
     this.#options.shell.use(services)
     void services.keySet.warmUp()
@@ -131,7 +132,7 @@ export class SimNode {
   /** Null when the connection breaks, or there is nobody to connect to. */
   request({ method, path, headers, body }: Request): Promise<Answer | null> {
     const life = this.#life
-    if (!life || this.#draining) return Promise.resolve(null)
+    if (!life || !this.up) return Promise.resolve(null)
     return new Promise((resolve) => {
       const forget = life.onEnd(() => resolve(null))
       const answered = (answer: Answer | null) => {
@@ -159,7 +160,7 @@ export class SimNode {
     client: StreamClient,
   ): Promise<{ status: number; close: () => void } | null> {
     const life = this.#life
-    if (!life || this.#draining) return null
+    if (!life || !this.up) return null
     const open = () => this.#options.shell.app.inject({ method: 'GET', url: path, headers, ...STREAMED })
     const response = await new Promise<Awaited<ReturnType<typeof open>> | null>((resolve) => {
       life.onEnd(() => resolve(null))

@@ -122,7 +122,7 @@ async function runSeed(
 
 async function play(world: World, store: Database, chaosMs: number): Promise<void> {
   const { time } = world
-  world.begin()
+  await world.begin()
   await time.runUntil(START_MS + chaosMs)
   if (world.plan.blackoutMs > 0) {
     world.blackOut()
@@ -130,14 +130,14 @@ async function play(world: World, store: Database, chaosMs: number): Promise<voi
   }
   const faultsStoppedAtMs = time.now
   // With few places a sweep takes few jobs at a time, and must come round the more often.
-  world.calm(world.plan.places === null ? 120 : 10)
+  await world.calm(world.plan.places === null ? 120 : 10)
   await time.runUntil(time.now + SETTLE_MS)
   await inspect(world, store, faultsStoppedAtMs)
   if (world.violations.length > 0) return
   // What was a day late arrives now, and changes nothing any more.
-  world.calm(14_400)
+  await world.calm(14_400)
   await time.runUntil(START_MS + chaosMs + Math.max(DAY_MS, world.plan.blackoutMs) + 3_600_000)
-  world.calm(120)
+  await world.calm(120)
   await time.runUntil(time.now + SETTLE_LATE_MS)
   await world.replayStreams()
   await inspect(world, store, faultsStoppedAtMs)

@@ -162,8 +162,8 @@ export class World {
     }
   }
 
-  begin(): void {
-    for (const name of NODE_NAMES) this.nodes[name].boot()
+  async begin(): Promise<void> {
+    for (const name of NODE_NAMES) await this.nodes[name].boot()
     for (const { atMs, incident } of this.plan.incidents) this.time.after(atMs, () => happen(this, incident))
     populate(this)
   }
@@ -177,7 +177,7 @@ export class World {
   }
 
   /** From here on everything works, and everybody is up. */
-  calm(stretch: number): void {
+  async calm(stretch: number): Promise<void> {
     this.#chaos = false
     this.#dark = false
     this.#dials = CALM
@@ -189,7 +189,7 @@ export class World {
       const node = this.nodes[name]
       node.databaseDown = false
       node.faults.clear()
-      node.boot()
+      await node.boot()
     }
     for (const { reader } of this.streams) reader.nudge()
   }
@@ -214,7 +214,7 @@ export class World {
 
   bootLater(node: SimNode): void {
     const boot = () => {
-      if (!this.#dark) node.boot()
+      if (!this.#dark) void node.boot()
     }
     if (this.#chaos) this.time.after(this.luck.int(100, 20_000), boot)
     else boot()

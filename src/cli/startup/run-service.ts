@@ -34,7 +34,7 @@ export async function runService(
 ): Promise<RunningService> {
   const { db } = database
   const log = createLogger(config.logLevel, new LogLines(pino.destination({ dest: 1, ...LOG_BUFFER })))
-  const services = createServices(config, { clock: systemClock, random: systemRandom, log, fetch, db, ...extras })
+  const services = await createServices(config, { clock: systemClock, random: systemRandom, log, fetch, db, ...extras })
   const close = async () => {
     await services.close()
     await database.close()
