@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { misfits } from '../../verify/sim/mutant-fit.ts'
-import { MUTANTS } from '../../verify/sim/mutant-list.ts'
-import { readMutantSeeds } from '../../verify/sim/mutant-seeds.ts'
+import { misfits } from '../../verify/sim/planted-bugs/fit.ts'
+import { MUTANTS } from '../../verify/sim/planted-bugs/planted-bugs.ts'
+import { readMutantSeeds } from '../../verify/sim/planted-bugs/seeds.ts'
 
 test('every planted bug of the simulation still fits the source', () => {
   assert.deepEqual(MUTANTS.flatMap(misfits), [])

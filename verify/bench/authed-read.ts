@@ -1,7 +1,7 @@
 import { compare, type Outcome } from './comparison.ts'
+import type { World } from './environment.ts'
 import { installExpress } from './express-install.ts'
 import type { ServerSpec } from './server.ts'
-import type { World } from './world.ts'
 
 export const OPPONENTS = ['bare', 'express'] as const
 
@@ -55,7 +55,7 @@ function service({ databaseUrl, issuerUrl }: World): ServerSpec {
 }
 
 function bare({ databaseUrl }: World): ServerSpec {
-  return { script: './bare-server.ts', env: { NODE_ENV: 'production', DATABASE_URL: databaseUrl } }
+  return { script: './servers/bare-server.ts', env: { NODE_ENV: 'production', DATABASE_URL: databaseUrl } }
 }
 
 function express({ databaseUrl, issuerUrl }: World): ServerSpec {

@@ -73,7 +73,7 @@ export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Pro
     const env = { NODE_ENV: 'production', DATABASE_URL: expressUrl, WEBHOOK_SECRET: SECRET }
     const express = await startServer({ script: './express/callbacks.js', env })
     servers.push(express)
-    const echo = await startServer({ script: './echo-server.ts', env: { NODE_ENV: 'production' } })
+    const echo = await startServer({ script: './servers/echo-server.ts', env: { NODE_ENV: 'production' } })
     servers.push(echo)
 
     const requests = Array.from({ length: jobs }, (_, n) => callbackRequest(n))

@@ -2,9 +2,9 @@ import { availableParallelism, loadavg } from 'node:os'
 import { compareAuthedReads, compareJobReads, OPPONENTS } from './authed-read.ts'
 import { compareCallbacks } from './callbacks.ts'
 import type { Figures, Outcome } from './comparison.ts'
-import { comparePush } from './push.ts'
+import { startWorld } from './environment.ts'
+import { comparePush } from './push/push.ts'
 import { measureColdStart, measureIdleMegabytes } from './startup.ts'
-import { startWorld } from './world.ts'
 
 type Pace = typeof QUICK
 

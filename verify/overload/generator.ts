@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks'
 import { setTimeout as pause } from 'node:timers/promises'
 import { type LoadAnswer, LoadConnection } from './connection.ts'
 import { type LoadPlan, type LoadRequest, LoadRequests } from './load-requests.ts'
-import { emptyTally, type Phase, type Tally } from './tally.ts'
+import { emptyTally, type Phase, type Tally } from './load-result.ts'
 
 const MAX_CONNECTIONS = 2_000
 /** Open beforehand, as a balancer has them. */

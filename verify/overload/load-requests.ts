@@ -1,4 +1,4 @@
-import type { Kind } from './tally.ts'
+import type { Kind } from './load-result.ts'
 
 /** What the generator is told once: where to send, and as whom. */
 export interface LoadPlan {

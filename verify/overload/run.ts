@@ -1,8 +1,8 @@
 import { availableParallelism, loadavg } from 'node:os'
 import { setTimeout as pause } from 'node:timers/promises'
-import { KINDS, ordinaryLatencies, type Phase, perSecond, quantile, type Tally, total } from './tally.ts'
-import { startWatch, timeRequest, timeToRecover, type Watch } from './watch.ts'
-import { startWorld, type World } from './world.ts'
+import { startWorld, type World } from './environment.ts'
+import { KINDS, ordinaryLatencies, type Phase, perSecond, quantile, type Tally, total } from './load-result.ts'
+import { startWatch, timeRequest, timeToRecover, type Watch } from './service-monitor.ts'
 
 const QUICK = { warmUpMs: 3_000, stepMs: 1_500, phaseMs: 4_000, pauseMs: 1_000 }
 const THOROUGH = { warmUpMs: 8_000, stepMs: 4_000, phaseMs: 15_000, pauseMs: 3_000 }

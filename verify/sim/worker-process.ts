@@ -18,7 +18,7 @@ export interface WorkerTask {
 }
 
 const WORKER = new URL('./worker.ts', import.meta.url)
-const HOOK = new URL('./mutant-hook.ts', import.meta.url)
+const HOOK = new URL('./planted-bugs/load-hook.ts', import.meta.url)
 
 /** A process that plays its share of the seeds and reports each; `done` rejects when it breaks down. */
 export function startWorker(

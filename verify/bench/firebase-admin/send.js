@@ -1,5 +1,5 @@
 import { createRequire, syncBuiltinESMExports } from 'node:module'
-import { CONTENT, deviceToken } from '../push-contest.ts'
+import { CONTENT, deviceToken } from '../push/push-task.ts'
 
 const { url, ca, credentials } = JSON.parse(process.env.PROVIDER)
 const BATCH = 500

@@ -1,0 +1,35 @@
+import fastify from 'fastify'
+import { openPostgres } from '../../../src/db/postgres/postgres.ts'
+import { listById, toPage } from '../../../src/http/paging.ts'
+import { SERVER_LIMITS } from '../../../src/http/server/server-limits.ts'
+import { toJob } from '../../../src/jobs/api/job-routes.ts'
+import { getJob } from '../../../src/jobs/api/job-schema.ts'
+import { findJob } from '../../../src/jobs/job-store.ts'
+import { toProject } from '../../../src/projects/project-routes.ts'
+import { listProjects } from '../../../src/projects/project-schema.ts'
+import * as store from '../../../src/projects/project-store.ts'
+
+const { PORT, DATABASE_URL = '' } = process.env
+const LIST = listById('projects')
+const db = await openPostgres({ url: DATABASE_URL })
+
+/**
+ * The same reads and the same answers on a bare Fastify with the same server timeouts: no credential, no rate limit, no ids,
+ * no owner, no check of the query, no log, no hook at all.
+ */
+const app = fastify(SERVER_LIMITS)
+
+app.get('/healthz', () => ({ status: 'ok' }))
+
+app.get('/v1/projects', { schema: { response: listProjects.response } }, async () => {
+  const rows = await store.listProjects(db, { limit: 20, after: null })
+  return toPage(LIST, { rows, limit: 20, toItem: toProject, positionOf: (row) => [row.id] as const })
+})
+
+app.get<{ Params: { id: string } }>('/jobs/:id', { schema: { response: getJob.response } }, async (request) => {
+  const job = await findJob(db, request.params.id)
+  if (!job) throw new Error('No such job')
+  return toJob(job)
+})
+
+await app.listen({ host: '127.0.0.1', port: Number(PORT) })

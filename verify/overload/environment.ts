@@ -1,0 +1,123 @@
+import { fileURLToPath } from 'node:url'
+import { migrate } from '../../src/db/migrate.ts'
+import { openPostgres } from '../../src/db/postgres/postgres.ts'
+import { sql } from '../../src/db/sql.ts'
+import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
+import { startPostgres } from '../../test/support/postgres.ts'
+import { freePort } from '../../test/support/server-process.ts'
+import { answerOf, startChild, startServe, stopChild } from './child-process.ts'
+import { type LoadPlan, runId } from './load-requests.ts'
+import type { Phase, Tally } from './load-result.ts'
+
+const USERS = 200
+const PROJECTS = 200
+const WEBHOOK_SECRET = 'the-secret-of-the-load'
+const NO_LIMIT = '1000000000'
+const FAR_FUTURE_MS = 9_000_000_000_000
+
+export interface World {
+  url: string
+  token: string
+  /** Of the service. */
+  pid: number
+  /** One phase of load, from the generator's own process. */
+  send(phase: Phase): Promise<Tally>
+  /** How many of these runs have no callback stored. */
+  countMissing(runs: readonly number[]): Promise<number>
+  close(): Promise<void>
+}
+
+/** One `serve` on a PostgreSQL of its own with the sandbox's runtime and the generator, each in a process of its own. */
+export async function startWorld({ runs, mix }: Pick<LoadPlan, 'runs' | 'mix'>): Promise<World> {
+  const closers: (() => Promise<unknown>)[] = []
+  const close = async () => {
+    for (const one of closers.splice(0).reverse()) await one()
+  }
+  try {
+    const postgres = await startPostgres()
+    closers.push(() => postgres.stop())
+    const issuer = await startIdentityProvider()
+    closers.push(() => issuer.close())
+    const runtime = startChild('./runtime.ts')
+    closers.push(() => stopChild(runtime))
+    const { runtimeUrl } = await answerOf<{ runtimeUrl: string }>(runtime)
+    const databaseUrl = await postgres.createDatabase()
+    await seed(databaseUrl, runs)
+    const port = await freePort()
+    const url = `http://127.0.0.1:${port}`
+    const server = await startServe(url, {
+      NODE_ENV: 'development',
+      PORT: String(port),
+      PUBLIC_URL: url,
+      DATABASE_URL: databaseUrl,
+      ISSUER_URL: issuer.issuer,
+      RUNTIME_URL: runtimeUrl,
+      WEBHOOK_SECRET,
+      METRICS_PUBLIC: 'true',
+      JOB_TYPES_FILE: fileURLToPath(new URL('../../job-types.json', import.meta.url)),
+      RATE_LIMIT_AUTHENTICATED: NO_LIMIT,
+      RATE_LIMIT_UNAUTHENTICATED: NO_LIMIT,
+    })
+    closers.push(() => stopChild(server))
+    const generator = startChild('./generator.ts')
+    closers.push(() => stopChild(generator))
+    const tokens = Array.from({ length: USERS }, (_, n) => issuer.mint({ sub: `user-${n}`, scopes: ['read:projects'] }))
+    const plan: LoadPlan = { port, tokens, webhookSecret: WEBHOOK_SECRET, runs, mix }
+    generator.send({ plan })
+    return {
+      url,
+      token: tokens[0] ?? '',
+      pid: server.pid ?? 0,
+      send: async (phase) => {
+        generator.send({ phase })
+        const answer = await answerOf<{ tally: Tally } | { failed: string }>(generator)
+        if ('failed' in answer) throw new Error(answer.failed)
+        return answer.tally
+      },
+      countMissing: (accepted) => countMissing(databaseUrl, accepted),
+      close,
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+/** Projects to read, and jobs whose runs are under way: each callback of the load settles one of them. */
+async function seed(url: string, runs: number): Promise<void> {
+  const db = await openPostgres({ url, queryTimeoutMs: 120_000 })
+  try {
+    await migrate(db)
+    await db.query(sql`
+      insert into projects (id, name, description, metadata, created_by, created_at, updated_at, version)
+      select 'prj_' || lpad(n::text, 8, '0'), 'Quarterly report ' || n, 'Numbers for the board', '{"team":"finance"}',
+        'user-' || (n % ${USERS}::int), 1, 1, 1
+      from generate_series(1, ${PROJECTS}::int) as n`)
+    await db.query(sql`
+      insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq, start_attempts, next_check_at,
+        check_attempts, deadline_at, created_at, started_at, updated_at)
+      select 'job_' || n, 'report', 'generating', '{"topic":"sales"}', 'user-' || (n % ${USERS}::int),
+        'thread-' || lpad(n::text, 8, '0'), 'run-' || lpad(n::text, 8, '0'), 1, 1, ${FAR_FUTURE_MS}, 0,
+        ${FAR_FUTURE_MS}, 1, 1, 1
+      from generate_series(0, ${runs}::int - 1) as n`)
+    await db.query(sql`
+      insert into job_runs (run_id, job_id, run_seq, created_at)
+      select 'run-' || lpad(n::text, 8, '0'), 'job_' || n, 1, 1 from generate_series(0, ${runs}::int - 1) as n`)
+    await db.query(sql`analyze`)
+  } finally {
+    await db.close()
+  }
+}
+
+async function countMissing(url: string, accepted: readonly number[]): Promise<number> {
+  const db = await openPostgres({ url, queryTimeoutMs: 120_000 })
+  try {
+    const rows = await db.query<{ run_id: string }>(sql`
+      select c.run_id from callbacks c join jobs j on j.id = c.job_id
+      where c.run_id like 'run-%' and j.status = 'completed'`)
+    const stored = new Set(rows.map((row) => row.run_id))
+    return accepted.filter((run) => !stored.has(runId(run))).length
+  } finally {
+    await db.close()
+  }
+}

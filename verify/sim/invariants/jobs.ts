@@ -1,0 +1,189 @@
+import type { JobRow } from '../../../src/jobs/job.ts'
+import { STALE_MS } from '../outside/network.ts'
+import type { SimRun } from '../outside/runtime-records.ts'
+import { thawsOf } from './change-triggers.ts'
+import { type Evidence, isFinal } from './evidence.ts'
+
+const MAX_SKEW_MS = 1_000
+/** The longest pause between two looks at a job, with room for one that just missed it. */
+const PATIENCE_MS = 330_000
+/** The longest that a process or its database stands still. */
+const LONGEST_HOLD_UP_MS = 70_000
+
+type End = { status: string; code?: string; outputText?: string; message?: string }
+
+const CANCELLED: End = { status: 'cancelled' }
+const LOST: End = { status: 'failed', code: 'run_lost' }
+
+/** I1, I3, I4: every job ended as its run did, with the run's own output, and never left its end. */
+export async function checkJobs(evidence: Evidence): Promise<void> {
+  for (const job of evidence.jobs) {
+    const allowed = allowedEnds(job, evidence)
+    if (allowed.some((end) => isEnd(job, end))) continue
+    const wrongOutput = allowed.some(({ status, code }) => isEnd(job, { status, ...(code ? { code } : {}) }))
+    evidence.violate(wrongOutput ? 'I4' : 'I1', describe(job, allowed, evidence))
+  }
+  for (const { job_id, what } of await thawsOf(evidence.store)) evidence.violate('I3', `${job_id}: ${what}`)
+  checkMoves(evidence)
+  checkRuns(evidence)
+  checkOwners(evidence)
+  checkPromises(evidence)
+}
+
+/** The ends that the truth about the job's run leaves open; nearly always one. */
+function allowedEnds(job: JobRow, evidence: Evidence): End[] {
+  const { runtime } = evidence
+  const run = job.run_id === null ? undefined : runtime.runs.get(job.run_id)
+  const cancelAsked = job.cancel_requested_at !== null
+  const ends: End[] = run ? endsOf(run, cancelAsked) : []
+  if (run?.forgotten && !wasTold(job, run, evidence)) ends.push(LOST)
+  if (!run && isContested(job, evidence)) ends.push(LOST)
+  if (!run && cancelAsked) ends.push({ status: 'cancelled' })
+  if (!run && job.type === 'ghost') ends.push({ status: 'failed', code: 'start_rejected' })
+  if (mayBeOverdue(job, run, runtime.runs.values())) ends.push({ status: 'failed', code: 'deadline_exceeded' })
+  return ends
+}
+
+function endsOf(run: SimRun, cancelAsked: boolean): End[] {
+  // Gone before or after the cancellation: whoever looked cannot tell.
+  if (run.forgotten)
+    return [...(cancelAsked ? [CANCELLED] : []), ...endsOf({ ...run, forgotten: false, deleted: false }, cancelAsked)]
+  if (run.deleted) return cancelAsked || run.plan.ending.kind === 'rolled_back' ? [CANCELLED, LOST] : [LOST]
+  if (run.paused) return [{ status: 'awaiting_input' }, ...(cancelAsked ? [CANCELLED] : [])]
+  switch (run.status) {
+    case 'success':
+      return run.outputText === null
+        ? [{ status: 'failed', code: 'output_missing' }]
+        : [{ status: 'completed', outputText: run.outputText }]
+    case 'error':
+      return [{ status: 'failed', code: 'run_failed', message: run.error ?? '' }]
+    case 'timeout':
+      return [{ status: 'failed', code: 'run_timeout' }]
+    case 'interrupted':
+      return [CANCELLED]
+    default:
+      return []
+  }
+}
+
+/** Whether a callback said how the run ended, well before the job was given up as lost. */
+function wasTold(job: JobRow, run: SimRun, { callbacks, suspensions, databaseFaults }: Evidence): boolean {
+  const heldUpMs = suspensions + databaseFaults > 0 ? LONGEST_HOLD_UP_MS : 0
+  const byMs = (job.finished_at ?? 0) - MAX_SKEW_MS - heldUpMs
+  return callbacks.told.some(({ runId, jobId, atMs }) => runId === run.runId && jobId === job.id && atMs < byMs)
+}
+
+/** Whether somebody followed its run, as one started elsewhere, before its start was answered. */
+function isContested(job: JobRow, { jobs }: Evidence): boolean {
+  return jobs.some(
+    (one) => one.id !== job.id && one.thread_id === job.thread_id && one.input === null && one.created_by !== null,
+  )
+}
+
+/** Only a run that had not ended by then, or not long enough for a lagging replica to show it. */
+function mayBeOverdue(job: JobRow, run: SimRun | undefined, runs: Iterable<SimRun>): boolean {
+  if ((job.finished_at ?? 0) < job.deadline_at - MAX_SKEW_MS) return false
+  if (run) return run.endedAtMs === null || run.endedAtMs >= job.deadline_at - STALE_MS - MAX_SKEW_MS
+  return ![...runs].some(
+    (one) => one.metadata.job_id === job.id && one.metadata.run_seq === job.run_seq && !one.deleted,
+  )
+}
+
+function isEnd(job: JobRow, { status, code, outputText, message }: End): boolean {
+  return (
+    job.status === status &&
+    (code === undefined || job.error_code === code) &&
+    (outputText === undefined || job.output === outputText) &&
+    (message === undefined || job.error_message === message)
+  )
+}
+
+function describe(job: JobRow, allowed: readonly End[], { runtime, nowMs }: Evidence): string {
+  const run = job.run_id === null ? undefined : runtime.runs.get(job.run_id)
+  const truth = run ? { status: run.status, ending: run.plan.ending, zombie: run.zombie, endedAt: run.endedAtMs } : null
+  return `${job.id} is ${JSON.stringify({ ...job, nowMs })}, its run ${JSON.stringify(truth)}, allowed ${JSON.stringify(allowed)}`
+}
+
+const MOVES = new Map<string | null, readonly string[]>([
+  [null, ['processing']],
+  ['processing', ['generating', 'awaiting_input', 'completed', 'failed', 'cancelled']],
+  ['generating', ['awaiting_input', 'completed', 'failed', 'cancelled']],
+  ['awaiting_input', ['processing', 'cancelled']],
+])
+
+function checkMoves({ movesByJob, violate }: Evidence): void {
+  for (const [jobId, moves] of movesByJob) {
+    for (const { old, new: to } of moves) {
+      if (!MOVES.get(old)?.includes(to)) violate('I3', `${jobId} moved from ${old} to ${to}`)
+    }
+    const resumes = moves.filter(({ old, new: to }) => old === 'awaiting_input' && to === 'processing')
+    if (resumes.some((move, index) => move.run_seq !== index + 2)) violate('I3', `${jobId} resumed under an old number`)
+  }
+}
+
+/** A job's start, and each resume, is one run, with what the client gave. */
+function checkRuns({ runtime, jobs, violate }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  const own = [...runtime.runs.values()].filter((run) => typeof run.metadata.job_id === 'string')
+  const byStart = Map.groupBy(own, ({ metadata }) => `${metadata.job_id}:${metadata.run_seq}`)
+  for (const [start, runs] of byStart) {
+    // One that vanished before anybody knew of it is started again.
+    if (runs.filter((run) => !run.deleted).length > 1)
+      violate('one run', `${runs.length} runs were started for ${start}`)
+  }
+  for (const run of own) {
+    const job = byId.get(String(run.metadata.job_id))
+    if (!job) violate('one run', `run ${run.runId} was started for a job that does not exist`)
+    else if ('input' in run.work && JSON.stringify(run.work.input) !== job.input) {
+      violate('one run', `run ${run.runId} was given ${JSON.stringify(run.work.input)} for ${job.input}`)
+    }
+  }
+}
+
+/** What was cancelled before any start gets no run any more, and a run of ours is no other job's unless somebody took it. */
+function checkOwners({ runtime, jobs, violate }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  const known = [...runtime.runs.values()].filter((run) => !run.deleted)
+  for (const { runId, metadata } of known) {
+    const job = byId.get(String(metadata.job_id))
+    if (job?.status !== 'cancelled' || job.run_id !== null || job.run_seq !== metadata.run_seq) continue
+    violate('one run', `run ${runId} was started for ${job.id}, which was cancelled before it had one`)
+  }
+  for (const job of jobs) {
+    const owner = runtime.runs.get(job.run_id ?? '')?.metadata.job_id
+    if (job.created_by !== null || owner === undefined || owner === job.id) continue
+    violate('one run', `${job.id} was made for run ${job.run_id} of ${owner}`)
+  }
+}
+
+function checkPromises({ promises, jobs, runtime, violate, faultsStoppedAtMs }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  for (const [marker, answered] of promises.created) {
+    const made = jobs.filter((job) => job.input === JSON.stringify({ marker }))
+    if (made.length > 1) violate('idempotency', `${made.length} jobs were made for ${marker}`)
+    for (const id of answered) if (!byId.has(id)) violate('promises', `job ${id} was answered and is not there`)
+    if (answered.size > 1) violate('idempotency', `${marker} was answered with ${[...answered].join(' and ')}`)
+  }
+  for (const [runId, jobId] of promises.followed) {
+    if (byId.get(jobId)?.thread_id !== runtime.runs.get(runId)?.threadId)
+      violate('promises', `job ${jobId} does not follow run ${runId}`)
+  }
+  for (const [jobId, view] of promises.finals) {
+    if (byId.get(jobId)?.status !== view.status) violate('I3', `${jobId} was shown as ${view.status}`)
+  }
+  for (const [jobId, atMs] of promises.cancelled) {
+    const job = byId.get(jobId)
+    const heardBy = Math.max(atMs, faultsStoppedAtMs) + PATIENCE_MS
+    const run = runtime.runs.get(job?.run_id ?? '')
+    const heard = run && (run.zombie || (run.cancelHeardAtMs ?? Number.POSITIVE_INFINITY) <= heardBy)
+    const wasOverdue = job && run && job.error_code === 'deadline_exceeded' && job.deadline_at > heardBy
+    if (wasOverdue && !heard) violate('promises', `the cancellation of ${jobId} was never passed on`)
+  }
+  for (const [jobId, answers] of promises.resumed) {
+    const job = byId.get(jobId)
+    const given = runtime.threads.get(job?.thread_id ?? '')?.runs.map(({ work }) => JSON.stringify(work)) ?? []
+    const over = job && isFinal(job.status) && job.run_id === null
+    const lost = answers.filter((answer) => !given.includes(JSON.stringify({ command: { resume: answer } })))
+    if (lost.length > 0 && !over) violate('promises', `${jobId} was resumed with ${lost}, which no run got`)
+  }
+}

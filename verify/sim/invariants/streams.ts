@@ -1,0 +1,21 @@
+import { sql } from '../../../src/db/sql.ts'
+import type { Evidence } from './evidence.ts'
+
+/** I8: whoever followed a stream through all that, from its beginning, saw every event once and in order. */
+export async function checkStreams({ store, streams, violate }: Evidence): Promise<void> {
+  const rows = await store.query<{ seq: number; subject: string | null; job_id: string | null }>(
+    sql`select seq, subject, job_id from events order by seq`,
+  )
+  for (const { reader, subject, jobId } of streams) {
+    const wanted = rows.filter(
+      (row) => (subject === null || row.subject === subject) && (jobId === null || row.job_id === jobId),
+    )
+    const due = wanted
+      .map(({ seq }) => seq)
+      .filter((seq) => seq > reader.after)
+      .join()
+    const seen = reader.ids.join()
+    if (seen !== due) violate('I8', `${reader.path} after ${reader.after} saw [${seen}] of [${due}]`)
+    if (reader.resets > 0) violate('I8', `${reader.path} was reset though nothing was trimmed`)
+  }
+}

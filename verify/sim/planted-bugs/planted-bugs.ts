@@ -1,0 +1,379 @@
+export interface Edit {
+  /** From the root of the repository. */
+  file: string
+  find: string
+  put: string
+}
+
+/** A planted bug: what somebody might write in good faith, as edits of the source as it is loaded. */
+export interface Mutant {
+  name: string
+  /** What it gets wrong. */
+  wrong: string
+  edits: Edit[]
+}
+
+const bug = (name: string, wrong: string, ...edits: [file: string, find: string, put: string][]): Mutant => ({
+  name,
+  wrong,
+  edits: edits.map(([file, find, put]) => ({ file: `src/${file}`, find, put })),
+})
+
+/** Each names one promise of the service; the simulation must miss none of them. */
+export const MUTANTS: readonly Mutant[] = [
+  bug('ack-before-commit', 'a callback is answered while it is still being written', [
+    'jobs/callbacks/callback-intake.ts',
+    'const answer = await this.#commits.submit(callback)',
+    `void this.#commits.submit(callback).catch(() => {})
+    const answer = { outcome: 'deferred', jobId: callback.jobId ?? 'unknown' }`,
+  ]),
+  bug('ack-failed-commit', 'a commit that failed is reported as done', [
+    'db/group-commit.ts',
+    'for (const { reject } of batch) reject(error)',
+    "for (const { resolve } of batch) resolve({ outcome: 'duplicate', jobId: 'unknown' })",
+  ]),
+  bug(
+    'usage-not-unique',
+    'a repeated end is counted again, and no key forbids it',
+    [
+      'jobs/settlement/settle.ts',
+      'if (to === null) return',
+      'if (to === null && isTerminal(job.status)) this.#countUsage(job, verdict)\n    if (to === null) return',
+    ],
+    ['usage/usage-store.ts', 'on conflict (job_id) do nothing\n    returning', 'returning'],
+    [
+      'db/migration-files.ts',
+      ".replaceAll('\\r\\n', '\\n')",
+      ".replaceAll('\\r\\n', '\\n').replace('job_id text primary key references jobs (id),', 'job_id text references jobs (id),')",
+    ],
+  ),
+  bug('terminal-not-final', 'a finished job takes another end', [
+    'jobs/job-machine.ts',
+    'completed: {},\n  failed: {},',
+    "completed: { completed: 'completed', failed: 'failed', cancelled: 'cancelled' },\n  failed: { completed: 'completed', failed: 'failed' },",
+  ]),
+  bug(
+    'effect-outside-transaction',
+    'pushes are recorded after the commit that brings them about',
+    ['jobs/settlement/settle.ts', '      recordPushIntents(tx, this.#intents),\n', ''],
+    [
+      'jobs/settlement/settle.ts',
+      '  /** The end of a run can arrive',
+      `  writeLater(db) {
+    return db.transaction((tx) => recordPushIntents(tx, this.#intents))
+  }
+
+  /** The end of a run can arrive`,
+    ],
+    [
+      'jobs/settlement/settle.ts',
+      '  await settlement.write(tx)\n  return settled',
+      '  await settlement.write(tx)\n  tx.later?.push(settlement)\n  return settled',
+    ],
+    [
+      'jobs/worker/process-job.ts',
+      'const settled = await db.transaction(async (tx) => {',
+      'const later = []\n  const settled = await db.transaction(async (tx) => {\n    tx.later = later',
+    ],
+    [
+      'jobs/worker/process-job.ts',
+      '  countEnds(context, settled)',
+      '  for (const one of later) await one.writeLater(db)\n  countEnds(context, settled)',
+    ],
+    [
+      'jobs/callbacks/callback-intake.ts',
+      'written.settlement.write(tx),',
+      '(this.later = written.settlement).write(tx),',
+    ],
+    [
+      'jobs/callbacks/callback-intake.ts',
+      '      countEnds(this.#context, settled)',
+      '      await this.later.writeLater(this.#context.db)\n      countEnds(this.#context, settled)',
+    ],
+  ),
+  bug('event-outside-transaction', 'the event of a new job is appended after its commit', [
+    'jobs/jobs.ts',
+    "await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])",
+    "setImmediate(() => void this.#context.db.transaction((later) => appendEvents(later, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])).catch(() => {}))",
+  ]),
+  bug(
+    'event-twice',
+    'nothing keeps an event from being appended twice',
+    [
+      'jobs/settlement/settle.ts',
+      '      appendEvents(tx, this.#events),',
+      '      appendEvents(tx, this.#events),\n      appendEvents(tx, this.#events),',
+    ],
+    ['events/event-store.ts', 'on conflict (cause) do nothing', ''],
+    [
+      'db/migration-files.ts',
+      ".replaceAll('\\r\\n', '\\n')",
+      ".replaceAll('\\r\\n', '\\n').replace('cause text not null unique,\\n  data', 'cause text not null,\\n  data')",
+    ],
+  ),
+  bug('lease-ignored-by-readers', 'a reader asks the runtime although another is asking (no single flight)', [
+    'jobs/worker/lease-store.ts',
+    "where id = ${id} and status in ('processing', 'generating') and (lease_until is null or lease_until <= ${lease.nowMs})",
+    "where id = ${id} and status in ('processing', 'generating')",
+  ]),
+  bug('lease-ignored-by-sweep', 'the sweeps of two nodes take the same job', [
+    'jobs/worker/lease-store.ts',
+    'where next_check_at <= ${lease.nowMs} and (lease_until is null or lease_until <= ${lease.nowMs})',
+    'where next_check_at <= ${lease.nowMs}',
+  ]),
+  bug(
+    'lease-without-fencing',
+    'whoever lost its lease goes on as if it still had it',
+    ['jobs/worker/lease-store.ts', 'where id = ${id} and lease_token = ${token}', 'where id = ${id}'],
+    [
+      'jobs/worker/lease-store.ts',
+      'where id = ${record.id} and lease_token = ${record.token}',
+      'where id = ${record.id}',
+    ],
+  ),
+  bug('lease-of-another', 'a job that is claimed is attended to under the lease of somebody else', [
+    'jobs/jobs.ts',
+    'if (job.lease_token === null || job.run_id !== null)',
+    'if (job.lease_token === null)',
+  ]),
+  bug('start-without-a-look', 'a start that may have got through is simply made again', [
+    'jobs/worker/start.ts',
+    'const found = await findOwnRun(runtime, job, signal)\n    if (found) return started(found)',
+    '',
+  ]),
+  bug('start-after-the-lease', 'whoever stood still starts the run although another has taken over', [
+    'jobs/worker/start.ts',
+    'if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {',
+    'if (context.clock.now() < 0) {',
+  ]),
+  bug('start-after-cancel', 'a job cancelled while somebody looks whether it was started is started all the same', [
+    'jobs/worker/lease-store.ts',
+    ' and cancel_requested_at is null and finished_at is null',
+    '',
+  ]),
+  bug('abandoned-start-forgotten', 'a start that is given up on its way is taken for one that never was', [
+    'jobs/worker/process-job.ts',
+    'const holdMs = error instanceof AbortedStart ? runtime.timeoutMs : 0',
+    'const holdMs = 0',
+  ]),
+  bug(
+    'gateway-refuses-start',
+    'a gateway that has lost the runtime is taken for the runtime, and its 404 for a refusal',
+    [
+      'runtime/runtime-client.ts',
+      'return status === 404 || status === 405 || status === 410',
+      'return status === 1_000',
+    ],
+  ),
+  bug('taken-run-unnoticed', 'a job whose run another follows tries for ever to have it', [
+    'jobs/worker/process-job.ts',
+    'if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error',
+    'if (error) throw error',
+  ]),
+  bug('found-late-is-overdue', 'a run found after the deadline is given up without a look', [
+    'jobs/worker/process-job.ts',
+    'if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })',
+    'if (job.run_id === null) return overdue(job, await startJobRun(context, runtime, { job, type, fresh, signal }), context.clock.now())',
+  ]),
+  bug(
+    'stale-run-settles',
+    'the late end of an earlier run settles the resumed job',
+    ['jobs/settlement/settle.ts', 'if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale', ''],
+    [
+      'jobs/settlement/settle.ts',
+      'if (update.runId !== null && job.run_id !== null && update.runId !== job.run_id) return stale',
+      '',
+    ],
+  ),
+  bug('resume-same-number', 'a resumed run has the number of the one before', ['jobs/jobs.ts', 'job.run_seq += 1', '']),
+  bug('pause-taken-for-done', 'a callback of a graph that pauses is taken at its word', [
+    'jobs/settlement/verdict.ts',
+    'if (canAsk && (type.mayPause || values?.__interrupt__))',
+    'if (canAsk && values?.__interrupt__)',
+  ]),
+  bug('interrupt-taken-for-cancel', 'a pause by the status `interrupted` is taken for a cancellation', [
+    'jobs/settlement/verdict.ts',
+    'return state && state.interrupts.length > 0',
+    'return state && state.interrupts.length > 1_000',
+  ]),
+  bug(
+    'output-missing-completes',
+    'a run without its output is completed',
+    [
+      'jobs/settlement/verdict.ts',
+      'if (!state || output === undefined) return outputMissing(type)',
+      "if (!state || output === undefined) return { kind: 'completed', output: null, tokens: NO_TOKENS }",
+    ],
+    [
+      'jobs/settlement/verdict.ts',
+      'import { extractOutput',
+      "import { NO_TOKENS } from '../../job.ts'\nimport { extractOutput",
+    ],
+  ),
+  bug('falsy-output-missing', 'an output that is false, zero or empty counts as none', [
+    'jobs/settlement/output.ts',
+    'return found === null ? undefined : found',
+    'return found || undefined',
+  ]),
+  bug('big-numbers-rounded', 'numbers beyond the precision of JavaScript are rounded', [
+    'core/json.ts',
+    'const exact = EXACT_NUMBER_AT_RISK.test(text)',
+    'const exact = false',
+  ]),
+  bug('newest-state-is-mine', 'the newest checkpoint of the thread is read, whichever run wrote it', [
+    'runtime/runtime-client.ts',
+    'if (newest.runId === runId) return newest',
+    'if (newest.runId !== null) return newest',
+  ]),
+  bug(
+    'trouble-is-run-lost',
+    'a failing runtime is taken for a run that is gone',
+    ['runtime/runtime-client.ts', 'return status >= 500 || (status >= 300', 'return (status >= 300'],
+    ['runtime/runtime-client.ts', 'if (status === 404) return', 'if (status === 404 || status >= 500) return'],
+  ),
+  bug('told-end-forgotten', 'what a callback said is dropped when the runtime forgets the run before it confirms it', [
+    'jobs/worker/process-job.ts',
+    'if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed',
+    'if (isLost(observed)) return observed',
+  ]),
+  bug(
+    'foreign-token-redacted',
+    'a signed link in an output loses its token where the output is read from what is stored',
+    [
+      'runtime/read-answers.ts',
+      '((?:\\/|\\\\u002f|%2f)webhooks(?:\\\\?\\/|\\\\u002f|%2f)[^"\\s]{0,500}?(?:[?&]',
+      '((?:[?&]',
+    ],
+  ),
+  bug('deadline-ignored', 'a zombie is waited for', [
+    'jobs/worker/process-job.ts',
+    'return alive && nowMs >= job.deadline_at ?',
+    'return alive && nowMs < 0 ?',
+  ]),
+  bug('cancel-not-passed-on', 'the runtime never hears of a cancellation', [
+    'jobs/worker/inspect.ts',
+    'if (run && job.cancel_requested_at !== null && !needsState(run.status)) {',
+    'if (run && job.cancel_requested_at !== null && run.status === "nothing") {',
+  ]),
+  bug('next-check-forgotten', 'after a look that found nothing there is no next one', [
+    'jobs/worker/lease-store.ts',
+    'else cast(${record.nextMs} as bigint) end',
+    'else null end',
+  ]),
+  bug('no-backoff', 'the sweep asks about every job every second', [
+    'jobs/worker/process-job.ts',
+    'const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, begunNow ? 0 : job.check_attempts, random)',
+    'const backedOffMs = atMs',
+  ]),
+  bug(
+    'breaker-stays-open',
+    'a runtime that failed for a while is never asked again',
+    [
+      'core/async/breaker.ts',
+      'succeeded(): void {\n    this.#failures = 0',
+      'succeeded(): void {\n    if (this.#openings > 0) return\n    this.#failures = 0',
+    ],
+    [
+      'core/async/breaker.ts',
+      "return this.#probing || this.#options.clock.now() < this.#openUntilMs ? 'open' : 'probing'",
+      "return 'open'",
+    ],
+  ),
+  bug('callback-authenticity-skipped', 'anybody may post a callback', [
+    'auth/callback-authenticity.ts',
+    'if (this.open) return { authentic: true, jobId: null }',
+    'if (this.#secrets.length >= 0) return { authentic: true, jobId: null }',
+  ]),
+  bug('old-signature-accepted', 'a signature is good for ever', [
+    'auth/callback-authenticity.ts',
+    'if (ageSeconds > SIGNATURE_TOLERANCE_SECONDS) return false',
+    '',
+  ]),
+  bug('nameless-callback-adopted', 'a callback that names no job gets one of its own, though its thread is a job’s', [
+    'jobs/callbacks/callback-intake.ts',
+    'const told = payload.jobId === null ? awaitingRun.get(payload.threadId)',
+    'const told = payload.jobId === null ? undefined',
+  ]),
+  bug(
+    'credential-of-another-job',
+    'the credential of one job speaks for the run of another',
+    ['jobs/callbacks/callback-intake.ts', 'const named = jobId === null ?', 'const named = jobId === null || true ?'],
+    [
+      'jobs/callbacks/callback-intake.ts',
+      'const foreign = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)',
+      'const foreign = false',
+    ],
+  ),
+  bug('token-cached-past-expiry', 'a remembered token outlives its expiry', [
+    'auth/token-cache.ts',
+    'if (isKeyInSet && this.#clock.now() < entry.principal.expiresAtMs) return',
+    'if (isKeyInSet) return',
+  ]),
+  bug('signature-not-checked', 'a token is believed without its signature', [
+    'auth/token-verifier.ts',
+    'await checkSignature(token, key)',
+    'void checkSignature(token, key).catch(() => {})',
+  ]),
+  bug('idempotency-answer-not-stored', 'a repeated request makes a second job', [
+    'http/idempotency.ts',
+    'if (earlier && earlier.expires_at > now) return { earlier }',
+    '',
+  ]),
+  bug('counter-not-in-sync', 'the counter of a month is overwritten instead of added to', [
+    'usage/usage-store.ts',
+    'runs = usage_counters.runs + excluded.runs,',
+    'runs = excluded.runs,',
+  ]),
+  bug('claim-leaves-usage', 'a job that finds its owner late keeps its usage to itself', [
+    'jobs/jobs.ts',
+    'await assignUsage(tx, { jobId, subject: createdBy })',
+    '',
+  ]),
+  bug(
+    'stream-repeats',
+    'a resumed stream begins with the event the client has (cursor off by one)',
+    ['events/event-store.ts', 'sql`seq > ${after}`', 'sql`seq >= ${after}`'],
+    ['events/event-streams.ts', 'if (event.seq <= this.#place || this.#isOver) return', 'if (this.#isOver) return'],
+  ),
+  bug('stream-skips', 'history ends one event too early', [
+    'events/event-store.ts',
+    'sql`seq <= ${upTo}`',
+    'sql`seq < ${upTo}`',
+  ]),
+  bug('push-marked-before-sent', 'a push is marked as sent and then sent', [
+    'push/outbox/outbox.ts',
+    'const verdict = await this.#attempt(sender, delivery)',
+    `await this.#mark(this.#judge.markOf({ delivery, verdict: { kind: 'sent', messageId: 'm' }, leaseToken: lease.token }), lease.untilMs)
+      const verdict = await this.#attempt(sender, delivery)`,
+  ]),
+  bug('push-retry-forgotten', 'a push that met trouble is given up', [
+    'push/outbox/delivery-judge.ts',
+    'const isTooLate = retryAtMs >= giveUpAt(delivery)',
+    'const isTooLate = retryAtMs > 0',
+  ]),
+  bug('push-lease-ignored', 'two nodes send the same push', [
+    'push/outbox/delivery-store.ts',
+    ' and (lease_until is null or lease_until <= ${lease.nowMs})',
+    '',
+  ]),
+  bug('push-tag-constant', 'every push replaces every other', [
+    'push/outbox/outbox.ts',
+    'tag: delivery.job_id ?? delivery.notification_id,',
+    "tag: 'project-api',",
+  ]),
+  bug('push-tag-per-attempt', 'a repeated push shows twice', [
+    'push/outbox/outbox.ts',
+    'tag: delivery.job_id ?? delivery.notification_id,',
+    'tag: `${delivery.job_id ?? delivery.notification_id}${delivery.attempts > 1 ? delivery.attempts : ""}`,',
+  ]),
+  bug('push-enabled-ignored', 'a user who wants no push gets one', [
+    'push/intent-store.ts',
+    'and not exists (select 1 from users u where u.sub = r.subject and u.push_enabled = 0)',
+    '',
+  ]),
+  bug('disabled-device-not-skipped', 'a device that is dead gets its pushes', [
+    'push/device-store.ts',
+    'sql`d.disabled_at is null and (',
+    'sql`(d.disabled_at is null or true) and (',
+  ]),
+]

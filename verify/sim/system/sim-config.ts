@@ -1,0 +1,49 @@
+import { type Config, parseConfig } from '../../../src/config.ts'
+import { type JobTypes, toJobTypes } from '../../../src/jobs/job-types.ts'
+import type { NodeName } from '../faults/plan.ts'
+import { ISSUER } from '../outside/identity.ts'
+
+export const RUNTIME_URL = 'http://runtime.sim'
+export const RUNTIME_KEY = 'runtime-key'
+export const PUBLIC_URL = 'http://api.sim'
+export const WEBHOOK_SECRET = 'sim-webhook-secret'
+
+/** One node of each variant, as they may share one database. */
+export function configOf(node: NodeName): Config {
+  const env = {
+    NODE_ENV: 'test',
+    API_VARIANT: node,
+    ISSUER_URL: ISSUER,
+    RUNTIME_URL,
+    RUNTIME_API_KEY: RUNTIME_KEY,
+    PUBLIC_URL,
+    WEBHOOK_SECRET,
+    RATE_LIMIT_UNAUTHENTICATED: '1000000',
+    RATE_LIMIT_AUTHENTICATED: '1000000',
+    RATE_LIMIT_SERVICE: '1000000',
+  }
+  return parseConfig(env, () => '')
+}
+
+const text = (title: string) => ({ title, body: '' })
+
+/** Each way of finding an output, graphs that pause and graphs that do not, and one type whose graph does not exist. */
+export const JOB_TYPES: JobTypes = toJobTypes({
+  agent: { assistant_id: 'agent', may_pause: true, deadline_seconds: 600 },
+  report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage', deadline_seconds: 600 },
+  review: {
+    assistant_id: 'review',
+    output_key: '/result/summary',
+    may_pause: true,
+    deadline_seconds: 900,
+    notifications: {
+      completed: text('Reviewed'),
+      failed: text('Not reviewed'),
+      cancelled: text('Cancelled'),
+      awaiting_input: text('A question'),
+    },
+  },
+  ghost: { assistant_id: 'ghost', output_key: 'nothing', deadline_seconds: 240 },
+})
+
+export const MAX_DEADLINE_MS = 900_000

@@ -1,0 +1,56 @@
+import type { Database } from '../../../src/db/database.ts'
+import { sql } from '../../../src/db/sql.ts'
+import type { World } from '../cluster/cluster.ts'
+import { countBy, Tally } from './violation-count.ts'
+
+type Counted = { job_id: string; times: number }
+
+/** Holds the rows of every effect against the jobs that ended: each effect once, none twice, none missing. */
+export async function auditEffects({ records }: World, db: Database): Promise<Tally[]> {
+  const lost = new Tally('accepted callbacks lost')
+  const duplicates = new Tally('duplicate effects')
+  const missing = new Tally('missing effects')
+
+  const stored = await db.query<{ run_id: string; times: number }>(
+    sql`select run_id, count(*) as times from callbacks group by run_id`,
+  )
+  const timesOf = new Map(stored.map(({ run_id, times }) => [run_id, times]))
+  for (const [runId, times] of countBy(records.accepted, (callback) => callback.runId)) {
+    const kept = timesOf.get(runId) ?? 0
+    for (let n = kept; n < times; n++) lost.add(`run ${runId}: ${times} accepted, ${kept} stored`)
+  }
+
+  const ended = await db.query<{ id: string }>(sql`select id from jobs where finished_at is not null`)
+  const once = async (what: string, counted: Promise<Counted[]>) => {
+    const times = new Map((await counted).map((row) => [row.job_id, row.times]))
+    for (const { id } of ended) {
+      const n = times.get(id) ?? 0
+      if (n === 0) missing.add(`${id} has no ${what}`)
+      else if (n > 1) duplicates.add(`${id} has ${n} of ${what}`)
+    }
+  }
+  await once('usage record', db.query(sql`select job_id, count(*) as times from usage_records group by job_id`))
+  await once(
+    'end event',
+    db.query(sql`
+      select job_id, count(*) as times from events
+      where type in ('job.completed', 'job.failed', 'job.cancelled') group by job_id`),
+  )
+  await once(
+    'move to its end',
+    db.query(sql`
+      select job_id, sum(times) as times from job_timeline
+      where kind = 'transition' and (detail like '%"to":"completed"%' or detail like '%"to":"failed"%'
+        or detail like '%"to":"cancelled"%') group by job_id`),
+  )
+  const miscounted = await db.query<{ subject: string; runs: number; records: number }>(sql`
+    select c.subject, c.runs, coalesce(r.records, 0) as records
+    from (select subject, sum(runs) as runs from usage_counters group by subject) as c
+    left join (select subject, count(*) as records from usage_records group by subject) as r on r.subject = c.subject`)
+  for (const { subject, runs, records: kept } of miscounted) {
+    // Sums come as text from one engine and as a number from the other.
+    if (Number(runs) > kept) duplicates.add(`${subject} was charged ${runs} runs for ${kept} records`)
+    if (Number(runs) < kept) missing.add(`${subject} was charged ${runs} runs for ${kept} records`)
+  }
+  return [lost, duplicates, missing]
+}

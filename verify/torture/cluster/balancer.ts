@@ -1,0 +1,92 @@
+import { systemClock } from '../../../src/core/clock.ts'
+import { call } from '../workload/http-call.ts'
+import { type Gate, startGate, type Target, type Watch } from './fault-proxy.ts'
+
+const PROBE_EVERY_MS = 100
+const PROBE_TIMEOUT_MS = 2_000
+const LOOK_EVERY_MS = 20
+
+/** A load balancer as they come: asks `/readyz`, spreads requests over the nodes that are ready, and retries nothing. */
+export async function startBalancer(watch: Watch = {}): Promise<Balancer> {
+  let balancer: Balancer | undefined
+  const gate = await startGate({
+    choose: () => balancer?.next(),
+    onUnreachable: (target) => balancer?.giveUpOn(target),
+    watch,
+  })
+  balancer = new Balancer(gate)
+  return balancer
+}
+
+export class Balancer {
+  readonly url: string
+  readonly #gate: Gate
+  readonly #targets: Target[] = []
+  readonly #ready = new Set<string>()
+  readonly #out = new Set<string>()
+  readonly #closing = new AbortController()
+  readonly #probes: Promise<void>[] = []
+  #turn = 0
+
+  constructor(gate: Gate) {
+    this.url = gate.url
+    this.#gate = gate
+  }
+
+  add(target: Target): void {
+    this.#targets.push(target)
+    this.#probes.push(this.#probe(target))
+  }
+
+  next(): Target | undefined {
+    const ready = this.#targets.filter(({ name }) => this.#ready.has(name) && !this.#out.has(name))
+    this.#turn += 1
+    return ready[this.#turn % ready.length]
+  }
+
+  /** Until the next probe finds it again. */
+  giveUpOn({ name }: Target): void {
+    this.#ready.delete(name)
+  }
+
+  /** As an operator does by hand: no request goes to this node while the work goes on. */
+  async without<T>({ name }: Target, work: () => Promise<T>): Promise<T> {
+    this.#out.add(name)
+    try {
+      return await work()
+    } finally {
+      this.#out.delete(name)
+    }
+  }
+
+  isReady(name: string): boolean {
+    return this.#ready.has(name)
+  }
+
+  async untilReady(name: string, timeoutMs: number): Promise<void> {
+    const deadlineMs = Date.now() + timeoutMs
+    while (!this.isReady(name)) {
+      if (Date.now() > deadlineMs) throw new Error(`${name} was not ready within ${timeoutMs} ms`)
+      await systemClock.sleep(LOOK_EVERY_MS, this.#closing.signal)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort()
+    await Promise.all(this.#probes)
+    await this.#gate.close()
+  }
+
+  async #probe(target: Target): Promise<void> {
+    const { signal } = this.#closing
+    while (!signal.aborted) {
+      const ready = await call(`${target.url}/readyz`, { timeoutMs: PROBE_TIMEOUT_MS }).then(
+        ({ status }) => status === 200,
+        () => false,
+      )
+      if (ready) this.#ready.add(target.name)
+      else this.#ready.delete(target.name)
+      await systemClock.sleep(PROBE_EVERY_MS, signal)
+    }
+  }
+}
