@@ -3,7 +3,6 @@ import { KeySet } from './auth/key-set.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
 import { TokenVerifier } from './auth/token-verifier.ts'
 import type { Config } from './config.ts'
-import { type Loop, startLoop } from './core/async/loop.ts'
 import type { Clock } from './core/clock.ts'
 import { IdGenerator } from './core/ids.ts'
 import type { Log } from './core/log.ts'
@@ -22,10 +21,11 @@ import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { createLimiter, type Limiter } from './limits/limiter.ts'
+import { type HousekeepingTask, startHousekeeping, trimInBatches } from './ops/housekeeping.ts'
 import { watchEventLoop } from './ops/metrics/event-loop.ts'
 import { Metrics } from './ops/metrics/metrics.ts'
 import { registerGauges } from './ops/metrics/service-gauges.ts'
-import { type DependencyReport, Readiness } from './ops/readiness.ts'
+import { Readiness } from './ops/readiness.ts'
 import { ProjectEvents } from './projects/project-events.ts'
 import type { ProjectNotifications } from './projects/project-notifications.ts'
 import { findBacklog } from './push/outbox/delivery-store.ts'
@@ -34,11 +34,10 @@ import type { PushSender } from './push/push-message.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { UserSightings } from './users/user-sightings.ts'
 
-const HOUSEKEEPING_EVERY_MS = 10 * 60_000
 const TRIM_BATCH = 5_000
 
-/** What comes from outside: the simulation and the tests bring their own. */
-export interface Surroundings {
+/** Everything that touches the outside world. The simulation and the tests pass their own. */
+export interface Dependencies {
   clock: Clock
   random: Random
   log: Log
@@ -55,7 +54,7 @@ export interface Surroundings {
   pushCa?: string
 }
 
-export interface Services extends Surroundings, Omit<JobServices, 'close'>, Omit<EventServices, 'close'> {
+export interface Services extends Dependencies, Omit<JobServices, 'close'>, Omit<EventServices, 'close'> {
   config: Config
   ids: IdGenerator
   keySet: KeySet
@@ -76,14 +75,14 @@ export interface Services extends Surroundings, Omit<JobServices, 'close'>, Omit
 }
 
 /** Wires everything, once; nothing below this file looks for its own dependencies. */
-export async function createServices(config: Config, surroundings: Surroundings): Promise<Services> {
-  const { clock, random, log } = surroundings
+export async function createServices(config: Config, dependencies: Dependencies): Promise<Services> {
+  const { clock, random, log } = dependencies
   const metrics = new Metrics()
-  const db = meteredDatabase(surroundings.db, metrics)
+  const db = meteredDatabase(dependencies.db, metrics)
   const ids = new IdGenerator(clock, random)
   const keySet = new KeySet({
     url: `${config.issuerUrl.replace(/\/$/, '')}/.well-known/jwks.json`,
-    fetch: surroundings.fetch,
+    fetch: dependencies.fetch,
     clock,
     log,
   })
@@ -99,7 +98,7 @@ export async function createServices(config: Config, surroundings: Surroundings)
   const redis = config.redisUrl === null ? undefined : { url: config.redisUrl }
   const limiter = await createLimiter({ limits: config.limits, clock, random, log, redis })
   const sightings = new UserSightings({ db, clock, log })
-  const housekeeping = keepHouse({ db, clock, log, meter: metrics }, config)
+  const housekeeping = startHousekeeping(housekeepingTasks(config, { db, clock, log, meter: metrics }), { clock, log })
   const callbackAuthenticity = new CallbackAuthenticity(config.webhookSecrets, clock)
   const jobServices = createJobServices({
     db,
@@ -107,14 +106,14 @@ export async function createServices(config: Config, surroundings: Surroundings)
     random,
     ids,
     log,
-    types: surroundings.jobTypes ?? BUILT_IN_JOB_TYPES,
-    fetch: surroundings.fetch,
+    types: dependencies.jobTypes ?? BUILT_IN_JOB_TYPES,
+    fetch: dependencies.fetch,
     runtime: config.runtime,
     publicUrl: config.publicUrl,
     usageLimitRuns: config.usageLimitRuns,
     callbackAuthenticity,
     meter: metrics,
-    slots: surroundings.jobSlots,
+    slots: dependencies.jobSlots,
   })
   const outbox = new Outbox({
     db,
@@ -122,7 +121,7 @@ export async function createServices(config: Config, surroundings: Surroundings)
     random,
     log,
     meter: metrics,
-    sender: surroundings.pushSender ?? (await createSender(config, surroundings)),
+    sender: dependencies.pushSender ?? (await createSender(config, dependencies)),
     onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
   })
   const onTopic = (topic: Topic): void => {
@@ -151,7 +150,7 @@ export async function createServices(config: Config, surroundings: Surroundings)
   })
 
   return {
-    ...surroundings,
+    ...dependencies,
     ...jobServices,
     ...eventServices,
     db,
@@ -167,16 +166,9 @@ export async function createServices(config: Config, surroundings: Surroundings)
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),
     sightings,
-    projectEvents: new ProjectEvents({ clock, ids, notifications: surroundings.projectNotifications ?? {} }),
+    projectEvents: new ProjectEvents({ clock, ids, notifications: dependencies.projectNotifications ?? {} }),
     outbox,
-    readiness: new Readiness({
-      database: () => db.ping().then((): DependencyReport => ({ state: 'ok', detail: db.engine })),
-      identity_provider: () => identityReport(keySet),
-      rate_limits: () => limiterReport(limiter),
-      runtime: () => runtimeReport(config, jobServices),
-      callbacks: () => callbacksReport(config, callbackAuthenticity),
-      push: () => pushReport(outbox),
-    }),
+    readiness: new Readiness({ config, db, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox }),
     close: async () => {
       await eventServices.close()
       await jobServices.close()
@@ -191,7 +183,7 @@ export async function createServices(config: Config, surroundings: Surroundings)
   }
 }
 
-async function createSender(config: Config, { clock, log, pushCa }: Surroundings): Promise<PushSender | null> {
+async function createSender(config: Config, { clock, log, pushCa }: Dependencies): Promise<PushSender | null> {
   if (config.push === null) return null
   const { createFcmSender } = await import('./push/fcm/fcm-sender.ts')
   return createFcmSender({
@@ -204,60 +196,23 @@ async function createSender(config: Config, { clock, log, pushCa }: Surroundings
   })
 }
 
-function keepHouse(context: TrimContext, { eventsRetentionHours, historyRetentionDays }: Config): Loop {
-  const { db, clock, log } = context
-  const untilNoMore = async (signal: AbortSignal, trim: () => Promise<boolean>) => {
-    // On SQLite a batch waits for nothing, and requests want their turn before the next one.
-    while (!signal.aborted && (await trim())) await new Promise(setImmediate)
-  }
-  return startLoop({
-    clock,
-    everyMs: HOUSEKEEPING_EVERY_MS,
-    run: async (signal) => {
-      const nowMs = clock.now()
-      await untilNoMore(signal, () => deleteExpiredAnswers(db, { nowMs, limit: TRIM_BATCH }))
-      const beforeMs = nowMs - eventsRetentionHours * 3_600_000
-      await untilNoMore(signal, () => trimEvents(db, { beforeMs, limit: TRIM_BATCH }))
-      if (historyRetentionDays !== null) await trimHistory(context, { retentionDays: historyRetentionDays, signal })
+function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTask[] {
+  const { db } = context
+  const limit = TRIM_BATCH
+  const retentionMs = config.eventsRetentionHours * 3_600_000
+  const retentionDays = config.historyRetentionDays
+  const tasks: HousekeepingTask[] = [
+    {
+      name: 'idempotency',
+      trim: (signal, nowMs) => trimInBatches(signal, () => deleteExpiredAnswers(db, { nowMs, limit })),
     },
-    onError: (error) => log.warn({ err: error }, 'housekeeping.failed'),
-  })
-}
-
-/** What these say is public: which address failed to answer, and in what words, is for the log. */
-async function identityReport(keySet: KeySet): Promise<DependencyReport> {
-  if (!keySet.isReady()) await keySet.warmUp()
-  const { keys, lastError } = keySet.state()
-  if (!keySet.isReady()) return { state: 'down', detail: 'no keys fetched yet' }
-  return lastError === null
-    ? { state: 'ok', detail: keys === 1 ? '1 key' : `${keys} keys` }
-    : { state: 'degraded', detail: 'it cannot be asked: serving the keys fetched before' }
-}
-
-function limiterReport(limiter: Limiter): DependencyReport {
-  const { store, degraded } = limiter.state()
-  return degraded
-    ? { state: 'degraded', detail: 'redis is down, this node counts alone' }
-    : { state: 'ok', detail: store }
-}
-
-/** Never `down`: without the runtime everything but new results is served, and those land later. */
-function runtimeReport({ runtime }: Config, { runtimeBreaker }: JobServices): DependencyReport {
-  if (runtime === null) return { state: 'degraded', detail: 'not configured: jobs cannot be started' }
-  return runtimeBreaker.state === 'closed'
-    ? { state: 'ok', detail: null }
-    : { state: 'degraded', detail: 'it keeps failing: results land later' }
-}
-
-function pushReport({ state, trouble }: Outbox): DependencyReport {
-  if (state === 'halted') return { state: 'degraded', detail: 'halted: deliveries wait, and the log says why' }
-  return trouble === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: trouble }
-}
-
-function callbacksReport({ publicUrl, runtime }: Config, authenticity: CallbackAuthenticity): DependencyReport {
-  if (authenticity.open) return { state: 'degraded', detail: 'no WEBHOOK_SECRET: anyone may post callbacks' }
-  if (publicUrl === null && runtime !== null) {
-    return { state: 'degraded', detail: 'no PUBLIC_URL: runs end without a callback, and are found by asking' }
+    {
+      name: 'events',
+      trim: (signal, nowMs) => trimInBatches(signal, () => trimEvents(db, { beforeMs: nowMs - retentionMs, limit })),
+    },
+  ]
+  if (retentionDays !== null) {
+    tasks.push({ name: 'history', trim: (signal) => trimHistory(context, { retentionDays, signal }) })
   }
-  return { state: 'ok', detail: null }
+  return tasks
 }

@@ -38,7 +38,7 @@ const COMMANDS: Record<string, Command> = {
     load: async () => (await import('./jobs.ts')).callbacks,
   },
   doctor: {
-    summary: 'check every dependency and say what to mend',
+    summary: 'check every dependency and tell you how to fix problems',
     load: async () => (await import('./doctor.ts')).doctor,
   },
 }

@@ -2,7 +2,8 @@ import { UnavailableError } from '../core/errors.ts'
 import { Type } from '../core/schema.ts'
 import type { App } from '../http/app-instance.ts'
 import { open } from '../http/gate/access.ts'
-import type { DependencyReport, Readiness } from './readiness.ts'
+import type { DependencyReport } from './dependency-checks.ts'
+import type { Readiness } from './readiness.ts'
 
 const tags = ['Operations']
 

@@ -1,22 +1,18 @@
 import { ApiError } from '../core/errors.ts'
+import {
+  DEPENDENCY_CHECKS,
+  type DependencyCheck,
+  type DependencyReport,
+  type LiveDependencies,
+} from './dependency-checks.ts'
 
-/** One dependency as `/readyz` and `doctor` name it. A degraded one still serves. */
-export type DependencyState = 'ok' | 'degraded' | 'down'
-
-export interface DependencyReport {
-  state: DependencyState
-  detail: string | null
-}
-
-export type DependencyCheck = () => Promise<DependencyReport> | DependencyReport
-
-/** Whether to send traffic here: every dependency by name, and not while the process is on its way out. */
+/** Decides whether load balancers should send traffic here: reports every dependency, and knows when the process drains. */
 export class Readiness {
-  readonly #checks: ReadonlyMap<string, DependencyCheck>
+  readonly #live: LiveDependencies
   #draining = false
 
-  constructor(checks: Record<string, DependencyCheck>) {
-    this.#checks = new Map(Object.entries(checks))
+  constructor(live: LiveDependencies) {
+    this.#live = live
   }
 
   get draining(): boolean {
@@ -28,16 +24,16 @@ export class Readiness {
   }
 
   async report(): Promise<Record<string, DependencyReport>> {
-    const reports = [...this.#checks].map(async ([name, check]) => [name, await attempt(check)] as const)
+    const reports = DEPENDENCY_CHECKS.map(async (check) => [check.name, await this.#attempt(check)] as const)
     return Object.fromEntries(await Promise.all(reports))
   }
-}
 
-async function attempt(check: DependencyCheck): Promise<DependencyReport> {
-  try {
-    return await check()
-  } catch (error) {
-    // Public like every answer: only what was written for clients is shown.
-    return { state: 'down', detail: error instanceof ApiError ? error.message : null }
+  async #attempt(check: DependencyCheck): Promise<DependencyReport> {
+    try {
+      return await check.report(this.#live)
+    } catch (error) {
+      // The report is public. Only an ApiError has a message that was written for clients.
+      return { state: 'down', detail: error instanceof ApiError ? error.message : null }
+    }
   }
 }

@@ -116,7 +116,7 @@ describe('while the identity provider is down', () => {
         await service.services.keySet.warmUp()
         const ready = await service.request<Ready>('GET', '/readyz')
         assert.equal(ready.status, 200)
-        const serving = { state: 'degraded', detail: 'it cannot be asked: serving the keys fetched before' }
+        const serving = { state: 'degraded', detail: 'it does not answer: using the keys fetched before' }
         assert.deepEqual(ready.body.checks.identity_provider, serving)
         const unknown = service.idp.mint({ kid: 'unknown', claims: { exp: service.clock.now() / 1000 + 60 } })
         assertError(service, await service.request('GET', ME, { token: unknown }), INVALID)

@@ -326,7 +326,7 @@ describe('notifications', () => {
       await addDevice(service, sub)
       await send(service, { users: [sub] })
       const ready = async () => (await service.request('GET', '/readyz')).text
-      await until(async () => (await ready()).includes('halted: deliveries wait, and the log says why'))
+      await until(async () => (await ready()).includes('halted: deliveries wait; the log has the reason'))
       assert.doesNotMatch(await ready(), /inner-name/)
     })
 

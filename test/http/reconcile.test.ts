@@ -592,7 +592,7 @@ describe('reconciliation', () => {
       assert.equal(world.allCalls - before, 5, 'five failures in a row open the breaker')
       const last = await world.stored((jobs[7] as Job).id)
       assert.equal(last.reconcile.last_error, 'the runtime keeps failing and is left alone for a moment')
-      assert.match((await world.service.request('GET', '/readyz')).text, /it keeps failing: results land later/)
+      assert.match((await world.service.request('GET', '/readyz')).text, /it keeps failing: results arrive later/)
       await world.pass(1_000)
       assert.equal(world.allCalls - before, 5, 'the sweep keeps away, too')
       await world.clock.advance(1_000)

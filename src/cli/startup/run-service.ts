@@ -8,7 +8,7 @@ import { systemRandom } from '../../core/random.ts'
 import { LISTEN_BACKLOG } from '../../http/server/server-limits.ts'
 import { LogLines } from '../../ops/log-lines.ts'
 import { createLogger, type FlushableLog } from '../../ops/logger.ts'
-import { createServices, type Services, type Surroundings } from '../../services.ts'
+import { createServices, type Dependencies, type Services } from '../../services.ts'
 import { CommandError, EXIT, reasonOf } from '../io.ts'
 import { createDrain, within } from './drain.ts'
 import type { OpenedDatabase } from './open-database.ts'
@@ -30,7 +30,7 @@ const WARM_UP_AFTER_MS = 100
 export async function runService(
   config: Config,
   database: OpenedDatabase,
-  extras: Pick<Surroundings, 'jobTypes' | 'projectNotifications' | 'pushCa'>,
+  extras: Pick<Dependencies, 'jobTypes' | 'projectNotifications' | 'pushCa'>,
 ): Promise<RunningService> {
   const { db } = database
   const log = createLogger(config.logLevel, new LogLines(pino.destination({ dest: 1, ...LOG_BUFFER })))

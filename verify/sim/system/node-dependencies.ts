@@ -1,7 +1,7 @@
 import type { Clock } from '../../../src/core/clock.ts'
 import type { Log } from '../../../src/core/log.ts'
 import type { Database } from '../../../src/db/database.ts'
-import type { Surroundings } from '../../../src/services.ts'
+import type { Dependencies } from '../../../src/services.ts'
 import type { Network } from '../outside/network.ts'
 import type { PushProvider } from '../outside/push-provider.ts'
 import type { Prng } from '../time/prng.ts'
@@ -30,7 +30,7 @@ export interface Outside {
 }
 
 /** All that one run of a process gets from outside; it ends with that run. */
-export function surround(outside: Outside): Surroundings {
+export function surround(outside: Outside): Dependencies {
   const { time, network, provider, prng, store, node, life, places } = outside
   const clock = clockOf(outside)
   return {

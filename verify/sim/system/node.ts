@@ -1,6 +1,6 @@
 import { buildApp } from '../../../src/app.ts'
 import type { App } from '../../../src/http/app-instance.ts'
-import { createServices, type Services, type Surroundings } from '../../../src/services.ts'
+import { createServices, type Dependencies, type Services } from '../../../src/services.ts'
 import { ArmedFaults } from '../faults/armed-faults.ts'
 import { type Effect, NODE_NAMES, type NodeName, type Point } from '../faults/plan.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
@@ -38,11 +38,11 @@ export interface Shell {
 }
 
 /** Builds each node's application once for all seeds; it is the real one, and only its services are replaced. */
-export async function buildShells(surroundings: Surroundings): Promise<Record<NodeName, Shell>> {
+export async function buildShells(dependencies: Dependencies): Promise<Record<NodeName, Shell>> {
   const shells = await Promise.all(
     NODE_NAMES.map(async (name) => {
       const config = configOf(name)
-      let current = await createServices(config, surroundings)
+      let current = await createServices(config, dependencies)
       const app = await buildApp({ ...mirrorMembers(current, () => current), config })
       const use = (services: Services) => {
         current = services
@@ -57,7 +57,7 @@ export interface SimNodeOptions {
   shell: Shell
   time: VirtualTime
   /** What surrounds one run of this process. */
-  surround: (node: SimNode, life: Life) => Surroundings
+  surround: (node: SimNode, life: Life) => Dependencies
   note: (what: string) => void
   onStrike: (point: Point, effect: Effect) => void
   /** The process ended by itself, in the middle of something. */

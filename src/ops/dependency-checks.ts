@@ -1,0 +1,203 @@
+import { KeySet } from '../auth/key-set.ts'
+import { Breaker } from '../core/async/breaker.ts'
+import type { MaybePromise } from '../core/async/maybe-promise.ts'
+import { systemClock } from '../core/clock.ts'
+import { silentLog } from '../core/log.ts'
+import type { Database } from '../db/database.ts'
+import { pendingMigrations } from '../db/migrate.ts'
+import type { Limiter } from '../limits/limiter.ts'
+import type { Outbox } from '../push/outbox/outbox.ts'
+import type { PushSender } from '../push/push-message.ts'
+import { RuntimeClient } from '../runtime/runtime-client.ts'
+
+/** A degraded dependency does not keep the service from being ready; one that is down does. */
+export interface DependencyReport {
+  state: 'ok' | 'degraded' | 'down'
+  detail: string | null
+}
+
+export interface ProbeResult {
+  ok: boolean
+  text: string
+  /** How to fix it; absent on a failure: the check's own `howToFix`. */
+  hint?: string
+}
+
+/** The settings that the checks read. */
+export interface DependencySettings {
+  production: boolean
+  issuerUrl: string
+  redisUrl: string | null
+  runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
+  publicUrl: string | null
+  webhookSecrets: readonly string[]
+  push: { projectId: string } | null
+}
+
+/** The dependencies as the running service holds them. */
+export interface LiveDependencies {
+  config: DependencySettings
+  db: Pick<Database, 'ping' | 'engine'>
+  keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
+  limiter: Pick<Limiter, 'state'>
+  runtimeBreaker: Pick<Breaker, 'state'>
+  outbox: Pick<Outbox, 'state' | 'trouble'>
+}
+
+/** What `doctor` connects with; it runs without a service. */
+export interface ProbeContext {
+  config: DependencySettings
+  openDatabase(): Promise<{ db: Database; close(): Promise<void> }>
+  /** Null without credentials. */
+  createPushSender(): Promise<PushSender | null>
+}
+
+export interface DependencyCheck {
+  /** The name in `/readyz`. */
+  name: string
+  /** The name in the output of `doctor`. */
+  label: string
+  /** For `/readyz`: quick, and safe to publish. Addresses and foreign error messages belong in the log. */
+  report(live: LiveDependencies): MaybePromise<DependencyReport>
+  /** For `doctor`: connects as the service would. A rejection counts as a failure. */
+  probe(context: ProbeContext): Promise<ProbeResult>
+  howToFix: string
+}
+
+/** Every dependency of the service, in one list for `/readyz` and `doctor`. */
+export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
+  {
+    name: 'database',
+    label: 'database',
+    report: async ({ db }) => {
+      await db.ping()
+      return { state: 'ok', detail: db.engine }
+    },
+    probe: probeDatabase,
+    howToFix: 'Check DATABASE_URL (or DATA_DIR), that the server is up, and that this host and user may use it',
+  },
+  {
+    name: 'identity_provider',
+    label: 'issuer',
+    report: async ({ keySet }) => {
+      if (!keySet.isReady()) await keySet.warmUp()
+      if (!keySet.isReady()) return { state: 'down', detail: 'no keys fetched yet' }
+      const { keys, lastError } = keySet.state()
+      return lastError === null
+        ? { state: 'ok', detail: keys === 1 ? '1 key' : `${keys} keys` }
+        : { state: 'degraded', detail: 'it does not answer: using the keys fetched before' }
+    },
+    probe: probeIdentityProvider,
+    howToFix: 'Check ISSUER_URL, or COGNITO_REGION and COGNITO_USER_POOL_ID, and that this host may reach it',
+  },
+  {
+    name: 'rate_limits',
+    label: 'redis',
+    report: ({ limiter }) => {
+      const { store, degraded } = limiter.state()
+      return degraded
+        ? { state: 'degraded', detail: 'redis is down, this node counts alone' }
+        : { state: 'ok', detail: store }
+    },
+    probe: async ({ config }) => {
+      if (config.redisUrl === null) return { ok: true, text: 'not configured: rate limits are counted per process' }
+      // Loaded here, so that a service without Redis does not load the driver.
+      const { pingRedis } = await import('../limits/redis-ping.ts')
+      await pingRedis(config.redisUrl)
+      return { ok: true, text: 'answers' }
+    },
+    howToFix: 'Check REDIS_URL, and that the server is up; until then every process counts rate limits alone',
+  },
+  {
+    name: 'runtime',
+    label: 'runtime',
+    // Never `down`: without the runtime the service still answers, and results arrive later.
+    report: ({ config, runtimeBreaker }) => {
+      if (config.runtime === null) return { state: 'degraded', detail: 'not configured: jobs cannot be started' }
+      return runtimeBreaker.state === 'closed'
+        ? { state: 'ok', detail: null }
+        : { state: 'degraded', detail: 'it keeps failing: results arrive later' }
+    },
+    probe: probeRuntime,
+    howToFix: 'Check RUNTIME_URL and RUNTIME_API_KEY, and that this host may reach it',
+  },
+  {
+    name: 'callbacks',
+    label: 'callbacks',
+    report: ({ config }) => {
+      const fault = findCallbackFault(config)
+      return fault ? { state: 'degraded', detail: fault.text } : { state: 'ok', detail: null }
+    },
+    probe: async ({ config }) =>
+      findCallbackFault(config) ?? { ok: true, text: config.publicUrl ?? 'no runtime that could send any' },
+    howToFix: 'Set WEBHOOK_SECRET, and PUBLIC_URL to the address at which the runtime reaches this service',
+  },
+  {
+    name: 'push',
+    label: 'push',
+    report: ({ outbox: { state, trouble } }) => {
+      if (state === 'halted') return { state: 'degraded', detail: 'halted: deliveries wait; the log has the reason' }
+      return trouble === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: trouble }
+    },
+    probe: probePush,
+    howToFix:
+      'Check PUSH_PROJECT_ID, PUSH_CLIENT_EMAIL and PUSH_PRIVATE_KEY, and that this host may reach the provider',
+  },
+]
+
+async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResult> {
+  const { db, close } = await openDatabase()
+  try {
+    await db.ping()
+    const pending = await pendingMigrations(db)
+    if (pending.length === 0) return { ok: true, text: `${db.engine}, schema up to date` }
+    const text = `${db.engine}, ${pending.length} migrations pending`
+    return { ok: true, text, hint: 'They run at the next start, or with `migrate`' }
+  } finally {
+    await close()
+  }
+}
+
+async function probeIdentityProvider({ config }: ProbeContext): Promise<ProbeResult> {
+  const url = `${config.issuerUrl.replace(/\/$/, '')}/.well-known/jwks.json`
+  const keySet = new KeySet({ url, fetch, clock: systemClock, log: silentLog })
+  await keySet.warmUp()
+  const { keys, lastError } = keySet.state()
+  await keySet.close()
+  if (keys > 0) return { ok: true, text: `${keys} usable keys at ${url}` }
+  return { ok: false, text: `${url}: ${lastError ?? 'no usable key'}` }
+}
+
+async function probeRuntime({ config: { runtime } }: ProbeContext): Promise<ProbeResult> {
+  if (runtime === null) return { ok: true, text: 'not configured: jobs cannot be started, callbacks still settle' }
+  const breaker = new Breaker({ clock: systemClock, threshold: 1, openMs: 1, maxOpenMs: 1 })
+  await new RuntimeClient({ ...runtime, fetch, clock: systemClock, breaker }).ping()
+  return { ok: true, text: `answers at ${runtime.url}` }
+}
+
+function findCallbackFault(config: DependencySettings): ProbeResult | null {
+  if (config.webhookSecrets.length === 0) {
+    return { ok: !config.production, text: 'no WEBHOOK_SECRET: anyone may post callbacks', hint: 'Set WEBHOOK_SECRET' }
+  }
+  if (config.publicUrl === null && config.runtime !== null) {
+    return {
+      ok: true,
+      text: 'no PUBLIC_URL: the runtime sends no callbacks, and this service polls for results',
+      hint: 'Set PUBLIC_URL to the address at which the runtime reaches this service',
+    }
+  }
+  return null
+}
+
+/** Sends a dry run to a device that does not exist: a provider that refuses the device has accepted the credentials. */
+async function probePush({ config, createPushSender }: ProbeContext): Promise<ProbeResult> {
+  const sender = await createPushSender()
+  if (config.push === null || sender === null)
+    return { ok: true, text: 'not configured: deliveries wait for credentials' }
+  const message = { token: 'doctor', title: 'doctor', body: '', data: {}, tag: 'doctor', link: null } as const
+  const limits = { priority: 'normal', ttlSeconds: 60, dryRun: true } as const
+  const verdict = await sender.send({ ...message, ...limits }, new AbortController().signal)
+  await sender.close()
+  if (verdict.kind === 'halt' || verdict.kind === 'retry') return { ok: false, text: verdict.reason }
+  return { ok: true, text: `a dry run reached project ${config.push.projectId}` }
+}
