@@ -28,11 +28,14 @@ import { registerGauges } from './ops/metrics/service-gauges.ts'
 import { Readiness } from './ops/readiness.ts'
 import { ProjectEvents } from './projects/project-events.ts'
 import type { ProjectNotifications } from './projects/project-notifications.ts'
+import { projectExists } from './projects/project-store.ts'
 import { findBacklog } from './push/outbox/delivery-store.ts'
 import { Outbox } from './push/outbox/outbox.ts'
 import type { PushSender } from './push/push-message.ts'
+import type { PushOptOut } from './push/push-opt-out.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { UserSightings } from './users/user-sightings.ts'
+import { hasPushTurnedOff } from './users/user-store.ts'
 
 const TRIM_BATCH = 5_000
 
@@ -67,6 +70,8 @@ export interface Services extends Dependencies, Omit<JobServices, 'close'>, Omit
   serviceAccounts: ServiceAccounts
   sightings: UserSightings
   projectEvents: ProjectEvents
+  projectExists: typeof projectExists
+  pushOptOut: PushOptOut
   outbox: Outbox
   readiness: Readiness
   metrics: Metrics
@@ -107,6 +112,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ids,
     log,
     types: dependencies.jobTypes ?? BUILT_IN_JOB_TYPES,
+    pushOptOut: hasPushTurnedOff,
     fetch: dependencies.fetch,
     runtime: config.runtime,
     publicUrl: config.publicUrl,
@@ -166,7 +172,14 @@ export async function createServices(config: Config, dependencies: Dependencies)
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),
     sightings,
-    projectEvents: new ProjectEvents({ clock, ids, notifications: dependencies.projectNotifications ?? {} }),
+    projectEvents: new ProjectEvents({
+      clock,
+      ids,
+      notifications: dependencies.projectNotifications ?? {},
+      pushOptOut: hasPushTurnedOff,
+    }),
+    projectExists,
+    pushOptOut: hasPushTurnedOff,
     outbox,
     readiness: new Readiness({ config, db, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox }),
     close: async () => {

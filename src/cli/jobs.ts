@@ -10,6 +10,7 @@ import { replayStoredCallback } from '../jobs/callbacks/replay.ts'
 import type { JobRow } from '../jobs/job.ts'
 import { createJobServices, type JobServices } from '../jobs/job-services.ts'
 import { findJob, findJobPage } from '../jobs/job-store.ts'
+import { hasPushTurnedOff } from '../users/user-store.ts'
 import { readArguments } from './arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { loadSettings } from './startup/load-job-types.ts'
@@ -63,6 +64,7 @@ async function withJobServices(
     ids: new IdGenerator(systemClock, systemRandom),
     log: silentLog,
     types,
+    pushOptOut: hasPushTurnedOff,
     fetch,
     runtime: config.runtime,
     publicUrl: config.publicUrl,

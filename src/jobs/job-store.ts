@@ -167,8 +167,3 @@ export function findUnfinished(db: Queryable): Promise<UnfinishedJobs[]> {
       (select min(j.created_at) ${ofStatus}) as oldest_at
     from (select 'processing' as status union all select 'generating' union all select 'awaiting_input') as s`)
 }
-
-export async function projectExists(db: Queryable, id: string): Promise<boolean> {
-  const rows = await db.query(sql`select 1 as found from projects where id = ${id}`)
-  return rows.length > 0
-}

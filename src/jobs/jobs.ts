@@ -54,7 +54,7 @@ export class Jobs {
 
   /** A run of its own is told to stop; the job ends when the runtime says so. */
   async cancel(id: string): Promise<JobRow> {
-    const { db, clock, ids, types } = this.#context
+    const { db, clock, ids, types, pushOptOut } = this.#context
     const { job, settled } = await db.transaction(async (tx) => {
       const job = await held(tx, id)
       const atMs = clock.now()
@@ -68,7 +68,7 @@ export class Jobs {
       }
       if (!nothingRuns) return { job, settled: [] }
       const update = { jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
-      return { job, settled: await settle(tx, [update], { ids, types, atMs }) }
+      return { job, settled: await settle(tx, [update], { ids, types, pushOptOut, atMs }) }
     })
     countEnds(this.#context, settled)
     return settled[0]?.job ?? job

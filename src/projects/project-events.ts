@@ -3,6 +3,7 @@ import type { IdGenerator } from '../core/ids.ts'
 import type { Transaction } from '../db/database.ts'
 import { appendEvents } from '../events/event-store.ts'
 import { recordPushIntents } from '../push/intent-store.ts'
+import type { PushOptOut } from '../push/push-opt-out.ts'
 import type { ProjectChangeKind, ProjectNotifications } from './project-notifications.ts'
 import type { ProjectRow } from './project-store.ts'
 
@@ -11,11 +12,18 @@ export class ProjectEvents {
   readonly #clock: Clock
   readonly #ids: IdGenerator
   readonly #notifications: ProjectNotifications
+  readonly #pushOptOut: PushOptOut
 
-  constructor(options: { clock: Clock; ids: IdGenerator; notifications: ProjectNotifications }) {
+  constructor(options: {
+    clock: Clock
+    ids: IdGenerator
+    notifications: ProjectNotifications
+    pushOptOut: PushOptOut
+  }) {
     this.#clock = options.clock
     this.#ids = options.ids
     this.#notifications = options.notifications
+    this.#pushOptOut = options.pushOptOut
   }
 
   async record(tx: Transaction, change: ProjectChangeKind, project: ProjectRow): Promise<void> {
@@ -27,6 +35,7 @@ export class ProjectEvents {
     const text = this.#notifications[change]
     if (!text) return
     const id = this.#ids.next('ntf')
-    await recordPushIntents(tx, [{ id, cause, job_id: null, subject, ...text, data, created_at: atMs }])
+    const intent = { id, cause, job_id: null, subject, ...text, data, created_at: atMs }
+    await recordPushIntents(tx, [intent], this.#pushOptOut)
   }
 }

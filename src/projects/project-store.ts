@@ -51,6 +51,11 @@ export async function findProject(db: Queryable, id: string): Promise<ProjectRow
   return row
 }
 
+export async function projectExists(db: Queryable, id: string): Promise<boolean> {
+  const rows = await db.query(sql`select 1 as found from projects where id = ${id}`)
+  return rows.length > 0
+}
+
 export async function updateProject(
   db: Queryable,
   change: Partial<ProjectFields> & { id: string; versions: readonly number[] | null; atMs: number },

@@ -2,6 +2,7 @@ import type { Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 import { isLive } from './device-store.ts'
+import type { PushOptOut } from './push-opt-out.ts'
 
 export type PushIntent = {
   /** The notification's id. */
@@ -18,10 +19,14 @@ export type PushIntent = {
 const TTL_SECONDS = 86_400
 
 /**
- * Part of the transaction that brings them about: one notification per cause, one delivery per live device of its owner,
- * unless the owner wants none.
+ * Commits with the change that causes them: one notification per cause, one delivery per live device of its owner,
+ * unless the owner turned push off.
  */
-export async function recordPushIntents(tx: Transaction, intents: readonly PushIntent[]): Promise<void> {
+export async function recordPushIntents(
+  tx: Transaction,
+  intents: readonly PushIntent[],
+  pushOptOut: PushOptOut,
+): Promise<void> {
   if (intents.length === 0) return
   const rows = () =>
     rowsOf(tx.engine, intents, {
@@ -36,7 +41,7 @@ export async function recordPushIntents(tx: Transaction, intents: readonly PushI
     })
   const live = isLive(sql`r.created_at`)
   const wanted = sql`exists (select 1 from devices d where d.subject = r.subject and ${live})
-    and not exists (select 1 from users u where u.sub = r.subject and u.push_enabled = 0)`
+    and not ${pushOptOut(sql`r.subject`)}`
   await tx.query(sql`
     insert into notifications (id, cause, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at)
     select r.id, r.cause, r.job_id, r.title, r.body, r.data, null, 'high', ${TTL_SECONDS}, 0, null, r.created_at

@@ -11,6 +11,7 @@ import { idempotencyHeader, pathParams, text, timestamp } from '../http/schemas.
 import { checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from './fcm/fcm-message.ts'
 import { findNotification, insertNotification, type NotificationRow } from './notification-store.ts'
 import { countDeliveries, DELIVERY_STATES, type DeliveryState, listDeliveries } from './outbox/delivery-store.ts'
+import type { PushOptOut } from './push-opt-out.ts'
 
 const MAX_TARGETS = 500
 const MAX_SHOWN_DELIVERIES = 1_000
@@ -129,9 +130,10 @@ export interface NotificationServices {
   clock: Clock
   ids: IdGenerator
   creation: IdempotentCreation
+  pushOptOut: PushOptOut
 }
 
-export function notificationRoutes(app: App, { db, clock, ids, creation }: NotificationServices): void {
+export function notificationRoutes(app: App, { db, clock, ids, creation, pushOptOut }: NotificationServices): void {
   const config = { access: scopes('admin:*') }
 
   app.post('/v1/notifications', { config, schema: createNotification }, (request, reply) => {
@@ -154,7 +156,7 @@ export function notificationRoutes(app: App, { db, clock, ids, creation }: Notif
     }
     checkContent(notification, content.data ?? {})
     return creation.create(request, reply, async (tx) => {
-      await insertNotification(tx, notification, { subjects: users, deviceIds: devices })
+      await insertNotification(tx, notification, { subjects: users, deviceIds: devices, pushOptOut })
       return { status: 201, location: `/v1/notifications/${notification.id}`, body: await show(tx, notification) }
     })
   })

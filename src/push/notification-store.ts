@@ -2,6 +2,7 @@ import type { Queryable, Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 import { isLive } from './device-store.ts'
+import type { PushOptOut } from './push-opt-out.ts'
 
 export type NotificationRow = {
   id: string
@@ -19,11 +20,11 @@ export type NotificationRow = {
 
 const COLUMNS = sql`id, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at`
 
-/** To every live device of these users, and to these devices if they live, unless their user wants none; each gets it once. */
+/** To every live device of these users, and to these devices if they are live, unless their user turned push off; once to each. */
 export async function insertNotification(
   tx: Transaction,
   notification: NotificationRow,
-  targets: { subjects: readonly string[]; deviceIds: readonly string[] },
+  targets: { subjects: readonly string[]; deviceIds: readonly string[]; pushOptOut: PushOptOut },
 ): Promise<void> {
   const { id, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at } = notification
   await tx.query(sql`
@@ -45,7 +46,7 @@ export async function insertNotification(
     select ${id}, d.id, 'pending', 0, ${created_at}, ${created_at}, ${created_at} from devices d
     where ${isLive(sql`${created_at}`)}
       and (d.id in (select device from ${devices} as r) or d.subject in (select subject from ${subjects} as s))
-      and not exists (select 1 from users u where u.sub = d.subject and u.push_enabled = 0)
+      and not ${targets.pushOptOut(sql`d.subject`)}
     on conflict (notification_id, device_id) do nothing`)
   tx.announce('deliveries')
 }

@@ -41,6 +41,11 @@ export async function markSeen(db: Queryable, subs: readonly string[], atMs: num
   await db.query(sql`update users set last_seen_at = ${atMs} where sub in (${list})`)
 }
 
+/** A SQL condition: this user turned push off. A subject without a profile did not. */
+export function hasPushTurnedOff(sub: Sql): Sql {
+  return sql`exists (select 1 from users where users.sub = ${sub} and users.push_enabled = 0)`
+}
+
 export function listUsers(db: Queryable, page: PageRequest<readonly [number, string]>): Promise<UserRow[]> {
   const end = sql`order by created_at desc, sub desc limit ${page.limit + 1}`
   return page.after

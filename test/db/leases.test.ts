@@ -12,6 +12,7 @@ import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { newJob } from '../../src/jobs/new-job.ts'
 import { settle } from '../../src/jobs/settlement/settle.ts'
 import { countStartAttempt, leaseDueJobs, leaseJob, releaseLease } from '../../src/jobs/worker/lease-store.ts'
+import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -113,7 +114,7 @@ describe('leases', () => {
 
     test('a look that was asked for while another was under way comes right after it', async () => {
       const [db] = await nodes()
-      const context = { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW + 500 }
+      const context = { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW + 500 }
       const deferred = await leased(db)
       const verdict = { kind: 'unclear', reason: 'done or paused?' } as const
       const update = { jobId: deferred.id, runId: deferred.run_id, verdict, via: 'callback', traces: null } as const
@@ -136,7 +137,9 @@ describe('leases', () => {
       const job = await leased(db)
       const verdict = { kind: 'unclear', reason: 'unknown status' } as const
       const update = { jobId: job.id, runId: job.run_id, verdict, via: 'sweep', traces: null } as const
-      await db.transaction((tx) => settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW + 1_000 }))
+      await db.transaction((tx) =>
+        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW + 1_000 }),
+      )
       await release(db, job)
       assert.equal((await findJob(db, job.id))?.next_check_at, NOW + 9_000)
     })
@@ -146,7 +149,9 @@ describe('leases', () => {
       const job = await leased(db)
       const verdict = { kind: 'failed', code: 'run_failed', message: 'kaboom' } as const
       const update = { jobId: job.id, runId: job.run_id, verdict, via: 'callback', traces: null } as const
-      await db.transaction((tx) => settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW }))
+      await db.transaction((tx) =>
+        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW }),
+      )
       await release(db, job, 'the runtime answered 503')
       const row = await findJob(db, job.id)
       assert.deepEqual([row?.status, row?.next_check_at, row?.last_error], ['failed', null, null])
@@ -158,7 +163,7 @@ describe('leases', () => {
       const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
       const update = { jobId: job.id, runId: randomUUID(), runSeq: 1, verdict, via: 'read', traces: null } as const
       const [settled] = await db.transaction((tx) =>
-        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, atMs: NOW }),
+        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW }),
       )
       assert.equal(settled?.outcome, 'stale')
       assert.deepEqual(await findJob(db, job.id), job)

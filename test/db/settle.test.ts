@@ -22,6 +22,7 @@ import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import type { ThreadState } from '../../src/runtime/runtime-types.ts'
+import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { addDevice, essenceOf, type JobRows, readJobRows } from '../support/job-rows.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -46,6 +47,7 @@ async function node(db: Database) {
     log: silentLog,
     meter: silentMeter,
     types: TYPES,
+    pushOptOut: hasPushTurnedOff,
     runtime,
     callbackUrl: () => null,
   }
@@ -172,7 +174,7 @@ async function look(on: Node, { job, runId, end }: Told, via: 'read' | 'sweep'):
     via,
     traces: { ...noTraces(), ...traces },
   }
-  await on.db.transaction((tx) => settle(tx, [update], { ids: on.ids, types: TYPES, atMs: on.clock.now() }))
+  await on.db.transaction((tx) => settle(tx, [update], { ...on.context, atMs: on.clock.now() }))
 }
 
 function noTraces() {
@@ -306,7 +308,7 @@ describe('settling', () => {
             update({ kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } }),
             update({ kind: 'failed', code: 'run_failed', message: 'again' }),
           ],
-          { ids: on.ids, types: TYPES, atMs: on.clock.now() },
+          { ...on.context, atMs: on.clock.now() },
         ),
       )
       assert.deepEqual(
@@ -331,7 +333,7 @@ describe('settling', () => {
       const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
       const update = { jobId: job.id, runId, verdict, via: 'read', traces: null } as const
       const failing = on.db.transaction(async (tx) => {
-        await settle(tx, [update], { ids: on.ids, types: TYPES, atMs: on.clock.now() })
+        await settle(tx, [update], { ...on.context, atMs: on.clock.now() })
         throw new Error('power cut')
       })
       await assert.rejects(failing, /power cut/)

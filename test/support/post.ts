@@ -8,6 +8,7 @@ import { insertNotification } from '../../src/push/notification-store.ts'
 import type { DeliveryNote } from '../../src/push/outbox/delivery-store.ts'
 import { Outbox } from '../../src/push/outbox/outbox.ts'
 import type { PushSender } from '../../src/push/push-message.ts'
+import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { ManualClock } from './manual-clock.ts'
 import { WatchedDatabase } from './watched-database.ts'
 
@@ -98,7 +99,9 @@ export class Post {
       created_at: this.clock.now(),
       ...rest,
     }
-    await this.db.transaction((tx) => insertNotification(tx, notification, { subjects, deviceIds: [] }))
+    await this.db.transaction((tx) =>
+      insertNotification(tx, notification, { subjects, deviceIds: [], pushOptOut: hasPushTurnedOff }),
+    )
     for (const outbox of this.outboxes) outbox.wake()
     return id
   }

@@ -5,7 +5,7 @@ import { toRfc3339 } from '../../core/clock.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { Json } from '../../core/json.ts'
 import { parseForeignJson } from '../../core/json.ts'
-import { UniqueViolation } from '../../db/database.ts'
+import { type Queryable, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
 import type { App } from '../../http/app-instance.ts'
@@ -14,7 +14,7 @@ import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'
 import { isTerminal, type JobRow } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import { findJobPage, projectExists } from '../job-store.ts'
+import { findJobPage } from '../job-store.ts'
 import type { JobType } from '../job-types.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
 import { findTimelinePage, type TimelineRow } from '../settlement/timeline-store.ts'
@@ -31,10 +31,12 @@ export interface JobRouteServices {
   reconciler: Reconciler
   creation: IdempotentCreation
   streams: EventStreams
+  projectExists: (db: Queryable, id: string) => Promise<boolean>
 }
 
 /** Jobs belong to whoever started them; to anyone else but an admin they do not exist. */
-export function jobRoutes(app: App, { jobContext, jobs, reconciler, creation, streams }: JobRouteServices): void {
+export function jobRoutes(app: App, services: JobRouteServices): void {
+  const { jobContext, jobs, reconciler, creation, streams, projectExists } = services
   const { db, types } = jobContext
   const reads = new JobReads(db)
   const config = { access: bearer() }

@@ -104,7 +104,7 @@ export class CallbackIntake {
     tx: Transaction,
     batch: ReceivedCallback[],
   ): Promise<{ answers: (CallbackAnswer | ApiError)[]; settled: Settled[] }> {
-    const { ids, types, clock, runtime } = this.#context
+    const { ids, types, pushOptOut, clock, runtime } = this.#context
     const atMs = clock.now()
     const known = await findJobRuns(
       tx,
@@ -143,7 +143,7 @@ export class CallbackIntake {
       [...adoptedByRun].map(([run_id, job]) => ({ run_id, job_id: job.id, run_seq: 1, created_at: atMs })),
     )
 
-    const settlement = new Settlement([...jobs.values()], { ids, types, atMs })
+    const settlement = new Settlement([...jobs.values()], { ids, types, pushOptOut, atMs })
     const entryIds: string[] = []
     const settled: Settled[] = []
     const answers = matched.map(({ callback, job, runSeq, adopted, foreign }): CallbackAnswer | ApiError => {

@@ -2,6 +2,7 @@ import type { IdGenerator } from '../../core/ids.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents, type EventType, type NewEvent } from '../../events/event-store.ts'
 import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
+import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
 import { periodOf, recordUsage, type UsageRecord } from '../../usage/usage-store.ts'
 import {
@@ -43,6 +44,7 @@ export interface Settled {
 export interface SettleContext {
   ids: IdGenerator
   types: JobTypes
+  pushOptOut: PushOptOut
   atMs: number
 }
 
@@ -103,7 +105,7 @@ export class Settlement {
       insertJobRuns(tx, this.#runs),
       appendEvents(tx, this.#events),
       recordUsage(tx, this.#usage),
-      recordPushIntents(tx, this.#intents),
+      recordPushIntents(tx, this.#intents, this.#context.pushOptOut),
       appendTimeline(tx, this.#timeline),
     ])
   }

@@ -132,7 +132,7 @@ async function recordCheck(
   context: JobContext,
   { job, via, outcome }: { job: JobRow; via: Via | null; outcome: CheckOutcome },
 ): Promise<void> {
-  const { db, clock, random, ids, types } = context
+  const { db, clock, random, ids, types, pushOptOut } = context
   const atMs = clock.now()
   const trouble = 'trouble' in outcome ? outcome.trouble : null
   const detail = trouble === null && 'verdict' in outcome ? { found: outcome.verdict.kind } : { error: trouble }
@@ -151,7 +151,7 @@ async function recordCheck(
     } as const
     await appendOrCount(tx, entry)
     const updates = 'verdict' in outcome ? [{ jobId: job.id, runSeq: job.run_seq, via, ...outcome }] : []
-    const done = updates.length > 0 ? await settle(tx, updates, { ids, types, atMs }) : []
+    const done = updates.length > 0 ? await settle(tx, updates, { ids, types, pushOptOut, atMs }) : []
     await releaseLease(tx, {
       id: job.id,
       token: job.lease_token ?? '',

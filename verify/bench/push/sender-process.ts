@@ -9,6 +9,7 @@ import { Metrics } from '../../../src/ops/metrics/metrics.ts'
 import { createFcmSender } from '../../../src/push/fcm/fcm-sender.ts'
 import { insertNotification } from '../../../src/push/notification-store.ts'
 import { Outbox } from '../../../src/push/outbox/outbox.ts'
+import { hasPushTurnedOff } from '../../../src/users/user-store.ts'
 import { CONTENT, type Done, deviceToken, type ProviderAddress, type Task } from './push-task.ts'
 
 /** More than the provider allows on all connections together, so that the sender is never short of work. */
@@ -65,7 +66,7 @@ async function sendThroughOutbox({ messages, tag }: Task): Promise<void> {
     ...content,
   }
   const sent = metrics.untilSent(messages)
-  const targets = { subjects: [`user-of-${messages}`], deviceIds: [] }
+  const targets = { subjects: [`user-of-${messages}`], deviceIds: [], pushOptOut: hasPushTurnedOff }
   await db.transaction((tx) => insertNotification(tx, notification, targets))
   outbox.wake()
   await sent

@@ -55,12 +55,12 @@ export const MUTANTS: readonly Mutant[] = [
   bug(
     'effect-outside-transaction',
     'pushes are recorded after the commit that brings them about',
-    ['jobs/settlement/settle.ts', '      recordPushIntents(tx, this.#intents),\n', ''],
+    ['jobs/settlement/settle.ts', '      recordPushIntents(tx, this.#intents, this.#context.pushOptOut),\n', ''],
     [
       'jobs/settlement/settle.ts',
       '  /** The end of a run can arrive',
       `  writeLater(db) {
-    return db.transaction((tx) => recordPushIntents(tx, this.#intents))
+    return db.transaction((tx) => recordPushIntents(tx, this.#intents, this.#context.pushOptOut))
   }
 
   /** The end of a run can arrive`,
@@ -368,7 +368,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   bug('push-enabled-ignored', 'a user who wants no push gets one', [
     'push/intent-store.ts',
-    'and not exists (select 1 from users u where u.sub = r.subject and u.push_enabled = 0)',
+    'and not ${pushOptOut(sql`r.subject`)}',
     '',
   ]),
   bug('disabled-device-not-skipped', 'a device that is dead gets its pushes', [
