@@ -2,7 +2,7 @@ import { fork } from 'node:child_process'
 import type { SeedReport } from './simulate.ts'
 
 export interface SeedResult extends SeedReport {
-  /** Played twice, and the same both times. */
+  /** Played twice, with the same trace both times. */
   replayed: boolean
 }
 
@@ -12,20 +12,21 @@ export interface WorkerTask {
   /** The first seed that is not played any more. */
   end: number
   /** The planted bug to play with, until a seed finds it. */
-  mutant?: string
+  plantedBug?: string
   /** The seed to play before all others. */
   likely?: number
 }
 
 const WORKER = new URL('./worker.ts', import.meta.url)
-const HOOK = new URL('./planted-bugs/load-hook.ts', import.meta.url)
+const LOAD_HOOK = new URL('./planted-bugs/load-hook.ts', import.meta.url)
 
-/** A process that plays its share of the seeds and reports each; `done` rejects when it breaks down. */
+/** A process that plays its share of the seeds and reports each; `done` rejects when the process fails. */
 export function startWorker(
   task: WorkerTask,
   onResult: (result: SeedResult) => void,
 ): { done: Promise<void>; stop: () => void } {
-  const hook = task.mutant === undefined ? [] : ['--import', HOOK.href]
+  const { plantedBug } = task
+  const hook = plantedBug === undefined ? [] : ['--import', LOAD_HOOK.href]
   const child = fork(WORKER, [JSON.stringify(task)], { execArgv: [...hook, '--disable-warning=ExperimentalWarning'] })
   let stopped = false
   const done = new Promise<void>((resolve, reject) => {
@@ -33,7 +34,7 @@ export function startWorker(
     child.once('error', reject)
     child.once('exit', (code) => {
       if (code === 0 || stopped) resolve()
-      else reject(new Error(`a worker ended with ${code}${task.mutant === undefined ? '' : ` (${task.mutant})`}`))
+      else reject(new Error(`a worker ended with ${code}${plantedBug === undefined ? '' : ` (${plantedBug})`}`))
     })
   })
   return {

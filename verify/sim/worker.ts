@@ -1,11 +1,11 @@
 import { enableCompileCache } from 'node:module'
 import type { SeedResult, WorkerTask } from './worker-process.ts'
 
-// Loaded afterwards, so that it comes from the cache: half of a short hunt is loading.
+// Imported after the cache is on: loading takes half of a short run.
 enableCompileCache()
 const { createSimulator } = await import('./simulate.ts')
 
-/** Every so many seeds, one is played a second time, to see that the seed alone decides what happens (I9). */
+/** One seed in this many is played twice, to prove that the seed alone decides what happens (I9). */
 const REPLAY_EVERY = 50
 
 const task = JSON.parse(process.argv[2] ?? '{}') as WorkerTask
@@ -14,7 +14,7 @@ const simulator = await createSimulator()
 let played = 0
 for (const seed of seedsOf(task)) {
   const report = await simulator.run(seed)
-  const replayed = task.mutant === undefined && played++ % REPLAY_EVERY === 0
+  const replayed = task.plantedBug === undefined && played++ % REPLAY_EVERY === 0
   if (replayed) {
     const again = await simulator.run(seed)
     if (again.digest !== report.digest) {
@@ -24,8 +24,8 @@ for (const seed of seedsOf(task)) {
     }
   }
   const failed = report.violations.length > 0
-  await tell({ ...report, replayed, trace: failed ? report.trace : [] })
-  if (failed && task.mutant !== undefined) break
+  await send({ ...report, replayed, trace: failed ? report.trace : [] })
+  if (failed && task.plantedBug !== undefined) break
 }
 process.exit(0)
 
@@ -34,7 +34,7 @@ function* seedsOf({ likely, first, step, end }: WorkerTask): Iterable<number> {
   for (let seed = first; seed < end; seed += step) yield seed
 }
 
-function tell(result: SeedResult): Promise<void> {
+function send(result: SeedResult): Promise<void> {
   return new Promise((resolve, reject) => {
     process.send?.(result, (error: Error | null) => (error ? reject(error) : resolve()))
   })

@@ -5,22 +5,22 @@ export interface Edit {
   put: string
 }
 
-/** A planted bug: what somebody might write in good faith, as edits of the source as it is loaded. */
-export interface Mutant {
+/** A mistake that a careful programmer could make, as edits of the source while it is loaded. */
+export interface PlantedBug {
   name: string
   /** What it gets wrong. */
   wrong: string
   edits: Edit[]
 }
 
-const bug = (name: string, wrong: string, ...edits: [file: string, find: string, put: string][]): Mutant => ({
+const bug = (name: string, wrong: string, ...edits: [file: string, find: string, put: string][]): PlantedBug => ({
   name,
   wrong,
   edits: edits.map(([file, find, put]) => ({ file: `src/${file}`, find, put })),
 })
 
-/** Each names one promise of the service; the simulation must miss none of them. */
-export const MUTANTS: readonly Mutant[] = [
+/** Each breaks one guarantee of the service. The simulation must find all of them. */
+export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug('ack-before-commit', 'a callback is answered while it is still being written', [
     'jobs/callbacks/callback-intake.ts',
     'const answer = await this.#commits.submit(callback)',
@@ -207,7 +207,7 @@ export const MUTANTS: readonly Mutant[] = [
     [
       'jobs/settlement/verdict.ts',
       'import { extractOutput',
-      "import { NO_TOKENS } from '../../job.ts'\nimport { extractOutput",
+      "import { NO_TOKENS } from '../job.ts'\nimport { extractOutput",
     ],
   ),
   bug('falsy-output-missing', 'an output that is false, zero or empty counts as none', [
