@@ -2,19 +2,19 @@ import type { RouteOptions } from 'fastify'
 import { Type } from '../../core/schema.ts'
 import type { App } from '../../http/app-instance.ts'
 import { open } from '../../http/gate/access.ts'
-import type { Described } from './openapi-document.ts'
+import type { DocumentOptions } from './document.ts'
 
 /**
- * OpenAPI 3.1 drawn from the very schemas and access rules that are enforced, so that it cannot say anything else. It is
- * made when it is first asked for: a service nobody reads about should not load what it takes.
+ * The OpenAPI 3.1 document, built from the same schemas and access rules that the service enforces. It is built on the
+ * first request, so that a service that never serves it does not load the packages it needs.
  */
 export class ApiDescription {
   readonly #routes: RouteOptions[] = []
-  readonly #described: Described
+  readonly #options: DocumentOptions
   #document: Promise<object> | undefined
 
-  constructor(described: Described) {
-    this.#described = described
+  constructor(options: DocumentOptions) {
+    this.#options = options
   }
 
   add(route: RouteOptions): void {
@@ -22,13 +22,13 @@ export class ApiDescription {
   }
 
   document(): Promise<object> {
-    this.#document ??= this.#describe()
+    this.#document ??= this.#build()
     return this.#document
   }
 
-  async #describe(): Promise<object> {
-    const { describeRoutes } = await import('./openapi-document.ts')
-    return describeRoutes(this.#routes, this.#described)
+  async #build(): Promise<object> {
+    const { buildDocument } = await import('./document.ts')
+    return buildDocument(this.#routes, this.#options)
   }
 }
 
