@@ -14,6 +14,7 @@ import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { newJob } from '../../src/jobs/new-job.ts'
 import { trimHistory } from '../../src/jobs/retention/trim-history.ts'
 import { appendTimeline } from '../../src/jobs/settlement/timeline-store.ts'
+import { trimNotifications } from '../../src/push/trim-notifications.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -136,6 +137,23 @@ describe('the history of jobs', () => {
       for (const id of [shelvedTooLong, sent]) assert.deepEqual(await keptOf(db, id), FORGOTTEN)
       const [left] = await db.query<{ deliveries: number }>(sql`select count(*) as deliveries from deliveries`)
       assert.equal(left?.deliveries, 4)
+    })
+
+    test('a parked delivery that becomes due again meanwhile stays, and its notification with it', async () => {
+      const db = await engine.openDatabase()
+      const { addJob } = setUp(db)
+      const taken = await addJob({ daysAgo: 40, endedDaysAgo: 40, delivery: { state: 'no_credentials' } })
+      const sent = await addJob({ daysAgo: 40, endedDaysAgo: 40, delivery: { state: 'sent' } })
+      const nowMs = new ManualClock().now()
+      const range = { after: '', beforeMs: nowMs - RETENTION_DAYS * DAY_MS, nowMs, limit: 100 }
+      const page = await trimNotifications(db, range, async (tx, jobIds) => {
+        await tx.query(sql`update deliveries set next_attempt_at = ${nowMs} where state = 'no_credentials'`)
+        return new Set(jobIds)
+      })
+      assert.deepEqual(page, { trimmed: 1, last: null })
+      assert.deepEqual(await keptOf(db, taken), KEPT_WHOLE)
+      assert.equal(await deliveriesOf(db, taken), 1)
+      assert.deepEqual(await keptOf(db, sent), { ...KEPT_WHOLE, notifications: 0 })
     })
 
     test('notifications about no job go by their own age', async () => {

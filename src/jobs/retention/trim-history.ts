@@ -2,11 +2,23 @@ import type { Clock } from '../../core/clock.ts'
 import type { Log } from '../../core/log.ts'
 import type { Meter } from '../../core/metrics/meter.ts'
 import type { Database } from '../../db/database.ts'
-import { HISTORY_KINDS, type HistoryKind, trimHistoryPage } from './history-store.ts'
+import type { TrimmedPage, TrimRange } from '../../db/trim-page.ts'
+import { trimNotifications } from '../../push/trim-notifications.ts'
+import { endedBefore, trimJobHistory } from './history-store.ts'
 
 const DAY_MS = 86_400_000
-/** Callbacks can be large, and on SQLite nothing else happens meanwhile. */
+/** Callbacks can be large, and on SQLite nothing else runs during a page. */
 const PAGE = 100
+
+type TrimOnePage = (db: Database, range: TrimRange) => Promise<TrimmedPage | null>
+
+/** The history of a job beside the job itself, its runs and its usage, in the order of deletion. */
+const HISTORY: Record<'callbacks' | 'timeline' | 'notifications', TrimOnePage> = {
+  callbacks: (db, range) => trimJobHistory(db, 'callbacks', range),
+  timeline: (db, range) => trimJobHistory(db, 'timeline', range),
+  notifications: (db, range) => trimNotifications(db, range, endedBefore),
+}
+type HistoryKind = keyof typeof HISTORY
 
 export interface TrimContext {
   db: Database
@@ -16,8 +28,8 @@ export interface TrimContext {
 }
 
 /**
- * Forgets callbacks, timeline entries and notifications once they are this old and their job ended as long ago. Jobs,
- * their runs and their usage stay, so that whatever is heard of a job afterwards still changes nothing.
+ * Deletes callbacks, timeline entries and notifications that are this old and whose job ended as long ago. Jobs, their
+ * runs and their usage stay, so that a late callback still changes nothing.
  */
 export async function trimHistory(
   { db, clock, log, meter }: TrimContext,
@@ -26,14 +38,14 @@ export async function trimHistory(
   const nowMs = clock.now()
   const beforeMs = nowMs - retentionDays * DAY_MS
   const trimmed: Record<HistoryKind, number> = { callbacks: 0, timeline: 0, notifications: 0 }
-  for (const kind of HISTORY_KINDS) {
+  for (const kind of Object.keys(HISTORY) as HistoryKind[]) {
     for (let after: string | null = ''; after !== null && !signal.aborted; ) {
-      const page = await trimHistoryPage(db, { kind, after, beforeMs, nowMs, limit: PAGE })
+      const page: TrimmedPage | null = await HISTORY[kind](db, { after, beforeMs, nowMs, limit: PAGE })
       if (page === null) break
       trimmed[kind] += page.trimmed
       if (page.trimmed > 0) meter.count('history_trimmed_total', { kind }, page.trimmed)
       after = page.last
-      // On SQLite nothing here waits for anything, and requests want their turn.
+      // On SQLite a page never waits. Yielding lets requests run before the next page.
       await new Promise(setImmediate)
     }
   }

@@ -1,0 +1,38 @@
+import type { Database, Transaction } from './database.ts'
+
+/** One page of the rows that were written before `beforeMs`, in the order of their ids. */
+export interface TrimRange {
+  /** The last id of the page before; empty for the first page. */
+  after: string
+  beforeMs: number
+  nowMs: number
+  limit: number
+}
+
+export interface TrimmedPage {
+  trimmed: number
+  /** The last id of this page, deleted or not; null when there are no more pages. */
+  last: string | null
+}
+
+export interface TrimSteps {
+  /** Only the node that holds this lock trims. */
+  lock: string
+  find: (tx: Transaction) => Promise<{ id: string; deletable: boolean }[]>
+  /** Returns how many it deleted. */
+  remove: (tx: Transaction, ids: readonly { id: string }[]) => Promise<number>
+}
+
+/**
+ * Deletes what may be deleted of one page of old rows, in one transaction. Ids sort by time, so a page costs the same
+ * however many rows are kept, and needs no other index. Null when another node holds the lock.
+ */
+export function trimPage(db: Database, { limit }: TrimRange, steps: TrimSteps): Promise<TrimmedPage | null> {
+  return db.transaction(async (tx) => {
+    if (!(await tx.tryLock(steps.lock))) return null
+    const found = await steps.find(tx)
+    const ids = found.filter(({ deletable }) => deletable).map(({ id }) => ({ id }))
+    const trimmed = ids.length === 0 ? 0 : await steps.remove(tx, ids)
+    return { trimmed, last: found.length < limit ? null : (found.at(-1)?.id ?? null) }
+  })
+}

@@ -1,0 +1,57 @@
+import { firstIdAt } from '../core/ids.ts'
+import type { Database, Transaction } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
+import { type TrimmedPage, type TrimRange, trimPage } from '../db/trim-page.ts'
+
+/** Which of these jobs ended before this time. */
+export type EndedBefore = (tx: Transaction, jobIds: readonly string[], beforeMs: number) => Promise<ReadonlySet<string>>
+
+/**
+ * Deletes one page of old notifications with their deliveries. A notification stays while its job has not ended long
+ * enough ago, and while any of its deliveries may still be sent.
+ */
+export function trimNotifications(
+  db: Database,
+  range: TrimRange,
+  endedBefore: EndedBefore,
+): Promise<TrimmedPage | null> {
+  return trimPage(db, range, {
+    lock: 'history:notifications',
+    find: (tx) => findOldNotifications(tx, range, endedBefore),
+    remove: deleteWithDeliveries,
+  })
+}
+
+async function findOldNotifications(
+  tx: Transaction,
+  { after, beforeMs, nowMs, limit }: TrimRange,
+  endedBefore: EndedBefore,
+): Promise<{ id: string; deletable: boolean }[]> {
+  // A delivery may still be sent when it has a next attempt, or is parked for want of credentials and has not expired.
+  // The cast: the product would overflow 32 bits.
+  const rows = await tx.query<{ id: string; job_id: string | null; unsent: number }>(sql`
+    select n.id, n.job_id, case when exists (
+        select 1 from deliveries d where d.notification_id = n.id and (d.next_attempt_at is not null
+          or (d.state = 'no_credentials' and n.created_at + n.ttl_seconds * cast(1000 as bigint) > ${nowMs})))
+      then 1 else 0 end as unsent
+    from notifications n
+    where n.id > ${after} and n.id < ${firstIdAt('ntf', beforeMs)} order by n.id limit ${limit}`)
+  const jobIds = new Set(rows.flatMap(({ job_id }) => (job_id === null ? [] : [job_id])))
+  const ended = await endedBefore(tx, [...jobIds], beforeMs)
+  return rows.map(({ id, job_id, unsent }) => ({
+    id,
+    deletable: unsent === 0 && (job_id === null || ended.has(job_id)),
+  }))
+}
+
+async function deleteWithDeliveries(tx: Transaction, ids: readonly { id: string }[]): Promise<number> {
+  const wanted = () => sql`(select id from ${rowsOf(tx.engine, ids, { id: 'text' })} as r)`
+  // A parked delivery that another node has just made due again will be sent: it stays, and its notification too.
+  await tx.query(sql`delete from deliveries where notification_id in ${wanted()} and next_attempt_at is null`)
+  const deleted = await tx.query(sql`
+    delete from notifications where id in ${wanted()}
+      and not exists (select 1 from deliveries d where d.notification_id = notifications.id)
+    returning id`)
+  return deleted.length
+}
