@@ -34,6 +34,7 @@ import { Outbox } from './push/outbox/outbox.ts'
 import type { PushSender } from './push/push-message.ts'
 import type { PushOptOut } from './push/push-opt-out.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
+import { serviceKeyStore } from './service-accounts/service-key-store.ts'
 import { UserSightings } from './users/user-sightings.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
 
@@ -99,7 +100,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ...(config.clientIds.length > 0 ? { clientIds: config.clientIds } : {}),
     ...(config.tokenUse === null ? {} : { tokenUse: config.tokenUse }),
   })
-  const serviceKeys = new ServiceKeyAuthenticator({ db, clock, log })
+  const serviceKeys = new ServiceKeyAuthenticator({ store: serviceKeyStore(db), clock, log })
   const redis = config.redisUrl === null ? undefined : { url: config.redisUrl }
   const limiter = await createLimiter({ limits: config.limits, clock, random, log, redis })
   const sightings = new UserSightings({ db, clock, log })

@@ -5,15 +5,27 @@ import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import type { Database } from '../db/database.ts'
 import type { ServicePrincipal } from './principal.ts'
 import { hashServiceKey, isWellFormedServiceKey } from './service-key.ts'
-import { findLiveServiceKey, type LiveServiceKey, markServiceAccountsUsed } from './service-key-store.ts'
 
 const CACHE_MS = 30_000
 const CACHE_SIZE = 10_000
 const LAST_USED_EVERY_MS = 60_000
 const MARK_BATCH = 500
+
+/** A key of an account that is not revoked. Both may have expired: the authenticator has the clock. */
+export type LiveServiceKey = {
+  key_id: string
+  account_id: string
+  scopes: string
+  key_expires_at: number | null
+  account_expires_at: number | null
+}
+
+export interface ServiceKeyStore {
+  findLive(hash: string): Promise<LiveServiceKey | undefined>
+  markUsed(accountIds: readonly string[], atMs: number): Promise<void>
+}
 
 export interface AuthenticatedServiceKey {
   keyId: string
@@ -25,7 +37,7 @@ export interface AuthenticatedServiceKey {
  * revocation on another node may take to be felt. `last_used_at` is written at most once a minute, off the request path.
  */
 export class ServiceKeyAuthenticator {
-  readonly #db: Database
+  readonly #store: ServiceKeyStore
   readonly #clock: Clock
   readonly #answers = new BoundedMap<string, { found: LiveServiceKey | null; askedAtMs: number }>(CACHE_SIZE)
   readonly #lookups = new SingleFlight<string, LiveServiceKey | null>()
@@ -33,8 +45,8 @@ export class ServiceKeyAuthenticator {
   #generation = 0
   readonly #marking: Loop
 
-  constructor(options: { db: Database; clock: Clock; log: Log }) {
-    this.#db = options.db
+  constructor(options: { store: ServiceKeyStore; clock: Clock; log: Log }) {
+    this.#store = options.store
     this.#clock = options.clock
     this.#marking = startLoop({
       clock: options.clock,
@@ -81,7 +93,7 @@ export class ServiceKeyAuthenticator {
     const generation = this.#generation
     return this.#lookups.run(`${generation} ${hash}`, async () => {
       const askedAtMs = this.#clock.now()
-      const found = (await findLiveServiceKey(this.#db, hash)) ?? null
+      const found = (await this.#store.findLive(hash)) ?? null
       if (generation === this.#generation) this.#answers.set(hash, { found, askedAtMs })
       return found
     })
@@ -90,7 +102,7 @@ export class ServiceKeyAuthenticator {
   async #markUsed(): Promise<void> {
     while (this.#used.size > 0) {
       const batch = [...this.#used].slice(0, MARK_BATCH)
-      await markServiceAccountsUsed(this.#db, batch, this.#clock.now())
+      await this.#store.markUsed(batch, this.#clock.now())
       for (const id of batch) this.#used.delete(id)
     }
   }
