@@ -34,7 +34,7 @@ import { VERSION } from './version.ts'
 
 /** The service as one HTTP application: hooks, then routes, in the order a request meets them. */
 export async function buildApp(services: Services): Promise<App> {
-  const { config, log, ids, readiness, sightings, metrics } = services
+  const { config, log, ids, readiness, userActivity, metrics } = services
   const envelope = envelopeOf(config.variant)
   const handleError = createErrorHandler({ envelope, log })
   const answers = new LastAnswers()
@@ -85,8 +85,8 @@ export async function buildApp(services: Services): Promise<App> {
   app.addHook('onRequest', createGate(gate))
   app.addHook('preHandler', createBodyGate(gate))
   app.addHook('onRequest', (request, _reply, done) => {
-    const noted = request.principal ? sightings.note(request.principal) : undefined
-    if (noted) noted.then(() => done(), done)
+    const written = request.principal ? userActivity.record(request.principal) : undefined
+    if (written) written.then(() => done(), done)
     else done()
   })
   app.addHook('onSend', (_request, reply, _payload, done) => {

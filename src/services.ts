@@ -35,7 +35,7 @@ import type { PushSender } from './push/push-message.ts'
 import type { PushOptOut } from './push/push-opt-out.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { serviceKeyStore } from './service-accounts/service-key-store.ts'
-import { UserSightings } from './users/user-sightings.ts'
+import { UserActivity } from './users/user-activity.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
 
 const TRIM_BATCH = 5_000
@@ -69,7 +69,7 @@ export interface Services extends Dependencies, Omit<JobServices, 'close'>, Omit
   overload: Overload
   creation: IdempotentCreation
   serviceAccounts: ServiceAccounts
-  sightings: UserSightings
+  userActivity: UserActivity
   projectEvents: ProjectEvents
   projectExists: typeof projectExists
   pushOptOut: PushOptOut
@@ -103,7 +103,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const serviceKeys = new ServiceKeyAuthenticator({ store: serviceKeyStore(db), clock, log })
   const redis = config.redisUrl === null ? undefined : { url: config.redisUrl }
   const limiter = await createLimiter({ limits: config.limits, clock, random, log, redis })
-  const sightings = new UserSightings({ db, clock, log })
+  const userActivity = new UserActivity({ db, clock, log })
   const housekeeping = startHousekeeping(housekeepingTasks(config, { db, clock, log, meter: metrics }), { clock, log })
   const callbackAuthenticity = new CallbackAuthenticity(config.webhookSecrets, clock)
   const jobServices = createJobServices({
@@ -172,7 +172,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     overload: new Overload({ clock }),
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),
-    sightings,
+    userActivity,
     projectEvents: new ProjectEvents({
       clock,
       ids,
@@ -188,7 +188,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
       await jobServices.close()
       await outbox.close()
       await housekeeping.stop()
-      await sightings.close()
+      await userActivity.close()
       limiter.close()
       await serviceKeys.close()
       await keySet.close()

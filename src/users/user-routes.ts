@@ -17,7 +17,7 @@ export interface UserServices {
   clock: Clock
 }
 
-/** Profiles: one's own without a scope, everybody's with one. */
+/** User profiles: users read and change their own without a scope; other profiles need `read:users` or `write:users`. */
 export function userRoutes(app: App, { db, clock }: UserServices): void {
   const versioned = true
   const own = { access: bearer(), refusals: { not_found: 'A service account has no user profile' }, versioned } as const

@@ -77,7 +77,7 @@ export const getMe = {
   operationId: 'getMe',
   tags,
   summary: 'Get your own profile',
-  description: 'Made on your first request; needs no scope.',
+  description: 'Created on your first request; needs no scope.',
   response: { 200: User },
 }
 export const changeUser = {

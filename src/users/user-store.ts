@@ -1,4 +1,5 @@
 import type { Queryable } from '../db/database.ts'
+import { isAmong } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 import { versionAmong } from '../db/versions.ts'
 import type { PageRequest } from '../http/paging.ts'
@@ -21,8 +22,8 @@ export type UserRow = {
 const COLUMNS = sql`sub, email, display_name, avatar_url, locale, time_zone, push_enabled, version,
   created_at, updated_at, last_seen_at`
 
-/** Makes the profile, or brings its email and `last_seen_at` up to date; a token without an email takes none away. */
-export async function recordSight(
+/** Creates the profile, or updates its email and `last_seen_at`. A token without an email keeps the stored one. */
+export async function upsertUser(
   db: Queryable,
   user: { sub: string; email: string | null; atMs: number },
 ): Promise<void> {
@@ -32,13 +33,8 @@ export async function recordSight(
     on conflict (sub) do update set email = coalesce(excluded.email, users.email), last_seen_at = excluded.last_seen_at`)
 }
 
-export async function markSeen(db: Queryable, subs: readonly string[], atMs: number): Promise<void> {
-  if (subs.length === 0) return
-  const list = join(
-    subs.map((sub) => sql`${sub}`),
-    ', ',
-  )
-  await db.query(sql`update users set last_seen_at = ${atMs} where sub in (${list})`)
+export async function updateLastSeen(db: Queryable, subs: readonly string[], atMs: number): Promise<void> {
+  await db.query(sql`update users set last_seen_at = ${atMs} where ${isAmong(db.engine, sql`sub`, subs)}`)
 }
 
 /** A SQL condition: this user turned push off. A subject without a profile did not. */
