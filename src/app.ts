@@ -32,7 +32,7 @@ import { usageRoutes } from './usage/usage-routes.ts'
 import { userRoutes } from './users/user-routes.ts'
 import { VERSION } from './version.ts'
 
-/** The service as one HTTP application: hooks, then routes, in the order a request meets them. */
+/** Builds the HTTP application: hooks first, then routes, in the order in which a request passes them. */
 export async function buildApp(services: Services): Promise<App> {
   const { config, log, ids, readiness, userActivity, metrics } = services
   const envelope = envelopeOf(config.variant)
@@ -45,20 +45,20 @@ export async function buildApp(services: Services): Promise<App> {
     schemaController: {
       compilersFactory: { buildValidator: createValidatorFactory(), buildSerializer: serializersOnFirstUse },
     },
-    // While draining, what still arrives on open connections is served, not refused.
+    // While draining, requests on open connections are still served.
     return503OnClosing: false,
     forceCloseConnections: 'idle',
     clientErrorHandler: createClientErrorHandler({ envelope, ids, answers, meter: metrics }),
-    // These come before any hook.
+    // Fastify raises these errors before any hook runs, so the headers are set here.
     frameworkErrors: (error, request, reply) => {
       metrics.count('http_malformed_requests_total', { code: 'invalid_request' })
-      markAnswer(request, reply)
+      setAnswerHeaders(request, reply)
       return handleError(error, request, reply)
     },
   })
   app.server.maxHeadersCount = SERVER_LIMITS.maxHeadersCount
   answers.watch(app.server)
-  // Node would answer an `Expect` it does not know with a bare 417; like most servers, we pass over it.
+  // Node would answer an unknown `Expect` header with 417 and no body. Like most servers, this one ignores the header.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 
   const routes = new KnownRoutes()
@@ -78,7 +78,7 @@ export async function buildApp(services: Services): Promise<App> {
   shedLoad(app, { ...services, envelope, meter: metrics })
   limitHandlers(app, services)
   app.addHook('onRequest', (request, reply, done) => {
-    markAnswer(request, reply)
+    setAnswerHeaders(request, reply)
     done(faultOfHead(request.raw))
   })
   const gate = { ...services, headerStyle: config.rateLimitHeaders, meter: metrics }
@@ -90,11 +90,11 @@ export async function buildApp(services: Services): Promise<App> {
     else done()
   })
   app.addHook('onSend', (_request, reply, _payload, done) => {
-    // Decided when the answer leaves: a request that came before the drain must not keep its connection either.
+    // Decided when the answer is sent: a request that arrived before the drain must not keep its connection either.
     if (readiness.draining) reply.header('connection', 'close')
     done()
   })
-  // Closing waits for open connections: streams must end before it, and their clients come back elsewhere.
+  // Closing waits for open connections, so streams must end first. Their clients reconnect to another node.
   app.addHook('preClose', () => services.streams.close())
   logRequests(app, log)
   countRequests(app, metrics)
@@ -118,6 +118,6 @@ export async function buildApp(services: Services): Promise<App> {
   return app
 }
 
-function markAnswer(request: FastifyRequest, reply: FastifyReply): void {
+function setAnswerHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
 }

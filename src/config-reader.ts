@@ -2,6 +2,7 @@ import { BlockList, isIP } from 'node:net'
 
 export type Env = Readonly<Record<string, string | undefined>>
 
+/** Lists every fault of the settings, one line each. */
 export class ConfigError extends Error {
   readonly faults: readonly string[]
 
@@ -12,7 +13,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** Reads settings one by one and collects what is wrong with them, so that an operator mends everything in one go. */
+/** Reads settings one by one and collects every fault, so that the operator can fix all of them at once. */
 export class ConfigReader {
   readonly #env: Env
   readonly #readFile: (path: string) => string
@@ -100,12 +101,12 @@ export class ConfigReader {
     return text
   }
 
-  /** A URL without a trailing slash, so that paths can be appended. */
+  /** Drops a trailing slash, so that paths can be appended. */
   baseUrl(name: string): string | null {
     return this.url(name, ['http:', 'https:'])?.replace(/\/+$/, '') ?? null
   }
 
-  /** Addresses or CIDR ranges. */
+  /** IP addresses or CIDR ranges. */
   networks(name: string): readonly string[] {
     const items = this.list(name)
     for (const item of items) {

@@ -1,10 +1,10 @@
 import type { Env } from './config-reader.ts'
 import { ConfigReader } from './config-reader.ts'
 import { readRsaPrivateKey } from './core/rsa-key.ts'
+import type { RateLimitHeaderStyle } from './limits/rate-limit-headers.ts'
 import { DEFAULT_LIMITS, type TierLimits } from './limits/tiers.ts'
 
 export type Variant = 'A' | 'B'
-export type RateLimitHeaders = 'draft-6' | 'draft-8'
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'silent'
 
 export interface Config {
@@ -12,7 +12,7 @@ export interface Config {
   production: boolean
   host: string
   port: number
-  /** How the runtime reaches us, for callback URLs. */
+  /** The address at which the runtime reaches this service; callback URLs begin with it. */
   publicUrl: string | null
   variant: Variant
   issuerUrl: string
@@ -27,18 +27,18 @@ export interface Config {
   pushApiUrl: string
   pushTokenUrl: string
   limits: TierLimits
-  rateLimitHeaders: RateLimitHeaders
+  rateLimitHeaders: RateLimitHeaderStyle
   trustProxy: readonly string[]
   usageLimitRuns: number | null
   eventsRetentionHours: number
-  /** Null keeps the history of ended jobs for ever. */
+  /** Null: the history of ended jobs is never deleted. */
   historyRetentionDays: number | null
   shutdownTimeoutMs: number
   logLevel: LogLevel
   metricsPublic: boolean
 }
 
-/** Turns the environment into settings, or names every fault at once. Values of secrets never appear in a fault. */
+/** Turns the environment into settings, or throws a `ConfigError` with every fault. A fault never contains a secret's value. */
 export function parseConfig(env: Env, readFile: (path: string) => string): Config {
   const read = new ConfigReader(env, readFile)
   const mode = read.text('NODE_ENV')
@@ -90,7 +90,7 @@ function issuerUrl(read: ConfigReader, production: boolean): string {
     }
     return whole
   }
-  // Given, but no URL: that is said already.
+  // Given, but not a URL: `read.url` has already recorded that fault.
   if (read.text('ISSUER_URL')) return ''
   if (!region && !pool) read.fault('ISSUER_URL', 'is missing: give it, or COGNITO_REGION and COGNITO_USER_POOL_ID')
   else if (!region) read.fault('COGNITO_REGION', 'is missing: COGNITO_USER_POOL_ID needs it')

@@ -27,7 +27,7 @@ process.exitCode = await runCommandLine({
   env: process.env,
   args: process.argv.slice(2),
   print: (line) => process.stdout.write(`${line}\n`),
-  complain: (line) => process.stderr.write(`${line}\n`),
+  printError: (line) => process.stderr.write(`${line}\n`),
   readFile: (path) => readFileSync(path, 'utf8'),
   stopping: stopping.signal,
 })

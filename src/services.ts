@@ -47,14 +47,14 @@ export interface Dependencies {
   log: Log
   fetch: typeof fetch
   db: Database
-  /** Absent: the built-in `agent` alone. */
+  /** Absent: only the built-in type `agent`. */
   jobTypes?: JobTypes
   projectNotifications?: ProjectNotifications
-  /** How many jobs a process looks after at once; absent: 50. */
+  /** How many jobs a process works on at the same time; absent: 50. */
   jobSlots?: number
-  /** Absent: the provider's, when there are credentials; otherwise deliveries wait. */
+  /** Absent: created from the configured credentials. Without credentials deliveries wait. */
   pushSender?: PushSender
-  /** A certificate to trust beside the usual ones, for a push provider on loopback. */
+  /** An additional certificate to trust, for a push provider on loopback. */
   pushCa?: string
 }
 
@@ -76,11 +76,11 @@ export interface Services extends Dependencies, Omit<JobServices, 'close'>, Omit
   outbox: Outbox
   readiness: Readiness
   metrics: Metrics
-  /** Ends background work, newest first; the database is its opener's to close. */
+  /** Stops background work in reverse order of its start. The caller that opened the database closes it. */
   close(): Promise<void>
 }
 
-/** Wires everything, once; nothing below this file looks for its own dependencies. */
+/** Creates every part of the service once, and passes each the parts it needs. */
 export async function createServices(config: Config, dependencies: Dependencies): Promise<Services> {
   const { clock, random, log } = dependencies
   const metrics = new Metrics()

@@ -1,7 +1,7 @@
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util'
 import { UsageError } from './io.ts'
 
-/** Reads a command's arguments; whatever it does not know is wrong use, said in one line. */
+/** Reads a command's arguments. An argument that the command does not take is a `UsageError` of one line. */
 export function readArguments<const Options extends ParseArgsOptionsConfig>(
   args: readonly string[],
   config: { options: Options; allowPositionals: boolean },
@@ -9,7 +9,7 @@ export function readArguments<const Options extends ParseArgsOptionsConfig>(
   try {
     return parseArgs({ args: [...args], ...config })
   } catch (error) {
-    // Node goes on with advice on positional arguments that begin with a dash; none of ours do.
+    // Node adds advice on positional arguments that begin with a dash. No command takes those, so only the first sentence is kept.
     const [what] = (error as Error).message.split(/\.(?:\s|$)/)
     throw new UsageError(what ?? '')
   }

@@ -7,15 +7,18 @@ type Run = (line: CommandLine) => Promise<ExitCode>
 
 interface Command {
   summary: string
-  /** Absent: it takes no arguments. */
+  /** Absent for a command without arguments. */
   usage?: string
   load: () => Promise<Run>
 }
 
-/** Loaded one by one: `serve` should not pay for what only `dev` or `doctor` needs. */
+/** Each command is loaded when it runs, so that `serve` does not load what only `dev` or `doctor` needs. */
 const COMMANDS: Record<string, Command> = {
   serve: { summary: 'run the service', load: async () => (await import('./serve.ts')).serve },
-  dev: { summary: 'run everything on loopback, nothing to install', load: async () => (await import('./dev.ts')).dev },
+  dev: {
+    summary: 'run the service and a sandbox on loopback; nothing to install',
+    load: async () => (await import('./dev.ts')).dev,
+  },
   migrate: {
     summary: 'bring the database schema up to date',
     load: async () => (await import('./migrate.ts')).migrateCommand,
@@ -28,12 +31,12 @@ const COMMANDS: Record<string, Command> = {
     load: async () => (await import('./keys.ts')).keys,
   },
   jobs: {
-    summary: 'reconcile unfinished jobs now',
+    summary: 'ask the runtime about unfinished jobs now',
     usage: 'jobs reconcile [JOB_ID …]     without an id: every unfinished job',
     load: async () => (await import('./jobs.ts')).jobs,
   },
   callbacks: {
-    summary: 'replay stored callbacks',
+    summary: 'process stored callbacks again',
     usage: 'callbacks replay CALLBACK_ID …',
     load: async () => (await import('./jobs.ts')).callbacks,
   },
@@ -43,13 +46,14 @@ const COMMANDS: Record<string, Command> = {
   },
 }
 
+/** Runs one command and returns its exit code. Every error becomes a message on standard error. */
 export async function runCommandLine(line: CommandLine): Promise<ExitCode> {
   const [name = '--help', ...args] = line.args
   if (name === '--version' || name === '-v') return say(line, VERSION)
   if (asksForHelp(name) || name === 'help') return say(line, help())
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
   if (!command) {
-    line.complain(`Unknown command "${name}"\n\n${help()}`)
+    line.printError(`Unknown command "${name}"\n\n${help()}`)
     return EXIT.usage
   }
   const usage = `usage: ${command.usage ?? name}`
@@ -60,7 +64,7 @@ export async function runCommandLine(line: CommandLine): Promise<ExitCode> {
     return await run({ ...line, args })
   } catch (error) {
     if (!(error instanceof UsageError)) return explain(error, line)
-    line.complain(`${error.message}\n${usage}`)
+    line.printError(`${error.message}\n${usage}`)
     return error.exitCode
   }
 }
@@ -76,18 +80,18 @@ function say(line: CommandLine, text: string): ExitCode {
 
 function explain(error: unknown, line: CommandLine): ExitCode {
   if (error instanceof ConfigError) {
-    line.complain(`${error.message}\nEvery setting: docs/configuration.md`)
+    line.printError(`${error.message}\nEvery setting: docs/configuration.md`)
     return EXIT.config
   }
   if (error instanceof CommandError) {
-    line.complain(error.message)
+    line.printError(error.message)
     return error.exitCode
   }
   if (error instanceof ApiError) {
-    line.complain(error.message)
+    line.printError(error.message)
     return EXIT.failed
   }
-  line.complain(error instanceof Error ? (error.stack ?? error.message) : String(error))
+  line.printError(error instanceof Error ? (error.stack ?? error.message) : String(error))
   return EXIT.failed
 }
 

@@ -2,7 +2,7 @@ import type { Sandbox } from '../sandbox/sandbox.ts'
 
 const TOKEN_SECONDS = 12 * 3600
 
-/** What a newcomer needs to see first: where everything is, and lines that work when pasted. */
+/** The first output of `dev`: all addresses, and commands that work when pasted. */
 export function welcome(url: string, { identity, runtime, push }: Sandbox): string[] {
   const token = (user: string) => identity.mint({ user, expiresInSeconds: TOKEN_SECONDS })
   const ada = `-H "Authorization: Bearer ${token('ada')}"`
@@ -11,11 +11,11 @@ export function welcome(url: string, { identity, runtime, push }: Sandbox): stri
     '',
     `  API        ${url}`,
     `  Reference  ${url}/docs`,
-    `  Tokens     ${identity.url}   (any user, any scopes)`,
+    `  Tokens     ${identity.url}   (issues a token for any user and scopes)`,
     `  Runtime    ${runtime.url}   (dials for lost, doubled, late and failing callbacks)`,
-    `  Push       ${push.plainUrl}   (what arrived on the devices)`,
+    `  Push       ${push.plainUrl}   (shows the messages that arrived on devices)`,
     '',
-    '  Ready for 12 hours, one for each user (ada, grace, admin):',
+    '  Access tokens for the users ada, grace and admin, valid for 12 hours:',
     '',
     ...['ada', 'grace', 'admin'].map((user) => `  ${user.toUpperCase()}=${token(user)}`),
     '',
@@ -23,16 +23,16 @@ export function welcome(url: string, { identity, runtime, push }: Sandbox): stri
     '',
     `  curl -s ${url}/v1/projects ${ada}`,
     '',
-    '  Start a job, then look at it (the id is in the answer):',
+    '  Start a job, then list the jobs:',
     '',
     `  curl -s ${url}/jobs ${ada} ${json} -d '{"type":"report","input":{"title":"Sales","n":3}}'`,
     `  curl -s ${url}/jobs ${ada}`,
     '',
-    '  Lose every callback from now on; jobs still end (see "settled_by"):',
+    '  Lose every callback from now on. Jobs still end (see "settled_by"):',
     '',
     `  curl -s -X PATCH ${runtime.url}/sandbox/dials ${json} -d '{"drop_callbacks":1}'`,
     '',
-    '  Watch what happens (in another window), and register a device for push:',
+    '  Watch events (in another window), and register a device for push:',
     '',
     `  curl -sN ${url}/v1/events ${ada}`,
     `  curl -s ${url}/v1/devices ${ada} ${json} -d '{"token":"my-phone","platform":"android"}'`,

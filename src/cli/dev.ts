@@ -7,15 +7,14 @@ import { fileURLToPath } from 'node:url'
 import type { IdentityProvider } from '../sandbox/identity-provider/identity-provider.ts'
 import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
 import { welcome } from './dev-welcome.ts'
-import { CommandError, type CommandLine, EXIT, type ExitCode } from './io.ts'
-import { stopSignal } from './serve.ts'
+import { CommandError, type CommandLine, EXIT, type ExitCode, untilStopping } from './io.ts'
 import { loadSettings } from './startup/load-job-types.ts'
 import { openMigratedDatabase } from './startup/open-database.ts'
 import { runService } from './startup/run-service.ts'
 
 const DEFAULT_PORT = 8080
 
-/** Everything on loopback in one command: a scratch database and the outside world, so that there is nothing to install. */
+/** Runs the service with a temporary database and a sandbox of its dependencies, all on loopback. Nothing has to be installed. */
 export async function dev(line: CommandLine): Promise<ExitCode> {
   if (line.env.NODE_ENV === 'production') {
     throw new CommandError('dev is not for production: its identity provider lets anyone in. Use serve.', EXIT.usage)
@@ -29,7 +28,7 @@ export async function dev(line: CommandLine): Promise<ExitCode> {
     const service = await runService(config, opened, { ...loaded, pushCa: sandbox.push.ca })
     await seedProjects(service.url, sandbox.identity)
     for (const text of welcome(service.url, sandbox)) line.print(text)
-    await stopSignal(line.stopping)
+    await untilStopping(line)
     await service.stop({ lameDuck: false })
     return EXIT.ok
   } finally {
@@ -38,12 +37,12 @@ export async function dev(line: CommandLine): Promise<ExitCode> {
   }
 }
 
-/** A scratch world unless told otherwise; what the developer has set (a variant, a limit, a PostgreSQL) stands. */
+/** Settings for the sandbox. What the developer has set (a variant, a limit, a PostgreSQL) takes precedence. */
 function devEnvironment(
   { env }: CommandLine,
   { port, sandbox, dataDir }: { port: string; sandbox: Sandbox; dataDir: string },
 ): Record<string, string | undefined> {
-  const scratch: Record<string, string> = {
+  const defaults: Record<string, string> = {
     LOG_LEVEL: 'warn',
     DATA_DIR: dataDir,
     JOB_TYPES_FILE: fileURLToPath(new URL('../../job-types.json', import.meta.url)),
@@ -56,9 +55,10 @@ function devEnvironment(
     PUSH_API_URL: sandbox.push.url,
     PUSH_TOKEN_URL: sandbox.push.tokenUrl,
   }
-  const given = Object.entries(scratch).filter(([name]) => !env[`${name}_FILE`])
+  // A setting and its `_FILE` form must not both be given.
+  const applicable = Object.entries(defaults).filter(([name]) => !env[`${name}_FILE`])
   return {
-    ...Object.fromEntries(given),
+    ...Object.fromEntries(applicable),
     ...env,
     NODE_ENV: 'development',
     HOST: '127.0.0.1',
@@ -67,13 +67,13 @@ function devEnvironment(
   }
 }
 
-/** Known before anything starts, because the others are told the address of the service. */
+/** Chosen before anything starts, because the sandbox needs the address of the service. */
 async function choosePort(asked: string | null): Promise<string> {
   if (asked !== null && asked !== '0') return asked
   return String(await freePort(asked === null ? DEFAULT_PORT : 0))
 }
 
-/** Taken by something else, the usual port is not worth failing for. */
+/** The preferred port, or any free port when another program uses it. */
 function freePort(preferred: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const probe = createServer()
@@ -94,7 +94,7 @@ const SEEDS = [
   { name: 'Support bot', description: 'Answers what the handbook knows' },
 ]
 
-/** Through the front door, like any client; a PostgreSQL that lives longer than this process is seeded once. */
+/** Creates the first projects through the API. Idempotency keys prevent duplicates in a PostgreSQL that outlives this process. */
 async function seedProjects(url: string, identity: IdentityProvider): Promise<void> {
   const token = identity.mint({ user: 'ada', expiresInSeconds: 60 })
   for (const project of SEEDS) {

@@ -1,22 +1,22 @@
 import type { Env } from '../config-reader.ts'
 
-/** What a command may touch of the process it runs in; `main.ts` alone hands out the real one. */
+/** The parts of the process that a command may use. Only `main.ts` creates the real one. */
 export interface CommandLine {
   env: Env
   args: readonly string[]
   print(line: string): void
-  complain(line: string): void
+  printError(line: string): void
   readFile(path: string): string
   /** Aborts on SIGTERM or SIGINT, with the signal's name as the reason. */
   stopping: AbortSignal
 }
 
-/** From sysexits.h, which service managers understand. */
+/** The codes of sysexits.h, which service managers understand. */
 export const EXIT = { ok: 0, failed: 1, usage: 64, unavailable: 69, config: 78 } as const
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT]
 
-/** A fault the operator can mend: said in one sentence, without a stack. */
+/** An error that the operator can fix: printed as one sentence, without a stack trace. */
 export class CommandError extends Error {
   readonly exitCode: ExitCode
 
@@ -27,7 +27,7 @@ export class CommandError extends Error {
   }
 }
 
-/** Wrong use: how the command is meant to be used is said below it. */
+/** The command was called with wrong arguments: its usage is printed below the message. */
 export class UsageError extends CommandError {
   constructor(message: string) {
     super(message, EXIT.usage)
@@ -35,8 +35,15 @@ export class UsageError extends CommandError {
   }
 }
 
-/** In one line; a refused dual-stack connection is an AggregateError without a message. */
+/** One line for any error. A refused dual-stack connection is an AggregateError without a message, so its code is used. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.message || (error as NodeJS.ErrnoException).code || error.name
+}
+
+export function untilStopping({ stopping }: CommandLine): Promise<void> {
+  return new Promise((resolve) => {
+    if (stopping.aborted) resolve()
+    else stopping.addEventListener('abort', () => resolve(), { once: true })
+  })
 }

@@ -12,14 +12,15 @@ import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { type OpenedDatabase, openMigratedDatabase } from './startup/open-database.ts'
 
 const NEW_KEY = { name: { type: 'string' }, scopes: { type: 'string' }, expires: { type: 'string' } } as const
-/** What the API's field is called here. */
-const OPTIONS: Record<string, string> = { name: '--name', scopes: '--scopes', expires_at: '--expires' }
+/** The option for each field of the API, for error messages. */
+const OPTION_OF_FIELD: Record<string, string> = { name: '--name', scopes: '--scopes', expires_at: '--expires' }
 
-/** Service accounts from the command line: the way to the first one, before any admin can sign in. */
+/** Manages service accounts. This is how the first one is created, before an admin can sign in. */
 export async function keys(line: CommandLine): Promise<ExitCode> {
   const [verb, ...rest] = line.args
   const run = { create: createKey, list: listKeys, revoke: revokeKey }[verb ?? '']
-  if (!run) throw new UsageError('keys needs to be told to create, list or revoke')
+  if (!run) throw new UsageError('keys needs a subcommand: create, list or revoke')
+  // Arguments are checked first, before the settings are read and the database is opened.
   const prepared = run(rest)
   const config = parseConfig(line.env, line.readFile)
   const opened = await openMigratedDatabase(config.database)
@@ -33,7 +34,7 @@ export async function keys(line: CommandLine): Promise<ExitCode> {
 
 type Prepared = (opened: OpenedDatabase, line: CommandLine) => Promise<void>
 
-/** By the rules of the API, which is to be found there under the same names. */
+/** Checks the arguments with the schema of the API, so that both accept the same accounts. */
 function createKey(args: readonly string[]): Prepared {
   const { values } = readArguments(args, { options: NEW_KEY, allowPositionals: false })
   const { name, expires = null } = values
@@ -42,15 +43,15 @@ function createKey(args: readonly string[]): Prepared {
   if (name === undefined) throw new UsageError('--name is missing')
   if (scopes.length === 0) throw new UsageError('--scopes is missing')
   if (unknown.length > 0) {
-    throw new UsageError(`Unknown scope ${unknown.join(', ')}; there are ${Object.keys(SCOPES).join(', ')}`)
+    throw new UsageError(`Unknown scope ${unknown.join(', ')}; the scopes are ${Object.keys(SCOPES).join(', ')}`)
   }
   const fault = faultOfDocument(createServiceAccount.body, { name, scopes, expires_at: expires })
-  if (fault) throw new UsageError(`${OPTIONS[fault.field]} ${fault.what}`)
+  if (fault) throw new UsageError(`${OPTION_OF_FIELD[fault.field]} ${fault.what}`)
   const expiresAtMs = expires === null ? null : Date.parse(expires)
   const account = { name, scopes, createdBy: 'command line', expiresAtMs }
   return async ({ db }, line) => {
     const { row, key } = await db.transaction((tx) => accountsOf(db).create(tx, account))
-    line.complain(`${row.id}  ${row.name}  (the key below is shown this once)`)
+    line.printError(`${row.id}  ${row.name}  (the key below is shown only once)`)
     line.print(key)
   }
 }

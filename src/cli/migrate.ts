@@ -2,6 +2,7 @@ import { parseConfig } from '../config.ts'
 import { type CommandLine, EXIT, type ExitCode } from './io.ts'
 import { migrateDatabase } from './startup/open-database.ts'
 
+/** Applies all pending migrations, and prints the name of each. */
 export async function migrateCommand(line: CommandLine): Promise<ExitCode> {
   const config = parseConfig(line.env, line.readFile)
   const applied = await migrateDatabase(config.database)

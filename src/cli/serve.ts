@@ -1,22 +1,15 @@
-import { type CommandLine, EXIT, type ExitCode } from './io.ts'
+import { type CommandLine, EXIT, type ExitCode, untilStopping } from './io.ts'
 import { loadSettings } from './startup/load-job-types.ts'
 import { openMigratedDatabase } from './startup/open-database.ts'
 import { runService } from './startup/run-service.ts'
 
-/** Production: runs until it is told to stop, and then leaves no request unanswered. */
+/** Runs the service until SIGTERM or SIGINT, then stops it without losing a request. */
 export async function serve(line: CommandLine): Promise<ExitCode> {
   const { config, ...loaded } = loadSettings(line)
   const opened = await openMigratedDatabase(config.database)
   const service = await runService(config, opened, loaded)
-  await stopSignal(line.stopping)
-  // Somebody at a keyboard has no load balancer to wait for.
+  await untilStopping(line)
+  // SIGINT comes from a keyboard. Only with SIGTERM is there a load balancer that needs time to notice.
   await service.stop({ lameDuck: line.stopping.reason === 'SIGTERM' })
   return EXIT.ok
-}
-
-export function stopSignal(stopping: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (stopping.aborted) resolve()
-    else stopping.addEventListener('abort', () => resolve(), { once: true })
-  })
 }

@@ -17,8 +17,8 @@ const healthz = {
 const readyz = {
   operationId: 'getReadiness',
   tags,
-  summary: 'May it get traffic?',
-  description: 'Names each dependency. 503 while one that is needed is down, and while the process drains.',
+  summary: 'Is the service ready for traffic?',
+  description: 'Reports each dependency. 503 while a required one is down, and while the process shuts down.',
   response: {
     200: Type.Object(
       {
@@ -37,8 +37,8 @@ const readyz = {
           {
             status: 'ready',
             checks: {
-              database: { state: 'ok', detail: null },
-              runtime: { state: 'degraded', detail: 'RUNTIME_URL is not set' },
+              database: { state: 'ok', detail: 'postgres' },
+              runtime: { state: 'degraded', detail: 'not configured: jobs cannot be started' },
             },
           },
         ],
@@ -47,16 +47,17 @@ const readyz = {
   },
 }
 
+/** `/healthz` answers while the process runs; `/readyz` only while it can serve requests. */
 export function healthRoutes(app: App, readiness: Readiness): void {
   const probe = { access: open('load balancer probe', { charged: false }), underOverload: 'never' as const }
 
-  // A compiled serializer would make the very first answer wait, and save nothing on one so small.
+  // Compiling a serializer would delay the first answer, and saves nothing on such a small one.
   const serializerCompiler = () => JSON.stringify
 
   app.get('/healthz', { config: probe, schema: healthz, serializerCompiler }, () => ({ status: 'ok' as const }))
 
-  const telling = { ...probe, refusals: { service_unavailable: 'Not ready: database down' } }
-  app.get('/readyz', { config: telling, schema: readyz, serializerCompiler }, async () => {
+  const readinessProbe = { ...probe, refusals: { service_unavailable: 'Not ready: database down' } }
+  app.get('/readyz', { config: readinessProbe, schema: readyz, serializerCompiler }, async () => {
     if (readiness.draining) throw new UnavailableError('Not ready: shutting down')
     const checks = await readiness.report()
     if (Object.values(checks).some((check) => check.state === 'down')) {

@@ -3,36 +3,36 @@ import { toRfc3339 } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 
 export interface FlushableLog extends Log {
-  /** Calls back once every line so far is written. */
+  /** Calls `done` when every line so far is written. */
   flush(done: () => void): void
 }
 
 /**
- * Structured lines on standard output. Only named fields of an error are written, because drivers hang statements,
- * parameters and whole requests on theirs.
+ * Writes structured lines. Of an error only the fields of `LoggedError` are written: drivers attach statements,
+ * parameters and whole requests to their errors, and those may hold secrets.
  */
 export function createLogger(level: string, destination: DestinationStream): FlushableLog {
-  return pino({ level, base: null, timestamp, serializers: { err: describeError } }, destination)
+  return pino({ level, base: null, timestamp, serializers: { err: toLoggedError } }, destination)
 }
 
 const timestamp = () => `,"time":"${toRfc3339(Date.now())}"`
 
-export interface DescribedError {
+export interface LoggedError {
   name: string
   message: string
   code?: string
   stack?: string
-  cause?: DescribedError
+  cause?: LoggedError
 }
 
 const MAX_CAUSES = 5
 
-export function describeError(error: unknown, depth = 0): DescribedError {
+export function toLoggedError(error: unknown, depth = 0): LoggedError {
   if (!(error instanceof Error)) return { name: 'NonError', message: String(error).slice(0, 500) }
-  const described: DescribedError = { name: error.name, message: error.message }
+  const logged: LoggedError = { name: error.name, message: error.message }
   const { code } = error as { code?: unknown }
-  if (typeof code === 'string') described.code = code
-  if (error.stack) described.stack = error.stack
-  if (error.cause !== undefined && depth < MAX_CAUSES) described.cause = describeError(error.cause, depth + 1)
-  return described
+  if (typeof code === 'string') logged.code = code
+  if (error.stack) logged.stack = error.stack
+  if (error.cause !== undefined && depth < MAX_CAUSES) logged.cause = toLoggedError(error.cause, depth + 1)
+  return logged
 }

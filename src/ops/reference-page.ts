@@ -15,7 +15,7 @@ const CONTENT_SECURITY_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ')
 
-/** The reference at `/docs`: one page and one script, both served from here, so that it works without any network. */
+/** Serves the API reference at `/docs`. Page and scripts come from this service, so it works without internet access. */
 export function referencePageRoutes(app: App): void {
   const page = { config: { access: open('the API reference') }, schema: { hide: true } }
   const asset = {
@@ -38,27 +38,27 @@ export function referencePageRoutes(app: App): void {
 
 let compressed: Promise<Buffer> | undefined
 
-/** Loaded on the first visit only: the package is megabytes of text that a service nobody reads about should not carry. */
+/** Loaded on the first visit: the package is several megabytes, which a service without visitors should not hold in memory. */
 function referenceScript(): Promise<Buffer> {
   compressed ??= loadReferenceScript()
   return compressed
 }
 
-/** The package serves its script from memory through a plugin of its own, and has no other way to ask for it. */
+/** The package offers its script only through a Fastify plugin, so a temporary application loads the plugin and asks for it. */
 async function loadReferenceScript(): Promise<Buffer> {
   const { default: plugin } = await import('@scalar/fastify-api-reference')
-  const shelf = fastify()
-  await shelf.register(plugin, { routePrefix: '/', configuration: { content: '{}' } })
-  const script = await shelf.inject('/js/scalar.js')
-  await shelf.close()
+  const temporary = fastify()
+  await temporary.register(plugin, { routePrefix: '/', configuration: { content: '{}' } })
+  const script = await temporary.inject('/js/scalar.js')
+  await temporary.close()
   if (script.statusCode !== 200) throw new Error('The reference package does not serve its script')
   return promisify(gzip)(Buffer.concat([Buffer.from(WITHOUT_EVAL), script.rawPayload]))
 }
 
-/** Its validator would try whether it may compile code, which the policy forbids and the browser reports. */
+/** Without this, the script's validator tries to compile code. The policy forbids that, and the browser reports an error. */
 const WITHOUT_EVAL = 'globalThis.__zod_globalConfig = { jitless: true };\n'
 
-/** Inline, so that no browser asks for a file there is not. */
+/** Inline, so that browsers do not ask for /favicon.ico. */
 const ICON =
   "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16' rx='4' fill='%234f46e5'/%3E%3Cpath d='M4 5h8M4 8h8M4 11h5' stroke='white' stroke-width='1.5'/%3E%3C/svg%3E"
 

@@ -1,7 +1,7 @@
 import type { Log } from '../core/log.ts'
 import type { App } from '../http/app-instance.ts'
 
-/** One line per request but those shed: the route's pattern, never the URL, whose query may carry a secret. */
+/** Writes one line per request, except for shed ones. It has the route's pattern, never the URL: a query may carry a secret. */
 export function logRequests(app: App, log: Log): void {
   app.addHook('onResponse', (request, reply, done) => {
     if (request.wasShed) return done()

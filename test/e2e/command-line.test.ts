@@ -196,13 +196,13 @@ describe('on postgres', { concurrency: 2, ...needsPostgres() }, () => {
 describe('keys', { concurrency: 2 }, () => {
   const create = (...more: string[]) => ['create', '--name', 'r', '--scopes', 'admin:*', ...more]
   const misuses: [what: string, args: string[], said: RegExp][] = [
-    ['nothing to do', [], /^keys needs to be told to create, list or revoke\nusage: keys create/],
-    ['something it cannot do', ['delete'], /^keys needs to be told to create, list or revoke\nusage: keys create/],
+    ['nothing to do', [], /^keys needs a subcommand: create, list or revoke\nusage: keys create/],
+    ['something it cannot do', ['delete'], /^keys needs a subcommand: create, list or revoke\nusage: keys create/],
     ['no name', ['create', '--scopes', 'read:projects'], /^--name is missing\nusage: keys create/],
     ['no scopes', ['create', '--name', 'robot'], /^--scopes is missing\nusage: keys create/],
     ['an empty name', create('--name', ''), /^--name must not be empty\n/],
     ['a name too long', create('--name', 'x'.repeat(201)), /^--name must be at most 200 characters long\n/],
-    ['a scope there is not', create('--scopes', 'read:all'), /^Unknown scope read:all; there are /],
+    ['a scope there is not', create('--scopes', 'read:all'), /^Unknown scope read:all; the scopes are /],
     ['a scope named twice', create('--scopes', 'read:users read:users'), /^--scopes must not name anything twice\n/],
     ['a date that is none', create('--expires', 'soon'), /^--expires must be an RFC 3339 date and time/],
     ['a date of another form', create('--expires', '1 May 2030'), /^--expires must be an RFC 3339 date and time/],

@@ -5,10 +5,10 @@ import { COUNTERS, HISTOGRAMS } from '../../src/core/metrics/metric-table.ts'
 import { meteredDatabase } from '../../src/db/metered-database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
+import { cacheReading } from '../../src/ops/metrics/cached-reading.ts'
 import { watchEventLoop } from '../../src/ops/metrics/event-loop.ts'
 import { formatMetric } from '../../src/ops/metrics/metric-text.ts'
 import { Metrics } from '../../src/ops/metrics/metrics.ts'
-import { readRarely } from '../../src/ops/metrics/rare-reading.ts'
 import { READINGS } from '../../src/ops/metrics/reading-table.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { MetricsText } from '../support/metrics-text.ts'
@@ -144,7 +144,7 @@ describe('a rare reading', () => {
   const setUp = () => {
     const clock = new ManualClock()
     const asked: PromiseWithResolvers<number>[] = []
-    const ask = readRarely({
+    const ask = cacheReading({
       clock,
       maxAgeMs: 5_000,
       timeoutMs: 2_000,

@@ -3,21 +3,21 @@ import type { Socket } from 'node:net'
 import { systemClock } from '../../core/clock.ts'
 
 export interface DrainOptions {
-  /** When to stop taking connections: load balancers need a moment to see /readyz. */
+  /** How long to accept new connections: load balancers need a moment to see that /readyz fails. */
   listenMs: number
-  /** When to cut what is still unanswered. */
+  /** After this time, connections with an unanswered request are cut. */
   answerMs: number
 }
 
-/** A connection made just before the listener closed may still bring its request. */
+/** A connection made just before the listener closed may still send its request. */
 const FIRST_BYTE_MS = 250
-/** A turn of the event loop that took longer may have kept somebody waiting. */
+/** During a longer turn of the event loop, a client may have started to connect. */
 const QUIET_TURN_MS = 0.2
 
 /**
- * Takes a server out of service without losing a request: it listens a while longer, then answers what is under way.
- * Connections that never brought a request, as browsers open in advance, count as busy with the server itself; here
- * they hold nothing up.
+ * Takes a server out of service without losing a request: it accepts connections a while longer, then finishes the
+ * requests in progress. Browsers open connections in advance and send nothing on them. Node counts those as busy; here
+ * they do not delay the shutdown.
  */
 export function createDrain(server: Server): (options: DrainOptions) => Promise<void> {
   const open = new Set<Socket>()
@@ -30,7 +30,7 @@ export function createDrain(server: Server): (options: DrainOptions) => Promise<
   return async ({ listenMs, answerMs }) => {
     if (listenMs > 0) await systemClock.sleep(listenMs)
     const cutAtMs = performance.now() + answerMs
-    await untilLull(() => accepted, answerMs / 4)
+    await untilNoneWait(() => accepted, answerMs / 4)
     const closed = new Promise<void>((resolve) => server.close(() => resolve()))
     await within(Math.min(FIRST_BYTE_MS, answerMs / 2), closed)
     for (const socket of open) if (socket.bytesRead === 0) socket.destroy()
@@ -40,21 +40,21 @@ export function createDrain(server: Server): (options: DrainOptions) => Promise<
 }
 
 /**
- * Resolves in a moment in which nobody waits to be accepted: the system resets those who do when a listener closes, and
- * to a client that is a request lost, where one refused right after is not.
+ * Resolves at a moment when no client waits to be accepted. Closing the listener resets waiting connections, and their
+ * clients see a lost request. A connection refused after the close is not lost: clients retry it.
  */
-async function untilLull(accepted: () => number, patienceMs: number): Promise<void> {
-  const deadlineMs = performance.now() + patienceMs
+async function untilNoneWait(accepted: () => number, maxWaitMs: number): Promise<void> {
+  const deadlineMs = performance.now() + maxWaitMs
   for (;;) {
     const [before, sinceMs] = [accepted(), performance.now()]
-    // One turn of the event loop, in which whoever waits is accepted.
+    // One turn of the event loop accepts all clients that wait.
     await new Promise(setImmediate)
     const nowMs = performance.now()
     if ((accepted() === before && nowMs - sinceMs < QUIET_TURN_MS) || nowMs > deadlineMs) return
   }
 }
 
-/** Whether the work was done in time; it goes on all the same. */
+/** Whether the work ended in time. Work that did not is not cancelled. */
 export async function within(ms: number, work: Promise<void>): Promise<boolean> {
   const over = new AbortController()
   const done = work.then(() => true)

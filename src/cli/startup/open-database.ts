@@ -14,7 +14,7 @@ export interface OpenedDatabase {
   close(): Promise<void>
 }
 
-/** Opens the configured engine; the embedded one together with the lock on its folder. */
+/** Opens the configured engine. The embedded one also locks its folder, so that only one process uses it. */
 export async function openDatabase(
   config: Config['database'],
   limits: { queryTimeoutMs?: number } = {},
@@ -36,7 +36,7 @@ export async function openDatabase(
   }
 }
 
-/** Opens it and brings its schema up to date. */
+/** Opens the database and applies pending migrations. */
 export async function openMigratedDatabase(config: Config['database']): Promise<OpenedDatabase> {
   if (config.engine === 'postgres') {
     await migrateDatabase(config)
@@ -47,7 +47,7 @@ export async function openMigratedDatabase(config: Config['database']): Promise<
   return opened
 }
 
-/** Over a connection of its own on PostgreSQL: rewriting a large table may take longer than any request is allowed to. */
+/** Uses a separate connection on PostgreSQL: rewriting a large table may take longer than the timeout of a request. */
 export async function migrateDatabase(config: Config['database']): Promise<string[]> {
   const opened = await openDatabase(config, { queryTimeoutMs: MIGRATION_TIMEOUT_MS })
   const applied = await migrateOrClose(opened)
@@ -67,7 +67,7 @@ async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
 }
 
 async function openServer(options: { url: string; queryTimeoutMs?: number }): Promise<OpenedDatabase> {
-  // Loaded only where it is used: the embedded engine needs no driver.
+  // Loaded only here: the embedded engine does not need the driver.
   const { openPostgres, UnsafeServerError } = await import('../../db/postgres/postgres.ts')
   try {
     const db = await openPostgres(options)

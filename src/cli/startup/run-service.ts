@@ -6,7 +6,7 @@ import type { Config } from '../../config.ts'
 import { systemClock } from '../../core/clock.ts'
 import { systemRandom } from '../../core/random.ts'
 import { LISTEN_BACKLOG } from '../../http/server/server-limits.ts'
-import { LogLines } from '../../ops/log-lines.ts'
+import { LogBuffer } from '../../ops/log-buffer.ts'
 import { createLogger, type FlushableLog } from '../../ops/logger.ts'
 import { createServices, type Dependencies, type Services } from '../../services.ts'
 import { CommandError, EXIT, reasonOf } from '../io.ts'
@@ -15,25 +15,25 @@ import type { OpenedDatabase } from './open-database.ts'
 
 export interface RunningService {
   url: string
-  /** Serves what is there and what still arrives, then stops; never takes longer than the configured timeout. */
+  /** Finishes the requests in progress, then stops. Never takes longer than the configured timeout. */
   stop(options: { lameDuck: boolean }): Promise<void>
 }
 
-/** Parts of the shutdown timeout; the rest is for what is left to write and to close. */
+/** Shares of the shutdown timeout. The rest is for closing the services and the database. */
 const SHARE = { lameDuck: 0.25, answers: 0.55 }
-/** Written beside the requests, not between them; what a stalled reader does not take is dropped. */
+/** Lines are written in the background. If the reader stalls and the buffer is full, lines are dropped. */
 const LOG_BUFFER = { sync: false, maxLength: 16 * 1024 * 1024 }
 const LAST_LINES_MS = 500
 const WARM_UP_AFTER_MS = 100
 
-/** Starts listening on a migrated database, which is closed together with the service, or when it cannot start. */
+/** Starts the service on a migrated database. The database is closed with the service, or if the start fails. */
 export async function runService(
   config: Config,
   database: OpenedDatabase,
   extras: Pick<Dependencies, 'jobTypes' | 'projectNotifications' | 'pushCa'>,
 ): Promise<RunningService> {
   const { db } = database
-  const log = createLogger(config.logLevel, new LogLines(pino.destination({ dest: 1, ...LOG_BUFFER })))
+  const log = createLogger(config.logLevel, new LogBuffer(pino.destination({ dest: 1, ...LOG_BUFFER })))
   const services = await createServices(config, { clock: systemClock, random: systemRandom, log, fetch, db, ...extras })
   const close = async () => {
     await services.close()
@@ -76,11 +76,11 @@ export async function runService(
   }
 }
 
-/** What the first probe should not wait for, such as loading what fetches; whoever needs a key sooner asks for it. */
+/** Slow work that the first probe must not wait for. A request that needs a key earlier fetches it itself. */
 async function warmUp({ keySet }: Services): Promise<void> {
   await systemClock.sleep(WARM_UP_AFTER_MS)
   await keySet.warmUp()
-  // Otherwise only a process that ends in good order keeps what it compiled, and one that is killed starts slowly again.
+  // Node writes the cache only on a clean exit. Without this, a process that is killed would start slowly again.
   flushCompileCache()
 }
 
@@ -92,7 +92,7 @@ function urlOf(host: string, { port }: AddressInfo): string {
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 
-/** The process ends right after, and with it whatever was not written. */
+/** The process ends right after this: lines that are still buffered would be lost. */
 async function flush(log: FlushableLog): Promise<void> {
   await within(LAST_LINES_MS, new Promise((resolve) => log.flush(() => resolve())))
 }

@@ -4,13 +4,13 @@ const RESOLUTION_MS = 20
 const NS_PER_SECOND = 1e9
 
 export interface EventLoopWatch {
-  /** By quantile, since the last call. */
+  /** By quantile, measured since the last call. */
   lagSeconds(): { '0.5': number; '0.99': number; '1': number }
   busySeconds(): number
   stop(): void
 }
 
-/** Watches how late the event loop is, and how busy; what it notices costs the loop nothing but a timer. */
+/** Measures how late and how busy the event loop is. The only cost is one timer. */
 export function watchEventLoop(): EventLoopWatch {
   const delays = monitorEventLoopDelay({ resolution: RESOLUTION_MS })
   delays.enable()
@@ -29,7 +29,7 @@ export function watchEventLoop(): EventLoopWatch {
   }
 }
 
-/** What is recorded is the time between two ticks of the timer, the pause it was set to included. */
+/** The histogram records the time between two ticks, which includes the timer's own interval. */
 function secondsLate(betweenTicksNs: number): number {
   return Math.max(0, betweenTicksNs / NS_PER_SECOND - RESOLUTION_MS / 1_000)
 }

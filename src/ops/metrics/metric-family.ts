@@ -1,6 +1,6 @@
 export type Labels = Readonly<Record<string, string>>
 
-/** More series than any honest use of a metric has: what would come after them shares one. */
+/** Far above normal use. All label values beyond this number share one series. */
 const MAX_SERIES = 1_000
 const OVERFLOW = 'other'
 
@@ -10,8 +10,8 @@ interface Branch<Series> {
 }
 
 /**
- * The series of one metric, found by the values of its labels without building a key: label by label down a tree. Their
- * number is bounded.
+ * The series of one metric, by the values of its labels. They are kept in a tree, one level per label, so that a lookup
+ * does not build a key. The number of series is bounded.
  */
 export class MetricFamily<Series> {
   readonly #labelNames: readonly string[]
@@ -25,7 +25,7 @@ export class MetricFamily<Series> {
   constructor(labelNames: readonly string[], create: () => Series) {
     this.#labelNames = labelNames
     this.#create = create
-    // Without labels there is one series, and it begins at zero rather than with its first event.
+    // A metric without labels has one series. It is created now, so that it shows zero before the first event.
     if (labelNames.length === 0) this.seriesOf({})
   }
 
@@ -33,7 +33,7 @@ export class MetricFamily<Series> {
     return this.#all
   }
 
-  /** Labels are taken as constants: whoever passes the same object again means the same series. */
+  /** Callers must not change a labels object: the same object always means the same series. */
   seriesOf(labels: Labels): Series {
     if (labels === this.#lastLabels && this.#lastSeries !== undefined) return this.#lastSeries
     const names = this.#labelNames

@@ -3,7 +3,7 @@ import type { Labels } from './metric-family.ts'
 export const METRICS_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
 export interface Sample {
-  /** What a histogram's parts add to its name. */
+  /** Of a histogram: `_bucket`, `_sum` or `_count`. */
   suffix?: string
   labels: Labels
   value: number
@@ -16,7 +16,7 @@ export interface MetricText {
   samples: readonly Sample[]
 }
 
-/** One metric in Prometheus' text format; nothing at all when it has no samples. */
+/** One metric in Prometheus' text format; an empty text when it has no samples. */
 export function formatMetric({ name, help, type, samples }: MetricText): string {
   if (samples.length === 0) return ''
   const lines = samples.map(

@@ -7,8 +7,8 @@ import type { Metrics } from './metrics.ts'
 const getMetrics = {
   operationId: 'getMetrics',
   tags: ['Operations'],
-  summary: 'How is it doing?',
-  description: 'Prometheus’ text format: what happened since this process began, and how things stand.',
+  summary: 'Metrics for Prometheus',
+  description: 'Prometheus’ text format: counters since this process started, and current values.',
   response: {
     200: {
       description: 'The metrics',
@@ -17,11 +17,11 @@ const getMetrics = {
   },
 }
 
-/** For admins, or for everybody and charged to nobody, where the network decides who gets here. */
+/** Needs `admin:*`, unless METRICS_PUBLIC says that the network already controls who can reach it. */
 export function metricsRoute(app: App, { metrics, isPublic }: { metrics: Metrics; isPublic: boolean }): void {
   const access = isPublic ? open('METRICS_PUBLIC is set', { charged: false }) : scopes('admin:*')
 
-  // Overload is when it is looked at.
+  // Never shed: operators need metrics during overload.
   const underOverload = 'never'
   const config = { access, underOverload, refusals: { service_unavailable: 'The request took too long' } } as const
 

@@ -9,8 +9,8 @@ const NO_LABELS: Labels = {}
 export const PREFIX = 'project_api_'
 
 /**
- * What happened since the process began, and how things stand, in Prometheus' text format. Counting costs tens of
- * nanoseconds; a gauge is read when somebody asks, and one that cannot be read is left out instead of failing the rest.
+ * Counters and histograms since the process started, and gauges, in Prometheus' text format. Counting costs tens of
+ * nanoseconds. Gauges are read on each scrape; one that cannot be read is left out, and the others are still returned.
  */
 export class Metrics implements Meter {
   readonly #counters = mapTable(COUNTERS, ({ labels }) => new MetricFamily(labels, () => ({ value: 0 })))
@@ -33,13 +33,13 @@ export class Metrics implements Meter {
     series.sum += value
   }
 
-  /** Where a gauge is read from; the last to say so is asked. */
+  /** Sets the function that reads a gauge; a second call replaces the first. */
   gauge<Name extends GaugeName>(name: Name, read: () => MaybePromise<ReadingOf<Name>>): void {
     this.#gauges.set(name, read)
   }
 
   async render(): Promise<string> {
-    // First, because a failed reading is itself counted.
+    // Gauges come first, because a failed reading is itself counted.
     const readings = await Promise.all([...this.#gauges].map(([name, read]) => this.#read(name, read)))
     return [...this.#renderCounters(), ...this.#renderHistograms(), ...readings].join('')
   }

@@ -4,7 +4,7 @@ interface ReadingSpec {
   labels: readonly string[]
 }
 
-/** Everything that is read when a scrape asks for it, by its name without the prefix. */
+/** Every metric whose value is read during a scrape, by its name without the prefix. */
 export const READINGS = {
   jobs_unfinished: { type: 'gauge', labels: ['status'], help: 'Jobs that have not ended; 10001 stands for more' },
   jobs_oldest_unfinished_age_seconds: {
@@ -51,10 +51,10 @@ export const READINGS = {
 
 export type GaugeName = keyof typeof READINGS
 
-/** A number, or one for each of several labels; null where there is nothing to say. */
+/** One number, or one per combination of labels; null leaves the metric out. */
 export type Reading = number | null | readonly (readonly [Readonly<Record<string, string>>, number])[]
 
-/** What a gauge may be read as: its labels, and no others. */
+/** The reading of one gauge, with exactly its own labels. */
 export type ReadingOf<Name extends GaugeName> = (typeof READINGS)[Name]['labels'] extends readonly []
   ? number | null
   : readonly (readonly [Readonly<Record<(typeof READINGS)[Name]['labels'][number], string>>, number])[]

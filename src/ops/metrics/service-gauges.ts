@@ -5,13 +5,13 @@ import type { EventStreams } from '../../events/event-streams.ts'
 import type { WakeUps } from '../../events/wake-ups.ts'
 import type { Limiter } from '../../limits/limiter.ts'
 import type { Outbox } from '../../push/outbox/outbox.ts'
+import { cacheReading } from './cached-reading.ts'
 import type { EventLoopWatch } from './event-loop.ts'
 import type { Metrics } from './metrics.ts'
-import { readRarely } from './rare-reading.ts'
 
-/** A scraper comes every few seconds, and several may: the database is asked no more often than this. */
+/** The database is asked at most this often, however many scrapers there are. */
 const BACKLOG_MAX_AGE_MS = 5_000
-/** Well within the ten seconds a scraper waits. */
+/** Well below the ten seconds after which Prometheus gives up. */
 const BACKLOG_TIMEOUT_MS = 2_000
 
 export interface GaugeSources {
@@ -28,7 +28,7 @@ export interface GaugeSources {
   eventLoop: EventLoopWatch
 }
 
-/** Where each gauge is read from: memory, but for the backlog, which the database knows. */
+/** Sets how each gauge is read: from memory, except for the backlog, which is in the database. */
 export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
   registerBacklog(metrics, sources)
   const { intake, runtimeBreaker, outbox, streams, limiter, wakeUps, keySet } = sources
@@ -49,7 +49,7 @@ export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
 }
 
 function registerBacklog(metrics: Metrics, { clock, unfinishedJobs, outboxBacklog }: GaugeSources): void {
-  const backlog = readRarely({
+  const backlog = cacheReading({
     clock,
     maxAgeMs: BACKLOG_MAX_AGE_MS,
     timeoutMs: BACKLOG_TIMEOUT_MS,
@@ -89,7 +89,7 @@ function registerProcess(metrics: Metrics, eventLoop: EventLoopWatch): void {
   metrics.gauge('process_uptime_seconds', () => process.uptime())
 }
 
-/** A state as Prometheus likes it: one series for each it could be, 1 for the one it is. */
+/** One series for each possible state: 1 for the current one, 0 for the others. */
 function oneOf<State extends string>(states: readonly State[], current: State) {
   return states.map((state) => [{ state }, state === current ? 1 : 0] as const)
 }

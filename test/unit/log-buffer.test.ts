@@ -1,24 +1,24 @@
 import assert from 'node:assert/strict'
 import { beforeEach, describe, test } from 'node:test'
-import { LogLines } from '../../src/ops/log-lines.ts'
+import { LogBuffer } from '../../src/ops/log-buffer.ts'
 import { createLogger } from '../../src/ops/logger.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-describe('log lines', () => {
+describe('the log buffer', () => {
   let pieces: string[]
   let clock: ManualClock
-  let lines: LogLines
+  let buffer: LogBuffer
 
   beforeEach(() => {
     pieces = []
     clock = new ManualClock()
-    lines = new LogLines({ write: (text) => pieces.push(text), flush: (done) => done() }, clock)
+    buffer = new LogBuffer({ write: (text) => pieces.push(text), flush: (done) => done() }, clock)
   })
 
   test('lines gather and go on together, in order, a fifth of a second after the first', async () => {
-    lines.write('a\n')
+    buffer.write('a\n')
     await clock.advance(150)
-    lines.write('b\n')
+    buffer.write('b\n')
     assert.deepEqual(pieces, [])
     await clock.advance(50)
     assert.deepEqual(pieces, ['a\nb\n'])
@@ -26,12 +26,12 @@ describe('log lines', () => {
 
   test('a large piece does not wait', () => {
     const line = `${'x'.repeat(999)}\n`
-    for (let n = 0; n < 33; n++) lines.write(line)
+    for (let n = 0; n < 33; n++) buffer.write(line)
     assert.deepEqual(pieces, [line.repeat(16), line.repeat(16)])
   })
 
   test('a warning takes what gathered before it along, at once', () => {
-    const log = createLogger('info', lines)
+    const log = createLogger('info', buffer)
     log.info({}, 'first')
     assert.equal(pieces.length, 0)
     log.warn({}, 'second')
@@ -46,9 +46,9 @@ describe('log lines', () => {
   })
 
   test('a flush leaves nothing behind', () => {
-    lines.write('a\n')
+    buffer.write('a\n')
     let flushed = false
-    lines.flush(() => {
+    buffer.flush(() => {
       flushed = true
     })
     assert.deepEqual(pieces, ['a\n'])

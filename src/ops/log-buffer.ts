@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from '../core/clock.ts'
 
-/** Where lines end up; pino's own destination fits. */
+/** Where the lines are written; pino's own destination fits. */
 export interface LineSink {
   write(text: string): unknown
   flush(done: (error?: Error) => void): void
@@ -13,11 +13,11 @@ const WARN = 40
 const NEEDS_METADATA: unique symbol = Symbol.for('pino.metadata')
 
 /**
- * Hands lines on in large pieces: the sink below measures everything it holds again with every line it gets, and each
- * write wakes a thread, so that line by line the log would cost a request more than its rate limit does. No line waits
- * longer than a fifth of a second, and a warning waits for nothing.
+ * Collects log lines and writes them in large pieces. Writing each line separately would cost a request more than its
+ * rate limit check: every write wakes a thread, and pino's destination measures its whole buffer again. No line waits
+ * longer than 200 ms. A warning or an error is written at once, with all lines before it.
  */
-export class LogLines {
+export class LogBuffer {
   readonly [NEEDS_METADATA] = true
   lastLevel = 0
   readonly #sink: LineSink
@@ -32,16 +32,16 @@ export class LogLines {
 
   write(line: string): void {
     this.#chars += line.length
-    if (this.#lines.push(line) === 1) void this.#clock.sleep(MAX_WAIT_MS).then(() => this.#handOn())
-    if (this.#chars >= PIECE_CHARS || this.lastLevel >= WARN) this.#handOn()
+    if (this.#lines.push(line) === 1) void this.#clock.sleep(MAX_WAIT_MS).then(() => this.#writeOut())
+    if (this.#chars >= PIECE_CHARS || this.lastLevel >= WARN) this.#writeOut()
   }
 
   flush(done: (error?: Error) => void): void {
-    this.#handOn()
+    this.#writeOut()
     this.#sink.flush(done)
   }
 
-  #handOn(): void {
+  #writeOut(): void {
     if (this.#lines.length === 0) return
     const piece = this.#lines.join('')
     this.#lines = []
