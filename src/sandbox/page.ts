@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 
 const SHELL = read(new URL('./page.html', import.meta.url))
-/** For pages with dials to turn and tables of what happened. */
+/** For pages with fault settings and tables. */
 const PANEL = read(new URL('./panel.html', import.meta.url))
 
 export interface PageSource {
@@ -11,24 +11,24 @@ export interface PageSource {
   isPanel?: boolean
 }
 
-/** What the page's script is told, as `config`. */
+/** Becomes `config` in the page's script. */
 export type PageConfig = Readonly<Record<string, unknown>>
 
-export interface PageAnswer {
+export interface PageResponse {
   status: 200
   headers: Record<string, string>
   body: string
 }
 
-/** One look for all pages of the sandbox: each is self-contained, and nothing runs on it but its own script. */
-export function preparePage({ file, isPanel = false }: PageSource): (config: PageConfig) => PageAnswer {
+/** Every page of the sandbox has the same style, loads nothing, and runs no script but its own. */
+export function preparePage({ file, isPanel = false }: PageSource): (config: PageConfig) => PageResponse {
   const content = isPanel ? PANEL + read(file) : read(file)
   const template = SHELL.replace('__CONTENT__', () => content)
   return (config) => {
     const nonce = randomBytes(16).toString('base64')
     // Escaped, so that no value can end the script element it is written into.
-    const told = JSON.stringify(config).replaceAll('<', '\\u003c')
-    const body = template.replaceAll('__NONCE__', nonce).replace('"__CONFIG__"', () => told)
+    const embedded = JSON.stringify(config).replaceAll('<', '\\u003c')
+    const body = template.replaceAll('__NONCE__', nonce).replace('"__CONFIG__"', () => embedded)
     return { status: 200, headers: headersFor(nonce), body }
   }
 }

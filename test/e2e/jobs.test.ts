@@ -92,12 +92,12 @@ describe('two nodes on one PostgreSQL', needsPostgres(), () => {
   test('two hundred reads of one stale job make one lookup, and all see its end', async () => {
     const token = await adminToken()
     const [one, two] = nodes as [Served, Served]
-    runtime.turn({ drop_callbacks: 1, pending_ms: 1, running_ms: 10 })
+    runtime.setFaults({ drop_callbacks: 1, pending_ms: 1, running_ms: 10 })
     // Both have their connections, so that the reads come as one.
     await Promise.all(nodes.flatMap((node) => Array.from({ length: 50 }, () => node.request('GET', '/healthz'))))
     const job = await startJob(one, 'stale')
     await until(() => runtime.recentRuns[0]?.status === 'success')
-    runtime.turn({ lookup_latency_ms: 700 })
+    runtime.setFaults({ lookup_latency_ms: 700 })
     const before = runtime.stats.calls[GET_RUN] ?? 0
     const read = (node: Served) => patiently(() => node.request<Job>('GET', `/jobs/${job.id}`, { token }))
     const answers = await Promise.all(Array.from({ length: 200 }, (_, n) => read(n % 2 ? one : two)))
@@ -116,7 +116,7 @@ describe('killed', { concurrency: true }, () => {
       before(async () => {
         place = await home()
         runtime = await startAgentRuntime()
-        runtime.turn({ pending_ms: 1, running_ms: 10 })
+        runtime.setFaults({ pending_ms: 1, running_ms: 10 })
       })
       after(async () => {
         await runtime?.close()

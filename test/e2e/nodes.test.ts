@@ -89,7 +89,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
     const admin = nodes.token({ sub: 'root', scopes: ['admin:*'] })
     await runtime.reset()
     push.reset()
-    runtime.turn({ drop_callbacks: 1 })
+    runtime.setFaults({ drop_callbacks: 1 })
     const device = { token: 'the phone of sleeper', platform: 'android' }
     assert.equal((await a.served.request('POST', '/v1/devices', { token, body: device })).status, 201)
     const started = await Promise.all(

@@ -26,7 +26,7 @@ interface Ready {
 
 test('refused credentials are in /readyz before anything is to be delivered', async (t) => {
   const provider = await startProvider(t)
-  provider.turn({ exchange: 'refused' })
+  provider.setFaults({ exchange: 'refused' })
   const served = await startServe({ settings: settingsOf(provider) })
   await until(async () => {
     const { status, body } = await served.request<Ready>('GET', '/readyz')

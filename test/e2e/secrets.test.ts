@@ -117,7 +117,7 @@ describe('secrets', needsPostgres(), () => {
     await askBadly(world, { user, jobId })
     await world.doctor()
 
-    world.push.turn({ refuse: 'permission', exchange: 'refused' })
+    world.push.setFaults({ refuse: 'permission', exchange: 'refused' })
     await world.ask('POST', '/v1/notifications', { token: admin, body: { title: 'x', body: 'x', users: ['ada'] } })
     await world.served.program.untilSaid(/"outbox\.halted"/)
     await world.doctor()

@@ -66,7 +66,7 @@ describe('callbacks', () => {
       })
       return { world, job, end }
     }
-    before(async () => (await shared()).runtime.turn({ zombie: true }))
+    before(async () => (await shared()).runtime.setFaults({ zombie: true }))
 
     test('a callback settles its job, and each further one is known for what it is', async () => {
       const { world, job, end } = await start()
@@ -148,9 +148,9 @@ describe('callbacks', () => {
     test('a callback that comes before the answer of its own start finds its job by the metadata or the token', async () => {
       const world = await shared()
       for (const way of ['metadata', 'token'] as const) {
-        world.runtime.turn({ start_failure: 1 })
+        world.runtime.setFaults({ start_failure: 1 })
         const { id, thread_id } = await world.start('report')
-        world.runtime.turn({ start_failure: 0 })
+        world.runtime.setFaults({ start_failure: 0 })
         assert.equal((await world.stored(id)).run_id, null)
         const payload = { thread_id, run_id: randomUUID(), status: 'success', values: { report: 1 } }
         const { body } = await world.callback(
@@ -463,12 +463,12 @@ describe('callbacks of a runtime that delivers them', () => {
 
     test('twice, late, out of order or in the hosted dialect end every job once', async () => {
       const world = await shared()
-      for (const dials of [
+      for (const faults of [
         { duplicate_callbacks: 1 },
         { late_callbacks_ms: 100 },
         { delivery: 'hosted', content_type: 'application/json' },
-      ]) {
-        world.runtime.turn({ duplicate_callbacks: 0, late_callbacks_ms: 0, ...dials })
+      ] as const) {
+        world.runtime.setFaults({ duplicate_callbacks: 0, late_callbacks_ms: 0, ...faults })
         const jobs = []
         for (const type of ['report', 'throwing', 'agent']) jobs.push(await world.start(type, { sub: randomUUID() }))
         await world.clock.advance(RUN_MS)
@@ -478,14 +478,14 @@ describe('callbacks of a runtime that delivers them', () => {
           assert.equal(
             job.status,
             type === 'throwing' ? 'failed' : 'completed',
-            `${type} with ${JSON.stringify(dials)}`,
+            `${type} with ${JSON.stringify(faults)}`,
           )
           assert.equal(job.settled_by, 'callback')
           assert.equal(usage.length, 1)
           assert.equal(events.filter(({ type }) => /completed|failed/.test(String(type))).length, 1)
         }
       }
-      world.runtime.turn({ duplicate_callbacks: 0, late_callbacks_ms: 0, delivery: 'js' })
+      world.runtime.setFaults({ duplicate_callbacks: 0, late_callbacks_ms: 0, delivery: 'js' })
     })
 
     test('of a graph that may pause are deferred, and settle the job all the same', async () => {
@@ -500,10 +500,10 @@ describe('callbacks of a runtime that delivers them', () => {
 
     test('cut short are refused, and the job is looked at instead', async () => {
       const world = await shared()
-      world.runtime.turn({ corrupt_callbacks: 1 })
+      world.runtime.setFaults({ corrupt_callbacks: 1 })
       const { id } = await world.start('report')
       await world.pass(RUN_MS)
-      world.runtime.turn({ corrupt_callbacks: 0 })
+      world.runtime.setFaults({ corrupt_callbacks: 0 })
       const job = await world.stored(id)
       assert.equal(job.status, 'completed')
       assert.equal(job.settled_by, 'callback', 'it was the callback that made us look')

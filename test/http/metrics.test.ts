@@ -191,7 +191,7 @@ describe('metrics of jobs', () => {
       })
       assert.equal(byCallback, 1)
 
-      runtime.turn({ drop_callbacks: 1 })
+      runtime.setFaults({ drop_callbacks: 1 })
       const read = await added(service, ends({ status: 'completed', settled_by: 'read' }), async () => {
         const { id } = await world.start('report')
         await world.pass(RUN_MS)
@@ -205,7 +205,7 @@ describe('metrics of jobs', () => {
         await world.sweepUntil(async () => (await world.stored(id)).status === 'completed')
       })
       assert.equal(swept, 1)
-      runtime.turn({ drop_callbacks: 0 })
+      runtime.setFaults({ drop_callbacks: 0 })
       const text = await scrape(service)
       assert.equal(text.sum('jobs_ended_total'), 3)
       assert.equal(text.sum('job_duration_seconds_count', { type: 'report', status: 'completed' }), 3)

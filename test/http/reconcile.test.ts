@@ -6,7 +6,7 @@ import { after, beforeEach, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { Job, TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
-import { dialsAtRest } from '../../src/sandbox/agent-runtime/faults.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { assertError } from '../support/assert-error.ts'
 import { addDevice, essenceOf, readJobRows } from '../support/job-rows.ts'
 import {
@@ -43,7 +43,7 @@ describe('reconciliation', () => {
       world.request('POST', `/jobs/${id}/resume`, String(created_by), { body: { input } })
     /** The runtime is well again, and the breaker knows. */
     const heal = async (world: JobWorld) => {
-      world.runtime.turn(dialsAtRest())
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
       await world.pass(5_000)
       const job = await world.start('report', { sub: somebody() })
       await world.sweepUntil(async () => isOver(await world.stored(job.id)), 5_000)
@@ -51,7 +51,7 @@ describe('reconciliation', () => {
     // A job that one test left behind must not be looked after in the next.
     beforeEach(async () => {
       const world = await shared()
-      world.runtime.turn(dialsAtRest())
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
       const unfinished = sql`select id from jobs where status in ('processing', 'generating')`
       await world.sweepUntil(async () => (await world.db.query(unfinished)).length === 0, 5_000)
     })
@@ -80,7 +80,7 @@ describe('reconciliation', () => {
         return jobs
       }
       const told = await begin()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const dropped = world.runtime.stats.callbacks.dropped
       const [read, swept] = [await begin(), await begin()]
       assert.equal(world.runtime.stats.callbacks.dropped, dropped + 14)
@@ -102,7 +102,7 @@ describe('reconciliation', () => {
 
     test('a read asks for the run, then for its state, once each, and of a finished job nothing', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('report')
       await world.pass(100)
       const [runs, states] = [world.calls(GET_RUN), world.calls(GET_STATE)]
@@ -121,12 +121,12 @@ describe('reconciliation', () => {
 
     test('a runtime that fails or refuses gives the stored job and says why; when it is back, the job goes on', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('report')
       await world.pass(RUN_MS)
       const before = await world.stored(id)
       for (const status of [503, 500, 401, 403]) {
-        world.runtime.turn({ lookup_failure: 1, lookup_failure_status: status })
+        world.runtime.setFaults({ lookup_failure: 1, lookup_failure_status: status })
         const job = await world.get(id)
         assert.equal(job.status, before.status)
         assert.equal(job.reconcile.last_error, `the runtime answered ${status}`)
@@ -134,7 +134,7 @@ describe('reconciliation', () => {
       }
       const troubled = await world.stored(id)
       assert.equal(troubled.reconcile.attempts, before.reconcile.attempts + 4)
-      world.runtime.turn({ lookup_failure: 0 })
+      world.runtime.setFaults({ lookup_failure: 0 })
       const job = await world.get(id)
       assert.equal(job.status, 'completed')
       assert.equal(job.reconcile.last_error, null)
@@ -144,9 +144,9 @@ describe('reconciliation', () => {
 
     test('a read takes three seconds at most, and readers of the same time share one look', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('report')
-      world.runtime.turn({ hang_lookups: true })
+      world.runtime.setFaults({ hang_lookups: true })
       const before = world.calls(GET_RUN)
       let answered = 0
       const reads = Array.from({ length: 10 }, async () => {
@@ -164,13 +164,13 @@ describe('reconciliation', () => {
         assert.equal(job.reconcile.last_error, 'the runtime cannot be reached: the budget of a read is spent')
       }
       assert.equal(world.calls(GET_RUN), before + 1)
-      world.runtime.turn({ hang_lookups: false })
+      world.runtime.setFaults({ hang_lookups: false })
       await heal(world)
     })
 
     test('a job that another node holds is waited for, but not beyond the budget', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('report')
       await world.pass(RUN_MS)
       const hour = world.clock.now() + 3_600_000
@@ -196,13 +196,13 @@ describe('reconciliation', () => {
 
     test('two nodes that are asked for one stale job at once look once', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const env = { RUNTIME_URL: world.runtime.url, RUNTIME_TIMEOUT_MS: '10000' }
       const options = { db: world.db, clock: world.clock, jobTypes: TEST_JOB_TYPES, env }
       const other = await under.start(options)
       const { id } = await world.start('report')
       await world.pass(RUN_MS)
-      world.runtime.turn({ hang_lookups: true })
+      world.runtime.setFaults({ hang_lookups: true })
       const before = world.calls(GET_RUN)
       let answered = 0
       const reads = Array.from({ length: 40 }, async (_, n) => {
@@ -214,7 +214,7 @@ describe('reconciliation', () => {
       await until(() => world.calls(GET_RUN) > before)
       // All of them have come: they share the look, or wait for who has the lease.
       for (let n = 0; n < 20; n++) await world.clock.advance(50)
-      world.runtime.turn({ hang_lookups: false })
+      world.runtime.setFaults({ hang_lookups: false })
       await until(async () => {
         await world.clock.advance(1)
         return answered === 40
@@ -228,11 +228,11 @@ describe('reconciliation', () => {
 
     test('a run the runtime no longer knows is lost; one it was told to cancel is cancelled', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const [lost, cancelled] = [await world.start('report'), await world.start('report')]
-      world.runtime.turn({ lookup_failure: 1 })
+      world.runtime.setFaults({ lookup_failure: 1 })
       assert.equal((await cancel(world, cancelled)).status, 202)
-      world.runtime.turn({ lookup_failure: 0, lose_runs: true })
+      world.runtime.setFaults({ lookup_failure: 0, lose_runs: true })
       const job = await world.get(lost.id)
       assert.deepEqual(job.error, { code: 'run_lost', message: 'The runtime no longer knows the run' })
       assert.equal(job.status, 'failed')
@@ -317,7 +317,7 @@ describe('reconciliation', () => {
 
     test('a graph may ask twice, and each question is told', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const sub = somebody()
       await addDevice(world.db, sub)
       const { id } = await world.start('asking', { sub })
@@ -360,7 +360,7 @@ describe('reconciliation', () => {
 
     test('cancelled while it waits for a worker, no callback comes, and the job is cancelled at once', async () => {
       const world = await shared()
-      world.runtime.turn({ pending_ms: 60_000 })
+      world.runtime.setFaults({ pending_ms: 60_000 })
       const started = await world.start('report', { sub: somebody() })
       const due = world.runtime.stats.callbacks.due
       const answer = await cancel(world, started)
@@ -406,17 +406,17 @@ describe('reconciliation', () => {
 
     test('cancelled before it could be started, it never runs', async () => {
       const world = await shared()
-      world.runtime.turn({ start_failure: 1 })
+      world.runtime.setFaults({ start_failure: 1 })
       const [known, unknown] = [
         await world.start('report', { sub: somebody() }),
         await world.start('report', { sub: somebody() }),
       ]
       assert.equal((await cancel(world, known)).body.status, 'cancelled')
-      world.runtime.turn({ lookup_failure: 1 })
+      world.runtime.setFaults({ lookup_failure: 1 })
       const answer = await cancel(world, unknown)
       assert.equal(answer.status, 202, 'an earlier start may have got through: the runtime has to be asked')
       assert.equal(answer.body.status, 'processing')
-      world.runtime.turn(dialsAtRest())
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
       await world.sweepUntil(async () => isOver(await world.stored(unknown.id)))
       assert.equal((await world.stored(unknown.id)).status, 'cancelled')
       for (const { thread_id } of [known, unknown]) {
@@ -426,11 +426,11 @@ describe('reconciliation', () => {
 
     test('cancelled while somebody looks whether it was started, it never runs', async () => {
       const world = await shared()
-      world.runtime.turn({ start_failure: 1 })
+      world.runtime.setFaults({ start_failure: 1 })
       const job = await world.start('report', { sub: somebody() })
       // As it is written when no place is free for its start.
       await world.db.query(sql`update jobs set start_attempts = 0 where id = ${job.id}`)
-      world.runtime.turn({ ...dialsAtRest(), lookup_latency_ms: 1_000 })
+      world.runtime.setFaults({ ...NO_RUNTIME_FAULTS, lookup_latency_ms: 1_000 })
       const before = world.calls(LIST_RUNS)
       const look = world.get(job.id)
       await until(() => world.calls(LIST_RUNS) > before)
@@ -444,14 +444,14 @@ describe('reconciliation', () => {
     test('a wish to cancel that the runtime did not hear is repeated, also when the graph asks meanwhile', async () => {
       const world = await shared()
       for (const type of ['report', 'pausing']) {
-        world.runtime.turn({ drop_callbacks: 1, zombie: type === 'report' })
+        world.runtime.setFaults({ drop_callbacks: 1, zombie: type === 'report' })
         const started = await world.start(type, { sub: somebody() })
         await world.pass(100)
-        world.runtime.turn({ lookup_failure: 1 })
+        world.runtime.setFaults({ lookup_failure: 1 })
         const answer = await cancel(world, started)
         assert.equal(answer.status, 202, answer.text)
         await world.clock.advance(RUN_MS)
-        world.runtime.turn({ lookup_failure: 0 })
+        world.runtime.setFaults({ lookup_failure: 0 })
         await world.sweepUntil(async () => isOver(await world.stored(started.id)))
         const job = await world.stored(started.id)
         assert.equal(job.status, 'cancelled', type)
@@ -461,7 +461,7 @@ describe('reconciliation', () => {
 
     test('a run that never ends fails its job at the deadline, and is told to stop', async () => {
       const world = await shared()
-      world.runtime.turn({ zombie: true })
+      world.runtime.setFaults({ zombie: true })
       const { id } = await world.start('hasty')
       const [looks, stops] = [world.calls(GET_RUN), world.calls(CANCEL_RUN)]
       for (let second = 0; second < 19; second++) await world.pass(1_000)
@@ -477,10 +477,10 @@ describe('reconciliation', () => {
 
     test('a job that could not be started before its deadline fails, and is not started after it', async () => {
       const world = await shared()
-      world.runtime.turn({ start_failure: 1 })
+      world.runtime.setFaults({ start_failure: 1 })
       const { id, thread_id } = await world.start('hasty')
       await world.leap(21_000)
-      world.runtime.turn({ start_failure: 0 })
+      world.runtime.setFaults({ start_failure: 0 })
       await world.sweepUntil(async () => isOver(await world.stored(id)))
       assert.equal((await world.stored(id)).error?.code, 'deadline_exceeded')
       assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === thread_id))
@@ -488,13 +488,13 @@ describe('reconciliation', () => {
 
     test('started while the runtime is down, it is accepted, and started once when the runtime is back', async () => {
       const world = await shared()
-      world.runtime.turn({ start_failure: 1, lookup_failure: 1 })
+      world.runtime.setFaults({ start_failure: 1, lookup_failure: 1 })
       const { id, thread_id } = await world.start('report')
       const waiting = await world.stored(id)
       assert.deepEqual([waiting.status, waiting.run_id], ['processing', null])
       assert.equal(waiting.reconcile.last_error, 'the runtime answered 503')
       await world.pass(5_000)
-      world.runtime.turn(dialsAtRest())
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
       await world.sweepUntil(async () => isOver(await world.stored(id)))
       assert.equal((await world.stored(id)).status, 'completed')
       assert.equal(world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id).length, 1)
@@ -505,10 +505,10 @@ describe('reconciliation', () => {
       const world = await shared()
       for (const ended of [false, true]) {
         // The thread is made and its answer arrives; the run is made and its answer is lost.
-        world.runtime.turn({ lose_start_answers: 0.5, drop_callbacks: 1 })
+        world.runtime.setFaults({ lose_start_answers: 0.5, drop_callbacks: 1 })
         world.chances.push(0.9, 0.1)
         const { id, thread_id } = await world.start('report')
-        world.runtime.turn({ lose_start_answers: 0 })
+        world.runtime.setFaults({ lose_start_answers: 0 })
         assert.equal((await world.stored(id)).run_id, null)
         const runs = () => world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id)
         assert.equal(runs().length, 1)
@@ -523,10 +523,10 @@ describe('reconciliation', () => {
     test('a callback that names no job finds the one whose start got no answer, by its thread or our URL', async () => {
       const world = await shared()
       for (const query of [{}, { job_id: true }]) {
-        world.runtime.turn({ lose_start_answers: 0.5, drop_callbacks: 1 })
+        world.runtime.setFaults({ lose_start_answers: 0.5, drop_callbacks: 1 })
         world.chances.push(0.9, 0.1)
         const { id, thread_id } = await world.start('report')
-        world.runtime.turn(dialsAtRest())
+        world.runtime.setFaults(NO_RUNTIME_FAULTS)
         const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
         const values = { report: { title: 'Told', n: 1 } }
         const payload = { thread_id, run_id: run?.runId, status: 'success', values }
@@ -539,10 +539,10 @@ describe('reconciliation', () => {
 
     test('a job whose run another has come to follow says so, and is over', async () => {
       const world = await shared()
-      world.runtime.turn({ lose_start_answers: 0.5, drop_callbacks: 1 })
+      world.runtime.setFaults({ lose_start_answers: 0.5, drop_callbacks: 1 })
       world.chances.push(0.9, 0.1)
       const { id, thread_id } = await world.start('report')
-      world.runtime.turn({ lose_start_answers: 0 })
+      world.runtime.setFaults({ lose_start_answers: 0 })
       const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
       const body = { type: 'report', thread_id, run_id: run?.runId }
       const followed = await world.request('POST', '/jobs', somebody(), { body })
@@ -555,7 +555,7 @@ describe('reconciliation', () => {
 
     test('what a callback said holds when the runtime has forgotten the run before it could confirm it', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1, lookup_failure: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
       const messages = [{ type: 'ai', content: 'The answer' }]
       const followed = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: { messages } }
       const { body } = await world.callback('agent', followed)
@@ -570,7 +570,7 @@ describe('reconciliation', () => {
 
     test('a runtime that refuses our callback URL is asked instead', async () => {
       const world = await shared()
-      world.runtime.turn({ refuse_webhook: true })
+      world.runtime.setFaults({ refuse_webhook: true })
       const { id, thread_id } = await world.start('report')
       const [run, ...more] = world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id)
       assert.equal(more.length, 0)
@@ -582,11 +582,11 @@ describe('reconciliation', () => {
 
     test('a runtime that keeps failing is left alone, tried with one call, and taken back', async () => {
       const world = await shared()
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const jobs: Job[] = []
       for (let n = 0; n < 8; n++) jobs.push(await world.start('report'))
       await world.clock.advance(RUN_MS)
-      world.runtime.turn({ lookup_failure: 1 })
+      world.runtime.setFaults({ lookup_failure: 1 })
       const before = world.allCalls
       for (const { id } of jobs) await world.get(id)
       assert.equal(world.allCalls - before, 5, 'five failures in a row open the breaker')
@@ -598,7 +598,7 @@ describe('reconciliation', () => {
       await world.clock.advance(1_000)
       await Promise.all(jobs.map(({ id }) => world.get(id)))
       assert.equal(world.allCalls - before, 6, 'one goes ahead')
-      world.runtime.turn({ lookup_failure: 0 })
+      world.runtime.setFaults({ lookup_failure: 0 })
       await world.sweepUntil(async () => (await Promise.all(jobs.map(({ id }) => world.stored(id)))).every(isOver))
       assert.doesNotMatch((await world.service.request('GET', '/readyz')).text, /it keeps failing/)
     })
@@ -609,7 +609,7 @@ describe('the sweep', () => {
   forEachVariant((under) => {
     test('asks less and less often, and not more often than it must', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
-      world.runtime.turn({ zombie: true, drop_callbacks: 1 })
+      world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })
       const { id } = await world.start('report')
       await world.sweepUntil(async () => isOver(await world.stored(id)), 5_000)
       assert.equal((await world.stored(id)).error?.code, 'deadline_exceeded')
@@ -618,7 +618,7 @@ describe('the sweep', () => {
 
     test('fails a job of a type that is gone once its deadline has passed, and not before', async () => {
       const world = await startJobWorld(under)
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('hasty')
       const types = toJobTypes({})
       const later = await startJobWorld(under, { db: world.db, clock: world.clock, jobTypes: types })
@@ -632,7 +632,7 @@ describe('the sweep', () => {
     test('gives up on a runtime that cannot be asked for a day after the deadline', async () => {
       const world = await startJobWorld(under)
       const { id } = await world.start('hasty')
-      world.runtime.turn({ lookup_failure: 1 })
+      world.runtime.setFaults({ lookup_failure: 1 })
       await world.leap(3_600_000)
       assert.equal((await world.get(id)).status, 'processing', 'it may still have ended well')
       await world.leap(24 * 3_600_000)

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
-import { dialsAtRest } from '../../src/sandbox/agent-runtime/faults.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type JobWorld, START_RUN, startJobWorld } from '../support/job-world.ts'
 import { forEachVariant } from '../support/service.ts'
 import { until } from '../support/until.ts'
@@ -38,7 +38,7 @@ describe('a gateway that does not know the runtime', () => {
       const world = await startJobWorld(under)
       for (const status of [404, 405, 410]) {
         for (const beforeThread of [true, false]) {
-          world.runtime.turn({ start_failure: 0.5, start_failure_status: status })
+          world.runtime.setFaults({ start_failure: 0.5, start_failure_status: status })
           world.chances.push(...(beforeThread ? [0.1] : [0.9, 0.1]))
           const starts = world.calls(START_RUN)
           const { id } = await world.start('report')
@@ -46,7 +46,7 @@ describe('a gateway that does not know the runtime', () => {
           const waiting = await world.stored(id)
           assert.equal(waiting.status, 'processing', JSON.stringify(waiting.error))
           assert.equal(waiting.reconcile.last_error, `the runtime answered ${status}`)
-          world.runtime.turn(dialsAtRest())
+          world.runtime.setFaults(NO_RUNTIME_FAULTS)
           await world.sweepUntil(async () => (await world.stored(id)).status === 'completed')
         }
       }

@@ -83,10 +83,10 @@ describe('usage', () => {
       const input = { messages: [{ role: 'user', content: 'one two three' }] }
       await world.start('agent', { sub: told, input })
       await world.pass(RUN_MS)
-      world.runtime.turn({ drop_callbacks: 1 })
+      world.runtime.setFaults({ drop_callbacks: 1 })
       const job = await world.start('agent', { sub: looked, input })
       await world.pass(RUN_MS)
-      world.runtime.turn({ drop_callbacks: 0 })
+      world.runtime.setFaults({ drop_callbacks: 0 })
       await world.get(job.id)
       assert.deepEqual(await usageOf(world, looked), await usageOf(world, told))
       assert.equal((await usageOf(world, looked)).tokens.total, 8)

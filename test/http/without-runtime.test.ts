@@ -46,7 +46,7 @@ describe('without a runtime', () => {
       assert.equal((await world.stored(id)).status, 'completed')
 
       const former = await startJobWorld(under, { db: world.db, clock: world.clock })
-      former.runtime.turn({ lookup_failure: 1, zombie: true })
+      former.runtime.setFaults({ lookup_failure: 1, zombie: true })
       const { id: left, thread_id } = await former.start('hasty')
       const { run_id } = await former.stored(left)
       await former.callback('hasty', { thread_id, run_id, status: 'interrupted' })

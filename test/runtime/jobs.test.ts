@@ -42,7 +42,7 @@ const WORLDS: { name: string; start: () => Promise<World> }[] = [
     name: 'the sandbox runtime',
     start: async () => {
       const runtime = await startAgentRuntime()
-      runtime.turn({ pending_ms: 200, running_ms: 50 })
+      runtime.setFaults({ pending_ms: 200, running_ms: 50 })
       return { url: runtime.url, die: async () => runtime.crash(), stop: () => runtime.close() }
     },
   },

@@ -37,7 +37,7 @@ const SUBJECTS: { name: string; start: () => Promise<Subject> }[] = [
     name: 'the sandbox runtime',
     start: async () => {
       const runtime = await startAgentRuntime()
-      runtime.turn({ pending_ms: 5, running_ms: 20 })
+      runtime.setFaults({ pending_ms: 5, running_ms: 20 })
       return { url: runtime.url, dieDuring: async () => runtime.crash(), stop: () => runtime.close() }
     },
   },

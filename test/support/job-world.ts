@@ -30,7 +30,7 @@ export const WEBHOOK_SECRET = 'a-secret-of-the-runtime'
 /** Where the runtime is told to call; its calls are sent on to wherever the service listens. */
 const PUBLIC_URL = 'http://service.test'
 
-/** How long a run of the sandbox takes with its dials at rest. */
+/** How long a run of the sandbox takes by default. */
 export const RUN_MS = 350
 
 export interface WorldOptions extends Partial<Omit<TestServiceOptions, 'variant'>> {
@@ -93,7 +93,7 @@ export class JobWorld {
   readonly service: TestService
   readonly runtime: AgentRuntime
   readonly clock: ManualClock
-  /** What the runtime's dials draw next, from 0 to 1; beyond it, chance decides. */
+  /** The next random numbers (0 to 1) that decide the runtime's faults; after them, real ones. */
   readonly chances: number[]
   readonly #database: WatchedDatabase
 

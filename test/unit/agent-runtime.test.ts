@@ -10,7 +10,7 @@ import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { type Run, RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
-import { dialsAtRest } from '../../src/sandbox/agent-runtime/faults.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { assertStandsAlone } from '../support/sandbox-page.ts'
@@ -61,7 +61,7 @@ const statusOf = async ({ threadId, runId }: Run) => (await client.fetchRun(thre
 const control = (method: string, path: string, body?: object) =>
   fetch(`${runtime.url}/sandbox/${path}`, { method, ...(body ? { body: JSON.stringify(body) } : {}) })
 
-test('with all dials at rest a run waits, runs, ends and is called back once, in the time of the clock', async () => {
+test('without faults a run waits, runs, ends and is called back once, in the time of the clock', async () => {
   const run = await begin('report')
   await clock.advance(PENDING_MS - 1)
   assert.equal(await statusOf(run), 'pending')
@@ -81,12 +81,12 @@ test('with all dials at rest a run waits, runs, ends and is called back once, in
 })
 
 test('a dropped callback is never sent, and the run has ended all the same', async () => {
-  runtime.turn({ drop_callbacks: 1 })
+  runtime.setFaults({ drop_callbacks: 1 })
   const run = await finish()
   assert.equal(await statusOf(run), 'success')
   assert.equal(receiver.received.length, 0)
   assert.deepEqual(runtime.stats.callbacks, { due: 1, dropped: 1, attempted: 0, delivered: 0 })
-  assert.equal(runtime.recentCallbacks[0]?.fate, 'dropped')
+  assert.equal(runtime.recentCallbacks[0]?.state, 'dropped')
 })
 
 test('a ratio is the share of callbacks it meets', async () => {
@@ -98,16 +98,16 @@ test('a ratio is the share of callbacks it meets', async () => {
   await runtime.close()
   runtime = await startAgentRuntime({ clock, random })
   client = clientWith('any')
-  runtime.turn({ drop_callbacks: 0.5 })
+  runtime.setFaults({ drop_callbacks: 0.5 })
   for (let i = 0; i < 4; i++) await finish()
   assert.deepEqual(
-    runtime.recentCallbacks.map(({ fate }) => fate),
+    runtime.recentCallbacks.map(({ state }) => state),
     ['delivered', 'delivered', 'dropped', 'dropped'],
   )
 })
 
 test('a duplicated callback comes twice, byte by byte', async () => {
-  runtime.turn({ duplicate_callbacks: 1 })
+  runtime.setFaults({ duplicate_callbacks: 1 })
   const [first, second, ...more] = receiver.callbacksOf((await finish()).runId)
   assert.deepEqual(first?.raw, second?.raw)
   assert.ok(first)
@@ -115,7 +115,7 @@ test('a duplicated callback comes twice, byte by byte', async () => {
 })
 
 test('a late callback comes after its time and not before', async () => {
-  runtime.turn({ late_callbacks_ms: 60_000 })
+  runtime.setFaults({ late_callbacks_ms: 60_000 })
   const run = await begin('report')
   await clock.advance(WHOLE_RUN_MS + 59_999)
   assert.equal(await statusOf(run), 'success')
@@ -126,7 +126,7 @@ test('a late callback comes after its time and not before', async () => {
 })
 
 test('reordered callbacks overtake each other, and one without a follower is not held for ever', async () => {
-  runtime.turn({ reorder_callbacks: true })
+  runtime.setFaults({ reorder_callbacks: true })
   const first = await begin('report')
   await clock.advance(1)
   const second = await begin('report')
@@ -144,7 +144,7 @@ test('reordered callbacks overtake each other, and one without a follower is not
 })
 
 test('a corrupted callback is not JSON', async () => {
-  runtime.turn({ corrupt_callbacks: 1 })
+  runtime.setFaults({ corrupt_callbacks: 1 })
   await finish()
   const [callback] = receiver.received
   assert.ok(callback)
@@ -152,18 +152,18 @@ test('a corrupted callback is not JSON', async () => {
 })
 
 test('a failing callback breaks off half-way; the hosted runtime tries again, the JS server does not', async () => {
-  runtime.turn({ failing_callbacks: 1 })
+  runtime.setFaults({ failing_callbacks: 1 })
   await finish()
   await until(() => receiver.broken === 1)
   assert.equal(receiver.received.length, 0)
   assert.deepEqual(runtime.stats.callbacks, { due: 1, dropped: 0, attempted: 1, delivered: 0 })
 
-  runtime.turn({ delivery: 'hosted' })
+  runtime.setFaults({ delivery: 'hosted' })
   const run = await begin('report')
   await clock.advance(WHOLE_RUN_MS)
   await until(() => receiver.broken === 2)
-  await until(() => runtime.recentCallbacks[0]?.fate === 'failed')
-  runtime.turn({ failing_callbacks: 0 })
+  await until(() => runtime.recentCallbacks[0]?.state === 'failed')
+  runtime.setFaults({ failing_callbacks: 0 })
   await clock.advance(10_000)
   await runtime.drainCallbacks()
   assert.equal(receiver.callbacksOf(run.runId).length, 1)
@@ -171,13 +171,13 @@ test('a failing callback breaks off half-way; the hosted runtime tries again, th
 })
 
 test('the hosted runtime gives up after three attempts at a server error, and at once on any other refusal', async () => {
-  runtime.turn({ delivery: 'hosted' })
+  runtime.setFaults({ delivery: 'hosted' })
   receiver.status = 503
   const run = await begin('report')
   await clock.advance(WHOLE_RUN_MS)
   for (const attempts of [1, 2, 3]) {
     await until(() => receiver.callbacksOf(run.runId).length === attempts)
-    await until(() => runtime.recentCallbacks[0]?.fate === 'failed')
+    await until(() => runtime.recentCallbacks[0]?.state === 'failed')
     await until(() => attempts === 3 || clock.sleeping === 1)
     await clock.advance(10_000)
   }
@@ -187,7 +187,7 @@ test('the hosted runtime gives up after three attempts at a server error, and at
   receiver.status = 404
   const refused = await finish()
   assert.equal(receiver.callbacksOf(refused.runId).length, 1)
-  assert.equal(runtime.recentCallbacks[0]?.fate, 'refused')
+  assert.equal(runtime.recentCallbacks[0]?.state, 'refused')
   assert.equal(runtime.recentCallbacks[0]?.answered, 404)
 })
 
@@ -196,8 +196,8 @@ test('the JS server takes no notice of an error status', async () => {
   assert.equal(receiver.callbacksOf((await finish()).runId).length, 1)
 })
 
-test('the hosted dialect has plain messages, an error object and, by its own dial, another content type', async () => {
-  runtime.turn({ delivery: 'hosted', content_type: 'application/json' })
+test('the hosted dialect has plain messages, an error object and, by a setting of its own, another content type', async () => {
+  runtime.setFaults({ delivery: 'hosted', content_type: 'application/json' })
   const failed = await receiver.callbackOf((await finish('throw')).runId)
   assert.equal(failed.headers['content-type'], 'application/json')
   assert.deepEqual(bodyOf(failed.raw).error, { error: 'Error', message: 'kaboom: upstream 500' })
@@ -210,23 +210,23 @@ test('the hosted dialect has plain messages, an error object and, by its own dia
 
 test('lookups fail with the status asked for, and starts do not', async () => {
   const run = await finish()
-  runtime.turn({ lookup_failure: 1, lookup_failure_status: 502 })
+  runtime.setFaults({ lookup_failure: 1, lookup_failure_status: 502 })
   await assert.rejects(statusOf(run), new RuntimeUnavailable('the runtime answered 502'))
   await begin('report')
-  runtime.turn({ lookup_failure: 0 })
+  runtime.setFaults({ lookup_failure: 0 })
   assert.equal(await statusOf(run), 'success')
 })
 
 test('starts fail with the status asked for, and lookups do not', async () => {
   const run = await finish()
-  runtime.turn({ start_failure: 1, start_failure_status: 500 })
+  runtime.setFaults({ start_failure: 1, start_failure_status: 500 })
   await assert.rejects(begin('report'), new RuntimeUnavailable('the runtime answered 500'))
   assert.equal(await statusOf(run), 'success')
 })
 
 test('a slow lookup is answered after its time', async () => {
   const run = await finish()
-  runtime.turn({ lookup_latency_ms: 2_000 })
+  runtime.setFaults({ lookup_latency_ms: 2_000 })
   let answered = false
   const asked = statusOf(run).then((status) => {
     answered = true
@@ -239,31 +239,31 @@ test('a slow lookup is answered after its time', async () => {
   assert.equal(await asked, 'success')
 })
 
-test('a hung lookup is answered once the dial is turned back', async () => {
+test('a hung lookup is answered once the fault is over', async () => {
   const run = await finish()
   const before = runtime.stats.calls['GET /threads/{t}/runs/{r}'] ?? 0
-  runtime.turn({ hang_lookups: true })
+  runtime.setFaults({ hang_lookups: true })
   const asked = statusOf(run)
   await until(() => runtime.stats.calls['GET /threads/{t}/runs/{r}'] === before + 1)
-  runtime.turn({ hang_lookups: false })
+  runtime.setFaults({ hang_lookups: false })
   assert.equal(await asked, 'success')
 })
 
 test('a start whose answer is lost has started: the run is found on its thread', async () => {
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})
-  runtime.turn({ lose_start_answers: 1 })
+  runtime.setFaults({ lose_start_answers: 1 })
   const wish = { threadId, assistantId: 'report', payload: { input: {} }, webhook: null, metadata: { job_id: 'job-7' } }
   await assert.rejects(client.startRun(wish), RuntimeUnavailable)
   const [run, ...more] = await client.listRuns(threadId)
   assert.equal(run?.metadata.job_id, 'job-7')
   assert.equal(more.length, 0)
-  runtime.turn({ lose_start_answers: 0 })
+  runtime.setFaults({ lose_start_answers: 0 })
   assert.deepEqual(await client.startRun(wish), { busy: true })
 })
 
 test('a refused callback URL is a 422 as of the hosted runtime; without one the run starts', async () => {
-  runtime.turn({ refuse_webhook: true })
+  runtime.setFaults({ refuse_webhook: true })
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})
   const wish = { threadId, assistantId: 'report', payload: { input: {} }, webhook: receiver.url, metadata: {} }
@@ -274,7 +274,7 @@ test('a refused callback URL is a 422 as of the hosted runtime; without one the 
 })
 
 test('a zombie runs for ever, until it is cancelled', async () => {
-  runtime.turn({ zombie: true })
+  runtime.setFaults({ zombie: true })
   const run = await begin('report')
   await clock.advance(40 * 3_600_000)
   assert.equal(await statusOf(run), 'running')
@@ -284,10 +284,10 @@ test('a zombie runs for ever, until it is cancelled', async () => {
 
 test('a lost run is not known, and what a crash left running is deaf', async () => {
   const run = await begin('report')
-  runtime.turn({ lose_runs: true })
+  runtime.setFaults({ lose_runs: true })
   assert.equal(await statusOf(run), undefined)
   assert.deepEqual(await client.listRuns(run.threadId), [])
-  runtime.turn({ lose_runs: false })
+  runtime.setFaults({ lose_runs: false })
   await clock.advance(PENDING_MS)
   runtime.crash()
   await clock.advance(3_600_000)
@@ -343,7 +343,7 @@ test('runs queue, replace or roll back each other where the strategy says so', a
 })
 
 test('a run rolled back by the hosted runtime is gone, and its callback says so', async () => {
-  runtime.turn({ delivery: 'hosted' })
+  runtime.setFaults({ delivery: 'hosted' })
   const run = await begin('report')
   await clock.advance(PENDING_MS)
   await post(`/threads/${run.threadId}/runs/${run.runId}/cancel?action=rollback`, {})
@@ -351,19 +351,21 @@ test('a run rolled back by the hosted runtime is gone, and its callback says so'
   assert.equal(parseCallback((await receiver.callbackOf(run.runId)).raw).status, 'rollback')
 })
 
-test('dials are turned and read over HTTP, all of a request or none of it', async () => {
-  const turned = await control('PATCH', 'dials', { drop_callbacks: 1, running_ms: 5 })
-  assert.equal(turned.status, 200)
-  assert.deepEqual(await turned.json(), { ...dialsAtRest(), drop_callbacks: 1, running_ms: 5 })
-  assert.equal(runtime.dials.drop_callbacks, 1)
-  const refused = await control('POST', 'dials', { drop_callbacks: 0, zombie: 1, delivery: 'pigeon', no_such: 1 })
+test('faults are set and read over HTTP, all of a request or none of it', async () => {
+  const changed = await control('PATCH', 'faults', { drop_callbacks: 1, running_ms: 5 })
+  assert.equal(changed.status, 200)
+  assert.deepEqual(await changed.json(), { ...NO_RUNTIME_FAULTS, drop_callbacks: 1, running_ms: 5 })
+  assert.equal(runtime.faults.drop_callbacks, 1)
+  const refused = await control('POST', 'faults', { drop_callbacks: 0, zombie: 1, delivery: 'pigeon', no_such: 1 })
   assert.equal(refused.status, 400)
-  const { faults } = (await refused.json()) as { faults: string[] }
-  assert.equal(faults.length, 3)
-  assert.deepEqual(await (await control('GET', 'dials')).json(), { ...runtime.dials })
-  assert.equal(runtime.dials.drop_callbacks, 1)
+  const { problems } = (await refused.json()) as { problems: string[] }
+  assert.equal(problems.length, 3)
+  for (const path of ['faults', 'dials']) {
+    assert.deepEqual(await (await control('GET', path)).json(), { ...runtime.faults })
+  }
+  assert.equal(runtime.faults.drop_callbacks, 1)
   for (const value of [-0.1, 1.1, '1', null, Number.NaN]) {
-    assert.throws(() => runtime.turn({ drop_callbacks: value as number }), /must be a number from 0 to 1/)
+    assert.throws(() => runtime.setFaults({ drop_callbacks: value as number }), /must be a number from 0 to 1/)
   }
 })
 
@@ -376,14 +378,14 @@ test('counters and what happened lately can be read over HTTP, without the token
   assert.ok(!recent.includes('s3cret'))
 })
 
-test('a reset forgets threads, counters and dials, and ends what was under way', async () => {
-  runtime.turn({ late_callbacks_ms: 60_000 })
+test('a reset forgets threads, counters and faults, and ends what was under way', async () => {
+  runtime.setFaults({ late_callbacks_ms: 60_000 })
   const run = await begin('report')
   await clock.advance(WHOLE_RUN_MS)
   await begin('sleep', { ms: 60_000 })
   assert.equal((await control('POST', 'reset')).status, 200)
   assert.deepEqual(runtime.stats, { calls: {}, callbacks: { due: 0, dropped: 0, attempted: 0, delivered: 0 } })
-  assert.deepEqual(runtime.dials, dialsAtRest())
+  assert.deepEqual(runtime.faults, NO_RUNTIME_FAULTS)
   assert.equal(await statusOf(run), undefined)
   assert.equal(clock.sleeping, 0)
   await finish()
@@ -392,11 +394,11 @@ test('a reset forgets threads, counters and dials, and ends what was under way',
 
 test('closing leaves no timer, no run and no request behind', async () => {
   await finish()
-  runtime.turn({ late_callbacks_ms: 60_000 })
+  runtime.setFaults({ late_callbacks_ms: 60_000 })
   const run = await begin('report')
   await clock.advance(WHOLE_RUN_MS)
   await begin('sleep', { ms: 60_000 })
-  runtime.turn({ lookup_latency_ms: 60_000 })
+  runtime.setFaults({ lookup_latency_ms: 60_000 })
   const asked = assert.rejects(statusOf(run), RuntimeUnavailable)
   await until(() => clock.sleeping === 3)
   await runtime.close()
@@ -425,10 +427,10 @@ test('it cannot be reached but from this machine, nor by a page of another origi
   await assert.rejects(startAgentRuntime({ host: '0.0.0.0' }), /loopback only/)
   const body = JSON.stringify({ zombie: true })
   const options = { method: 'PATCH', body, headers: { origin: 'https://elsewhere.example' } }
-  assert.equal((await fetch(`${runtime.url}/sandbox/dials`, options)).status, 403)
+  assert.equal((await fetch(`${runtime.url}/sandbox/faults`, options)).status, 403)
   assert.equal(await statusWithHost('elsewhere.example'), 403)
   assert.equal(await statusWithHost('localhost:1'), 200)
-  assert.equal(runtime.dials.zombie, false)
+  assert.equal(runtime.faults.zombie, false)
 })
 
 test('the page stands alone under a policy with a fresh nonce, and its scripts are sound', () =>

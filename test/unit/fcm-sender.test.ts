@@ -171,7 +171,7 @@ for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
 }
 
 test('a slow answer is waited for', async () => {
-  provider.turn({ slow_ms: 14_000 })
+  provider.setFaults({ slow_ms: 14_000 })
   const sending = sendTo(senderWith(), 'slow-1')
   await provider.untilArrivals(1)
   await clock.advance(14_000)
@@ -179,7 +179,7 @@ test('a slow answer is waited for', async () => {
 })
 
 test('the provider’s advice when to come back is passed on', async () => {
-  provider.turn({ retry_after_seconds: 30 })
+  provider.setFaults({ retry_after_seconds: 30 })
   const sender = senderWith()
   for (const token of ['quota-1', 'down-1', 'internal-1']) {
     assert.partialDeepStrictEqual(await sendTo(sender, token), { kind: 'retry', afterMs: 30_000 })
@@ -193,7 +193,7 @@ test('a dry run is validated and not delivered', async () => {
 })
 
 test('2,000 messages at once share four connections, each within its limit, and all are sent', async () => {
-  provider.turn({ latency_ms: 60 })
+  provider.setFaults({ latency_ms: 60 })
   const sender = senderWith()
   const sending = sendMany(sender, 2_000)
   await untilTrue(() => sender.state().inFlight === 400)
@@ -212,7 +212,7 @@ test('a handful of messages needs one connection', async () => {
 
 test('a connection that says goodbye still brings its answers, and the next message gets another', async () => {
   const sender = senderWith()
-  provider.turn({ latency_ms: 60 })
+  provider.setFaults({ latency_ms: 60 })
   const sending = sendMany(sender, 80)
   await untilTrue(() => sender.state().inFlight === 80 && clock.sleeping >= 80)
   provider.goAway()
@@ -250,12 +250,12 @@ test('GOAWAY in the middle of traffic loses nothing silently: what is not delive
 
 test('connections that break leave every message with a verdict, and the sender working', async () => {
   const sender = senderWith()
-  provider.turn({ latency_ms: 60 })
+  provider.setFaults({ latency_ms: 60 })
   const sending = sendMany(sender, 300)
   await untilTrue(() => sender.state().inFlight === 300 && clock.sleeping >= 300)
   provider.cut()
   assert.deepEqual(tally(await Promise.all(sending)), { retry: 300 })
-  provider.turn({ latency_ms: 0 })
+  provider.setFaults({ latency_ms: 0 })
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
@@ -298,7 +298,7 @@ test('200 messages at once need one access token, and so do all others within th
 test('nobody waits for a new access token while the old one holds', async () => {
   const sender = senderWith()
   await sendTo(sender, 'phone')
-  provider.turn({ exchange: 'hanging' })
+  provider.setFaults({ exchange: 'hanging' })
   await clock.advance(56 * 60_000)
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
   await untilTrue(() => provider.stats.exchanges === 2)
@@ -322,10 +322,10 @@ test('whether the credentials are taken shows without a message', async () => {
   const sender = senderWith()
   assert.equal(await sender.prove?.(), null)
   assert.deepEqual([provider.stats.exchanges, provider.arrivals.length], [1, 0])
-  provider.turn({ exchange: 'refused' })
+  provider.setFaults({ exchange: 'refused' })
   assert.match((await senderWith().prove?.()) ?? '', /^the push credentials are refused: 400 invalid_grant/)
   // Not to get an answer says nothing about them.
-  provider.turn({ exchange: 'down' })
+  provider.setFaults({ exchange: 'down' })
   assert.equal(await senderWith().prove?.(), null)
 })
 
@@ -341,7 +341,7 @@ test('a message that finds out late takes the access token that is already there
   const sender = senderWith()
   await sendTo(sender, 'phone')
   provider.revokeTokens()
-  provider.turn({ latency_ms: 60 })
+  provider.setFaults({ latency_ms: 60 })
   const idle = clock.sleeping
   const first = sendTo(sender, 'first')
   // Beside the provider's own pause, the sender watches the time of what is in flight.
@@ -358,18 +358,18 @@ test('a message that finds out late takes the access token that is already there
 test('an access token that still holds bridges an exchange that fails', async () => {
   const sender = senderWith()
   await sendTo(sender, 'phone')
-  provider.turn({ exchange: 'down' })
+  provider.setFaults({ exchange: 'down' })
   await clock.advance(56 * 60_000)
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
   await clock.advance(4 * 60_000)
   assert.partialDeepStrictEqual(await sendTo(sender, 'phone'), { kind: 'retry', afterMs: null })
   await clock.advance(5_000)
-  provider.turn({ exchange: 'issued' })
+  provider.setFaults({ exchange: 'issued' })
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
 test('a short-lived access token is not exchanged for every message', async () => {
-  provider.turn({ token_seconds: 60 })
+  provider.setFaults({ token_seconds: 60 })
   const sender = senderWith()
   for (let n = 0; n < 5; n++) await sendTo(sender, `phone-${n}`)
   assert.equal(provider.stats.exchanges, 1)
@@ -425,22 +425,22 @@ test('the wrong project and a missing permission halt everything, until it is me
   const wrong = senderWith({ credentials: { ...provider.credentials, projectId: 'other/../project' } })
   assert.partialDeepStrictEqual(await sendTo(wrong, 'phone'), { kind: 'halt' })
   const sender = senderWith()
-  provider.turn({ refuse: 'permission' })
+  provider.setFaults({ refuse: 'permission' })
   assert.equal((await sendTo(sender, 'phone')).kind, 'halt')
   assert.match(sender.state().fault ?? '', /may not send: 403 PERMISSION_DENIED/)
-  provider.turn({ refuse: 'nothing' })
+  provider.setFaults({ refuse: 'nothing' })
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
   assert.equal(sender.state().fault, null)
 })
 
 test('a token endpoint that is down or hangs is to be tried again', async () => {
-  provider.turn({ exchange: 'down' })
+  provider.setFaults({ exchange: 'down' })
   assert.deepEqual(await sendTo(senderWith(), 'phone'), {
     kind: 'retry',
     reason: 'no access token: 503 internal_failure',
     afterMs: null,
   })
-  provider.turn({ exchange: 'hanging' })
+  provider.setFaults({ exchange: 'hanging' })
   const sending = sendTo(senderWith(), 'phone')
   await untilTrue(() => provider.stats.exchanges === 2)
   await clock.advance(10_000)

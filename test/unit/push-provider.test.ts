@@ -5,6 +5,7 @@ import { connect } from 'node:http2'
 import { request } from 'node:https'
 import { after, before, beforeEach, test } from 'node:test'
 import { selfSignedCertificate } from '../../src/sandbox/certificate.ts'
+import type { PushFaults } from '../../src/sandbox/push-provider/faults.ts'
 import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { assertStandsAlone } from '../support/sandbox-page.ts'
@@ -208,7 +209,7 @@ test('another project is not found, without an error of the provider’s own', a
   assert.deepEqual([answer.status, codeOf(answer)], [404, undefined])
 })
 
-const refusals: [refuse: string, status: number, code: string | undefined][] = [
+const refusals: [refuse: PushFaults['refuse'], status: number, code: string | undefined][] = [
   ['wrong_project', 404, undefined],
   ['permission', 403, undefined],
   ['third_party_auth', 401, 'THIRD_PARTY_AUTH_ERROR'],
@@ -219,7 +220,7 @@ const refusals: [refuse: string, status: number, code: string | undefined][] = [
 ]
 for (const [refuse, status, code] of refusals) {
   test(`told to, it refuses everything with ${refuse}`, async () => {
-    provider.turn({ refuse })
+    provider.setFaults({ refuse })
     const answer = await send({ token: 'phone' })
     assert.deepEqual([answer.status, codeOf(answer)], [status, code])
     assert.equal(provider.stats.sends, 0)
@@ -284,12 +285,12 @@ test('failures advise a pause when told to', async () => {
     return response.headers.get('retry-after')
   }
   assert.equal(await ask(), null)
-  provider.turn({ retry_after_seconds: 7 })
+  provider.setFaults({ retry_after_seconds: 7 })
   assert.equal(await ask(), '7')
 })
 
 test('latency is the clock’s', async () => {
-  provider.turn({ latency_ms: 60 })
+  provider.setFaults({ latency_ms: 60 })
   const sending = send({ token: 'phone' })
   await clock.untilSleeping()
   assert.equal(provider.stats.sends, 0)
@@ -297,18 +298,18 @@ test('latency is the clock’s', async () => {
   assert.equal((await sending).status, 200)
 })
 
-test('a dial that does not exist or fit is named, and nothing turned', async () => {
-  const patch = (body: string) => fetch(`${provider.plainUrl}/sandbox/dials`, { method: 'PATCH', body })
+test('a fault setting that does not exist, or a value that is not allowed, is named, and nothing is changed', async () => {
+  const patch = (body: string) => fetch(`${provider.plainUrl}/sandbox/faults`, { method: 'PATCH', body })
   for (const body of ['{"latency":1}', '{"latency_ms":-1}', '{"latency_ms":"1"}', '{"refuse":"x"}', '[]', 'x']) {
     const response = await patch(body)
     assert.equal(response.status, 400)
-    assert.ok(((await response.json()) as { faults: string[] }).faults[0])
+    assert.ok(((await response.json()) as { problems: string[] }).problems[0])
   }
-  assert.throws(() => provider.turn({ refuse: 'x' }), /refuse must be one of/)
+  assert.throws(() => provider.setFaults({ refuse: 'x' as never }), /refuse must be one of/)
   const response = await patch('{"slow_ms":5,"exchange":"down"}')
   assert.partialDeepStrictEqual(await response.json(), { slow_ms: 5, exchange: 'down' })
   assert.equal((await exchange()).status, 503)
-  provider.turn({ exchange: 'refused' })
+  provider.setFaults({ exchange: 'refused' })
   assert.equal((await exchange()).body.error, 'invalid_grant')
 })
 
@@ -341,7 +342,7 @@ test('the page stands alone under a policy with a fresh nonce, and its scripts a
 
 test('closing lets go of requests it holds', async () => {
   const other = await startPushProvider({ clock })
-  other.turn({ exchange: 'hanging' })
+  other.setFaults({ exchange: 'hanging' })
   const held = fetch(`${other.plainUrl}/token`, { method: 'POST', body: 'x' })
   while (other.stats.exchanges < 1) await new Promise(setImmediate)
   const [outcome] = await Promise.all([Promise.allSettled([held]), other.close()])

@@ -1,18 +1,19 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { type Json, parseForeignJson } from '../../core/json.ts'
 import { type Random, systemRandom } from '../../core/random.ts'
+import { readChanges } from '../fault-settings.ts'
+import { type HttpResponse, json, text } from '../http-response.ts'
+import { authorityOf, FORMER_FAULTS_PATH, isForeign, listenOnLoopback } from '../loopback.ts'
 import { type CallbackRecord, CallbackSender, type CallbackStats } from './callbacks.ts'
-import { type Dials, dialsAtRest, readDialChanges } from './faults.ts'
+import { NO_RUNTIME_FAULTS, RUNTIME_FAULTS, type RuntimeFaults } from './faults.ts'
 import { createIdSource } from './ids.ts'
 import { renderAgentRuntimePage } from './page.ts'
 import type { Run } from './records.ts'
-import { type Answer, json, type Route, runtimeRoutes, text } from './routes.ts'
+import { type Route, runtimeRoutes } from './routes.ts'
 import { RuntimeState } from './state.ts'
 
 const MAX_BODY_BYTES = 11 * 1024 * 1024
-const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 
 export interface AgentRuntimeOptions {
   host?: string
@@ -21,7 +22,7 @@ export interface AgentRuntimeOptions {
   clock?: Clock
   random?: Random
   fetch?: typeof fetch
-  /** Asked for in `x-api-key`, when given. */
+  /** When given, every request must carry it in `x-api-key`. */
   apiKey?: string
 }
 
@@ -31,23 +32,19 @@ export interface RuntimeStats {
   callbacks: CallbackStats
 }
 
-/** An agent runtime on loopback for development and tests: the real wire, graphs for every end, and dials for trouble. */
+/**
+ * An agent runtime on loopback for development and tests. It speaks the real protocol, has a graph for every way a run can
+ * end, and injects faults on request.
+ */
 export async function startAgentRuntime(options: AgentRuntimeOptions = {}): Promise<AgentRuntime> {
   const { host = '127.0.0.1', port = 0 } = options
-  if (!LOOPBACK.has(host)) throw new Error(`The sandbox runtime is for loopback only, not for ${host}`)
   const server = createServer({ requestTimeout: 30_000 })
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(port, host, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
+  await listenOnLoopback(server, { host, port })
   return new AgentRuntime(server, host, options)
 }
 
 export class AgentRuntime {
-  /** The runtime's address, and that of the page with its dials. */
+  /** The runtime's address, and that of the page with its fault settings. */
   readonly url: string
   readonly #server: Server
   readonly #clock: Clock
@@ -57,36 +54,35 @@ export class AgentRuntime {
   readonly #sender: CallbackSender
   readonly #routes: readonly Route[]
   readonly #closing = new AbortController()
-  #dials: Dials = dialsAtRest()
+  #faults: RuntimeFaults = NO_RUNTIME_FAULTS
   #calls: Record<string, number> = {}
   #hung = Promise.withResolvers<void>()
 
   constructor(server: Server, host: string, options: AgentRuntimeOptions) {
     const { clock = systemClock, random = systemRandom, fetch = globalThis.fetch, apiKey } = options
-    const { port } = server.address() as AddressInfo
-    this.url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+    this.url = `http://${authorityOf(server, host)}`
     this.#server = server
     this.#clock = clock
     this.#random = random
     this.#apiKey = apiKey
-    const dials = () => this.#dials
+    const faults = () => this.#faults
     const newId = createIdSource(clock, random)
-    this.#sender = new CallbackSender({ clock, random, fetch, dials })
-    this.#state = new RuntimeState({ clock, newId, dials, onEnd: (run) => this.#sender.send(run) })
-    this.#routes = runtimeRoutes({ state: this.#state, dials, newId })
+    this.#sender = new CallbackSender({ clock, random, fetch, faults })
+    this.#state = new RuntimeState({ clock, newId, faults, onEnd: (run) => this.#sender.send(run) })
+    this.#routes = runtimeRoutes({ state: this.#state, faults, newId })
     server.on('request', (request, response) => void this.#serve(request, response))
   }
 
-  get dials(): Readonly<Dials> {
-    return this.#dials
+  get faults(): Readonly<RuntimeFaults> {
+    return this.#faults
   }
 
-  /** Throws when a value does not fit its dial. */
-  turn(changes: Partial<Dials>): void {
-    const read = readDialChanges(changes)
-    if ('faults' in read) throw new Error(read.faults.join('; '))
-    this.#dials = { ...this.#dials, ...read.changes }
-    if (this.#dials.hang_lookups) return
+  /** Throws when a value is not allowed. */
+  setFaults(changes: Partial<RuntimeFaults>): void {
+    const read = readChanges(RUNTIME_FAULTS, changes)
+    if ('problems' in read) throw new Error(read.problems.join('; '))
+    this.#faults = { ...this.#faults, ...read.changes }
+    if (this.#faults.hang_lookups) return
     this.#hung.resolve()
     this.#hung = Promise.withResolvers()
   }
@@ -105,19 +101,19 @@ export class AgentRuntime {
     return this.#sender.recent
   }
 
-  /** Resolves once all callbacks that were under way have come to an end. */
+  /** Resolves once no callback is being sent any more. */
   drainCallbacks(): Promise<void> {
     return this.#sender.drain()
   }
 
-  /** As if the server had been killed in the middle of its work: what was under way stays so, and nobody is told. */
+  /** As if the server had been killed: unfinished runs stay as they are for ever, and no callback is sent. */
   crash(): void {
     this.#state.crash()
   }
 
-  /** All dials at rest, no threads, no runs, counters at zero. */
+  /** Default settings, no threads, no runs, counters at zero. */
   async reset(): Promise<void> {
-    this.turn(dialsAtRest())
+    this.setFaults(NO_RUNTIME_FAULTS)
     await this.#state.clear()
     await this.#sender.clear()
     this.#calls = {}
@@ -132,7 +128,7 @@ export class AgentRuntime {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    let answer: Answer | null
+    let answer: HttpResponse | null
     try {
       answer = await this.#answer(request)
     } catch {
@@ -147,66 +143,66 @@ export class AgentRuntime {
     response.writeHead(answer.status, { ...headers, 'content-length': body.byteLength }).end(body)
   }
 
-  /** Null to break the connection. */
-  async #answer(request: IncomingMessage): Promise<Answer | null> {
+  /** Null: break the connection without a response. */
+  async #answer(request: IncomingMessage): Promise<HttpResponse | null> {
     const { method = 'GET', headers } = request
     const { pathname, searchParams: query } = new URL(request.url ?? '/', this.url)
-    // A page of somebody else's, open in the developer's browser, must not make this process post to their network.
-    if (isForeign(request)) return text(403, 'The sandbox answers nobody else')
+    if (isForeign(headers)) return text(403, 'The sandbox serves this machine only')
     if (pathname === '/') return method === 'GET' ? renderAgentRuntimePage() : text(404, '404 Not Found')
-    if (pathname === '/ok') return json({ ok: true })
-    if (pathname.startsWith('/sandbox/')) return this.#control(`${method} ${pathname}`, request)
+    if (pathname === '/ok') return json(200, { ok: true })
+    if (pathname.startsWith('/sandbox/'))
+      return this.#control(`${method} ${pathname.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, request)
     const route = this.#routes.find((one) => one.method === method && one.path.test(pathname))
     if (!route) return text(404, '404 Not Found')
     this.#calls[route.name] = (this.#calls[route.name] ?? 0) + 1
     if (this.#apiKey !== undefined && headers['x-api-key'] !== this.#apiKey) {
-      return { ...json({ detail: 'Invalid API key' }), status: 403 }
+      return json(403, { detail: 'Invalid API key' })
     }
     const body = await readJson(request)
-    const trouble = await this.#trouble(route)
-    if (trouble) return trouble
+    const failed = await this.#injectFault(route)
+    if (failed) return failed
     const { threadId = '', runId = '' } = route.path.exec(pathname)?.groups ?? {}
     const answer = route.answer({ threadId, runId, query, headers, body })
-    return route.kind === 'start' && this.#happens(this.#dials.lose_start_answers) ? null : answer
+    return route.kind === 'start' && this.#happens(this.#faults.lose_start_answers) ? null : answer
   }
 
-  async #trouble({ kind }: Route): Promise<Answer | undefined> {
+  async #injectFault({ kind }: Route): Promise<HttpResponse | undefined> {
     if (kind === 'start') {
-      const { start_failure, start_failure_status } = this.#dials
+      const { start_failure, start_failure_status } = this.#faults
       return this.#happens(start_failure) ? failure(start_failure_status) : undefined
     }
     if (kind !== 'lookup') return undefined
-    if (this.#dials.hang_lookups) await this.#hung.promise
-    const { lookup_latency_ms: latencyMs } = this.#dials
+    if (this.#faults.hang_lookups) await this.#hung.promise
+    const { lookup_latency_ms: latencyMs } = this.#faults
     if (latencyMs > 0) await this.#clock.sleep(latencyMs, this.#closing.signal)
-    const { lookup_failure, lookup_failure_status } = this.#dials
+    const { lookup_failure, lookup_failure_status } = this.#faults
     return this.#happens(lookup_failure) ? failure(lookup_failure_status) : undefined
   }
 
-  async #control(call: string, request: IncomingMessage): Promise<Answer> {
+  async #control(call: string, request: IncomingMessage): Promise<HttpResponse> {
     switch (call) {
-      case 'GET /sandbox/dials':
-        return json({ ...this.#dials })
-      case 'POST /sandbox/dials':
-      case 'PATCH /sandbox/dials': {
-        const read = readDialChanges(await readJson(request))
-        if ('faults' in read) return { ...json({ faults: read.faults }), status: 400 }
-        this.turn(read.changes)
-        return json({ ...this.#dials })
+      case 'GET /sandbox/faults':
+        return json(200, { ...this.#faults })
+      case 'POST /sandbox/faults':
+      case 'PATCH /sandbox/faults': {
+        const read = readChanges(RUNTIME_FAULTS, await readJson(request))
+        if ('problems' in read) return json(400, { problems: read.problems })
+        this.setFaults(read.changes)
+        return json(200, { ...this.#faults })
       }
       case 'GET /sandbox/stats':
-        return json({ calls: this.#calls, callbacks: { ...this.#sender.stats } })
+        return json(200, { calls: this.#calls, callbacks: { ...this.#sender.stats } })
       case 'GET /sandbox/recent':
-        return json({
+        return json(200, {
           runs: this.#state.recent.map(summarise),
           callbacks: this.#sender.recent.map((one) => ({ ...one })),
         })
       case 'POST /sandbox/crash':
         this.crash()
-        return json({ crashed: true })
+        return json(200, { crashed: true })
       case 'POST /sandbox/reset':
         await this.reset()
-        return json({ ...this.#dials })
+        return json(200, { ...this.#faults })
       default:
         return text(404, '404 Not Found')
     }
@@ -217,13 +213,8 @@ export class AgentRuntime {
   }
 }
 
-function failure(status: number): Answer {
-  return { ...json({ detail: 'The sandbox was told to fail' }), status }
-}
-
-function isForeign({ headers: { origin, host } }: IncomingMessage): boolean {
-  const name = URL.parse(`http://${host}`)?.hostname.replace(/^\[|\]$/g, '')
-  return name === undefined || !LOOPBACK.has(name) || (origin !== undefined && origin !== `http://${host}`)
+function failure(status: number): HttpResponse {
+  return json(status, { detail: 'A fault setting of the sandbox causes this failure' })
 }
 
 function summarise(run: Run): Json {

@@ -4,7 +4,7 @@ import { exchange } from '../../core/exchange.ts'
 import type { JsonObject } from '../../core/json.ts'
 import type { Random } from '../../core/random.ts'
 import { breakOff } from '../break-off.ts'
-import type { Dials } from './faults.ts'
+import type { RuntimeFaults } from './faults.ts'
 import type { Run } from './records.ts'
 import { renderCallback } from './wire.ts'
 
@@ -16,7 +16,7 @@ const MAX_ANSWER_BYTES = 1024 * 1024
 const MAX_UNDER_WAY = 1_000
 const MAX_RECENT = 50
 
-export type Fate = 'waiting' | 'dropped' | 'delivered' | 'refused' | 'failed'
+export type CallbackState = 'waiting' | 'dropped' | 'delivered' | 'refused' | 'failed'
 
 export interface CallbackRecord {
   at: string
@@ -24,7 +24,7 @@ export interface CallbackRecord {
   thread_id: string
   /** How the run ended. */
   status: string
-  fate: Fate
+  state: CallbackState
   attempts: number
   /** The receiver's last status. */
   answered: number | null
@@ -44,10 +44,10 @@ export interface CallbackSenderOptions {
   clock: Clock
   random: Random
   fetch: typeof fetch
-  dials: () => Dials
+  faults: () => RuntimeFaults
 }
 
-/** Posts the end of each run to its callback URL, as unreliably as the dials say. Every attempt has its time limit. */
+/** Posts the end of each run to its callback URL, with the faults that are set. Every attempt has a timeout. */
 export class CallbackSender {
   readonly #options: CallbackSenderOptions
   readonly #underWay = new Set<Promise<void>>()
@@ -72,24 +72,24 @@ export class CallbackSender {
   send(run: Run): void {
     const { webhook } = run
     if (webhook === null) return
-    const { clock, dials } = this.#options
+    const { clock, faults } = this.#options
     this.#stats.due += 1
     const record: CallbackRecord = {
       at: toRfc3339(clock.now()),
       run_id: run.runId,
       thread_id: run.threadId,
       status: run.status,
-      fate: 'waiting',
+      state: 'waiting',
       attempts: 0,
       answered: null,
     }
     this.#recent = [record, ...this.#recent].slice(0, MAX_RECENT)
-    if (this.#underWay.size >= MAX_UNDER_WAY || this.#happens(dials().drop_callbacks)) {
+    if (this.#underWay.size >= MAX_UNDER_WAY || this.#happens(faults().drop_callbacks)) {
       this.#stats.dropped += 1
-      record.fate = 'dropped'
+      record.state = 'dropped'
       return
     }
-    const payload = renderCallback(run, { hosted: dials().delivery === 'hosted', sentAtMs: clock.now() })
+    const payload = renderCallback(run, { hosted: faults().delivery === 'hosted', sentAtMs: clock.now() })
     const sending = this.#deliver(webhook, payload, record).finally(() => this.#underWay.delete(sending))
     this.#underWay.add(sending)
   }
@@ -109,16 +109,16 @@ export class CallbackSender {
   }
 
   async #deliver(url: string, payload: JsonObject, record: CallbackRecord): Promise<void> {
-    const { clock, dials } = this.#options
+    const { clock, faults } = this.#options
     const { signal } = this.#stopping
-    const { late_callbacks_ms: lateMs } = dials()
+    const { late_callbacks_ms: lateMs } = faults()
     if (lateMs > 0) await clock.sleep(lateMs, signal)
     const overtaken = this.#held
     this.#held = null
-    if (overtaken === null && dials().reorder_callbacks) await this.#hold(signal)
+    if (overtaken === null && faults().reorder_callbacks) await this.#hold(signal)
     const whole = JSON.stringify(payload)
-    const body = this.#happens(dials().corrupt_callbacks) ? whole.slice(0, whole.length / 2) : whole
-    const copies = this.#happens(dials().duplicate_callbacks) ? 2 : 1
+    const body = this.#happens(faults().corrupt_callbacks) ? whole.slice(0, whole.length / 2) : whole
+    const copies = this.#happens(faults().duplicate_callbacks) ? 2 : 1
     for (let copy = 0; copy < copies; copy++) await this.#post(url, body, record)
     overtaken?.abort()
   }
@@ -133,34 +133,36 @@ export class CallbackSender {
 
   /** The hosted runtime tries again on a network error, 5xx and 429; the JS server tries once. */
   async #post(url: string, body: string, record: CallbackRecord): Promise<void> {
-    const { clock, random, dials } = this.#options
+    const { clock, random, faults } = this.#options
     const { signal } = this.#stopping
     for (let attempt = 1; !signal.aborted; attempt++) {
       record.attempts += 1
       this.#stats.attempted += 1
-      const status = this.#happens(dials().failing_callbacks) ? await this.#fail(url, body) : await this.#ask(url, body)
+      const status = this.#happens(faults().failing_callbacks)
+        ? await this.#fail(url, body)
+        : await this.#ask(url, body)
       record.answered = status ?? record.answered
       if (status !== null && status < 300) {
         this.#stats.delivered += 1
-        record.fate = 'delivered'
+        record.state = 'delivered'
         return
       }
       const isFinal = status !== null && status < 500 && status !== 429
-      record.fate = isFinal ? 'refused' : 'failed'
-      if (isFinal || dials().delivery !== 'hosted' || attempt === HOSTED_ATTEMPTS) return
+      record.state = isFinal ? 'refused' : 'failed'
+      if (isFinal || faults().delivery !== 'hosted' || attempt === HOSTED_ATTEMPTS) return
       await clock.sleep(backoffMs(HOSTED_BACKOFF, attempt, random), signal)
     }
   }
 
   async #ask(url: string, body: string): Promise<number | null> {
-    const { clock, fetch, dials } = this.#options
+    const { clock, fetch, faults } = this.#options
     try {
       const { status } = await exchange({
         fetch,
         clock,
         url,
         method: 'POST',
-        headers: { 'content-type': dials().content_type },
+        headers: { 'content-type': faults().content_type },
         body,
         timeoutMs: TIMEOUT_MS,
         maxBytes: MAX_ANSWER_BYTES,
@@ -176,7 +178,7 @@ export class CallbackSender {
     const over = new AbortController()
     const signal = AbortSignal.any([this.#stopping.signal, over.signal])
     void this.#options.clock.sleep(TIMEOUT_MS, signal).then(() => over.abort())
-    await breakOff(url, { body, contentType: this.#options.dials().content_type, signal })
+    await breakOff(url, { body, contentType: this.#options.faults().content_type, signal })
     over.abort()
     return null
   }

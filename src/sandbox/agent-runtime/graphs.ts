@@ -11,7 +11,7 @@ export interface Step {
 
 export interface Plan {
   steps: readonly Step[]
-  /** In place of the dial. */
+  /** Replaces the setting `running_ms`. */
   runningMs: number | null
 }
 

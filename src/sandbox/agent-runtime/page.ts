@@ -1,9 +1,9 @@
-import { type PageAnswer, preparePage } from '../page.ts'
-import { DIALS } from './faults.ts'
+import { type PageResponse, preparePage } from '../page.ts'
+import { RUNTIME_FAULTS } from './faults.ts'
 
 const render = preparePage({ file: new URL('./page.html', import.meta.url), isPanel: true })
 
-/** The page with the dials and what they do. */
-export function renderAgentRuntimePage(): PageAnswer {
-  return render({ dials: DIALS })
+/** The page that shows the fault settings, the runs and the callbacks. */
+export function renderAgentRuntimePage(): PageResponse {
+  return render({ faults: RUNTIME_FAULTS })
 }

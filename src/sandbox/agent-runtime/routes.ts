@@ -1,16 +1,11 @@
 import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
-import type { Dials } from './faults.ts'
+import { type HttpResponse, json, text } from '../http-response.ts'
+import type { RuntimeFaults } from './faults.ts'
 import { GRAPH_IDS } from './graphs.ts'
 import { assistantIdOf, isUuid, type NewId } from './ids.ts'
 import type { Run, Thread } from './records.ts'
 import type { RuntimeState } from './state.ts'
 import { renderCheckpoint, renderRun, renderState, renderThread } from './wire.ts'
-
-export interface Answer {
-  status: number
-  headers?: Record<string, string>
-  body: string
-}
 
 export interface Call {
   threadId: string
@@ -25,9 +20,9 @@ export interface Route {
   name: string
   method: 'GET' | 'POST'
   path: RegExp
-  /** Which dials apply. */
+  /** Which fault settings apply. */
   kind: 'lookup' | 'start' | 'cancel'
-  answer: (call: Call) => Answer
+  answer: (call: Call) => HttpResponse
 }
 
 const BUSY = 'Thread is already running a task. Wait for it to finish or choose a different multitask strategy.'
@@ -37,27 +32,27 @@ const RUN = `${THREAD}/runs/(?<runId>[^/]+)`
 
 export interface RuntimeRoutesOptions {
   state: RuntimeState
-  dials: () => Dials
+  faults: () => RuntimeFaults
   newId: NewId
 }
 
 /** The part of the runtime's API that this service calls, with the real one's statuses, bodies and oddities. */
-export function runtimeRoutes({ state, dials, newId }: RuntimeRoutesOptions): Route[] {
-  const onThread = (call: Call, answer: (thread: Thread) => Answer): Answer => {
+export function runtimeRoutes({ state, faults, newId }: RuntimeRoutesOptions): Route[] {
+  const onThread = (call: Call, answer: (thread: Thread) => HttpResponse): HttpResponse => {
     if (!isUuid(call.threadId)) return malformed('thread_id')
     const thread = state.thread(call.threadId)
     return thread ? answer(thread) : text(404, `Thread with ID ${call.threadId} not found`)
   }
-  const onRun = (call: Call, answer: (thread: Thread, run: Run) => Answer): Answer => {
+  const onRun = (call: Call, answer: (thread: Thread, run: Run) => HttpResponse): HttpResponse => {
     if (isUuid(call.threadId) && !isUuid(call.runId)) return malformed('run_id')
     return onThread(call, (thread) => {
       const run = runsOf(thread).find(({ runId }) => runId === call.runId)
       return run ? answer(thread, run) : text(404, 'Run not found')
     })
   }
-  const runsOf = (thread: Thread) => (dials().lose_runs ? [] : thread.runs)
+  const runsOf = (thread: Thread) => (faults().lose_runs ? [] : thread.runs)
 
-  const createThread = ({ body }: Call): Answer => {
+  const createThread = ({ body }: Call): HttpResponse => {
     if (!isJsonObject(body)) return malformed('', 'Expected object')
     const { thread_id, if_exists = 'raise', metadata = {} } = body
     if (thread_id !== undefined && !isUuid(thread_id)) return malformed('thread_id')
@@ -66,10 +61,10 @@ export function runtimeRoutes({ state, dials, newId }: RuntimeRoutesOptions): Ro
     const threadId = thread_id ?? newId()
     const existing = state.thread(threadId)
     if (existing && if_exists === 'raise') return text(409, 'Thread already exists')
-    return json(renderThread(existing ?? state.createThread({ threadId, metadata })))
+    return json(200, renderThread(existing ?? state.createThread({ threadId, metadata })))
   }
 
-  const startRun = (call: Call): Answer => {
+  const startRun = (call: Call): HttpResponse => {
     const { body, threadId } = call
     if (!isUuid(threadId)) return malformed('thread_id')
     if (!isJsonObject(body)) return malformed('', 'Expected object')
@@ -79,8 +74,8 @@ export function runtimeRoutes({ state, dials, newId }: RuntimeRoutesOptions): Ro
     if (!isJsonObject(metadata)) return malformed('metadata', 'Expected object')
     if (command !== undefined && !isJsonObject(command)) return malformed('command', 'Expected object')
     if (!STRATEGIES.includes(String(multitask_strategy))) return malformed('multitask_strategy', 'Invalid enum value')
-    if (webhook !== null && dials().refuse_webhook) {
-      return { ...json({ detail: 'The webhook URL must not point to a loopback address' }), status: 422 }
+    if (webhook !== null && faults().refuse_webhook) {
+      return json(422, { detail: 'The webhook URL must not point to a loopback address' })
     }
     const graphId = GRAPH_IDS.find((id) => id === assistant_id || assistantIdOf(id) === assistant_id)
     if (graphId === undefined) {
@@ -101,10 +96,10 @@ export function runtimeRoutes({ state, dials, newId }: RuntimeRoutesOptions): Ro
       afterMs: typeof after_seconds === 'number' ? after_seconds * 1000 : 0,
     })
     if (!run) return text(422, BUSY)
-    return json(renderRun(run), { 'content-location': `/threads/${threadId}/runs/${run.runId}` })
+    return json(200, renderRun(run), { 'content-location': `/threads/${threadId}/runs/${run.runId}` })
   }
 
-  const cancelRun = (call: Call): Answer => {
+  const cancelRun = (call: Call): HttpResponse => {
     const action = call.query.get('action') ?? 'interrupt'
     if (action !== 'interrupt' && action !== 'rollback') return malformed('action', 'Invalid enum value')
     return onRun(call, (thread, run) => {
@@ -113,53 +108,45 @@ export function runtimeRoutes({ state, dials, newId }: RuntimeRoutesOptions): Ro
     })
   }
 
-  const listRuns = (call: Call): Answer =>
+  const listRuns = (call: Call): HttpResponse =>
     onThread(call, (thread) => {
       const status = call.query.get('status')
       const runs = runsOf(thread).filter((run) => status === null || run.status === status)
-      return json(runs.slice(0, limitOf(call.query.get('limit'))).map(renderRun))
+      return json(200, runs.slice(0, limitOf(call.query.get('limit'))).map(renderRun))
     })
 
-  const history = (call: Call): Answer =>
+  const history = (call: Call): HttpResponse =>
     onThread(call, (thread) => {
       const { limit, metadata } = isJsonObject(call.body) ? call.body : {}
       const wanted = isJsonObject(metadata) ? Object.entries(metadata) : []
       const found = thread.checkpoints.toReversed().map(renderCheckpoint)
       const matching = found.filter(({ metadata }) => wanted.every(([key, value]) => holds(metadata, { key, value })))
-      return json(matching.slice(0, limitOf(limit)))
+      return json(200, matching.slice(0, limitOf(limit)))
     })
 
-  const search = ({ body }: Call): Answer => {
+  const search = ({ body }: Call): HttpResponse => {
     const { limit, ids } = isJsonObject(body) ? body : {}
     const threads = state.threads().filter(({ threadId }) => !Array.isArray(ids) || ids.includes(threadId))
     const newest = threads.sort((a, b) => b.createdAtMs - a.createdAtMs)
-    return json(newest.slice(0, limitOf(limit)).map(renderThread))
+    return json(200, newest.slice(0, limitOf(limit)).map(renderThread))
   }
 
   return [
     route('POST', '/threads', 'start', createThread),
     route('POST', '/threads/search', 'lookup', search),
-    route('GET', THREAD, 'lookup', (call) => onThread(call, (thread) => json(renderThread(thread)))),
-    route('GET', `${THREAD}/state`, 'lookup', (call) => onThread(call, (thread) => json(renderState(thread)))),
+    route('GET', THREAD, 'lookup', (call) => onThread(call, (thread) => json(200, renderThread(thread)))),
+    route('GET', `${THREAD}/state`, 'lookup', (call) => onThread(call, (thread) => json(200, renderState(thread)))),
     route('POST', `${THREAD}/history`, 'lookup', history),
     route('POST', `${THREAD}/runs`, 'start', startRun),
     route('GET', `${THREAD}/runs`, 'lookup', listRuns),
-    route('GET', RUN, 'lookup', (call) => onRun(call, (_thread, run) => json(renderRun(run)))),
+    route('GET', RUN, 'lookup', (call) => onRun(call, (_thread, run) => json(200, renderRun(run)))),
     route('POST', `${RUN}/cancel`, 'cancel', cancelRun),
   ]
 }
 
-export function text(status: number, body: string): Answer {
-  return { status, headers: { 'content-type': 'text/plain;charset=UTF-8' }, body }
-}
-
-export function json(value: Json, headers: Record<string, string> = {}): Answer {
-  return { status: 200, headers, body: JSON.stringify(value) }
-}
-
-function malformed(path: string, message = 'Invalid uuid'): Answer {
+function malformed(path: string, message = 'Invalid uuid'): HttpResponse {
   const issues = [{ code: 'invalid_string', message, path: path === '' ? [] : [path] }]
-  return { ...json({ success: false, error: { issues, name: 'ZodError' } }), status: 400 }
+  return json(400, { success: false, error: { issues, name: 'ZodError' } })
 }
 
 function route(method: Route['method'], path: string, kind: Route['kind'], answer: Route['answer']): Route {

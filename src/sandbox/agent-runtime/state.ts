@@ -1,7 +1,7 @@
 import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Clock } from '../../core/clock.ts'
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
-import type { Dials } from './faults.ts'
+import type { RuntimeFaults } from './faults.ts'
 import { applyInput, planRun } from './graphs.ts'
 import { assistantIdOf, type NewId } from './ids.ts'
 import { type Checkpoint, isLive, type Run, type RunRequest, type RunStatus, type Thread } from './records.ts'
@@ -15,7 +15,7 @@ const MAX_RECENT = 50
 export interface RuntimeStateOptions {
   clock: Clock
   newId: NewId
-  dials: () => Dials
+  faults: () => RuntimeFaults
   /** A run that had begun has ended; one cancelled before that is never heard of. */
   onEnd: (run: Run) => void
 }
@@ -109,7 +109,7 @@ export class RuntimeState {
     // One that a crash left behind has nobody who would hear it.
     if (!isLive(run) || run.stop.signal.aborted) return
     const began = run.status === 'running'
-    const hosted = this.#options.dials().delivery === 'hosted'
+    const hosted = this.#options.faults().delivery === 'hosted'
     if (action === 'rollback' && began && !hosted) {
       this.#fail(thread, run, 'rollback')
       return
@@ -137,17 +137,17 @@ export class RuntimeState {
   }
 
   async #live(thread: Thread, run: Run, before: readonly Run[]): Promise<void> {
-    const { clock, dials } = this.#options
+    const { clock, faults } = this.#options
     const { signal } = run.stop
     for (const other of before) await Promise.race([other.ended.promise, run.ended.promise])
-    await clock.sleep(Math.max(0, run.createdAtMs - clock.now() + dials().pending_ms), signal)
+    await clock.sleep(Math.max(0, run.createdAtMs - clock.now() + faults().pending_ms), signal)
     if (signal.aborted) return
     run.status = 'running'
     run.startedAtMs = clock.now()
     run.updatedAtMs = clock.now()
     const problem = this.#begin(thread, run)
-    await clock.sleep(thread.position?.runningMs ?? dials().running_ms, signal)
-    if (signal.aborted || dials().zombie) return
+    await clock.sleep(thread.position?.runningMs ?? faults().running_ms, signal)
+    if (signal.aborted || faults().zombie) return
     if (problem === null) this.#walk(thread, run)
     else this.#fail(thread, run, problem)
   }

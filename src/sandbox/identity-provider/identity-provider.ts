@@ -1,13 +1,13 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { type Clock, systemClock } from '../../core/clock.ts'
+import type { HttpResponse } from '../http-response.ts'
+import { authorityOf, listenOnLoopback } from '../loopback.ts'
 import { renderIdentityPage } from './page.ts'
 import { type Jwk, type MakeKey, type MintRequest, TokenMint } from './token-mint.ts'
 import { readTokenRequest } from './token-request.ts'
 import { SANDBOX_USERS, type SandboxUser } from './users.ts'
 
 const MAX_FORM_BYTES = 16 * 1024
-const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 const POOL = '/local_pool'
 
 export interface IdentityProviderOptions {
@@ -16,33 +16,20 @@ export interface IdentityProviderOptions {
   port?: number
   clock?: Clock
   users?: readonly SandboxUser[]
-  /** Where the page's ready-made request goes. */
+  /** The API that the example request on the page calls. */
   apiUrl?: string
-  /** In place of keys of its own: a test has some already. */
+  /** Makes the signing keys; tests pass keys they already have. */
   makeKey?: MakeKey
 }
 
-interface Answer {
-  status: number
-  headers?: Record<string, string>
-  body: string
-}
+type Handler = (request: IncomingMessage) => Promise<HttpResponse> | HttpResponse
+type Fault = { kind: 'down'; answer: HttpResponse } | { kind: 'hang'; over: PromiseWithResolvers<void> } | null
 
-type Handler = (request: IncomingMessage) => Promise<Answer> | Answer
-type Fault = { kind: 'down'; answer: Answer } | { kind: 'hang'; over: PromiseWithResolvers<void> } | null
-
-/** An issuer on loopback for development and tests: real keys, real wire, and every way a provider can fail at a call. */
+/** An identity provider on loopback for development and tests: real keys, the real protocol, and faults on request. */
 export async function startIdentityProvider(options: IdentityProviderOptions = {}): Promise<IdentityProvider> {
   const { host = '127.0.0.1', port = 0 } = options
-  if (!LOOPBACK.has(host)) throw new Error(`The sandbox identity provider is for loopback only, not for ${host}`)
   const server = createServer({ requestTimeout: 10_000 })
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(port, host, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
+  await listenOnLoopback(server, { host, port })
   const provider = new IdentityProvider(server, host, options)
   await provider.rotate()
   return provider
@@ -55,7 +42,7 @@ export class IdentityProvider {
   readonly jwksUrl: string
   readonly tokenUrl: string
   readonly users: readonly SandboxUser[]
-  /** How often the key set was asked for, answered or not. */
+  /** Requests for the key set, answered or not. */
   hits = 0
   readonly #server: Server
   readonly #mint: TokenMint
@@ -65,8 +52,7 @@ export class IdentityProvider {
   #brokenBody: string | null = null
 
   constructor(server: Server, host: string, options: IdentityProviderOptions) {
-    const { port } = server.address() as AddressInfo
-    this.url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+    this.url = `http://${authorityOf(server, host)}`
     this.issuer = `${this.url}${POOL}`
     this.jwksUrl = `${this.issuer}/.well-known/jwks.json`
     this.tokenUrl = `${this.issuer}/oauth2/token`
@@ -110,7 +96,7 @@ export class IdentityProvider {
   /** Answers everything with a failure; any status and headers will do, a redirect too. */
   goDown({ status = 503, headers = {} }: { status?: number; headers?: Record<string, string> } = {}): void {
     this.recover()
-    this.#fault = { kind: 'down', answer: { status, headers, body: '{"message":"The sandbox was told to be down"}' } }
+    this.#fault = { kind: 'down', answer: { status, headers, body: '{"message":"The sandbox is set to be down"}' } }
   }
 
   /** Accepts requests and answers none, until `recover` answers them all. */
@@ -138,7 +124,7 @@ export class IdentityProvider {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    let answer: Answer
+    let answer: HttpResponse
     try {
       answer = await this.#answer(request)
     } catch {
@@ -149,7 +135,7 @@ export class IdentityProvider {
     response.writeHead(answer.status, { ...headers, 'content-length': body.byteLength }).end(body)
   }
 
-  async #answer(request: IncomingMessage): Promise<Answer> {
+  async #answer(request: IncomingMessage): Promise<HttpResponse> {
     const path = new URL(request.url ?? '/', this.url).pathname
     if (path === `${POOL}/.well-known/jwks.json`) this.hits += 1
     if (this.#fault?.kind === 'hang') await this.#fault.over.promise
@@ -164,12 +150,12 @@ export class IdentityProvider {
     }
   }
 
-  #keySet(): Answer {
+  #keySet(): HttpResponse {
     const headers = { ...CROSS_ORIGIN, 'cache-control': 'public, max-age=600' }
     return { status: 200, headers, body: this.#brokenBody ?? JSON.stringify(this.jwks) }
   }
 
-  #discovery(): Answer {
+  #discovery(): HttpResponse {
     return json(200, {
       issuer: this.issuer,
       jwks_uri: this.jwksUrl,
@@ -181,7 +167,7 @@ export class IdentityProvider {
     })
   }
 
-  async #token(request: IncomingMessage): Promise<Answer> {
+  async #token(request: IncomingMessage): Promise<HttpResponse> {
     if (!/^application\/x-www-form-urlencoded\b/i.test(request.headers['content-type'] ?? '')) {
       return json(400, { error: 'invalid_request', error_description: 'The body must be a form' })
     }
@@ -192,7 +178,7 @@ export class IdentityProvider {
     return json(200, { access_token: this.mint(wanted), token_type: 'Bearer', expires_in: wanted.expiresInSeconds })
   }
 
-  #page(): Answer {
+  #page(): HttpResponse {
     return renderIdentityPage({
       issuer: this.issuer,
       tokenUrl: this.tokenUrl,
@@ -202,10 +188,10 @@ export class IdentityProvider {
   }
 }
 
-/** Any page of the developer's may fetch a token: the sandbox guards nothing. */
+/** Any page may fetch a token: the sandbox protects nothing. */
 const CROSS_ORIGIN = { 'access-control-allow-origin': '*' }
 
-function preflight(): Answer {
+function preflight(): HttpResponse {
   const headers = {
     ...CROSS_ORIGIN,
     'access-control-allow-methods': 'POST',
@@ -214,11 +200,11 @@ function preflight(): Answer {
   return { status: 204, headers, body: '' }
 }
 
-function json(status: number, value: object): Answer {
+function json(status: number, value: object): HttpResponse {
   return { status, headers: { ...CROSS_ORIGIN, 'cache-control': 'no-store' }, body: JSON.stringify(value) }
 }
 
-/** Reads to the end whatever the size, keeping no more than the limit, so that the sender gets an answer and not a reset. */
+/** Reads all of it but keeps no more than the limit, so that the client gets a response and not a reset. */
 async function readBody(request: IncomingMessage): Promise<string | null> {
   const chunks: Buffer[] = []
   let bytes = 0

@@ -1,4 +1,4 @@
-import { type PageAnswer, preparePage } from '../page.ts'
+import { type PageResponse, preparePage } from '../page.ts'
 import { SANDBOX_SCOPES, type SandboxUser } from './users.ts'
 
 const render = preparePage({ file: new URL('./page.html', import.meta.url) })
@@ -11,6 +11,6 @@ export interface IdentityPageOptions {
 }
 
 /** The page where a developer picks a token. */
-export function renderIdentityPage(options: IdentityPageOptions): PageAnswer {
+export function renderIdentityPage(options: IdentityPageOptions): PageResponse {
   return render({ ...options, scopes: SANDBOX_SCOPES })
 }

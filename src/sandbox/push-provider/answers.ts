@@ -1,24 +1,19 @@
 import type { Json } from '../../core/json.ts'
+import { type HttpResponse, json } from '../http-response.ts'
 
-export interface Answer {
-  status: number
-  headers?: Record<string, string>
-  body: string
-}
-
-/** What becomes of one message: whether a device gets it, and what the sender hears. */
-export interface Fate {
+/** The outcome of one message: whether a device gets it, and how the provider answers. */
+export interface MessageOutcome {
   outcome: string
   delivered: boolean
-  /** `truncated` cuts the answer in half, the others give none. */
+  /** `truncated` cuts the response in half; `hang`, `goaway` and `rst` give none. */
   way: 'answer' | 'truncated' | 'hang' | 'goaway' | 'rst'
-  answer: Answer
+  response: HttpResponse
 }
 
 const RPC = 'type.googleapis.com/google.rpc'
 const FCM_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.FcmError'
 
-/** By the status of the provider's own error code, in the real one's words. */
+/** With the statuses, error codes and messages of the real provider. */
 const FAILURES = {
   unregistered: { status: 404, word: 'NOT_FOUND', code: 'UNREGISTERED', says: 'Requested entity was not found.' },
   mismatch: { status: 403, word: 'PERMISSION_DENIED', code: 'SENDER_ID_MISMATCH', says: 'SenderId mismatch' },
@@ -48,7 +43,7 @@ const FAILURES = {
 
 export type Failure = keyof typeof FAILURES
 
-/** Registration tokens that begin with one of these; any other is a device that gets what is sent to it. */
+/** A registration token that begins with one of these fails in this way. Any other token belongs to a working device. */
 export const PUSH_PREFIXES: Readonly<Record<string, string>> = {
   'dead-': 'the app was removed (404 UNREGISTERED)',
   'bad-': 'not a registration token (400)',
@@ -66,14 +61,14 @@ export const PUSH_PREFIXES: Readonly<Record<string, string>> = {
   'rst-': 'stream reset',
 }
 
-export function failed(failure: Failure, headers: Record<string, string> = {}): Answer {
+export function failed(failure: Failure, headers: Record<string, string> = {}): HttpResponse {
   const { status, word, code, says } = FAILURES[failure]
   const details = code === null ? [] : [{ '@type': FCM_ERROR, errorCode: code }]
   return { ...errorAnswer({ status, word, says, details }), headers }
 }
 
-/** With the field at fault, or without any details when there is none to name. */
-export function invalid(says: string, field: string | null): Answer {
+/** `field` is the one at fault; without it the response has no details. */
+export function invalid(says: string, field: string | null): HttpResponse {
   const details =
     field === null
       ? []
@@ -84,12 +79,15 @@ export function invalid(says: string, field: string | null): Answer {
   return errorAnswer({ status: 400, word: 'INVALID_ARGUMENT', says, details })
 }
 
-/** What the prefix of a registration token asks for; `accepted` is the answer to a message that arrived. */
-export function fateOf(token: string, options: { accepted: Answer; retryAfter: Record<string, string> }): Fate {
+/** The outcome that the prefix of a registration token asks for; `accepted` is the response to a message that arrived. */
+export function outcomeOf(
+  token: string,
+  options: { accepted: HttpResponse; retryAfter: Record<string, string> },
+): MessageOutcome {
   const { accepted, retryAfter } = options
   const prefix = Object.keys(PUSH_PREFIXES).find((one) => token.startsWith(one)) ?? ''
   const outcome = prefix === '' ? 'sent' : prefix.slice(0, -1)
-  const refuse = (answer: Answer): Fate => ({ outcome, delivered: false, way: 'answer', answer })
+  const refuse = (response: HttpResponse): MessageOutcome => ({ outcome, delivered: false, way: 'answer', response })
   switch (prefix) {
     case 'dead-':
       return refuse(failed('unregistered'))
@@ -110,27 +108,23 @@ export function fateOf(token: string, options: { accepted: Answer; retryAfter: R
     case 'delivered503-':
       return { ...refuse(failed('down', retryAfter)), delivered: true }
     case 'truncated-':
-      return { outcome, delivered: true, way: 'truncated', answer: accepted }
+      return { outcome, delivered: true, way: 'truncated', response: accepted }
     case 'hang-':
     case 'goaway-':
     case 'rst-':
-      return { outcome, delivered: false, way: prefix.slice(0, -1) as Fate['way'], answer: accepted }
+      return { outcome, delivered: false, way: prefix.slice(0, -1) as MessageOutcome['way'], response: accepted }
     default:
-      return { outcome, delivered: true, way: 'answer', answer: accepted }
+      return { outcome, delivered: true, way: 'answer', response: accepted }
   }
 }
 
-export function json(status: number, value: Json): Answer {
-  return { status, body: JSON.stringify(value) }
-}
-
-function errorAnswer(error: { status: number; word: string; says: string; details: Json[] }): Answer {
+function errorAnswer(error: { status: number; word: string; says: string; details: Json[] }): HttpResponse {
   const { status, word, says, details } = error
   const shown = details.length === 0 ? {} : { details }
   return json(status, { error: { code: status, message: says, status: word, ...shown } })
 }
 
-function badGateway(): Answer {
+function badGateway(): HttpResponse {
   const body = '<!DOCTYPE html><html><title>Error 502 (Server Error)!!1</title><p><b>502.</b> That’s an error.</html>'
   return { status: 502, headers: { 'content-type': 'text/html; charset=UTF-8' }, body }
 }

@@ -1,10 +1,10 @@
-import { type PageAnswer, preparePage } from '../page.ts'
+import { type PageResponse, preparePage } from '../page.ts'
 import { PUSH_PREFIXES } from './answers.ts'
-import { PUSH_DIALS } from './faults.ts'
+import { PUSH_FAULTS } from './faults.ts'
 
 const render = preparePage({ file: new URL('./page.html', import.meta.url), isPanel: true })
 
-/** The page with what arrived and how to break it. */
-export function renderPushProviderPage(): PageAnswer {
-  return render({ dials: PUSH_DIALS, prefixes: PUSH_PREFIXES })
+/** The page that shows the messages that arrived and the fault settings. */
+export function renderPushProviderPage(): PageResponse {
+  return render({ faults: PUSH_FAULTS, prefixes: PUSH_PREFIXES })
 }

@@ -7,18 +7,21 @@ import { type Clock, systemClock, toRfc3339 } from '../../core/clock.ts'
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import { systemRandom } from '../../core/random.ts'
 import { type Certificate, selfSignedCertificate } from '../certificate.ts'
-import { type Answer, type Failure, type Fate, failed, fateOf, invalid, json } from './answers.ts'
-import { type PushDials, pushDialsAtRest, readPushDialChanges } from './faults.ts'
+import { readChanges } from '../fault-settings.ts'
+import { type HttpResponse, json } from '../http-response.ts'
+import { authorityOf, FORMER_FAULTS_PATH, isForeign, listenOnLoopback } from '../loopback.ts'
+import { failed, invalid, type MessageOutcome, outcomeOf } from './answers.ts'
+import { NO_PUSH_FAULTS, PUSH_FAULTS, type PushFaults } from './faults.ts'
 import { type Arrival, ArrivalLog, type PushStats } from './log.ts'
 import { readMessage, type SentMessage } from './message.ts'
 import { renderPushProviderPage } from './page.ts'
-import { AccessDesk } from './tokens.ts'
-import { authorityOf, Http1Exchange, Http2Exchange, isForeign, LOOPBACK, listen, type WireExchange } from './wire.ts'
+import { AccessTokens } from './tokens.ts'
+import { Http1Exchange, Http2Exchange, type WireExchange } from './wire.ts'
 
 const SEND = /^\/v1\/projects\/([^/]+)\/messages:send$/
 const MAX_BODY_BYTES = 64 * 1024
 const MAX_LISTED = 200
-/** As many as the real one allows on a connection. */
+/** The limit of the real provider for one connection. */
 const MAX_STREAMS = 100
 const PROJECT_ID = 'sandbox-project'
 const CLIENT_EMAIL = 'push@sandbox-project.iam.gserviceaccount.com'
@@ -32,14 +35,13 @@ export interface PushProviderOptions {
 }
 
 /**
- * A push provider on loopback for development and tests: the real wire over TLS, HTTP/2 or HTTP/1.1 as the client likes,
- * an answer for every prefix of a registration token, and a list of what arrived.
+ * A push provider on loopback for development and tests. It speaks the real protocol over TLS (HTTP/2 or HTTP/1.1), answers
+ * by the prefix of the registration token, and lists the messages that arrived.
  */
 export async function startPushProvider(options: PushProviderOptions = {}): Promise<PushProvider> {
   const { host = '127.0.0.1', port = 0 } = options
-  if (!LOOPBACK.has(host)) throw new Error(`The sandbox push provider is for loopback only, not for ${host}`)
   const { publicKey, privateKey } = await generateRsa('rsa', { modulusLength: 2048 })
-  // In the system's time, whatever the clock given here says: that is what those who check it go by.
+  // Clients check the certificate by the system's time, not by the clock given here.
   const certificate = await selfSignedCertificate(['localhost', '127.0.0.1', '::1'], Date.now())
   const secure = createSecureServer({
     ...certificate,
@@ -47,8 +49,8 @@ export async function startPushProvider(options: PushProviderOptions = {}): Prom
     settings: { maxConcurrentStreams: MAX_STREAMS },
   })
   const plain = createServer()
-  await listen(secure, { host, port })
-  await listen(plain, { host, port: 0 })
+  await listenOnLoopback(secure, { host, port })
+  await listenOnLoopback(plain, { host, port: 0 })
   return new PushProvider({ secure, plain, certificate, publicKey, privateKey, host, clock: options.clock })
 }
 
@@ -76,13 +78,13 @@ export class PushProvider {
   readonly #secure: Http2SecureServer
   readonly #plain: Server
   readonly #clock: Clock
-  readonly #desk: AccessDesk
+  readonly #accessTokens: AccessTokens
   readonly #log = new ArrivalLog()
   readonly #closing = new AbortController()
   readonly #sockets = new Set<Socket>()
   readonly #sessions = new Set<ServerHttp2Session>()
   #sessionCount = 0
-  #dials: PushDials = pushDialsAtRest()
+  #faults: PushFaults = NO_PUSH_FAULTS
 
   constructor({ secure, plain, certificate, publicKey, privateKey, host, clock = systemClock }: Parts) {
     this.url = `https://${authorityOf(secure, host)}`
@@ -97,15 +99,15 @@ export class PushProvider {
     this.#secure = secure
     this.#plain = plain
     this.#clock = clock
-    this.#desk = new AccessDesk({
+    this.#accessTokens = new AccessTokens({
       clock,
       clientEmail: CLIENT_EMAIL,
       publicKey,
       audiences: [this.tokenUrl, `${this.plainUrl}/token`],
-      tokenSeconds: () => this.#dials.token_seconds,
+      tokenSeconds: () => this.#faults.token_seconds,
     })
-    // HTTP/1.1 comes as requests, typed as if they were HTTP/2's. Listening for those makes Node turn every HTTP/2 stream
-    // into one too: undone here.
+    // HTTP/1.1 requests arrive as 'request', with HTTP/2 types. Listening for it makes Node turn HTTP/2 streams into requests
+    // too; removing its 'stream' listener prevents that.
     secure.on(
       'request',
       (request, response) => void this.#serve(new Http1Exchange(request as never, response as never)),
@@ -123,15 +125,11 @@ export class PushProvider {
     }
   }
 
-  get dials(): Readonly<PushDials> {
-    return this.#dials
-  }
-
-  /** Throws when a value does not fit its dial. */
-  turn(changes: Partial<PushDials>): void {
-    const read = readPushDialChanges(changes)
-    if ('faults' in read) throw new Error(read.faults.join('; '))
-    this.#dials = { ...this.#dials, ...read.changes }
+  /** Throws when a value is not allowed. */
+  setFaults(changes: Partial<PushFaults>): void {
+    const read = readChanges(PUSH_FAULTS, changes)
+    if ('problems' in read) throw new Error(read.problems.join('; '))
+    this.#faults = { ...this.#faults, ...read.changes }
   }
 
   get stats(): PushStats {
@@ -148,9 +146,9 @@ export class PushProvider {
     return this.#log.untilSends(count)
   }
 
-  /** No access token that was issued holds any longer. */
+  /** Makes all access tokens invalid. */
   revokeTokens(): void {
-    this.#desk.revokeAll()
+    this.#accessTokens.revokeAll()
   }
 
   /** Says GOAWAY on every connection, and closes it once what is in flight is answered. */
@@ -163,9 +161,9 @@ export class PushProvider {
     for (const socket of this.#sockets) socket.destroy()
   }
 
-  /** All dials at rest, nothing arrived, counters at zero. Access tokens go on holding. */
+  /** Default settings, nothing arrived, counters at zero. Access tokens stay valid. */
   reset(): void {
-    this.#dials = pushDialsAtRest()
+    this.#faults = NO_PUSH_FAULTS
     this.#log.clear()
     this.#sessionCount = this.#sessions.size
   }
@@ -191,70 +189,73 @@ export class PushProvider {
     const project = SEND.exec(path)?.[1]
     if (method === 'POST' && project !== undefined) return this.#send(wire, { project, body })
     if (method === 'POST' && path === '/token') return this.#exchange(wire, body)
-    if (isForeign(wire)) return wire.reply(json(403, { message: 'The sandbox answers nobody else' }))
-    wire.reply(this.#control(`${method} ${path}`, body))
+    const { host, headers } = wire
+    if (isForeign({ host, origin: headers.origin })) {
+      return wire.reply(json(403, { message: 'The sandbox serves this machine only' }))
+    }
+    wire.reply(this.#control(`${method} ${path.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, body))
   }
 
   async #exchange(wire: WireExchange, body: string | null): Promise<void> {
     this.#log.exchanged()
-    const { exchange } = this.#dials
+    const { exchange } = this.#faults
     if (exchange === 'hanging') return
     if (exchange === 'down') return wire.reply(json(503, { error: 'internal_failure' }))
     if (exchange === 'refused') {
       return wire.reply(json(400, { error: 'invalid_grant', error_description: 'Invalid grant: account not found' }))
     }
-    wire.reply(this.#desk.exchange(body ?? ''))
+    wire.reply(this.#accessTokens.exchange(body ?? ''))
   }
 
   async #send(wire: WireExchange, { project, body }: { project: string; body: string | null }): Promise<void> {
-    const { latency_ms: latencyMs } = this.#dials
+    const { latency_ms: latencyMs } = this.#faults
     if (latencyMs > 0) await this.#clock.sleep(latencyMs, this.#closing.signal)
     const refusal = this.#refusal(wire, project)
     const read = refusal ? null : readMessage(body ?? '')
     if (read && 'token' in read) return this.#handle(wire, read)
-    const answer = refusal ?? (read && invalid(read.says, read.field)) ?? failed('internal')
-    this.#log.refused(answer.status)
-    wire.reply(answer)
+    const response = refusal ?? (read && invalid(read.says, read.field)) ?? failed('internal')
+    this.#log.refused(response.status)
+    wire.reply(response)
   }
 
-  /** For all messages alike. */
-  #refusal({ headers }: WireExchange, project: string): Answer | null {
-    const { refuse } = this.#dials
-    if (!this.#desk.admits(headers.authorization)) return failed('unauthenticated')
+  /** What refuses every message, whatever it says. */
+  #refusal({ headers }: WireExchange, project: string): HttpResponse | null {
+    const { refuse } = this.#faults
+    if (!this.#accessTokens.admits(headers.authorization)) return failed('unauthenticated')
     if (project !== PROJECT_ID) return failed('wrong_project')
-    return refuse === 'nothing' ? null : failed(refuse as Failure, this.#retryAfter())
+    return refuse === 'nothing' ? null : failed(refuse, this.#retryAfter())
   }
 
   async #handle(wire: WireExchange, sent: SentMessage): Promise<void> {
     const { token, validateOnly, message } = sent
     const name = `projects/${PROJECT_ID}/messages/${validateOnly ? 'fake_message_id' : this.#newMessageId()}`
-    const fate = fateOf(token, { accepted: json(200, { name }), retryAfter: this.#retryAfter() })
-    const isAnswered = fate.way === 'answer' || fate.way === 'truncated'
+    const result = outcomeOf(token, { accepted: json(200, { name }), retryAfter: this.#retryAfter() })
+    const isAnswered = result.way === 'answer' || result.way === 'truncated'
     this.#log.add({
       at: toRfc3339(this.#clock.now()),
       token,
       tag: tagOf(message),
-      outcome: fate.outcome,
-      status: isAnswered ? fate.answer.status : null,
-      delivered: fate.delivered && !validateOnly,
+      outcome: result.outcome,
+      status: isAnswered ? result.response.status : null,
+      delivered: result.delivered && !validateOnly,
       validate_only: validateOnly,
       protocol: wire.protocol,
-      message_id: fate.answer.status === 200 && isAnswered ? name : null,
+      message_id: result.response.status === 200 && isAnswered ? name : null,
       message,
     })
-    if (fate.outcome === 'slow') await this.#clock.sleep(this.#dials.slow_ms, this.#closing.signal)
-    this.#conclude(wire, fate)
+    if (result.outcome === 'slow') await this.#clock.sleep(this.#faults.slow_ms, this.#closing.signal)
+    this.#conclude(wire, result)
   }
 
-  #conclude(wire: WireExchange, { way, answer }: Fate): void {
-    if (way === 'answer') wire.reply(answer)
-    else if (way === 'truncated') wire.replyByHalf(answer)
+  #conclude(wire: WireExchange, { way, response }: MessageOutcome): void {
+    if (way === 'answer') wire.reply(response)
+    else if (way === 'truncated') wire.replyTruncated(response)
     else if (way === 'goaway') wire.goAway()
     else if (way === 'rst') wire.reset()
   }
 
   #retryAfter(): Record<string, string> {
-    const { retry_after_seconds: seconds } = this.#dials
+    const { retry_after_seconds: seconds } = this.#faults
     return seconds === 0 ? {} : { 'retry-after': String(seconds) }
   }
 
@@ -262,14 +263,14 @@ export class PushProvider {
     return `0:${this.#clock.now()}%${Buffer.from(systemRandom.bytes(12)).toString('hex')}`
   }
 
-  #control(call: string, body: string | null): Answer {
+  #control(call: string, body: string | null): HttpResponse {
     switch (call) {
       case 'GET /':
         return renderPushProviderPage()
-      case 'GET /sandbox/dials':
-        return json(200, { ...this.#dials })
-      case 'PATCH /sandbox/dials':
-        return this.#turnFrom(body)
+      case 'GET /sandbox/faults':
+        return json(200, { ...this.#faults })
+      case 'PATCH /sandbox/faults':
+        return this.#changeFaults(body)
       case 'GET /sandbox/stats':
         return json(200, { ...this.stats })
       case 'GET /sandbox/messages': {
@@ -284,17 +285,17 @@ export class PushProvider {
         return json(200, { said: true })
       case 'POST /sandbox/reset':
         this.reset()
-        return json(200, { ...this.#dials })
+        return json(200, { ...this.#faults })
       default:
         return json(404, { error: { code: 404, message: 'No such path', status: 'NOT_FOUND' } })
     }
   }
 
-  #turnFrom(body: string | null): Answer {
-    const read = readPushDialChanges(parse(body))
-    if ('faults' in read) return json(400, { faults: read.faults })
-    this.turn(read.changes)
-    return json(200, { ...this.#dials })
+  #changeFaults(body: string | null): HttpResponse {
+    const read = readChanges(PUSH_FAULTS, parse(body))
+    if ('problems' in read) return json(400, { problems: read.problems })
+    this.setFaults(read.changes)
+    return json(200, { ...this.#faults })
   }
 }
 

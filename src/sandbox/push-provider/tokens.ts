@@ -3,7 +3,7 @@ import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Clock } from '../../core/clock.ts'
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import { systemRandom } from '../../core/random.ts'
-import { type Answer, json } from './answers.ts'
+import { type HttpResponse, json } from '../http-response.ts'
 
 const GRANT = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
 const SCOPE = 'https://www.googleapis.com/auth/firebase.messaging'
@@ -11,7 +11,7 @@ const MAX_TOKENS = 1_000
 const MAX_LIFETIME_SECONDS = 3_600
 const SKEW_SECONDS = 300
 
-export interface AccessDeskOptions {
+export interface AccessTokensOptions {
   clock: Clock
   clientEmail: string
   publicKey: KeyObject
@@ -20,16 +20,16 @@ export interface AccessDeskOptions {
   tokenSeconds: () => number
 }
 
-/** Exchanges a service account's assertion for an access token, checking all of it, and knows the tokens that still hold. */
-export class AccessDesk {
-  readonly #options: AccessDeskOptions
+/** Exchanges a service account's assertion for an access token after checking it, and knows which tokens are valid. */
+export class AccessTokens {
+  readonly #options: AccessTokensOptions
   readonly #expiryByToken = new BoundedMap<string, number>(MAX_TOKENS)
 
-  constructor(options: AccessDeskOptions) {
+  constructor(options: AccessTokensOptions) {
     this.#options = options
   }
 
-  exchange(form: string): Answer {
+  exchange(form: string): HttpResponse {
     const fields = new URLSearchParams(form)
     if (fields.get('grant_type') !== GRANT) return refusal('unsupported_grant_type', 'Invalid grant_type')
     const fault = this.#faultOf(fields.get('assertion') ?? '')
@@ -40,7 +40,7 @@ export class AccessDesk {
     return json(200, { access_token: token, expires_in: seconds, token_type: 'Bearer' })
   }
 
-  /** Whether the header carries a token that holds. */
+  /** Whether the header carries a valid token. */
   admits(authorization: string | undefined): boolean {
     const token = /^Bearer (\S+)$/.exec(authorization ?? '')?.[1] ?? ''
     return (this.#expiryByToken.get(token) ?? 0) > this.#options.clock.now()
@@ -77,7 +77,7 @@ export class AccessDesk {
   }
 }
 
-function refusal(error: string, description: string): Answer {
+function refusal(error: string, description: string): HttpResponse {
   return json(400, { error, error_description: description })
 }
 

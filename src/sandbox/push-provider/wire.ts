@@ -1,35 +1,27 @@
-import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http'
-import {
-  constants,
-  type Http2SecureServer,
-  type IncomingHttpHeaders as IncomingHttp2Headers,
-  type ServerHttp2Stream,
-} from 'node:http2'
-import type { AddressInfo } from 'node:net'
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import { constants, type IncomingHttpHeaders as IncomingHttp2Headers, type ServerHttp2Stream } from 'node:http2'
 import type { Readable } from 'node:stream'
-import type { Answer } from './answers.ts'
+import type { HttpResponse } from '../http-response.ts'
 
-export const LOOPBACK: ReadonlySet<string> = new Set(['127.0.0.1', '::1', 'localhost'])
-
-/** One request and its answer, in whichever protocol the client has chosen, with all the ways of not answering. */
+/** One request and its response over HTTP/1.1 or HTTP/2, with all the ways of not responding. */
 export interface WireExchange {
   readonly method: string
   readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly host: string
   readonly protocol: 'h2' | 'http/1.1'
-  /** Read to the end whatever the size, so that the sender gets an answer; null when it is too much or breaks off. */
+  /** Reads all of it, so that the client gets a response. Null when it is too long or the client hangs up. */
   body(maxBytes: number): Promise<string | null>
-  reply(answer: Answer): void
-  /** Half of the body, and an end as if it were whole. */
-  replyByHalf(answer: Answer): void
-  /** No answer, and no more on this stream; HTTP/1.1 has only the connection to break. */
+  reply(response: HttpResponse): void
+  /** Half of the body, ended as if it were complete. */
+  replyTruncated(response: HttpResponse): void
+  /** Resets the stream without a response. HTTP/1.1 has no streams: there the connection is closed. */
   reset(): void
-  /** This request and all after it are not looked at; the ones before it are still answered. */
+  /** Refuses this request and all after it on this connection; the ones before it still get their response. */
   goAway(): void
 }
 
-/** On the stream itself: Node's imitation of HTTP/1.1 over HTTP/2 costs as much again as everything else here. */
+/** Uses the stream directly: Node's compatibility API for HTTP/2 costs as much as everything else here. */
 export class Http2Exchange implements WireExchange {
   readonly method: string
   readonly path: string
@@ -44,7 +36,7 @@ export class Http2Exchange implements WireExchange {
     this.method = headers[':method'] ?? 'GET'
     this.path = pathOf(headers[':path'])
     this.host = String(headers[':authority'] ?? headers.host ?? '')
-    // A client that hangs up is no news here.
+    // A client that hangs up is not an error here.
     stream.on('error', () => {})
   }
 
@@ -52,11 +44,11 @@ export class Http2Exchange implements WireExchange {
     return readBody(this.#stream, maxBytes)
   }
 
-  reply({ status, headers, body }: Answer): void {
+  reply({ status, headers, body }: HttpResponse): void {
     this.#begin(status, { ...headers, 'content-length': String(Buffer.byteLength(body)) })?.end(body)
   }
 
-  replyByHalf({ status, headers, body }: Answer): void {
+  replyTruncated({ status, headers, body }: HttpResponse): void {
     this.#begin(status, { ...headers })?.end(body.slice(0, body.length / 2))
   }
 
@@ -103,11 +95,11 @@ export class Http1Exchange implements WireExchange {
     return readBody(this.#request, maxBytes)
   }
 
-  reply({ status, headers, body }: Answer): void {
+  reply({ status, headers, body }: HttpResponse): void {
     this.#begin(status, { ...headers, 'content-length': String(Buffer.byteLength(body)) }).end(body)
   }
 
-  replyByHalf({ status, headers, body }: Answer): void {
+  replyTruncated({ status, headers, body }: HttpResponse): void {
     this.#begin(status, { ...headers }).end(body.slice(0, body.length / 2))
   }
 
@@ -144,29 +136,4 @@ function readBody(request: Readable, maxBytes: number): Promise<string | null> {
     request.on('aborted', () => resolve(null))
     request.on('close', () => resolve(null))
   })
-}
-
-export function listen(
-  server: Server | Http2SecureServer,
-  { host, port }: { host: string; port: number },
-): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(port, host, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
-}
-
-export function authorityOf(server: Server | Http2SecureServer, host: string): string {
-  const { port } = server.address() as AddressInfo
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`
-}
-
-/** From a page of somebody else's, open in the developer's browser. */
-export function isForeign({ host, headers: { origin } }: WireExchange): boolean {
-  const name = URL.parse(`http://${host}`)?.hostname.replace(/^\[|\]$/g, '')
-  const own = [`http://${host}`, `https://${host}`]
-  return name === undefined || !LOOPBACK.has(name) || (origin !== undefined && !own.includes(origin))
 }

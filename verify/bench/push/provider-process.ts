@@ -3,6 +3,6 @@ import type { ProviderAddress } from './push-task.ts'
 
 /** The sandbox push provider in a process of its own: far enough away, and not on the senders' event loop. */
 const provider = await startPushProvider()
-provider.turn({ latency_ms: Number(process.env.LATENCY_MS) })
+provider.setFaults({ latency_ms: Number(process.env.LATENCY_MS) })
 const { url, tokenUrl, plainUrl, ca, credentials } = provider
 process.send?.({ url, tokenUrl, plainUrl, ca, credentials } satisfies ProviderAddress)

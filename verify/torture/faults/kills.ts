@@ -1,5 +1,5 @@
 import { systemClock } from '../../../src/core/clock.ts'
-import { type Dials, dialsAtRest } from '../../../src/sandbox/agent-runtime/faults.ts'
+import { NO_RUNTIME_FAULTS, type RuntimeFaults } from '../../../src/sandbox/agent-runtime/faults.ts'
 import { psql } from '../../../test/support/postgres.ts'
 import type { Prng } from '../../sim/time/prng.ts'
 import type { World } from '../cluster/cluster.ts'
@@ -26,7 +26,7 @@ export async function wreakHavoc(
   for (const [index, kill] of planOf(world, kills, random.split('plan')).entries()) {
     await untilCaughtUp(flow)
     flow.releaseUpTo(Math.ceil(((index + 1) * jobs) / (kills + 1)))
-    runtime.turn(roughDials(random))
+    runtime.setFaults(callbackAndCallFaults(random))
     await systemClock.sleep(random.int(0, 700))
     if (random.chance(0.4)) await cutConnections(world, random)
     const blow = await strike(world, kill, random)
@@ -50,7 +50,7 @@ async function untilCaughtUp(flow: Flow): Promise<void> {
 
 /** Nothing goes wrong from here on. */
 export function calmDown({ runtime, records }: World): void {
-  runtime.turn(dialsAtRest())
+  runtime.setFaults(NO_RUNTIME_FAULTS)
   records.note('the faults are over')
 }
 
@@ -126,7 +126,7 @@ async function cutConnections({ nodes, shared, records }: World, random: Prng): 
   records.faults.push({ atMs, untilMs: Date.now(), what: 'cut', whom: 'postgres' })
 }
 
-function roughDials(random: Prng): Partial<Dials> {
+function callbackAndCallFaults(random: Prng): Partial<RuntimeFaults> {
   return {
     pending_ms: 20,
     running_ms: 100,
