@@ -5,7 +5,7 @@ import { IdGenerator } from '../core/ids.ts'
 import { systemRandom } from '../core/random.ts'
 import { faultOfDocument } from '../http/validation.ts'
 import { createServiceAccount } from '../service-accounts/service-account-schema.ts'
-import { listServiceAccounts, type ServiceAccountRow } from '../service-accounts/service-account-store.ts'
+import { findServiceAccountPage, type ServiceAccountRow } from '../service-accounts/service-account-store.ts'
 import { ServiceAccounts } from '../service-accounts/service-accounts.ts'
 import { readArguments } from './arguments.ts'
 import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
@@ -61,7 +61,7 @@ function listKeys(args: readonly string[]): Prepared {
   return async ({ db }, line) => {
     let after: readonly [string] | null = null
     do {
-      const rows: ServiceAccountRow[] = await listServiceAccounts(db, { limit: 100, after })
+      const rows: ServiceAccountRow[] = await findServiceAccountPage(db, { limit: 100, after })
       for (const row of rows.slice(0, 100)) line.print(describe(row))
       const last = rows[99]
       after = rows.length > 100 && last ? [last.id] : null

@@ -37,7 +37,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
     const { limit, after } = readPageRequest(LIST, request.query)
     // Everybody sees the same, so those who ask at once share the answer, down to its text.
     const text = await pages.ask(`${limit} ${after?.[0] ?? ''}`, async () => {
-      const rows = await store.listProjects(db, { limit, after })
+      const rows = await store.findProjectPage(db, { limit, after })
       const page = toPage(LIST, { rows, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
       return reply.serialize(page) as string
     })
@@ -100,7 +100,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
       const versions = readIfMatch(request.headers['if-match'])
       const { id } = request.params
       await db.transaction(async (tx) => {
-        const deleted = await store.deleteProject(tx, { id, versions })
+        const deleted = await store.deleteProjectRow(tx, { id, versions })
         if (!deleted) throw await absentOrChanged(tx, id)
         await projectEvents.record(tx, 'deleted', deleted)
       })

@@ -38,7 +38,7 @@ export async function insertProject(
 }
 
 /** Newest first. Ids sort by creation, so a page's place holds while others insert. */
-export function listProjects(db: Queryable, page: PageRequest<readonly [string]>): Promise<ProjectRow[]> {
+export function findProjectPage(db: Queryable, page: PageRequest<readonly [string]>): Promise<ProjectRow[]> {
   return page.after
     ? db.query(
         sql`select ${COLUMNS} from projects where id < ${page.after[0]} order by id desc limit ${page.limit + 1}`,
@@ -69,8 +69,8 @@ export async function updateProject(
   return row
 }
 
-/** As it was last; nothing when it is not there in any of these versions. */
-export async function deleteProject(
+/** The deleted row; undefined when there is none with this id in one of these versions. */
+export async function deleteProjectRow(
   db: Queryable,
   target: { id: string; versions: readonly number[] | null },
 ): Promise<ProjectRow | undefined> {

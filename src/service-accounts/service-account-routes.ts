@@ -7,7 +7,7 @@ import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import * as schema from './service-account-schema.ts'
 import type { ServiceAccountRow } from './service-account-store.ts'
-import { listServiceAccounts } from './service-account-store.ts'
+import { findServiceAccountPage } from './service-account-store.ts'
 import type { ServiceAccounts, WithKey } from './service-accounts.ts'
 
 const LIST = listById('service-accounts')
@@ -28,7 +28,7 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
 
   app.get(base, { config: admin, schema: schema.listServiceAccounts }, async (request) => {
     const page = readPageRequest(LIST, request.query)
-    const rows = await listServiceAccounts(db, page)
+    const rows = await findServiceAccountPage(db, page)
     return toPage(LIST, { rows, limit: page.limit, toItem: toServiceAccount, positionOf: (row) => [row.id] as const })
   })
 

@@ -54,7 +54,10 @@ export async function findServiceAccount(db: Queryable, id: string): Promise<Ser
   return row
 }
 
-export function listServiceAccounts(db: Queryable, page: PageRequest<readonly [string]>): Promise<ServiceAccountRow[]> {
+export function findServiceAccountPage(
+  db: Queryable,
+  page: PageRequest<readonly [string]>,
+): Promise<ServiceAccountRow[]> {
   const end = sql`order by id desc limit ${page.limit + 1}`
   return page.after
     ? db.query(sql`select ${COLUMNS} from service_accounts where id < ${page.after[0]} ${end}`)

@@ -27,7 +27,7 @@ export function userRoutes(app: App, { db, clock }: UserServices): void {
 
   app.get('/v1/users', { config: read, schema: schema.listUsers }, async (request) => {
     const page = readPageRequest(LIST, request.query)
-    const rows = await store.listUsers(db, page)
+    const rows = await store.findUserPage(db, page)
     const positionOf = (row: store.UserRow) => [row.created_at, row.sub] as const
     return toPage(LIST, { rows, limit: page.limit, toItem: toUser, positionOf })
   })

@@ -42,7 +42,7 @@ export function hasPushTurnedOff(sub: Sql): Sql {
   return sql`exists (select 1 from users where users.sub = ${sub} and users.push_enabled = 0)`
 }
 
-export function listUsers(db: Queryable, page: PageRequest<readonly [number, string]>): Promise<UserRow[]> {
+export function findUserPage(db: Queryable, page: PageRequest<readonly [number, string]>): Promise<UserRow[]> {
   const end = sql`order by created_at desc, sub desc limit ${page.limit + 1}`
   return page.after
     ? db.query(sql`select ${COLUMNS} from users where (created_at, sub) < (${page.after[0]}, ${page.after[1]}) ${end}`)

@@ -22,7 +22,7 @@ const app = fastify(SERVER_LIMITS)
 app.get('/healthz', () => ({ status: 'ok' }))
 
 app.get('/v1/projects', { schema: { response: listProjects.response } }, async () => {
-  const rows = await store.listProjects(db, { limit: 20, after: null })
+  const rows = await store.findProjectPage(db, { limit: 20, after: null })
   return toPage(LIST, { rows, limit: 20, toItem: toProject, positionOf: (row) => [row.id] as const })
 })
 
