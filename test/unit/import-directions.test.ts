@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync } from 'node:fs'
 import { posix } from 'node:path'
 import { test } from 'node:test'
+import { readSources } from '../support/source-files.ts'
 
-/** The house from the roof down: a room imports from the levels below its own, never from a sibling and never upwards. */
+/** The levels from the top down. A module imports from lower levels, never from a sibling on its level and never upwards. */
 const LEVELS = [
   ['main'],
   ['cli'],
@@ -17,8 +17,8 @@ const LEVELS = [
   ['core'],
 ]
 
-/** Rooms beside the staircase: what they may import, and who may import them. */
-const SIDE_ROOMS: Record<string, { imports: string[]; importedBy: string[] }> = {
+/** Modules outside the levels: what they may import, and which modules may import them. */
+const SIDE_MODULES: Record<string, { imports: string[]; importedBy: string[] }> = {
   config: { imports: ['config-reader', 'limits', 'core'], importedBy: ['services', 'app', 'cli'] },
   'config-reader': { imports: [], importedBy: ['config', 'cli'] },
   version: { imports: [], importedBy: ['app', 'cli'] },
@@ -34,27 +34,25 @@ type Sources = Record<string, string>
 function findFaults(sources: Sources): string[] {
   return Object.entries(sources).flatMap(([file, text]) => [
     ...importFaults(file, text),
-    ...(file !== 'src/main.ts' && ENVIRONMENT.test(text)
-      ? [`${file} touches the environment: main.ts alone does`]
-      : []),
+    ...(file !== 'src/main.ts' && ENVIRONMENT.test(text) ? [`${file} reads the environment: only main.ts may`] : []),
     ...(DEFAULT_EXPORT.test(text) ? [`${file} has a default export`] : []),
   ])
 }
 
 function importFaults(file: string, text: string): string[] {
-  const room = roomOf(file)
-  if (!isKnown(room)) return [`${file} is in no known room: give ${room} its level`]
+  const module = moduleOf(file)
+  if (!isKnown(module)) return [`${file} is in no known module: give ${module} its level`]
   return specifiersIn(text).flatMap((specifier) => {
     if (specifier === null) return [`${file} imports by a computed name`]
     if (!specifier.startsWith('.')) return []
     const target = posix.join(posix.dirname(file), specifier)
     if (OUTSIDE_SRC.has(target)) return []
     if (!target.startsWith('src/')) return [`${file} imports ${target}, outside of src`]
-    return mayImport({ from: room, to: roomOf(target) }) ? [] : [`${file} must not import ${target}`]
+    return mayImport({ from: module, to: moduleOf(target) }) ? [] : [`${file} must not import ${target}`]
   })
 }
 
-/** Every name imported or re-exported from, types included; null for one that only running the code would tell. */
+/** Every file and package that the text imports or re-exports from, types included; null for a name computed at run time. */
 function specifiersIn(text: string): (string | null)[] {
   const fixed = text.matchAll(/^\s*(?:import|export)\b[^'"()=]*['"]([^'"]+)['"]|\}\s*from\s*['"]([^'"]+)['"]/gm)
   const called = text.matchAll(/\bimport\s*\(\s*(?:['"]([^'"]+)['"]\s*[),])?/g)
@@ -66,31 +64,24 @@ function specifiersIn(text: string): (string | null)[] {
 
 function mayImport({ from, to }: { from: string; to: string }): boolean {
   if (from === to) return true
-  const side = SIDE_ROOMS[from]
+  const side = SIDE_MODULES[from]
   if (side) return side.imports.includes(to)
-  const guest = SIDE_ROOMS[to]
-  if (guest) return guest.importedBy.includes(from)
+  const outsideLevels = SIDE_MODULES[to]
+  if (outsideLevels) return outsideLevels.importedBy.includes(from)
   return isKnown(to) && levelOf(from) < levelOf(to)
 }
 
 /** `src/http/gate/gate.ts` is in `http`, `src/app.ts` in `app`. */
-function roomOf(file: string): string {
+function moduleOf(file: string): string {
   return (file.split('/')[1] ?? '').replace(/\.ts$/, '')
 }
 
-function levelOf(room: string): number {
-  return LEVELS.findIndex((level) => level.includes(room))
+function levelOf(module: string): number {
+  return LEVELS.findIndex((level) => level.includes(module))
 }
 
-function isKnown(room: string): boolean {
-  return Object.hasOwn(SIDE_ROOMS, room) || levelOf(room) >= 0
-}
-
-function readSources(): Sources {
-  const root = new URL('../../src/', import.meta.url)
-  const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).map((file) => file.replaceAll('\\', '/'))
-  const modules = files.filter((file) => file.endsWith('.ts'))
-  return Object.fromEntries(modules.map((file) => [`src/${file}`, readFileSync(new URL(file, root), 'utf8')]))
+function isKnown(module: string): boolean {
+  return Object.hasOwn(SIDE_MODULES, module) || levelOf(module) >= 0
 }
 
 test('imports of the source point one way', () => {
@@ -155,13 +146,13 @@ const VIOLATIONS: { what: string; file: string; text: string; fault: string }[] 
     fault: 'src/app.ts must not import src/sandbox/b.ts',
   },
   {
-    what: 'a sandbox that knows more than the core',
+    what: 'a sandbox that imports more than the core',
     file: 'src/sandbox/a.ts',
     text: "import { b } from '../auth/b.ts'",
     fault: 'src/sandbox/a.ts must not import src/auth/b.ts',
   },
   {
-    what: 'settings looked up far down',
+    what: 'settings read on a low level',
     file: 'src/db/a.ts',
     text: "import type { Config } from '../config.ts'",
     fault: 'src/db/a.ts must not import src/config.ts',
@@ -176,19 +167,19 @@ const VIOLATIONS: { what: string; file: string; text: string; fault: string }[] 
     what: 'a folder without a level',
     file: 'src/billing/a.ts',
     text: '',
-    fault: 'src/billing/a.ts is in no known room: give billing its level',
+    fault: 'src/billing/a.ts is in no known module: give billing its level',
   },
   {
     what: 'a reader of the environment other than main.ts',
     file: 'src/config.ts',
     text: 'export const port = process.env.PORT',
-    fault: 'src/config.ts touches the environment: main.ts alone does',
+    fault: 'src/config.ts reads the environment: only main.ts may',
   },
   {
     what: 'the environment by way of node:process',
     file: 'src/core/a.ts',
     text: "import { env } from 'node:process'",
-    fault: 'src/core/a.ts touches the environment: main.ts alone does',
+    fault: 'src/core/a.ts reads the environment: only main.ts may',
   },
   {
     what: 'a default export',
@@ -204,7 +195,7 @@ for (const { what, file, text, fault } of VIOLATIONS) {
   })
 }
 
-test('what the house allows is not a fault', () => {
+test('allowed imports are not a fault', () => {
   const sources = {
     'src/main.ts': "const { b } = await import('./cli/b.ts')\nconst { env } = process.env",
     'src/cli/a.ts': "import { b } from '../sandbox/b.ts'\nimport { c } from '../config-reader.ts'",
