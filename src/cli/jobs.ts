@@ -7,7 +7,8 @@ import { systemRandom } from '../core/random.ts'
 import type { BoundedPage } from '../db/bounded-page.ts'
 import type { Database } from '../db/database.ts'
 import { replayStoredCallback } from '../jobs/callbacks/replay.ts'
-import type { JobRow } from '../jobs/job.ts'
+import { WATCHED_STATUSES } from '../jobs/job.ts'
+import type { JobRow } from '../jobs/job-row.ts'
 import { createJobServices, type JobServices } from '../jobs/job-services.ts'
 import { findJob, findJobPage } from '../jobs/job-store.ts'
 import { hasPushTurnedOff } from '../users/user-store.ts'
@@ -18,15 +19,16 @@ import { openMigratedDatabase } from './startup/open-database.ts'
 
 const PAGE = 100
 
-/** Asks the runtime about jobs now, instead of when their turn comes. */
+/** Asks the runtime about jobs now, without waiting for the sweep. */
 export async function jobs(line: CommandLine): Promise<ExitCode> {
   const [verb, ...ids] = readWords(line)
   if (verb !== 'reconcile') throw new UsageError('jobs needs to be told to reconcile')
   return withJobServices(line, async ({ jobWorker }, { db, config }) => {
-    if (config.runtime === null) throw new CommandError('RUNTIME_URL is missing: there is nobody to ask', EXIT.config)
-    const wanted = ids.length > 0 ? ids : await unfinishedIds(db)
+    if (config.runtime === null)
+      throw new CommandError('RUNTIME_URL is missing: there is no runtime to ask', EXIT.config)
+    const wanted = ids.length > 0 ? ids : await watchedIds(db)
     for (const id of wanted) {
-      await jobWorker.check(id, 'sweep', line.stopping)
+      await jobWorker.check(id, 'read', line.stopping)
       const job = await findJob(db, id)
       if (!job) throw new CommandError(`There is no job ${id}`)
       line.print([id, job.status, job.error_code ?? job.last_error ?? ''].join('  ').trimEnd())
@@ -34,7 +36,7 @@ export async function jobs(line: CommandLine): Promise<ExitCode> {
   })
 }
 
-/** Puts stored callbacks through the intake again. */
+/** Processes stored callbacks again. */
 export async function callbacks(line: CommandLine): Promise<ExitCode> {
   const [verb, ...ids] = readWords(line)
   if (verb !== 'replay' || ids.length === 0) throw new UsageError('callbacks needs to be told to replay, and which')
@@ -81,9 +83,9 @@ async function withJobServices(
   }
 }
 
-async function unfinishedIds(db: Database): Promise<string[]> {
+async function watchedIds(db: Database): Promise<string[]> {
   const ids: string[] = []
-  for (const status of ['processing', 'generating'] as const) {
+  for (const status of WATCHED_STATUSES) {
     let after: readonly [string] | null = null
     do {
       const page: BoundedPage<JobRow> = await findJobPage(db, { createdBy: null, status }, { limit: PAGE, after })

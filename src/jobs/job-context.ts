@@ -8,7 +8,7 @@ import type { PushOptOut } from '../push/push-opt-out.ts'
 import type { RuntimeClient } from '../runtime/runtime-client.ts'
 import type { JobTypes } from './job-types.ts'
 
-/** What everything that attends to jobs needs. */
+/** What the code that creates, checks and ends jobs depends on. */
 export interface JobContext {
   db: Database
   clock: Clock
@@ -18,8 +18,8 @@ export interface JobContext {
   meter?: Meter
   types: JobTypes
   pushOptOut: PushOptOut
-  /** Null when none is configured: callbacks still settle, starting is refused. */
+  /** Null when none is configured. Callbacks still settle jobs then, but no job can be started. */
   runtime: RuntimeClient | null
-  /** Where the runtime reports the end of this job's run; null when we cannot be reached. */
+  /** Where the runtime posts the end of this job's run. Null when this service has no public URL. */
   callbackUrl: (job: { id: string; type: string }) => string | null
 }

@@ -17,9 +17,9 @@ export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callba
   publicUrl: string | null
   usageLimitRuns: number | null
   callbackAuthenticity: CallbackAuthenticity
-  /** Whether this process looks after jobs by itself, or only when asked. */
+  /** Whether this process runs the sweep; default: true. */
   sweeps?: boolean
-  /** How many jobs it looks after at once. */
+  /** How many jobs this process works on at once. */
   slots?: number | undefined
 }
 
@@ -33,7 +33,7 @@ export interface JobServices {
   close(): Promise<void>
 }
 
-/** Everything that starts, follows and ends jobs, with the sweep running. */
+/** Wires everything that starts, follows and ends jobs, and starts the sweep. */
 export function createJobServices(options: JobServicesOptions): JobServices {
   const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, slots, ...shared } = options
   const { clock, meter = silentMeter } = shared
@@ -49,7 +49,7 @@ export function createJobServices(options: JobServicesOptions): JobServices {
   const sweep = sweeps ? startSweep(jobContext, jobWorker, runtimeBreaker) : null
   return {
     jobContext,
-    jobs: new Jobs(jobContext, jobWorker, { usageLimitRuns }),
+    jobs: new Jobs(jobContext, jobWorker, { usageLimitRuns, wakeSweep: () => sweep?.wake() }),
     jobWorker,
     reconciler: new Reconciler(jobContext, jobWorker),
     intake,

@@ -1,102 +1,64 @@
 import { type BoundedPage, selectBoundedPage } from '../db/bounded-page.ts'
+import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
 import { isAmong, rowsOf } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 import type { PageRequest } from '../http/paging.ts'
-import type { JobRow, JobStatus } from './job.ts'
+import { type JobStatus, UNFINISHED_STATUSES, WATCHED_STATUSES } from './job.ts'
+import { JOBS, type JobRow } from './job-row.ts'
 
-export const COLUMNS = sql`id, type, status, input, output, error_code, error_message, project_id, created_by, thread_id,
-  run_id, trace_id, tracer_trace_id, settled_by, run_seq, start_attempts, resume_input, interrupts, cancel_requested_at,
-  checked_at, next_check_at, check_attempts, last_error, lease_token, lease_until, deadline_at, created_at, started_at,
-  finished_at, updated_at`
-/** What clients and graphs fill; the rest is small. */
-const LARGE = [sql`input`, sql`output`, sql`interrupts`, sql`resume_input`]
+/** For a `where`: the statuses in which the runtime is asked about a job. */
+export const IS_WATCHED = sql`status in (${join(
+  WATCHED_STATUSES.map((status) => sql`${status}`),
+  ', ',
+)})`
 
 export async function insertJob(db: Queryable, job: JobRow): Promise<void> {
-  await db.query(sql`
-    insert into jobs (${COLUMNS}) values (
-      ${job.id}, ${job.type}, ${job.status}, ${job.input}, ${job.output}, ${job.error_code}, ${job.error_message},
-      ${job.project_id}, ${job.created_by}, ${job.thread_id}, ${job.run_id}, ${job.trace_id}, ${job.tracer_trace_id},
-      ${job.settled_by}, ${job.run_seq}, ${job.start_attempts}, ${job.resume_input}, ${job.interrupts},
-      ${job.cancel_requested_at}, ${job.checked_at}, ${job.next_check_at}, ${job.check_attempts}, ${job.last_error},
-      ${job.lease_token}, ${job.lease_until}, ${job.deadline_at}, ${job.created_at}, ${job.started_at},
-      ${job.finished_at}, ${job.updated_at})`)
+  await db.query(sql`insert into jobs (${JOBS.list}) values (${JOBS.values(job)})`)
 }
 
 export async function findJob(db: Queryable, id: string): Promise<JobRow | undefined> {
-  const [row] = await db.query<JobRow>(sql`select ${COLUMNS} from jobs where id = ${id}`)
+  const [row] = await db.query<JobRow>(sql`select ${JOBS.list} from jobs where id = ${id}`)
   return row
 }
 
 export function findJobs(db: Queryable, ids: readonly string[]): Promise<JobRow[]> {
-  return db.query<JobRow>(sql`select ${COLUMNS} from jobs where ${isAmong(db.engine, sql`id`, ids)}`)
+  return db.query<JobRow>(sql`select ${JOBS.list} from jobs where ${isAmong(db.engine, sql`id`, ids)}`)
 }
 
-/** In the order of their ids, so that two batches that share jobs wait for each other instead of deadlocking. */
+/** Locks in the order of ids, so that two transactions that share jobs wait for each other instead of deadlocking. */
 export function lockJobs(tx: Transaction, ids: readonly string[]): Promise<JobRow[]> {
   return tx.query<JobRow>(sql`
-    select ${COLUMNS} from jobs where ${isAmong(tx.engine, sql`id`, ids)} order by id ${forUpdate(tx.engine)}`)
+    select ${JOBS.list} from jobs where ${isAmong(tx.engine, sql`id`, ids)} order by id ${forUpdate(tx.engine)}`)
 }
 
-/** Writes back what settling, starting or resuming may have changed of jobs held by `lockJobs`. */
+/** Writes jobs that this transaction has locked with `lockJobs`. */
 export async function updateJobs(tx: Transaction, jobs: readonly JobRow[]): Promise<void> {
   if (jobs.length === 0) return
-  const rows = rowsOf(tx.engine, jobs, {
-    id: 'text',
-    status: 'text',
-    output: 'text',
-    error_code: 'text',
-    error_message: 'text',
-    project_id: 'text',
-    created_by: 'text',
-    run_id: 'text',
-    trace_id: 'text',
-    tracer_trace_id: 'text',
-    settled_by: 'text',
-    run_seq: 'bigint',
-    start_attempts: 'bigint',
-    resume_input: 'text',
-    interrupts: 'text',
-    cancel_requested_at: 'bigint',
-    checked_at: 'bigint',
-    next_check_at: 'bigint',
-    check_attempts: 'bigint',
-    last_error: 'text',
-    lease_token: 'text',
-    lease_until: 'bigint',
-    deadline_at: 'bigint',
-    started_at: 'bigint',
-    finished_at: 'bigint',
-    updated_at: 'bigint',
-  })
   await tx.query(sql`
-    update jobs set
-      status = r.status, output = r.output, error_code = r.error_code, error_message = r.error_message,
-      project_id = r.project_id, created_by = r.created_by, run_id = r.run_id, trace_id = r.trace_id,
-      tracer_trace_id = r.tracer_trace_id, settled_by = r.settled_by, run_seq = r.run_seq,
-      start_attempts = r.start_attempts, resume_input = r.resume_input, interrupts = r.interrupts,
-      cancel_requested_at = r.cancel_requested_at, checked_at = r.checked_at, next_check_at = r.next_check_at,
-      check_attempts = r.check_attempts, last_error = r.last_error, lease_token = r.lease_token,
-      lease_until = r.lease_until, deadline_at = r.deadline_at, started_at = r.started_at,
-      finished_at = r.finished_at, updated_at = r.updated_at
-    from ${rows} as r where jobs.id = r.id`)
+    update jobs set ${JOBS.assignments} from ${JOBS.changes(tx.engine, jobs)} as r where jobs.id = r.id`)
 }
 
 export type JobRun = { run_id: string; job_id: string; run_seq: number; created_at: number }
 
+const RUNS = new Columns<JobRun>({
+  run_id: { type: 'text' },
+  job_id: { type: 'text' },
+  run_seq: { type: 'bigint' },
+  created_at: { type: 'bigint' },
+})
+
 export async function insertJobRuns(tx: Transaction, runs: readonly JobRun[]): Promise<void> {
   if (runs.length === 0) return
-  const rows = rowsOf(tx.engine, runs, { run_id: 'text', job_id: 'text', run_seq: 'bigint', created_at: 'bigint' })
   await tx.query(sql`
-    insert into job_runs (run_id, job_id, run_seq, created_at)
-    select run_id, job_id, run_seq, created_at from ${rows} as r where true`)
+    insert into job_runs (${RUNS.list}) select ${RUNS.list} from ${RUNS.rows(tx.engine, runs)} as r where true`)
 }
 
-/** Which job each run belongs or belonged to. */
+/** The jobs these runs belong to, earlier runs of a resumed job included. */
 export function findJobRuns(db: Queryable, runIds: readonly string[]): Promise<JobRun[]> {
   return db.query<JobRun>(sql`
-    select run_id, job_id, run_seq, created_at from job_runs where ${isAmong(db.engine, sql`run_id`, runIds)}`)
+    select ${RUNS.list} from job_runs where ${isAmong(db.engine, sql`run_id`, runIds)}`)
 }
 
 /** The unfinished jobs on these threads whose run is not known yet. */
@@ -108,7 +70,7 @@ export async function findJobsAwaitingRun(db: Queryable, threadIds: readonly str
 }
 
 export interface JobFilter {
-  /** Null shows everybody's. */
+  /** Null: jobs of every owner. */
   createdBy: string | null
   status?: JobStatus
   type?: string
@@ -127,10 +89,11 @@ export function findJobPage(
   if (filter.projectId !== undefined) conditions.push(sql`project_id = ${filter.projectId}`)
   if (page.after) conditions.push(sql`id < ${page.after[0]}`)
   const where = join(conditions, ' and ')
-  return selectBoundedPage<JobRow>(db, { table: sql`jobs`, columns: COLUMNS, large: LARGE, where, limit: page.limit })
+  const { list: columns, large } = JOBS
+  return selectBoundedPage<JobRow>(db, { table: sql`jobs`, columns, large, where, limit: page.limit })
 }
 
-/** Jobs the caller has running: they will count once they end. */
+/** The caller's unfinished jobs. They are not in the usage counters yet. */
 export async function countUnfinished(db: Queryable, createdBy: string): Promise<number> {
   const [row] = await db.query<{ unfinished: number }>(sql`
     select count(*) as unfinished from jobs where created_by = ${createdBy} and finished_at is null`)
@@ -138,8 +101,8 @@ export async function countUnfinished(db: Queryable, createdBy: string): Promise
 }
 
 /**
- * What counts towards the limit: what has ended in the period and what has not ended. In one statement, which sees one
- * moment: a job that ends meanwhile is in one of the two.
+ * The runs that count towards the usage limit: those that ended in the period, plus the unfinished ones. One statement,
+ * so that a job that ends meanwhile is counted exactly once.
  */
 export async function countRuns(
   db: Queryable,
@@ -153,17 +116,22 @@ export async function countRuns(
   return row?.runs ?? 0
 }
 
-/** Past this, how many more there are changes nothing, and counting them would. */
+/** Counting stops here, to keep the statement cheap: beyond this number the exact backlog does not matter. */
 const MAX_COUNTED = 10_000
 
 export type UnfinishedJobs = { status: JobStatus; jobs: number; oldest_at: number | null }
 
-/** How many jobs have not ended, one more than `MAX_COUNTED` standing for any number above it, and since when. */
+/** The number and the oldest of the unfinished jobs, by status. Counts stop at one above `MAX_COUNTED`. */
 export function findUnfinished(db: Queryable): Promise<UnfinishedJobs[]> {
   const ofStatus = sql`from jobs j where j.finished_at is null and j.status = s.status`
+  const statuses = rowsOf(
+    db.engine,
+    UNFINISHED_STATUSES.map((status) => ({ status })),
+    { status: 'text' },
+  )
   return db.query<UnfinishedJobs>(sql`
     select s.status,
       (select count(*) from (select 1 ${ofStatus} limit ${MAX_COUNTED + 1}) as counted) as jobs,
       (select min(j.created_at) ${ofStatus}) as oldest_at
-    from (select 'processing' as status union all select 'generating' union all select 'awaiting_input') as s`)
+    from ${statuses} as s`)
 }

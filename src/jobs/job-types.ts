@@ -1,5 +1,8 @@
 import { type Static, Type } from '../core/schema.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
+import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
+
+const optionalText = Type.Optional(notificationTextSchema)
 
 const jobTypeFields = Type.Object(
   {
@@ -11,12 +14,10 @@ const jobTypeFields = Type.Object(
     deadline_seconds: Type.Optional(Type.Integer({ minimum: 1, maximum: 30 * 86_400 })),
     notifications: Type.Optional(
       Type.Object(
-        {
-          completed: Type.Optional(notificationTextSchema),
-          failed: Type.Optional(notificationTextSchema),
-          cancelled: Type.Optional(notificationTextSchema),
-          awaiting_input: Type.Optional(notificationTextSchema),
-        },
+        Object.fromEntries(NOTIFIED_STATUSES.map((status) => [status, optionalText])) as Record<
+          NotifiedStatus,
+          typeof optionalText
+        >,
         { additionalProperties: false },
       ),
     ),
@@ -29,17 +30,15 @@ const jobTypeFields = Type.Object(
 export const jobTypesSchema = Type.Record(Type.String(), jobTypeFields)
 export type ConfiguredJobTypes = Static<typeof jobTypesSchema>
 
-export type NotifiedStatus = 'completed' | 'failed' | 'cancelled' | 'awaiting_input'
-
-/** One kind of job: which graph runs it, where its output lies, and what its owner is told at its end. */
+/** One kind of job: which graph runs it, where its output is, and which push notifications its owner gets. */
 export interface JobType {
   name: string
   description: string | null
   assistantId: string
-  /** A key or a JSON Pointer into the graph's values; null stands for the last assistant message. */
+  /** A key or a JSON Pointer into the graph's values. Null: the last assistant message. */
   outputKey: string | null
   usageKey: string | null
-  /** Whether its graph can pause for a human: then a callback alone never proves that it is done. */
+  /** The graph can pause for a human. A callback alone then never proves that the run is complete. */
   mayPause: boolean
   deadlineMs: number
   notifications: Partial<Record<NotifiedStatus, NotificationText>>
@@ -91,7 +90,7 @@ function toJobType(name: string, fields: Static<typeof jobTypeFields>): JobType 
     assistantId: fields.assistant_id,
     outputKey: fields.output_key ?? null,
     usageKey: fields.usage_key ?? null,
-    // An agent's messages are there while it pauses, too.
+    // An agent has messages while it pauses, so they do not prove that it is done.
     mayPause: fields.may_pause ?? name === 'agent',
     deadlineMs: (fields.deadline_seconds ?? DEFAULT_DEADLINE_SECONDS) * 1000,
     notifications: fields.notifications ?? DEFAULT_NOTIFICATIONS,

@@ -1,16 +1,71 @@
 import type { Json } from '../core/json.ts'
+import type { EventType } from '../events/event-store.ts'
 import type { Traces } from '../runtime/runtime-types.ts'
 
-/** A job's states. `processing` and `generating` may be stuck and are looked after; the last three are final. */
-export const JOB_STATUSES = ['processing', 'generating', 'awaiting_input', 'completed', 'failed', 'cancelled'] as const
-export type JobStatus = (typeof JOB_STATUSES)[number]
+interface StatusTraits {
+  /** The job has ended. No update changes it any more. Every other status is "unfinished". */
+  terminal: boolean
+  /** A run is expected to be active. The runtime is asked about it on every read and by the sweep. */
+  watched: boolean
+  /** The event that clients get when a job reaches the status. */
+  event: EventType
+  /** A job type may define a push notification for the status. */
+  notifies: boolean
+}
 
-export type TerminalStatus = 'completed' | 'failed' | 'cancelled'
+/** Every status of a job. Types, SQL lists, events, notification texts and the API description derive from this table. */
+export const STATUSES = {
+  processing: { terminal: false, watched: true, event: 'job.updated', notifies: false },
+  generating: { terminal: false, watched: true, event: 'job.updated', notifies: false },
+  awaiting_input: { terminal: false, watched: false, event: 'job.awaiting_input', notifies: true },
+  completed: { terminal: true, watched: false, event: 'job.completed', notifies: true },
+  failed: { terminal: true, watched: false, event: 'job.failed', notifies: true },
+  cancelled: { terminal: true, watched: false, event: 'job.cancelled', notifies: true },
+} as const satisfies Record<string, StatusTraits>
 
-/** Who noticed first. */
-export type Via = 'callback' | 'read' | 'sweep'
+export type JobStatus = keyof typeof STATUSES
+type StatusWith<Trait extends 'terminal' | 'watched' | 'notifies'> = {
+  [Status in JobStatus]: (typeof STATUSES)[Status][Trait] extends true ? Status : never
+}[JobStatus]
+export type TerminalStatus = StatusWith<'terminal'>
+export type WatchedStatus = StatusWith<'watched'>
+export type NotifiedStatus = StatusWith<'notifies'>
 
-/** What is known of the run a job waits for. The first four end the wait; the last two do not. */
+export const JOB_STATUSES = Object.keys(STATUSES) as JobStatus[]
+export const TERMINAL_STATUSES = JOB_STATUSES.filter(isTerminal)
+export const UNFINISHED_STATUSES = JOB_STATUSES.filter((status) => !isTerminal(status))
+export const WATCHED_STATUSES = JOB_STATUSES.filter(isWatched)
+export const NOTIFIED_STATUSES = JOB_STATUSES.filter(isNotified)
+
+export function isTerminal(status: JobStatus): status is TerminalStatus {
+  return STATUSES[status].terminal
+}
+
+export function isWatched(status: JobStatus): status is WatchedStatus {
+  return STATUSES[status].watched
+}
+
+export function isNotified(status: JobStatus): status is NotifiedStatus {
+  return STATUSES[status].notifies
+}
+
+/** What can reveal first that a run has ended. */
+export const VIAS = ['callback', 'read', 'sweep'] as const
+export type Via = (typeof VIAS)[number]
+
+/** Why a job failed, as clients read it in `error.code`. */
+export const FAILURE_CODES = [
+  'run_failed',
+  'run_timeout',
+  'run_lost',
+  'output_missing',
+  'output_invalid',
+  'start_rejected',
+  'deadline_exceeded',
+] as const
+export type FailureCode = (typeof FAILURE_CODES)[number]
+
+/** What is known about a job's run. A kind that is also a status moves the job there; the other three do not end the wait. */
 export type Verdict =
   | { kind: 'completed'; output: Json; tokens: Tokens }
   | { kind: 'failed'; code: FailureCode; message: string }
@@ -18,25 +73,21 @@ export type Verdict =
   | { kind: 'awaiting_input'; interrupts: readonly Json[] }
   | { kind: 'running' }
   | { kind: 'pending' }
-  /** Not enough to go by: somebody has to ask the runtime. */
+  /** The callback or answer does not prove anything: the runtime must be asked. */
   | { kind: 'unclear'; reason: string }
 
-/** What one look at a run, or one callback, says about it. */
+/** Whether a job with this verdict has ended. */
+export function isEnd(kind: Verdict['kind']): kind is TerminalStatus {
+  return TERMINAL_STATUSES.some((status) => status === kind)
+}
+
+/** What one answer of the runtime, or one callback, says about a run. */
 export interface RunObservation {
-  /** Null when there is no run (the job was cancelled before its start, for example). */
+  /** Null when there is no run, for example because the job was cancelled before its start. */
   runId: string | null
   verdict: Verdict
   traces: Traces | null
 }
-
-export type FailureCode =
-  | 'run_failed'
-  | 'run_timeout'
-  | 'run_lost'
-  | 'output_missing'
-  | 'output_invalid'
-  | 'start_rejected'
-  | 'deadline_exceeded'
 
 export interface Tokens {
   input: number
@@ -45,46 +96,3 @@ export interface Tokens {
 }
 
 export const NO_TOKENS: Tokens = { input: 0, output: 0, total: 0 }
-
-/** A job as it is stored. */
-export type JobRow = {
-  id: string
-  type: string
-  status: JobStatus
-  input: string | null
-  output: string | null
-  error_code: string | null
-  error_message: string | null
-  project_id: string | null
-  created_by: string | null
-  thread_id: string
-  run_id: string | null
-  trace_id: string | null
-  tracer_trace_id: string | null
-  settled_by: Via | null
-  run_seq: number
-  start_attempts: number
-  resume_input: string | null
-  interrupts: string | null
-  cancel_requested_at: number | null
-  checked_at: number | null
-  next_check_at: number | null
-  check_attempts: number
-  last_error: string | null
-  lease_token: string | null
-  lease_until: number | null
-  deadline_at: number
-  created_at: number
-  started_at: number | null
-  finished_at: number | null
-  updated_at: number
-}
-
-export function isTerminal(status: JobStatus): status is TerminalStatus {
-  return status === 'completed' || status === 'failed' || status === 'cancelled'
-}
-
-/** The two states in which a job may be stuck. */
-export function isUnfinished(status: JobStatus): boolean {
-  return status === 'processing' || status === 'generating'
-}

@@ -4,14 +4,14 @@ import { uuidFrom } from '../core/random.ts'
 import type { Transaction } from '../db/database.ts'
 import { appendEvents } from '../events/event-store.ts'
 import { assignUsage, endOfPeriodMs, lockUsage, periodOf } from '../usage/usage-store.ts'
-import { isTerminal, type JobRow } from './job.ts'
+import { isTerminal, isWatched, STATUSES } from './job.ts'
 import type { JobContext } from './job-context.ts'
 import { nextStatus } from './job-machine.ts'
+import { type JobRow, newJob } from './job-row.ts'
 import { countRuns, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from './job-store.ts'
 import type { JobType } from './job-types.ts'
-import { newJob } from './new-job.ts'
-import { countEnds } from './settlement/count-ends.ts'
-import { jobEvent, settle } from './settlement/settle.ts'
+import { jobEvent } from './settlement/job-event.ts'
+import { settleJobs } from './settlement/settle.ts'
 import { appendTimeline, type TimelineKind } from './settlement/timeline-store.ts'
 import type { JobWorker } from './worker/job-worker.ts'
 
@@ -19,23 +19,29 @@ export interface NewJobRequest {
   type: JobType
   createdBy: string
   projectId: string | null
-  /** A run of our own, or one that was started elsewhere. */
+  /** Input for a run that this service starts, or a run that was started elsewhere. */
   work: { input: Json } | { threadId: string; runId: string }
 }
 
-/** What people do to jobs: start, follow, cancel, resume. Durable first; the runtime hears of it afterwards. */
+/** What clients do with jobs: start, follow, cancel, resume. The change is durable before the runtime is called. */
 export class Jobs {
   readonly #context: JobContext
   readonly #worker: JobWorker
   readonly #usageLimitRuns: number | null
+  readonly #wakeSweep: () => void
 
-  constructor(context: JobContext, worker: JobWorker, limits: { usageLimitRuns: number | null }) {
+  constructor(
+    context: JobContext,
+    worker: JobWorker,
+    options: { usageLimitRuns: number | null; wakeSweep: () => void },
+  ) {
     this.#context = context
     this.#worker = worker
-    this.#usageLimitRuns = limits.usageLimitRuns
+    this.#usageLimitRuns = options.usageLimitRuns
+    this.#wakeSweep = options.wakeSweep
   }
 
-  /** Inside the caller's transaction; once that has committed, `begin` sets the run off. */
+  /** Runs inside the caller's transaction. After its commit, the caller calls `begin` to start the run. */
   async create(tx: Transaction, request: NewJobRequest): Promise<JobRow> {
     if (this.#context.runtime === null)
       throw new UnavailableError('No agent runtime is configured', { retryAfterSeconds: 60 })
@@ -45,40 +51,38 @@ export class Jobs {
       : this.#follow(tx, request, request.work)
   }
 
-  /** Starts what `create` or `resume` has just written, if this node has room; otherwise the sweep does. */
+  /** Starts the run that `create` or `resume` has just leased. A job without such a lease is due, and the sweep takes it. */
   begin(job: JobRow): void {
-    // A job that has its run was claimed or followed: the lease it may be under is somebody else's.
-    if (job.lease_token === null || job.run_id !== null) this.#worker.checkSoon(job.id, 'sweep')
+    // A job that has a run was claimed or followed: if it has a lease, another worker holds it.
+    if (job.lease_token === null || job.run_id !== null) this.#wakeSweep()
     else this.#worker.startFresh(job)
   }
 
-  /** A run of its own is told to stop; the job ends when the runtime says so. */
-  async cancel(id: string): Promise<JobRow> {
-    const { db, clock, ids, types, pushOptOut } = this.#context
-    const { job, settled } = await db.transaction(async (tx) => {
-      const job = await held(tx, id)
-      const atMs = clock.now()
+  /** Ends the job at once if nothing runs. Otherwise the runtime is asked to stop the run, and the job ends with it. */
+  cancel(id: string): Promise<JobRow> {
+    return settleJobs(this.#context, async (tx, settlement) => {
+      const { atMs } = settlement
+      const job = await lockJob(tx, id)
       if (isTerminal(job.status)) throw new ApiError('conflict', `The job is ${job.status} already`)
-      const nothingRuns = job.status === 'awaiting_input' || (job.run_id === null && job.start_attempts === 0)
+      const nothingRuns = !isWatched(job.status) || (job.run_id === null && job.start_attempts === 0)
       if (job.cancel_requested_at === null) {
         job.cancel_requested_at = atMs
         if (!nothingRuns) job.next_check_at = atMs
         await updateJobs(tx, [job])
-        await this.#note(tx, job, 'cancel_requested', {})
+        await this.#addToTimeline(tx, job, 'cancel_requested', {})
       }
-      if (!nothingRuns) return { job, settled: [] }
-      const update = { jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
-      return { job, settled: await settle(tx, [update], { ids, types, pushOptOut, atMs }) }
+      if (!nothingRuns) return job
+      const cancelled = { jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
+      const [settled] = await settlement.settle([cancelled])
+      return settled?.job ?? job
     })
-    countEnds(this.#context, settled)
-    return settled[0]?.job ?? job
   }
 
-  /** The graph asked; this is the answer. It goes on as a new run of the same job. */
+  /** Answers the graph's question. The job goes on with a new run. */
   resume(id: string, answer: Json): Promise<JobRow> {
     const { db, clock, types } = this.#context
     return db.transaction(async (tx) => {
-      const job = await held(tx, id)
+      const job = await lockJob(tx, id)
       const to = nextStatus(job.status, 'resumed')
       const type = types.get(job.type)
       if (to === null) throw new ApiError('conflict', `The job is ${job.status}: it awaits no input`)
@@ -95,10 +99,10 @@ export class Jobs {
       job.next_check_at = atMs
       job.deadline_at = atMs + type.deadlineMs
       job.updated_at = atMs
-      this.#takeForStart(job)
+      this.#leaseForStart(job)
       await updateJobs(tx, [job])
-      await this.#note(tx, job, 'resumed', { run_seq: job.run_seq })
-      await appendEvents(tx, [jobEvent(job, 'job.updated', `${job.id}:${job.run_seq}:resumed`, atMs)])
+      await this.#addToTimeline(tx, job, 'resumed', { run_seq: job.run_seq })
+      await appendEvents(tx, [jobEvent(job, STATUSES[to].event, `${job.id}:${job.run_seq}:resumed`, atMs)])
       return job
     })
   }
@@ -114,7 +118,7 @@ export class Jobs {
       run_id: null,
     }
     const job = newJob(request.type, given, clock.now())
-    this.#takeForStart(job)
+    this.#leaseForStart(job)
     return this.#insert(tx, job)
   }
 
@@ -135,9 +139,9 @@ export class Jobs {
     return job
   }
 
-  /** Its callback was faster than its follower: the job is there already and only lacks an owner. */
+  /** The run's callback arrived first and made a job without an owner: the caller becomes its owner. */
   async #claim(tx: Transaction, jobId: string, { type, createdBy, projectId }: NewJobRequest): Promise<JobRow> {
-    const job = await held(tx, jobId)
+    const job = await lockJob(tx, jobId)
     if (job.created_by === createdBy && job.type === type.name) return job
     if (job.created_by !== null || job.type !== type.name)
       throw new ApiError('conflict', 'Another job follows that run')
@@ -145,27 +149,27 @@ export class Jobs {
     job.project_id = projectId
     job.updated_at = this.#context.clock.now()
     await updateJobs(tx, [job])
-    await this.#note(tx, job, 'claimed', { created_by: createdBy })
+    await this.#addToTimeline(tx, job, 'claimed', { created_by: createdBy })
     await assignUsage(tx, { jobId, subject: createdBy })
     return job
   }
 
   async #insert(tx: Transaction, job: JobRow): Promise<JobRow> {
     await insertJob(tx, job)
-    await this.#note(tx, job, 'created', { type: job.type })
+    await this.#addToTimeline(tx, job, 'created', { type: job.type })
     await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])
     return job
   }
 
-  /** With a free place, this process takes the start upon itself, its first attempt counted in the same commit. */
-  #takeForStart(job: JobRow): void {
+  /** With a free slot, this process leases the job for its start, and counts the first attempt in the same commit. */
+  #leaseForStart(job: JobRow): void {
     const lease = this.#worker.freeSlots > 0 ? this.#worker.newLease() : null
     job.start_attempts = lease === null ? 0 : 1
     job.lease_token = lease?.token ?? null
     job.lease_until = lease?.untilMs ?? null
   }
 
-  /** What is running counts too, or a caller could start any number before the first one ends. */
+  /** Unfinished jobs count too. Otherwise a caller could start any number before the first one ends. */
   async #checkUsageLimit(tx: Transaction, subject: string): Promise<void> {
     const limit = this.#usageLimitRuns
     if (limit === null) return
@@ -180,7 +184,7 @@ export class Jobs {
     })
   }
 
-  async #note(tx: Transaction, job: JobRow, kind: TimelineKind, detail: object): Promise<void> {
+  async #addToTimeline(tx: Transaction, job: JobRow, kind: TimelineKind, detail: object): Promise<void> {
     const { ids, clock } = this.#context
     const entry = {
       id: ids.next('tml'),
@@ -194,7 +198,7 @@ export class Jobs {
   }
 }
 
-async function held(tx: Transaction, id: string): Promise<JobRow> {
+async function lockJob(tx: Transaction, id: string): Promise<JobRow> {
   const [job] = await lockJobs(tx, [id])
   if (!job) throw new ApiError('not_found', 'No such job')
   return job

@@ -6,11 +6,11 @@ import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
-import type { JobRow } from '../../src/jobs/job.ts'
+import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { findJob, insertJob, lockJobs, updateJobs } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
-import { newJob } from '../../src/jobs/new-job.ts'
-import { settle } from '../../src/jobs/settlement/settle.ts'
+import { settleJobs } from '../../src/jobs/settlement/settle.ts'
+import type { JobUpdate, Settled } from '../../src/jobs/settlement/settlement.ts'
 import { countStartAttempt, leaseDueJobs, leaseJob, releaseLease } from '../../src/jobs/worker/lease-store.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
@@ -40,6 +40,12 @@ function release(db: Database, job: JobRow, error: string | null = null): Promis
   const token = job.lease_token ?? ''
   const record = { id: job.id, token, atMs: NOW + 1_000, nextMs: NOW + 9_000, error, leased: job }
   return db.transaction((tx) => releaseLease(tx, record))
+}
+
+async function settleAt(db: Database, atMs: number, update: JobUpdate): Promise<Settled | undefined> {
+  const context = { db, clock: new ManualClock(atMs), ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff }
+  const [settled] = await settleJobs(context, (_tx, settlement) => settlement.settle([update]))
+  return settled
 }
 
 describe('leases', () => {
@@ -114,11 +120,10 @@ describe('leases', () => {
 
     test('a look that was asked for while another was under way comes right after it', async () => {
       const [db] = await nodes()
-      const context = { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW + 500 }
       const deferred = await leased(db)
       const verdict = { kind: 'unclear', reason: 'done or paused?' } as const
       const update = { jobId: deferred.id, runId: deferred.run_id, verdict, via: 'callback', traces: null } as const
-      await db.transaction((tx) => settle(tx, [{ ...update, unverified: true }], context))
+      await settleAt(db, NOW + 500, { ...update, unverified: true })
       await release(db, deferred)
       assert.equal((await findJob(db, deferred.id))?.next_check_at, NOW + 1_000)
 
@@ -137,9 +142,7 @@ describe('leases', () => {
       const job = await leased(db)
       const verdict = { kind: 'unclear', reason: 'unknown status' } as const
       const update = { jobId: job.id, runId: job.run_id, verdict, via: 'sweep', traces: null } as const
-      await db.transaction((tx) =>
-        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW + 1_000 }),
-      )
+      await settleAt(db, NOW + 1_000, update)
       await release(db, job)
       assert.equal((await findJob(db, job.id))?.next_check_at, NOW + 9_000)
     })
@@ -149,9 +152,7 @@ describe('leases', () => {
       const job = await leased(db)
       const verdict = { kind: 'failed', code: 'run_failed', message: 'kaboom' } as const
       const update = { jobId: job.id, runId: job.run_id, verdict, via: 'callback', traces: null } as const
-      await db.transaction((tx) =>
-        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW }),
-      )
+      await settleAt(db, NOW, update)
       await release(db, job, 'the runtime answered 503')
       const row = await findJob(db, job.id)
       assert.deepEqual([row?.status, row?.next_check_at, row?.last_error], ['failed', null, null])
@@ -162,9 +163,7 @@ describe('leases', () => {
       const job = await createJob(db, { run_seq: 2, run_id: null })
       const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
       const update = { jobId: job.id, runId: randomUUID(), runSeq: 1, verdict, via: 'read', traces: null } as const
-      const [settled] = await db.transaction((tx) =>
-        settle(tx, [update], { ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff, atMs: NOW }),
-      )
+      const settled = await settleAt(db, NOW, update)
       assert.equal(settled?.outcome, 'stale')
       assert.deepEqual(await findJob(db, job.id), job)
     })

@@ -10,13 +10,16 @@ import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
 import { appendEvents } from '../../src/events/event-store.ts'
-import { CallbackIntake, type ReceivedCallback } from '../../src/jobs/callbacks/callback-intake.ts'
-import { isTerminal, type JobRow, type JobStatus } from '../../src/jobs/job.ts'
+import { CallbackIntake } from '../../src/jobs/callbacks/callback-intake.ts'
+import type { ReceivedCallback } from '../../src/jobs/callbacks/match-callbacks.ts'
+import { isTerminal, type JobStatus } from '../../src/jobs/job.ts'
 import type { JobContext } from '../../src/jobs/job-context.ts'
+import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { findJob, insertJob, insertJobRuns } from '../../src/jobs/job-store.ts'
 import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
-import { newJob } from '../../src/jobs/new-job.ts'
-import { jobEvent, settle } from '../../src/jobs/settlement/settle.ts'
+import { jobEvent } from '../../src/jobs/settlement/job-event.ts'
+import { settleJobs } from '../../src/jobs/settlement/settle.ts'
+import type { JobUpdate } from '../../src/jobs/settlement/settlement.ts'
 import { judgeRun } from '../../src/jobs/settlement/verdict.ts'
 import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
@@ -174,7 +177,7 @@ async function look(on: Node, { job, runId, end }: Told, via: 'read' | 'sweep'):
     via,
     traces: { ...noTraces(), ...traces },
   }
-  await on.db.transaction((tx) => settle(tx, [update], { ...on.context, atMs: on.clock.now() }))
+  await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))
 }
 
 function noTraces() {
@@ -291,25 +294,21 @@ describe('settling', () => {
     test('many updates of one job in one batch are taken in order, and the first end wins', async () => {
       const on = await alone()
       const { job, runId } = await createJob(on, { type: 'report', devices: 1 })
-      const update = (verdict: Parameters<typeof settle>[1][number]['verdict']) => ({
+      const update = (verdict: JobUpdate['verdict']) => ({
         jobId: job.id,
         runId,
         verdict,
         via: 'sweep' as const,
         traces: null,
       })
-      const settled = await on.db.transaction((tx) =>
-        settle(
-          tx,
-          [
-            update({ kind: 'pending' }),
-            update({ kind: 'running' }),
-            update({ kind: 'failed', code: 'run_failed', message: 'kaboom' }),
-            update({ kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } }),
-            update({ kind: 'failed', code: 'run_failed', message: 'again' }),
-          ],
-          { ...on.context, atMs: on.clock.now() },
-        ),
+      const settled = await settleJobs(on.context, (_tx, settlement) =>
+        settlement.settle([
+          update({ kind: 'pending' }),
+          update({ kind: 'running' }),
+          update({ kind: 'failed', code: 'run_failed', message: 'kaboom' }),
+          update({ kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } }),
+          update({ kind: 'failed', code: 'run_failed', message: 'again' }),
+        ]),
       )
       assert.deepEqual(
         settled.map(({ outcome }) => outcome),
@@ -332,8 +331,8 @@ describe('settling', () => {
       const before = await readJobRows(on.db, job.id)
       const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
       const update = { jobId: job.id, runId, verdict, via: 'read', traces: null } as const
-      const failing = on.db.transaction(async (tx) => {
-        await settle(tx, [update], { ...on.context, atMs: on.clock.now() })
+      const failing = settleJobs(on.context, async (_tx, settlement) => {
+        await settlement.settle([update])
         throw new Error('power cut')
       })
       await assert.rejects(failing, /power cut/)

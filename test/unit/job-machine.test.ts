@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { isTerminal, isUnfinished, JOB_STATUSES, type JobStatus } from '../../src/jobs/job.ts'
+import { isTerminal, isWatched, JOB_STATUSES, type JobStatus } from '../../src/jobs/job.ts'
 import { type JobMove, nextStatus } from '../../src/jobs/job-machine.ts'
 
 const MOVES: readonly JobMove[] = [
@@ -34,10 +34,10 @@ describe('the job machine', () => {
     })
   }
 
-  test('nothing leaves a final status, and what may be stuck is never final', () => {
+  test('nothing leaves a final status, and a watched status is never final', () => {
     const final = JOB_STATUSES.filter(isTerminal)
     assert.deepEqual(final, ['completed', 'failed', 'cancelled'])
     for (const from of final) for (const move of MOVES) assert.equal(nextStatus(from, move), null)
-    assert.deepEqual(JOB_STATUSES.filter(isUnfinished), ['processing', 'generating'])
+    assert.deepEqual(JOB_STATUSES.filter(isWatched), ['processing', 'generating'])
   })
 })

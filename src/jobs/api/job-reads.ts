@@ -1,16 +1,16 @@
 import { TurnShare } from '../../core/async/turn-share.ts'
 import type { Database } from '../../db/database.ts'
-import type { JobRow } from '../job.ts'
+import type { JobRow } from '../job-row.ts'
 import { findJobs } from '../job-store.ts'
 
-/** An output may be many megabytes: no more of them than this arrive at once for the readers of one turn. */
+/** An output may be many megabytes, so one statement fetches no more than this many jobs. */
 const MAX_BATCH = 20
 
 type Batch = Promise<ReadonlyMap<string, JobRow>>
 
 /**
- * Finds single jobs for many at once: what is asked for in one turn of the event loop travels in few statements, one
- * after the other, and each reader has its job as soon as its own statement has brought it.
+ * Finds single jobs for concurrent requests: those of one turn of the event loop share a few statements, which run one
+ * after the other. Each request continues as soon as its own statement is done.
  */
 export class JobReads {
   readonly #db: Database
@@ -36,7 +36,7 @@ export class JobReads {
       const wanted = ids.slice(from, from + MAX_BATCH)
       const batch = earlier.then(() => this.#load(wanted))
       for (const id of wanted) batchOf.set(id, batch)
-      // One that fails is its own readers' to hear of.
+      // A failed batch fails its own requests, not the next batch.
       earlier = batch.catch(() => {})
     }
     return batchOf

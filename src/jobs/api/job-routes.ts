@@ -1,10 +1,8 @@
 import type { FastifyRequest } from 'fastify'
 import { principalId } from '../../auth/principal.ts'
 import { ADMIN_SCOPE } from '../../auth/scopes.ts'
-import { toRfc3339 } from '../../core/clock.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { Json } from '../../core/json.ts'
-import { parseForeignJson } from '../../core/json.ts'
 import { type Queryable, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
@@ -12,15 +10,16 @@ import type { App } from '../../http/app-instance.ts'
 import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'
-import { isTerminal, type JobRow } from '../job.ts'
+import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import type { JobRow } from '../job-row.ts'
 import { findJobPage } from '../job-store.ts'
-import type { JobType } from '../job-types.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
-import { findTimelinePage, type TimelineRow } from '../settlement/timeline-store.ts'
+import { findTimelinePage } from '../settlement/timeline-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
 import { JobReads } from './job-reads.ts'
 import * as schema from './job-schema.ts'
+import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
 
 const LIST = listById('jobs')
 const TIMELINE = listById('timeline')
@@ -34,7 +33,7 @@ export interface JobRouteServices {
   projectExists: (db: Queryable, id: string) => Promise<boolean>
 }
 
-/** Jobs belong to whoever started them; to anyone else but an admin they do not exist. */
+/** The routes of jobs. A job is visible to its owner and to admins; for every other caller it does not exist. */
 export function jobRoutes(app: App, services: JobRouteServices): void {
   const { jobContext, jobs, reconciler, creation, streams, projectExists } = services
   const { db, types } = jobContext
@@ -61,12 +60,13 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         created = await jobs.create(tx, wanted)
         return { status: 202, location: `/jobs/${created.id}`, body: toJob(created) }
       })
-    // Two who follow one run at once, or one and its callback, meet in its key; the second then finds the first.
+    // Two requests that follow the same run, or a request and the run's callback, violate its unique key. The retry of
+    // the second one finds the job of the first.
     const body = await attempt().catch((error: unknown) => {
       if (error instanceof UniqueViolation) return attempt()
       throw error
     })
-    // A repeat gets the job of the first request, which has begun already.
+    // A repeated request gets the job of the first one, which has begun already.
     if (created?.id === body.id) jobs.begin(created)
     return body
   })
@@ -97,7 +97,12 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     const job = await ownJob(request, request.params.id)
     const page = readPageRequest(TIMELINE, request.query)
     const rows = await findTimelinePage(db, job.id, page)
-    return toPage(TIMELINE, { rows, limit: page.limit, toItem: toEntry, positionOf: (row) => [row.id] as const })
+    return toPage(TIMELINE, {
+      rows,
+      limit: page.limit,
+      toItem: toTimelineEntry,
+      positionOf: (row) => [row.id] as const,
+    })
   })
 
   app.get(
@@ -191,61 +196,4 @@ function readWork({
 
 function isAdmin(request: FastifyRequest): boolean {
   return callerOf(request).scopes.includes(ADMIN_SCOPE)
-}
-
-export function toJob(row: JobRow): schema.Job {
-  return {
-    id: row.id,
-    type: row.type,
-    status: row.status,
-    input: orNull(row.input, parseForeignJson),
-    output: orNull(row.output, parseForeignJson),
-    error: row.error_code === null ? null : { code: row.error_code, message: row.error_message ?? '' },
-    interrupts: orNull(row.interrupts, parseForeignJson),
-    project_id: row.project_id,
-    created_by: row.created_by,
-    thread_id: row.thread_id,
-    run_id: row.run_id,
-    trace_id: row.trace_id,
-    tracer_trace_id: row.tracer_trace_id,
-    settled_by: row.settled_by,
-    reconcile: {
-      checked_at: orNull(row.checked_at, toRfc3339),
-      next_at: orNull(row.next_check_at, toRfc3339),
-      attempts: row.check_attempts,
-      last_error: row.last_error,
-    },
-    created_at: toRfc3339(row.created_at),
-    started_at: orNull(row.started_at, toRfc3339),
-    finished_at: orNull(row.finished_at, toRfc3339),
-    updated_at: toRfc3339(row.updated_at),
-  }
-}
-
-function toEntry(entry: TimelineRow): schema.TimelineEntry {
-  return {
-    id: entry.id,
-    at: toRfc3339(entry.at),
-    kind: entry.kind,
-    via: entry.via,
-    detail: JSON.parse(entry.detail) as Json,
-    times: entry.times,
-    last_at: toRfc3339(entry.last_at),
-  }
-}
-
-function toJobType(type: JobType) {
-  return {
-    name: type.name,
-    description: type.description,
-    assistant_id: type.assistantId,
-    output_key: type.outputKey,
-    may_pause: type.mayPause,
-    deadline_seconds: type.deadlineMs / 1000,
-    output_fields: type.outputFields,
-  }
-}
-
-function orNull<T, U>(value: T | null, convert: (value: T) => U): U | null {
-  return value === null ? null : convert(value)
 }

@@ -3,9 +3,20 @@ import { type Static, Type } from '../../core/schema.ts'
 import { streamDescription, streamQuery, streamResponse } from '../../events/event-routes.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { idempotencyHeader, nullableTimestamp, pathParams, text, timestamp } from '../../http/schemas.ts'
-import { JOB_STATUSES, type JobStatus, type Via } from '../job.ts'
+import {
+  FAILURE_CODES,
+  type FailureCode,
+  JOB_STATUSES,
+  type JobStatus,
+  TERMINAL_STATUSES,
+  VIAS,
+  type Via,
+  WATCHED_STATUSES,
+} from '../job.ts'
+import { TIMELINE_KINDS, TIMELINE_VIAS, type TimelineRow } from '../settlement/timeline-store.ts'
 
 const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
+const inCode = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
 const anyJson = (description: string) => Type.Unsafe<Json>({ description })
 
 export const Job = Type.Object(
@@ -15,13 +26,13 @@ export const Job = Type.Object(
     status: Type.Unsafe<JobStatus>({
       type: 'string',
       enum: [...JOB_STATUSES],
-      description: '`completed`, `failed` and `cancelled` are final.',
+      description: `Final: ${inCode(TERMINAL_STATUSES)}.`,
     }),
     input: anyJson('What it was started with.'),
     output: anyJson('The result once it is completed; its fields are documented per job type.'),
-    error: Type.Unsafe<{ code: string; message: string } | null>({
+    error: Type.Unsafe<{ code: FailureCode; message: string } | null>({
       type: ['object', 'null'],
-      properties: { code: { type: 'string' }, message: { type: 'string' } },
+      properties: { code: { type: 'string', enum: [...FAILURE_CODES] }, message: { type: 'string' } },
       required: ['code', 'message'],
     }),
     interrupts: anyJson('What the graph asks, while the job awaits input.'),
@@ -33,8 +44,8 @@ export const Job = Type.Object(
     tracer_trace_id: nullableString,
     settled_by: Type.Unsafe<Via | null>({
       type: ['string', 'null'],
-      enum: ['callback', 'read', 'sweep', null],
-      description: 'Who noticed first that the run had ended.',
+      enum: [...VIAS, null],
+      description: 'What revealed first that the run had ended.',
     }),
     reconcile: Type.Object(
       {
@@ -117,10 +128,8 @@ const TimelineEntry = Type.Object(
   {
     id: Type.String(),
     at: timestamp,
-    kind: Type.String({
-      description: 'created, start, callback, check, transition, cancel_requested, resumed, claimed or delivery.',
-    }),
-    via: nullableString,
+    kind: Type.Unsafe<TimelineRow['kind']>({ type: 'string', enum: [...TIMELINE_KINDS] }),
+    via: Type.Unsafe<TimelineRow['via']>({ type: ['string', 'null'], enum: [...TIMELINE_VIAS, null] }),
     detail: Type.Unsafe<Json>({ type: 'object', additionalProperties: true }),
     times: Type.Integer({ description: 'How often the same was found in a row.' }),
     last_at: timestamp,
@@ -196,7 +205,7 @@ export const getJob = {
   operationId: 'getJob',
   tags,
   summary: 'Get a job',
-  description: 'An unfinished job is first brought up to date with the runtime, within three seconds.',
+  description: `A job in status ${inCode(WATCHED_STATUSES)} is first brought up to date with the runtime, within three seconds.`,
   params,
   response: { 200: Job },
 }

@@ -2,11 +2,11 @@ import type { Json } from '../../core/json.ts'
 import { type Static, Type } from '../../core/schema.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { pathParams, text, timestamp } from '../../http/schemas.ts'
-import type { CallbackOutcome } from './callback-store.ts'
+import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'
 
 const outcome = Type.Unsafe<CallbackOutcome>({
   type: 'string',
-  enum: ['applied', 'duplicate', 'stale', 'adopted', 'deferred'],
+  enum: Object.keys(CALLBACK_OUTCOMES),
   description:
     'applied: it settled the job. duplicate, stale: known already. adopted: a job was made for a run nobody knew. ' +
     'deferred: stored, and the runtime is asked.',

@@ -1,10 +1,24 @@
 import { type BoundedPage, selectBoundedPage } from '../../db/bounded-page.ts'
+import { Columns } from '../../db/columns.ts'
 import type { Queryable, Transaction } from '../../db/database.ts'
-import { rowsOf } from '../../db/rows.ts'
+import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import type { PageRequest } from '../../http/paging.ts'
 
-export type CallbackOutcome = 'applied' | 'duplicate' | 'stale' | 'adopted' | 'deferred'
+/** What became of each callback, and whether the runtime still has to confirm it. */
+export const CALLBACK_OUTCOMES = {
+  applied: { unconfirmed: false },
+  duplicate: { unconfirmed: false },
+  stale: { unconfirmed: false },
+  adopted: { unconfirmed: true },
+  deferred: { unconfirmed: true },
+} as const satisfies Record<string, { unconfirmed: boolean }>
+
+export type CallbackOutcome = keyof typeof CALLBACK_OUTCOMES
+
+const UNCONFIRMED = Object.entries(CALLBACK_OUTCOMES).flatMap(([outcome, { unconfirmed }]) =>
+  unconfirmed ? [outcome] : [],
+)
 
 export type CallbackRow = {
   id: string
@@ -16,41 +30,42 @@ export type CallbackRow = {
   status: string
   outcome: CallbackOutcome
   received_at: number
-  /** As it came, but for the token of ours that it echoes. */
+  /** As received, except that this service's own token is redacted. */
   body: string
 }
 
-const COLUMNS = sql`id, path, type, job_id, thread_id, run_id, status, outcome, received_at, body`
+const CALLBACKS = new Columns<CallbackRow>({
+  id: { type: 'text' },
+  path: { type: 'text' },
+  type: { type: 'text' },
+  job_id: { type: 'text' },
+  thread_id: { type: 'text' },
+  run_id: { type: 'text' },
+  status: { type: 'text' },
+  outcome: { type: 'text' },
+  received_at: { type: 'bigint' },
+  body: { type: 'text', large: true },
+})
 
 export async function insertCallbacks(tx: Transaction, callbacks: readonly CallbackRow[]): Promise<void> {
   if (callbacks.length === 0) return
-  const rows = rowsOf(tx.engine, callbacks, {
-    id: 'text',
-    path: 'text',
-    type: 'text',
-    job_id: 'text',
-    thread_id: 'text',
-    run_id: 'text',
-    status: 'text',
-    outcome: 'text',
-    received_at: 'bigint',
-    body: 'text',
-  })
-  await tx.query(sql`insert into callbacks (${COLUMNS}) select ${COLUMNS} from ${rows} as r where true`)
+  await tx.query(sql`
+    insert into callbacks (${CALLBACKS.list})
+    select ${CALLBACKS.list} from ${CALLBACKS.rows(tx.engine, callbacks)} as r where true`)
 }
 
 export async function findCallback(db: Queryable, id: string): Promise<CallbackRow | undefined> {
-  const [row] = await db.query<CallbackRow>(sql`select ${COLUMNS} from callbacks where id = ${id}`)
+  const [row] = await db.query<CallbackRow>(sql`select ${CALLBACKS.list} from callbacks where id = ${id}`)
   return row
 }
 
-/** What callbacks of a run said that proved nothing by itself, newest first. */
+/** The bodies of a run's callbacks that the runtime has not confirmed, newest first. */
 export async function findUnconfirmed(
   db: Queryable,
   { jobId, runId }: { jobId: string; runId: string },
 ): Promise<string[]> {
   const rows = await db.query<{ body: string }>(sql`
-    select body from callbacks where job_id = ${jobId} and run_id = ${runId} and outcome in ('deferred', 'adopted')
+    select body from callbacks where job_id = ${jobId} and run_id = ${runId} and ${isAmong(db.engine, sql`outcome`, UNCONFIRMED)}
     order by id desc limit ${MAX_RECALLED}`)
   return rows.map(({ body }) => body)
 }
@@ -66,8 +81,8 @@ export function findCallbackPage(
   const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
   return selectBoundedPage<CallbackRow>(db, {
     table: sql`callbacks`,
-    columns: COLUMNS,
-    large: [sql`body`],
+    columns: CALLBACKS.list,
+    large: CALLBACKS.large,
     where: sql`${ofJob} and ${after}`,
     limit: page.limit,
   })

@@ -4,7 +4,7 @@ import type { JobContext } from '../job-context.ts'
 import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
 import { findCallback } from './callback-store.ts'
 
-/** Puts a stored callback through the same intake again: after a mend of the job types, say. Finished jobs stay finished. */
+/** Processes a stored callback again, for example after the job types were corrected. Finished jobs stay finished. */
 export async function replayStoredCallback(
   context: JobContext,
   intake: CallbackIntake,

@@ -1,12 +1,13 @@
 import { readTraces } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import type { JobRow, RunObservation } from '../job.ts'
+import type { RunObservation } from '../job.ts'
+import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import { judgeRun, needsState } from '../settlement/verdict.ts'
 
 /**
- * Asks the runtime how a run is doing: fetch the run; if it ended, fetch the state it left; read the output from its
- * values. A cancellation that was asked for and not yet heard is repeated here.
+ * Asks the runtime about a run: fetches the run; if it ended, fetches its state and reads the output from the state's
+ * values. If a cancellation was requested and the run is still active, asks the runtime to cancel it again.
  */
 export async function inspectRun(
   runtime: RuntimeClient,
@@ -24,7 +25,7 @@ export async function inspectRun(
   return { runId, verdict: judgeRun(run, state, type), traces: found }
 }
 
-/** A run cancelled with rollback is deleted by the runtime; otherwise nobody can say what became of it. */
+/** The runtime deletes a run that is cancelled with rollback. Otherwise its result cannot be known any more. */
 function lost(job: JobRow): RunObservation['verdict'] {
   if (job.cancel_requested_at !== null) return { kind: 'cancelled' }
   return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run' }

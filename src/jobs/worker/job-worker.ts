@@ -1,17 +1,18 @@
 import { uuidFrom } from '../../core/random.ts'
-import type { JobRow, Via } from '../job.ts'
+import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import type { JobRow } from '../job-row.ts'
 import { type Lease, leaseDueJobs, leaseJob } from './lease-store.ts'
 import { processJob } from './process-job.ts'
 
 const DEFAULT_SLOTS = 50
-/** A start makes at most five calls of the runtime; a lease must outlast them. */
+/** A start calls the runtime at most five times, and the lease must outlast these calls. */
 const CALLS_PER_LEASE = 6
 const LEASE_SLACK_MS = 5_000
 
 /**
- * Looks after jobs in the background, a bounded number at once. What does not fit now is not lost: it stays due in the
- * database, and the sweep, on this node or another, comes to it.
+ * Processes jobs in the background, a bounded number at once. A job that finds no free slot is not lost: it stays due in
+ * the database, and the sweep of this node or another takes it.
  */
 export class JobWorker {
   readonly #context: JobContext
@@ -36,23 +37,23 @@ export class JobWorker {
     return { token: uuidFrom(this.#context.random), nowMs, untilMs: nowMs + this.#leaseMs }
   }
 
-  /** Starts the run of a job this process has just written under a lease of its own. */
+  /** Starts the run of a job that this process has just created under its own lease. */
   startFresh(job: JobRow): void {
     this.#track(processJob(this.#context, { job, via: null, fresh: true, signal: this.#stopping.signal }), job.id)
   }
 
-  /** Somebody has reason to think there is news of this job. */
-  checkSoon(jobId: string, via: Via): void {
+  /** Checks the job in the background if a slot is free: its run may have ended. */
+  checkSoon(jobId: string, via: 'callback'): void {
     if (this.freeSlots > 0) this.#track(this.check(jobId, via, this.#stopping.signal), jobId)
   }
 
-  /** Takes the job, unless another has it, and looks after it. */
-  async check(jobId: string, via: Via, signal: AbortSignal): Promise<void> {
+  /** Checks the job now, unless another worker holds its lease. */
+  async check(jobId: string, via: Exclude<Via, 'sweep'>, signal: AbortSignal): Promise<void> {
     const job = await leaseJob(this.#context.db, jobId, this.newLease())
     if (job) await processJob(this.#context, { job, via, signal })
   }
 
-  /** Takes as many due jobs as there are free slots, up to `limit`; resolves once they are taken. */
+  /** For the sweep: leases due jobs, as many as there are free slots and at most `limit`. Returns how many it leased. */
   async takeDue(limit: number): Promise<number> {
     const slots = Math.min(limit, this.freeSlots)
     if (slots <= 0) return 0
@@ -63,7 +64,7 @@ export class JobWorker {
     return due.length
   }
 
-  /** Resolves when nothing is being attended to. */
+  /** Resolves when no job is being processed. */
   async idle(): Promise<void> {
     while (this.#running.size > 0) await Promise.all(this.#running)
   }

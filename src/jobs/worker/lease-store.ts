@@ -1,8 +1,8 @@
 import type { Database, Transaction } from '../../db/database.ts'
 import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { sql } from '../../db/sql.ts'
-import type { JobRow } from '../job.ts'
-import { COLUMNS } from '../job-store.ts'
+import { JOBS, type JobRow } from '../job-row.ts'
+import { IS_WATCHED } from '../job-store.ts'
 
 export interface Lease {
   token: string
@@ -10,16 +10,16 @@ export interface Lease {
   untilMs: number
 }
 
-/** Takes one unfinished job that nobody else is attending to. */
+/** Leases one watched job that no other worker holds. */
 export async function leaseJob(db: Database, id: string, lease: Lease): Promise<JobRow | undefined> {
   const [row] = await db.query<JobRow>(sql`
     update jobs set lease_token = ${lease.token}, lease_until = ${lease.untilMs}
-    where id = ${id} and status in ('processing', 'generating') and (lease_until is null or lease_until <= ${lease.nowMs})
-    returning ${COLUMNS}`)
+    where id = ${id} and ${IS_WATCHED} and (lease_until is null or lease_until <= ${lease.nowMs})
+    returning ${JOBS.list}`)
   return row
 }
 
-/** Takes jobs whose check is due, longest due first; several nodes at once take different ones. */
+/** Leases jobs whose check is due, the longest due first. Nodes that ask at the same time get different jobs. */
 export function leaseDueJobs(db: Database, limit: number, lease: Lease): Promise<JobRow[]> {
   return db.query<JobRow>(sql`
     update jobs set lease_token = ${lease.token}, lease_until = ${lease.untilMs}
@@ -27,12 +27,12 @@ export function leaseDueJobs(db: Database, limit: number, lease: Lease): Promise
       select id from jobs
       where next_check_at <= ${lease.nowMs} and (lease_until is null or lease_until <= ${lease.nowMs})
       order by next_check_at limit ${limit} ${forUpdateSkipLocked(db.engine)})
-    returning ${COLUMNS}`)
+    returning ${JOBS.list}`)
 }
 
 /**
- * Another attempt to start is about to be made: durable before the runtime hears of it. False when the lease is gone, or
- * when the job was cancelled meanwhile: whoever cancelled it saw that nothing had been started, and nothing may be now.
+ * Counts an attempt to start a run before the runtime is called. False when the lease was lost, or when the job was
+ * cancelled meanwhile: a job that was cancelled before its first attempt must never be started.
  */
 export async function countStartAttempt(db: Database, { id, token }: { id: string; token: string }): Promise<boolean> {
   const rows = await db.query(sql`
@@ -48,21 +48,21 @@ export interface CheckRecord {
   atMs: number
   nextMs: number
   error: string | null
-  /** The job as it was leased: a look that was asked for since then still comes, and at once. */
+  /** The job as it was leased. A check that was requested since then is due at once. */
   leased: Pick<JobRow, 'next_check_at' | 'cancel_requested_at'>
-  /** Until then nobody takes the job, though nobody has it any more; null: it is free at once. */
+  /** The lease is released, but the job cannot be leased before this time. Null: it can be leased at once. */
   heldUntilMs?: number | null
 }
 
-/** Ends a lease with what came of it. A lease lost meanwhile writes nothing: whoever holds it now knows better. */
+/** Releases a lease and records the check. Writes nothing if the lease was lost: another worker holds the job then. */
 export async function releaseLease(tx: Transaction, record: CheckRecord): Promise<boolean> {
   const { next_check_at, cancel_requested_at } = record.leased
-  // The casts tell PostgreSQL what it cannot see of a bound value inside a case.
+  // PostgreSQL cannot infer the type of a bound value inside `case`, hence the casts.
   const rows = await tx.query(sql`
     update jobs set
       lease_token = null, lease_until = ${record.heldUntilMs ?? null}, checked_at = ${record.atMs},
       check_attempts = check_attempts + 1,
-      last_error = case when status in ('processing', 'generating') then cast(${record.error} as text) end,
+      last_error = case when ${IS_WATCHED} then cast(${record.error} as text) end,
       next_check_at = case
         when next_check_at is null then null
         when next_check_at <> ${next_check_at ?? 0} or coalesce(cancel_requested_at, 0) > ${cancel_requested_at ?? 0}

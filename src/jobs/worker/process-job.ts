@@ -1,23 +1,19 @@
-import { type Backoff, backoffMs } from '../../core/async/backoff.ts'
 import { UniqueViolation } from '../../db/database.ts'
 import { parseCallback } from '../../runtime/callback-payload.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import { RuntimeUnavailable } from '../../runtime/runtime-types.ts'
 import { findUnconfirmed } from '../callbacks/callback-store.ts'
-import type { JobRow, RunObservation, Via } from '../job.ts'
+import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
-import { countEnds } from '../settlement/count-ends.ts'
-import { settle } from '../settlement/settle.ts'
-import { appendOrCount } from '../settlement/timeline-store.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { inspectRun } from './inspect.ts'
-import { releaseLease } from './lease-store.ts'
+import { type CheckOutcome, recordCheck } from './record-check.ts'
 import { AbortedStart, startJobRun } from './start.ts'
 
-const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
-/** Past its deadline a job still waits for a runtime that cannot be asked, but not for ever. */
+/** While the runtime cannot be asked, a job may outlive its deadline by this much. */
 const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
 
 const RUN_TAKEN: RunObservation = {
@@ -29,31 +25,28 @@ const RUN_TAKEN: RunObservation = {
 export interface LeasedJob {
   /** Under this process's lease. */
   job: JobRow
-  /** Null for the start that belongs to the job's creation. */
+  /** Null when the job was just created or resumed. */
   via: Via | null
-  /** Whether this process has just written the job, so that no earlier attempt to start it can exist. */
+  /** This process has just written the job, so that no earlier attempt to start it can exist. */
   fresh?: boolean
   signal: AbortSignal
 }
 
 /**
- * Looks after one leased job: starts its run, or asks the runtime how it is doing, and writes down what came of it.
- * The runtime's trouble is never the job's: it only moves the next look.
+ * Processes one leased job: starts its run, or asks the runtime about it, and records the result. A failing runtime never
+ * fails the job: it only delays the next check.
  */
 export async function processJob(context: JobContext, { job, via, fresh = false, signal }: LeasedJob): Promise<void> {
   const { runtime } = context
   if (runtime === null) return recordCheck(context, { job, via, outcome: await checkWithoutRuntime(context, job) })
   const outcome = await checkWithRuntime(context, runtime, { job, fresh, signal })
   await recordCheck(context, { job, via, outcome }).catch((error: unknown) => {
-    // Whoever followed that run was faster, and a run has one job.
+    // A client made another job that follows the same run, and a run has one job.
     if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error
     return recordCheck(context, { job, via, outcome: RUN_TAKEN })
   })
   await stopOverdueRun(runtime, { job, outcome, signal })
 }
-
-/** `holdMs`: for how long nobody else may look. */
-type CheckOutcome = RunObservation | { trouble: string; holdMs?: number }
 
 async function checkWithRuntime(
   context: JobContext,
@@ -63,110 +56,70 @@ async function checkWithRuntime(
   try {
     const type = context.types.get(job.type)
     if (!type) {
-      const stuck: RunObservation = {
-        runId: job.run_id,
-        verdict: { kind: 'unclear', reason: 'no such type' },
-        traces: null,
-      }
-      const observed = overdue(job, stuck, context.clock.now())
-      return observed === stuck ? { trouble: `the job type ${job.type} is not configured any more` } : observed
+      if (isOverdue(context, job)) return observe(job, deadlineExceeded())
+      return { trouble: `the job type ${job.type} is not configured any more` }
     }
-    // A run found only now, past the deadline, may have ended long before it: it is looked at first.
+    // A run found after the deadline may have ended before it: the next check finds out.
     if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })
     const observed = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
     if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed
-    return overdue(job, observed, context.clock.now())
+    return failIfOverdue(context, job, observed)
   } catch (error) {
     if (error instanceof UnacceptableAnswer) {
-      return {
-        runId: job.run_id,
-        verdict: { kind: 'failed', code: 'output_invalid', message: error.message },
-        traces: null,
-      }
+      return observe(job, { kind: 'failed', code: 'output_invalid', message: error.message })
     }
     if (!(error instanceof RuntimeUnavailable)) throw error
-    const hopeless = context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS
-    if (hopeless) return giveUp(context, job)
+    if (context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS) return giveUp(context, job)
     const holdMs = error instanceof AbortedStart ? runtime.timeoutMs : 0
     return { trouble: error.message, holdMs }
   }
 }
 
-/** With no runtime there is nobody to be told of a cancellation, nor to ask what became of a run by its deadline. */
+/** Without a runtime no run can be stopped or asked about: a cancel request or the deadline ends the job. */
 async function checkWithoutRuntime(context: JobContext, job: JobRow): Promise<CheckOutcome> {
-  if (job.cancel_requested_at !== null) return { runId: job.run_id, verdict: { kind: 'cancelled' }, traces: null }
-  if (context.clock.now() >= job.deadline_at) return giveUp(context, job)
+  if (job.cancel_requested_at !== null) return observe(job, { kind: 'cancelled' })
+  if (isOverdue(context, job)) return giveUp(context, job)
   return { trouble: 'no runtime is configured' }
 }
 
 async function giveUp(context: JobContext, job: JobRow): Promise<RunObservation> {
   const type = context.types.get(job.type)
-  const recalled = type && (await findReportedEnd(context, job, type))
-  return recalled ?? { runId: job.run_id, verdict: deadlineExceeded(), traces: null }
+  const reported = type && (await findReportedEnd(context, job, type))
+  return reported ?? observe(job, deadlineExceeded())
+}
+
+function observe(job: JobRow, verdict: Verdict): RunObservation {
+  return { runId: job.run_id, verdict, traces: null }
 }
 
 function isLost({ verdict }: RunObservation): boolean {
   return verdict.kind === 'failed' && verdict.code === 'run_lost'
 }
 
-/** Nobody is left to ask: what a callback said, and the runtime should have confirmed, then holds as it was said. */
+/** The runtime cannot confirm the end of this run any more, so an unconfirmed callback is taken as the truth. */
 async function findReportedEnd(context: JobContext, job: JobRow, type: JobType): Promise<RunObservation | undefined> {
   if (job.run_id === null) return undefined
   const cancelRequested = job.cancel_requested_at !== null
   for (const body of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
     const payload = parseCallback(Buffer.from(body))
     const verdict = judgeCallback(payload, { type, cancelRequested, canAsk: false })
-    const isEnd = verdict.kind === 'completed' || verdict.kind === 'failed' || verdict.kind === 'cancelled'
-    if (isEnd) return { runId: job.run_id, verdict, traces: payload.traces }
+    if (isEnd(verdict.kind)) return { runId: job.run_id, verdict, traces: payload.traces }
   }
   return undefined
 }
 
-/** A run that is still alive after its deadline may be a zombie: for the job it is over. */
-function overdue(job: JobRow, observed: RunObservation, nowMs: number): RunObservation {
-  const alive = ['pending', 'running', 'unclear'].includes(observed.verdict.kind)
-  return alive && nowMs >= job.deadline_at ? { ...observed, verdict: deadlineExceeded() } : observed
+/** Ends the wait for a run that is still active after the deadline: it may never end. */
+function failIfOverdue(context: JobContext, job: JobRow, observed: RunObservation): RunObservation {
+  const { kind } = observed.verdict
+  const isActive = kind === 'pending' || kind === 'running' || kind === 'unclear'
+  return isActive && isOverdue(context, job) ? { ...observed, verdict: deadlineExceeded() } : observed
 }
 
-async function recordCheck(
-  context: JobContext,
-  { job, via, outcome }: { job: JobRow; via: Via | null; outcome: CheckOutcome },
-): Promise<void> {
-  const { db, clock, random, ids, types, pushOptOut } = context
-  const atMs = clock.now()
-  const trouble = 'trouble' in outcome ? outcome.trouble : null
-  const detail = trouble === null && 'verdict' in outcome ? { found: outcome.verdict.kind } : { error: trouble }
-  // A run that has only now begun is looked at as soon as any, however long its start took.
-  const begunNow = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
-  const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, begunNow ? 0 : job.check_attempts, random)
-  const nextMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
-  const settled = await db.transaction(async (tx) => {
-    const entry = {
-      id: ids.next('tml'),
-      job_id: job.id,
-      at: atMs,
-      kind: job.run_id === null ? 'start' : 'check',
-      via,
-      detail: JSON.stringify(detail),
-    } as const
-    await appendOrCount(tx, entry)
-    const updates = 'verdict' in outcome ? [{ jobId: job.id, runSeq: job.run_seq, via, ...outcome }] : []
-    const done = updates.length > 0 ? await settle(tx, updates, { ids, types, pushOptOut, atMs }) : []
-    await releaseLease(tx, {
-      id: job.id,
-      token: job.lease_token ?? '',
-      atMs,
-      nextMs,
-      error: trouble,
-      leased: job,
-      heldUntilMs: 'holdMs' in outcome && outcome.holdMs ? atMs + outcome.holdMs : null,
-    })
-    return done
-  })
-  countEnds(context, settled)
+function isOverdue({ clock }: JobContext, job: JobRow): boolean {
+  return clock.now() >= job.deadline_at
 }
 
-/** Nobody waits for it any more; that it may not be heard is fine. */
+/** Best effort: the job has ended whether or not the runtime stops its run. */
 async function stopOverdueRun(
   runtime: RuntimeClient,
   { job, outcome, signal }: { job: JobRow; outcome: CheckOutcome; signal: AbortSignal },

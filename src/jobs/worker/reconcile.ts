@@ -1,6 +1,7 @@
 import { SingleFlight } from '../../core/async/single-flight.ts'
-import { isUnfinished, type JobRow } from '../job.ts'
+import { isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import type { JobRow } from '../job-row.ts'
 import { findJob } from '../job-store.ts'
 import type { JobWorker } from './job-worker.ts'
 
@@ -8,8 +9,8 @@ const BUDGET_MS = 3_000
 const POLL_MS = 50
 
 /**
- * Reconciliation on read: whoever asks for an unfinished job gets it as the runtime has it now, within three seconds;
- * where the runtime does not answer, as it was stored. Readers at the same time share one look, on one node or several.
+ * Reconciliation on read: brings a watched job up to date with the runtime within three seconds. If the runtime does not
+ * answer, the stored job is returned. Concurrent reads share one check, on one node and across nodes.
  */
 export class Reconciler {
   readonly #context: JobContext
@@ -22,7 +23,7 @@ export class Reconciler {
   }
 
   async refresh(job: JobRow): Promise<JobRow> {
-    if (!isUnfinished(job.status) || this.#context.runtime === null) return job
+    if (!isWatched(job.status) || this.#context.runtime === null) return job
     const fresh = await this.#checks.run(job.id, () => this.#check(job.id))
     return fresh ?? job
   }
@@ -36,7 +37,7 @@ export class Reconciler {
     try {
       await this.#worker.check(id, 'read', budget.signal)
       let job = await findJob(db, id)
-      // Held by another node or the sweep: its answer is ours, if it comes in time.
+      // Another node or the sweep holds the lease: wait for its result, within the budget.
       while (job && isBeingChecked(job, sinceMs, clock.now()) && clock.now() - sinceMs < BUDGET_MS) {
         await clock.sleep(POLL_MS, budget.signal)
         job = await findJob(db, id)
@@ -50,5 +51,5 @@ export class Reconciler {
 
 function isBeingChecked(job: JobRow, sinceMs: number, nowMs: number): boolean {
   const seenSince = job.checked_at !== null && job.checked_at >= sinceMs
-  return isUnfinished(job.status) && !seenSince && job.lease_until !== null && job.lease_until > nowMs
+  return isWatched(job.status) && !seenSince && job.lease_until !== null && job.lease_until > nowMs
 }

@@ -1,13 +1,14 @@
 import type { Json } from '../../core/json.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import { type Run, type RuntimeRefusal, RuntimeUnavailable } from '../../runtime/runtime-types.ts'
-import type { JobRow, RunObservation } from '../job.ts'
+import type { RunObservation } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import { deadlineExceeded } from '../settlement/verdict.ts'
 import { countStartAttempt } from './lease-store.ts'
 
-/** Given up on its way, with no answer: it may still get through, and till then a run that is not found may yet come. */
+/** Aborted mid-request: the run may still be created, so wait before concluding that it was not. */
 export class AbortedStart extends RuntimeUnavailable {}
 
 interface RunStart {
@@ -18,8 +19,8 @@ interface RunStart {
 }
 
 /**
- * Starts a job's run, once: the attempt is durable before the runtime hears of it, and every later attempt first looks
- * whether an earlier one got through. The job has a thread to itself, where a second live run would be refused.
+ * Starts a job's run exactly once. An attempt is durable before the runtime is called, and every later attempt first
+ * looks for the run of an earlier one. Each job has its own thread, on which the runtime refuses a second active run.
  */
 export async function startJobRun(
   context: JobContext,
@@ -27,7 +28,7 @@ export async function startJobRun(
   start: RunStart,
 ): Promise<RunObservation> {
   const { job, signal } = start
-  // A new job is written with its first attempt counted; only the process that wrote it knows that none was made yet.
+  // A new job is stored with its first attempt counted. Only the process that stored it knows that it was not made yet.
   if (!start.fresh) {
     const found = await findOwnRun(runtime, job, signal)
     if (found) return started(found)
@@ -55,19 +56,19 @@ async function startOn(
   }
   const webhook = context.callbackUrl(job)
   const start = async (url: string | null) => {
-    // A process that stood still meanwhile may find that another took over, started the run and saw it end.
+    // If this process was suspended meanwhile, another one may have taken over, started the run and seen it end.
     if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {
       throw new RuntimeUnavailable('the lease would not outlast the start')
     }
     try {
       return await runtime.startRun({ ...request, webhook: url }, signal)
     } catch (error) {
-      throw signal.aborted ? new AbortedStart('the start was given up on its way', { cause: error }) : error
+      throw signal.aborted ? new AbortedStart('the start was aborted mid-request', { cause: error }) : error
     }
   }
   let outcome = await start(webhook)
   if ('refused' in outcome && outcome.refused.status === 422 && webhook !== null) {
-    // A runtime that will not call us back can still do the work: we ask instead.
+    // The runtime refuses the callback URL but can still run the job: the sweep asks for the result.
     context.log.warn({ jobId: job.id, reason: outcome.refused.message }, 'job.callback_url_refused')
     outcome = await start(null)
   }

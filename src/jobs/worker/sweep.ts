@@ -8,9 +8,9 @@ const EVERY_MS = 1_000
 const BATCH = 20
 
 /**
- * Looks after the jobs nobody reads: those whose check is due, a bounded number at a time, on as many nodes as there are.
- * While the runtime keeps failing it sends one job ahead, and the rest stay due. Where there is no runtime, it is still
- * the sweep that holds jobs to their deadlines.
+ * Checks the jobs that no client reads: those whose check is due, a bounded number at a time, on every node. While the
+ * circuit breaker probes a failing runtime, only one job is checked and the rest stay due. Without a runtime, the sweep
+ * still ends jobs at their deadlines.
  */
 export function startSweep(context: JobContext, worker: JobWorker, breaker: Breaker): Loop {
   const { clock, log, meter = silentMeter } = context

@@ -1,5 +1,5 @@
 import { sql } from '../../../src/db/sql.ts'
-import type { JobRow } from '../../../src/jobs/job.ts'
+import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { countsTokens, TOKENS } from '../outside/runtime-graphs.ts'
 import { JOB_TYPES } from '../system/sim-config.ts'
 import type { Move } from './change-triggers.ts'

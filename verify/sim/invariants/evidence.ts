@@ -1,6 +1,6 @@
 import type { Database } from '../../../src/db/database.ts'
 import { sql } from '../../../src/db/sql.ts'
-import type { JobRow } from '../../../src/jobs/job.ts'
+import type { JobRow } from '../../../src/jobs/job-row.ts'
 import type { Promises } from '../clients/job-scenario.ts'
 import type { StreamReader } from '../clients/stream-reader.ts'
 import type { SeedPlan } from '../faults/plan.ts'

@@ -1,4 +1,4 @@
-import type { JobRow } from '../../../src/jobs/job.ts'
+import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { STALE_MS } from '../outside/network.ts'
 import type { SimRun } from '../outside/runtime-records.ts'
 import { thawsOf } from './change-triggers.ts'

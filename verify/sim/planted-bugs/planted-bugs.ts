@@ -36,7 +36,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'usage-not-unique',
     'a repeated end is counted again, and no key forbids it',
     [
-      'jobs/settlement/settle.ts',
+      'jobs/settlement/settlement.ts',
       'if (to === null) return',
       'if (to === null && isTerminal(job.status)) this.#countUsage(job, verdict)\n    if (to === null) return',
     ],
@@ -55,40 +55,20 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug(
     'effect-outside-transaction',
     'pushes are recorded after the commit that brings them about',
-    ['jobs/settlement/settle.ts', '      recordPushIntents(tx, this.#intents, this.#context.pushOptOut),\n', ''],
+    ['jobs/settlement/settlement.ts', '      recordPushIntents(tx, this.#intents, pushOptOut),\n', ''],
     [
-      'jobs/settlement/settle.ts',
-      '  /** The end of a run can arrive',
+      'jobs/settlement/settlement.ts',
+      '  async write(): Promise<void> {',
       `  writeLater(db) {
     return db.transaction((tx) => recordPushIntents(tx, this.#intents, this.#context.pushOptOut))
   }
 
-  /** The end of a run can arrive`,
+  async write(): Promise<void> {`,
     ],
     [
       'jobs/settlement/settle.ts',
-      '  await settlement.write(tx)\n  return settled',
-      '  await settlement.write(tx)\n  tx.later?.push(settlement)\n  return settled',
-    ],
-    [
-      'jobs/worker/process-job.ts',
-      'const settled = await db.transaction(async (tx) => {',
-      'const later = []\n  const settled = await db.transaction(async (tx) => {\n    tx.later = later',
-    ],
-    [
-      'jobs/worker/process-job.ts',
-      '  countEnds(context, settled)',
-      '  for (const one of later) await one.writeLater(db)\n  countEnds(context, settled)',
-    ],
-    [
-      'jobs/callbacks/callback-intake.ts',
-      'written.settlement.write(tx),',
-      '(this.later = written.settlement).write(tx),',
-    ],
-    [
-      'jobs/callbacks/callback-intake.ts',
-      '      countEnds(this.#context, settled)',
-      '      await this.later.writeLater(this.#context.db)\n      countEnds(this.#context, settled)',
+      '  countEnds(context, settlement.ended)',
+      '  await settlement.writeLater(context.db)\n  countEnds(context, settlement.ended)',
     ],
   ),
   bug('event-outside-transaction', 'the event of a new job is appended after its commit', [
@@ -100,7 +80,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'event-twice',
     'nothing keeps an event from being appended twice',
     [
-      'jobs/settlement/settle.ts',
+      'jobs/settlement/settlement.ts',
       '      appendEvents(tx, this.#events),',
       '      appendEvents(tx, this.#events),\n      appendEvents(tx, this.#events),',
     ],
@@ -113,8 +93,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('lease-ignored-by-readers', 'a reader asks the runtime although another is asking (no single flight)', [
     'jobs/worker/lease-store.ts',
-    "where id = ${id} and status in ('processing', 'generating') and (lease_until is null or lease_until <= ${lease.nowMs})",
-    "where id = ${id} and status in ('processing', 'generating')",
+    'where id = ${id} and ${IS_WATCHED} and (lease_until is null or lease_until <= ${lease.nowMs})',
+    'where id = ${id} and ${IS_WATCHED}',
   ]),
   bug('lease-ignored-by-sweep', 'the sweeps of two nodes take the same job', [
     'jobs/worker/lease-store.ts',
@@ -173,14 +153,18 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug('found-late-is-overdue', 'a run found after the deadline is given up without a look', [
     'jobs/worker/process-job.ts',
     'if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })',
-    'if (job.run_id === null) return overdue(job, await startJobRun(context, runtime, { job, type, fresh, signal }), context.clock.now())',
+    'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { job, type, fresh, signal }))',
   ]),
   bug(
     'stale-run-settles',
     'the late end of an earlier run settles the resumed job',
-    ['jobs/settlement/settle.ts', 'if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale', ''],
     [
-      'jobs/settlement/settle.ts',
+      'jobs/settlement/settlement.ts',
+      'if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale',
+      '',
+    ],
+    [
+      'jobs/settlement/settlement.ts',
       'if (update.runId !== null && job.run_id !== null && update.runId !== job.run_id) return stale',
       '',
     ],
@@ -247,8 +231,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('deadline-ignored', 'a zombie is waited for', [
     'jobs/worker/process-job.ts',
-    'return alive && nowMs >= job.deadline_at ?',
-    'return alive && nowMs < 0 ?',
+    'return isActive && isOverdue(context, job) ?',
+    'return isActive && context.clock.now() < 0 ?',
   ]),
   bug('cancel-not-passed-on', 'the runtime never hears of a cancellation', [
     'jobs/worker/inspect.ts',
@@ -261,8 +245,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'else null end',
   ]),
   bug('no-backoff', 'the sweep asks about every job every second', [
-    'jobs/worker/process-job.ts',
-    'const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, begunNow ? 0 : job.check_attempts, random)',
+    'jobs/worker/record-check.ts',
+    'const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, justStarted ? 0 : job.check_attempts, random)',
     'const backedOffMs = atMs',
   ]),
   bug(
@@ -290,18 +274,18 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     '',
   ]),
   bug('nameless-callback-adopted', 'a callback that names no job gets one of its own, though its thread is a job’s', [
-    'jobs/callbacks/callback-intake.ts',
-    'const told = payload.jobId === null ? awaitingRun.get(payload.threadId)',
-    'const told = payload.jobId === null ? undefined',
+    'jobs/callbacks/match-callbacks.ts',
+    'const mentioned = payload.jobId === null ? awaitingRun.get(payload.threadId)',
+    'const mentioned = payload.jobId === null ? undefined',
   ]),
   bug(
     'credential-of-another-job',
     'the credential of one job speaks for the run of another',
-    ['jobs/callbacks/callback-intake.ts', 'const named = jobId === null ?', 'const named = jobId === null || true ?'],
+    ['jobs/callbacks/match-callbacks.ts', 'const named = jobId === null ?', 'const named = jobId === null || true ?'],
     [
-      'jobs/callbacks/callback-intake.ts',
-      'const foreign = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)',
-      'const foreign = false',
+      'jobs/callbacks/match-callbacks.ts',
+      'const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)',
+      'const wrongJob = false',
     ],
   ),
   bug('token-cached-past-expiry', 'a remembered token outlives its expiry', [

@@ -1,0 +1,64 @@
+import { toRfc3339 } from '../../core/clock.ts'
+import { type Json, parseForeignJson } from '../../core/json.ts'
+import type { JobRow } from '../job-row.ts'
+import type { JobType } from '../job-types.ts'
+import type { TimelineRow } from '../settlement/timeline-store.ts'
+import type { Job, TimelineEntry } from './job-schema.ts'
+
+/** A job as clients see it. */
+export function toJob(row: JobRow): Job {
+  return {
+    id: row.id,
+    type: row.type,
+    status: row.status,
+    input: orNull(row.input, parseForeignJson),
+    output: orNull(row.output, parseForeignJson),
+    error: row.error_code === null ? null : { code: row.error_code, message: row.error_message ?? '' },
+    interrupts: orNull(row.interrupts, parseForeignJson),
+    project_id: row.project_id,
+    created_by: row.created_by,
+    thread_id: row.thread_id,
+    run_id: row.run_id,
+    trace_id: row.trace_id,
+    tracer_trace_id: row.tracer_trace_id,
+    settled_by: row.settled_by,
+    reconcile: {
+      checked_at: orNull(row.checked_at, toRfc3339),
+      next_at: orNull(row.next_check_at, toRfc3339),
+      attempts: row.check_attempts,
+      last_error: row.last_error,
+    },
+    created_at: toRfc3339(row.created_at),
+    started_at: orNull(row.started_at, toRfc3339),
+    finished_at: orNull(row.finished_at, toRfc3339),
+    updated_at: toRfc3339(row.updated_at),
+  }
+}
+
+export function toTimelineEntry(entry: TimelineRow): TimelineEntry {
+  return {
+    id: entry.id,
+    at: toRfc3339(entry.at),
+    kind: entry.kind,
+    via: entry.via,
+    detail: JSON.parse(entry.detail) as Json,
+    times: entry.times,
+    last_at: toRfc3339(entry.last_at),
+  }
+}
+
+export function toJobType(type: JobType) {
+  return {
+    name: type.name,
+    description: type.description,
+    assistant_id: type.assistantId,
+    output_key: type.outputKey,
+    may_pause: type.mayPause,
+    deadline_seconds: type.deadlineMs / 1000,
+    output_fields: type.outputFields,
+  }
+}
+
+function orNull<T, U>(value: T | null, convert: (value: T) => U): U | null {
+  return value === null ? null : convert(value)
+}

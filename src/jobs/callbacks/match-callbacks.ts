@@ -1,0 +1,127 @@
+import type { Transaction } from '../../db/database.ts'
+import { appendEvents } from '../../events/event-store.ts'
+import type { CallbackPayload } from '../../runtime/callback-payload.ts'
+import { isWatched } from '../job.ts'
+import type { JobContext } from '../job-context.ts'
+import { type JobRow, newJob } from '../job-row.ts'
+import { findJobRuns, findJobsAwaitingRun, insertJob, insertJobRuns, type JobRun } from '../job-store.ts'
+import type { JobType } from '../job-types.ts'
+import { jobEvent } from '../settlement/job-event.ts'
+import type { Settlement } from '../settlement/settlement.ts'
+
+export interface ReceivedCallback {
+  payload: CallbackPayload
+  type: JobType
+  path: string
+  /** The job that the callback's credential is bound to. */
+  jobId: string | null
+  receivedAtMs: number
+  /** The id of the stored callback that is replayed. A replay is not stored a second time. */
+  replayOf?: string
+}
+
+export interface MatchedCallback {
+  callback: ReceivedCallback
+  job: JobRow
+  runSeq: number | undefined
+  /** The job was created for this callback, because no job knew its run. */
+  adopted: boolean
+  /** The credential is bound to another job, or the run belongs to another job: the callback must not change this one. */
+  wrongJob: boolean
+}
+
+/**
+ * Finds the job of each callback, and locks it for the settlement. A credential bound to a job decides; otherwise the
+ * run, then the job that the payload names, then the thread. A run that no job knows gets a new job, so that its result
+ * is not lost.
+ */
+export async function matchCallbacks(
+  tx: Transaction,
+  { batch, settlement, ids }: { batch: readonly ReceivedCallback[]; settlement: Settlement; ids: JobContext['ids'] },
+): Promise<MatchedCallback[]> {
+  const { atMs } = settlement
+  const { runs, jobs, awaitingRun } = await lockCandidates(tx, batch, settlement)
+  const adoptedByRun = new Map<string, JobRow>()
+
+  const matched = batch.map((callback): MatchedCallback => {
+    const { payload, jobId } = callback
+    const run = runs.get(payload.runId)
+    const owner = run ? jobs.get(run.job_id) : adoptedByRun.get(payload.runId)
+    const mentioned = payload.jobId === null ? awaitingRun.get(payload.threadId) : jobs.get(payload.jobId)
+    const named = jobId === null ? (owner ?? mentioned) : jobs.get(jobId)
+    const job = named ?? owner
+    // A credential bound to one job proves nothing about another job, nor about the run of another job.
+    const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)
+    if (job) return { callback, job, runSeq: run?.run_seq, adopted: false, wrongJob }
+    const adopted = adopt(callback, ids, atMs)
+    adoptedByRun.set(payload.runId, adopted)
+    jobs.set(adopted.id, adopted)
+    settlement.add(adopted)
+    return { callback, job: adopted, runSeq: 1, adopted: true, wrongJob: false }
+  })
+
+  for (const job of adoptedByRun.values()) {
+    await insertJob(tx, job)
+    await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, atMs)])
+  }
+  await insertJobRuns(
+    tx,
+    [...adoptedByRun].map(([run_id, job]) => ({ run_id, job_id: job.id, run_seq: 1, created_at: atMs })),
+  )
+  return matched
+}
+
+interface Candidates {
+  runs: Map<string, JobRun>
+  jobs: Map<string, JobRow>
+  /** By thread: the jobs whose run is not known yet. */
+  awaitingRun: Map<string, JobRow>
+}
+
+async function lockCandidates(
+  tx: Transaction,
+  batch: readonly ReceivedCallback[],
+  settlement: Settlement,
+): Promise<Candidates> {
+  const known = await findJobRuns(
+    tx,
+    batch.map(({ payload }) => payload.runId),
+  )
+  const runs = new Map(known.map((run) => [run.run_id, run]))
+  const candidates = new Set(known.map((run) => run.job_id))
+  for (const { jobId, payload } of batch) for (const id of [jobId, payload.jobId]) if (id !== null) candidates.add(id)
+  for (const id of await findByThread(tx, batch, runs)) candidates.add(id)
+  const locked = await settlement.lock([...candidates])
+  const awaiting = locked.filter(({ run_id, status }) => run_id === null && isWatched(status))
+  return {
+    runs,
+    jobs: new Map(locked.map((job) => [job.id, job])),
+    awaitingRun: new Map(awaiting.map((job) => [job.thread_id, job])),
+  }
+}
+
+/**
+ * An unknown run on the thread of a job whose run is not known yet is that job's run: its callback arrived before the
+ * answer to the start request.
+ */
+async function findByThread(
+  tx: Transaction,
+  batch: readonly ReceivedCallback[],
+  runs: ReadonlyMap<string, JobRun>,
+): Promise<string[]> {
+  const nameless = batch.filter(
+    ({ jobId, payload }) => jobId === null && payload.jobId === null && !runs.has(payload.runId),
+  )
+  if (nameless.length === 0) return []
+  return findJobsAwaitingRun(
+    tx,
+    nameless.map(({ payload }) => payload.threadId),
+  )
+}
+
+/** The id comes from the credential, if it names one. The job has no owner: only admins see it until it is claimed. */
+function adopt({ payload, type, jobId }: ReceivedCallback, ids: JobContext['ids'], atMs: number): JobRow {
+  const { threadId: thread_id, runId: run_id } = payload
+  const id = jobId ?? ids.next('job')
+  return newJob(type, { id, input: null, project_id: null, created_by: null, thread_id, run_id }, atMs)
+}

@@ -1,0 +1,15 @@
+import type { EventType, NewEvent } from '../../events/event-store.ts'
+import type { JobRow } from '../job-row.ts'
+
+/** The event that clients stream about a job. It never holds the input or the output: clients fetch the job. */
+export function jobEvent(job: JobRow, type: EventType, cause: string, atMs: number): NewEvent {
+  const data = {
+    job_id: job.id,
+    type: job.type,
+    status: job.status,
+    project_id: job.project_id,
+    error: job.error_code === null ? null : { code: job.error_code, message: job.error_message },
+    settled_by: job.settled_by,
+  }
+  return { subject: job.created_by, job_id: job.id, type, cause, data: JSON.stringify(data), created_at: atMs }
+}
