@@ -29,10 +29,11 @@ import { Readiness } from './ops/readiness.ts'
 import { ProjectEvents } from './projects/project-events.ts'
 import type { ProjectNotifications } from './projects/project-notifications.ts'
 import { projectExists } from './projects/project-store.ts'
-import { findBacklog } from './push/outbox/delivery-store.ts'
+import { findBacklog } from './push/outbox/delivery-list-store.ts'
 import { Outbox } from './push/outbox/outbox.ts'
-import type { PushSender } from './push/push-message.ts'
+import { connectProviders } from './push/provider-registry.ts'
 import type { PushOptOut } from './push/push-opt-out.ts'
+import type { PushSender } from './push/push-provider.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { serviceKeyStore } from './service-accounts/service-key-store.ts'
 import { UserActivity } from './users/user-activity.ts'
@@ -52,8 +53,8 @@ export interface Dependencies {
   projectNotifications?: ProjectNotifications
   /** How many jobs a process works on at the same time; absent: 50. */
   jobSlots?: number
-  /** Absent: created from the configured credentials. Without credentials deliveries wait. */
-  pushSender?: PushSender
+  /** Absent: one for each push provider that has credentials. */
+  pushSenders?: readonly PushSender[]
   /** An additional certificate to trust, for a push provider on loopback. */
   pushCa?: string
 }
@@ -82,7 +83,7 @@ export interface Services extends Dependencies, Omit<JobServices, 'close'>, Omit
 
 /** Creates every part of the service once, and passes each the parts it needs. */
 export async function createServices(config: Config, dependencies: Dependencies): Promise<Services> {
-  const { clock, random, log } = dependencies
+  const { clock, random, log, pushCa } = dependencies
   const metrics = new Metrics()
   const db = meteredDatabase(dependencies.db, metrics)
   const ids = new IdGenerator(clock, random)
@@ -128,7 +129,8 @@ export async function createServices(config: Config, dependencies: Dependencies)
     random,
     log,
     meter: metrics,
-    sender: dependencies.pushSender ?? (await createSender(config, dependencies)),
+    senders:
+      dependencies.pushSenders ?? (await connectProviders(config, { clock, log, ...(pushCa && { ca: pushCa }) })),
     onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
   })
   const onTopic = (topic: Topic): void => {
@@ -195,19 +197,6 @@ export async function createServices(config: Config, dependencies: Dependencies)
       eventLoop.stop()
     },
   }
-}
-
-async function createSender(config: Config, { clock, log, pushCa }: Dependencies): Promise<PushSender | null> {
-  if (config.push === null) return null
-  const { createFcmSender } = await import('./push/fcm/fcm-sender.ts')
-  return createFcmSender({
-    credentials: config.push,
-    apiUrl: config.pushApiUrl,
-    tokenUrl: config.pushTokenUrl,
-    clock,
-    log,
-    ...(pushCa === undefined ? {} : { ca: pushCa }),
-  })
 }
 
 function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTask[] {

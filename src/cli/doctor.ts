@@ -1,4 +1,4 @@
-import { type Config, parseConfig } from '../config.ts'
+import { parseConfig } from '../config.ts'
 import { ConfigError } from '../config-reader.ts'
 import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
@@ -8,7 +8,7 @@ import {
   type ProbeContext,
   type ProbeResult,
 } from '../ops/dependency-checks.ts'
-import type { PushSender } from '../push/push-message.ts'
+import { connectProviders } from '../push/provider-registry.ts'
 import { type CommandLine, EXIT, type ExitCode, reasonOf } from './io.ts'
 import { loadJobTypes } from './startup/load-job-types.ts'
 import { openDatabase } from './startup/open-database.ts'
@@ -21,7 +21,7 @@ export async function doctor(line: CommandLine): Promise<ExitCode> {
   const context: ProbeContext = {
     config,
     openDatabase: () => openDatabase(config.database),
-    createPushSender: () => createPushSender(config),
+    connectPush: () => connectProviders(config, { clock: systemClock, log: silentLog }),
   }
   let failed = false
   for (const check of [...DEPENDENCY_CHECKS, jobTypesCheck(line)]) {
@@ -41,13 +41,6 @@ function jobTypesCheck(line: CommandLine): Pick<DependencyCheck, 'label' | 'prob
     probe: async () => ({ ok: true, text: [...loadJobTypes(line).jobTypes.keys()].join(', ') }),
     howToFix: 'Correct the file, or point JOB_TYPES_FILE to another one; until then `serve` does not start',
   }
-}
-
-async function createPushSender(config: Config): Promise<PushSender | null> {
-  const { push: credentials, pushApiUrl: apiUrl, pushTokenUrl: tokenUrl } = config
-  if (credentials === null) return null
-  const { createFcmSender } = await import('../push/fcm/fcm-sender.ts')
-  return createFcmSender({ credentials, apiUrl, tokenUrl, clock: systemClock, log: silentLog })
 }
 
 function toFailure(error: unknown): ProbeResult {

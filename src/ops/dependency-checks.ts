@@ -7,7 +7,7 @@ import type { Database } from '../db/database.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import type { Limiter } from '../limits/limiter.ts'
 import type { Outbox } from '../push/outbox/outbox.ts'
-import type { PushSender } from '../push/push-message.ts'
+import type { PushSender } from '../push/push-provider.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
 
 /** A degraded dependency does not keep the service from being ready; one that is down does. */
@@ -48,8 +48,8 @@ export interface LiveDependencies {
 export interface ProbeContext {
   config: DependencySettings
   openDatabase(): Promise<{ db: Database; close(): Promise<void> }>
-  /** Null without credentials. */
-  createPushSender(): Promise<PushSender | null>
+  /** One sender for each push provider that has credentials. */
+  connectPush(): Promise<PushSender[]>
 }
 
 export interface DependencyCheck {
@@ -190,14 +190,14 @@ function findCallbackFault(config: DependencySettings): ProbeResult | null {
 }
 
 /** Sends a dry run to a device that does not exist: a provider that refuses the device has accepted the credentials. */
-async function probePush({ config, createPushSender }: ProbeContext): Promise<ProbeResult> {
-  const sender = await createPushSender()
-  if (config.push === null || sender === null)
-    return { ok: true, text: 'not configured: deliveries wait for credentials' }
+async function probePush({ config, connectPush }: ProbeContext): Promise<ProbeResult> {
+  if (config.push === null) return { ok: true, text: 'not configured: deliveries wait for credentials' }
   const message = { token: 'doctor', title: 'doctor', body: '', data: {}, tag: 'doctor', link: null } as const
   const limits = { priority: 'normal', ttlSeconds: 60, dryRun: true } as const
-  const verdict = await sender.send({ ...message, ...limits }, new AbortController().signal)
-  await sender.close()
-  if (verdict.kind === 'halt' || verdict.kind === 'retry') return { ok: false, text: verdict.reason }
+  for (const sender of await connectPush()) {
+    const verdict = await sender.send({ ...message, ...limits }, new AbortController().signal)
+    await sender.close()
+    if (verdict.kind === 'halt' || verdict.kind === 'retry') return { ok: false, text: verdict.reason }
+  }
   return { ok: true, text: `a dry run reached project ${config.push.projectId}` }
 }

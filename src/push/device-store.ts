@@ -1,50 +1,53 @@
 import { hash } from 'node:crypto'
 import type { Queryable } from '../db/database.ts'
-import { type Sql, sql } from '../db/sql.ts'
+import { join, type Sql, sql } from '../db/sql.ts'
 import type { PageRequest } from '../http/paging.ts'
-import type { Platform } from './push-message.ts'
+import { PUSH_PROVIDERS } from './provider-registry.ts'
+import type { Platform } from './push-provider.ts'
 
 export type DeviceRow = {
   id: string
   subject: string
   token: string
   platform: Platform
+  /** The name of the push provider that reaches the device. */
+  provider: string
   created_at: number
   last_seen_at: number
   disabled_at: number | null
   disabled_reason: string | null
 }
 
-const COLUMNS = sql`id, subject, token, platform, created_at, last_seen_at, disabled_at, disabled_reason`
+const COLUMNS = sql`id, subject, token, platform, provider, created_at, last_seen_at, disabled_at, disabled_reason`
 
 /**
- * A token belongs to one device: registered again it is refreshed and live again. Registered by another user it becomes a
- * device of that user's, with an id of its own, so that nothing still on its way to the former owner reaches the new one.
+ * A token belongs to one device. Registering it again refreshes and enables the device. When another user registers it,
+ * it becomes that user's device under a new id, so that pending deliveries to the former owner do not reach the new one.
  */
 export async function upsertDevice(
   db: Queryable,
-  device: { id: string; subject: string; token: string; platform: Platform; atMs: number },
+  device: Pick<DeviceRow, 'id' | 'subject' | 'token' | 'platform' | 'provider'> & { atMs: number },
 ): Promise<DeviceRow> {
-  const { id, subject, token, platform, atMs } = device
+  const { id, subject, token, platform, provider, atMs } = device
   const [row] = await db.query<DeviceRow>(sql`
     insert into devices (${COLUMNS}, token_hash)
-    values (${id}, ${subject}, ${token}, ${platform}, ${atMs}, ${atMs}, null, null, ${hash('sha256', token)})
+    values (${id}, ${subject}, ${token}, ${platform}, ${provider}, ${atMs}, ${atMs}, null, null, ${hash('sha256', token)})
     on conflict (token_hash) do update set
       id = case when devices.subject = excluded.subject then devices.id else excluded.id end,
       created_at = case when devices.subject = excluded.subject then devices.created_at else excluded.created_at end,
-      subject = excluded.subject, platform = excluded.platform, disabled_at = null, disabled_reason = null,
-      called_dead_at = null, last_seen_at = case
+      subject = excluded.subject, platform = excluded.platform, provider = excluded.provider, disabled_at = null,
+      disabled_reason = null, called_dead_at = null, last_seen_at = case
         when excluded.last_seen_at > devices.last_seen_at then excluded.last_seen_at else devices.last_seen_at + 1 end
     returning ${COLUMNS}`)
   return row as DeviceRow
 }
 
-/** Far more than anybody has: every one of them is another push for each job that ends. */
+/** More than a user needs; each device costs one push for every job that ends. */
 const MAX_PER_SUBJECT = 50
-/** Whoever has far too many, from before there was a limit, loses them over a few registrations. */
+/** A user with many more devices, from before the limit, loses them over several registrations. */
 const MAX_DROPPED = 500
 
-/** Room for one that has just registered: those that cannot be reached go first, then those not seen for longest. */
+/** Keeps the user within the limit: deletes disabled devices first, then the devices not seen for longest. */
 export async function dropSurplusDevices(
   db: Queryable,
   { id, subject }: { id: string; subject: string },
@@ -56,9 +59,15 @@ export async function dropSurplusDevices(
       limit ${MAX_DROPPED} offset ${MAX_PER_SUBJECT - 1})`)
 }
 
-/** Whether the device `d` is worth sending to at that time: the provider forgets an Android device after 270 idle days. */
-export function isLive(at: Sql): Sql {
-  return sql`d.disabled_at is null and (d.platform <> 'android' or d.last_seen_at > ${at} - 23328000000)`
+/** Whether the device `d` can be reached at that time: not disabled, and not idle for longer than its provider allows. */
+export function isReachable(at: Sql): Sql {
+  const limits = PUSH_PROVIDERS.flatMap(({ name, limits: { idleDeviceMs } }) =>
+    Object.entries(idleDeviceMs).map(
+      ([platform, idleMs]) =>
+        sql`not (d.provider = ${name} and d.platform = ${platform} and d.last_seen_at + ${idleMs} <= ${at})`,
+    ),
+  )
+  return join([sql`d.disabled_at is null`, ...limits], ' and ')
 }
 
 export function listDevices(

@@ -1,7 +1,7 @@
 import type { Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
-import { isLive } from './device-store.ts'
+import { isReachable } from './device-store.ts'
 import type { PushOptOut } from './push-opt-out.ts'
 
 export type PushIntent = {
@@ -19,8 +19,8 @@ export type PushIntent = {
 const TTL_SECONDS = 86_400
 
 /**
- * Commits with the change that causes them: one notification per cause, one delivery per live device of its owner,
- * unless the owner turned push off.
+ * Records one notification per cause and one delivery per reachable device of its owner, unless the owner turned push off.
+ * Part of the transaction of the cause, so that neither exists without the other.
  */
 export async function recordPushIntents(
   tx: Transaction,
@@ -39,8 +39,8 @@ export async function recordPushIntents(
       data: 'text',
       created_at: 'bigint',
     })
-  const live = isLive(sql`r.created_at`)
-  const wanted = sql`exists (select 1 from devices d where d.subject = r.subject and ${live})
+  const reachable = isReachable(sql`r.created_at`)
+  const wanted = sql`exists (select 1 from devices d where d.subject = r.subject and ${reachable})
     and not ${pushOptOut(sql`r.subject`)}`
   await tx.query(sql`
     insert into notifications (id, cause, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at)
@@ -52,7 +52,7 @@ export async function recordPushIntents(
     select n.id, d.id, 'pending', 0, r.created_at, r.created_at, r.created_at
     from ${rows()} as r
     join notifications n on n.id = r.id
-    join devices d on d.subject = r.subject and ${live}
+    join devices d on d.subject = r.subject and ${reachable}
     where true
     on conflict (notification_id, device_id) do nothing`)
   tx.announce('deliveries')

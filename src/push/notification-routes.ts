@@ -2,128 +2,24 @@ import { principalId } from '../auth/principal.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
-import { type Static, Type } from '../core/schema.ts'
+import { isStorableText } from '../core/text.ts'
 import type { Database, Queryable } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
 import { callerOf, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
-import { idempotencyHeader, pathParams, text, timestamp } from '../http/schemas.ts'
-import { checkPushData, MAX_PAYLOAD_BYTES, payloadSizeOf } from './fcm/fcm-message.ts'
+import {
+  createNotification,
+  DEFAULT_TTL_SECONDS,
+  getNotification,
+  MAX_SHOWN_DELIVERIES,
+  type Notification,
+} from './notification-schema.ts'
 import { findNotification, insertNotification, type NotificationRow } from './notification-store.ts'
-import { countDeliveries, DELIVERY_STATES, type DeliveryState, listDeliveries } from './outbox/delivery-store.ts'
+import { countDeliveries, listDeliveries } from './outbox/delivery-list-store.ts'
+import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
+import { faultOfContent } from './provider-registry.ts'
 import type { PushOptOut } from './push-opt-out.ts'
-
-const MAX_TARGETS = 500
-const MAX_SHOWN_DELIVERIES = 1_000
-const DEFAULT_TTL_SECONDS = 86_400
-
-const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
-
-const deliveryExample = {
-  device_id: 'dev_01kq3v7m2x8n4r6t0w9y5z1abc',
-  state: 'sent',
-  attempts: 1,
-  provider_message_id: 'projects/example/messages/1',
-  last_error: null,
-  updated_at: '2026-01-31T12:00:01.000Z',
-}
-
-const Notification = Type.Object(
-  {
-    id: Type.String(),
-    title: Type.String(),
-    body: Type.String(),
-    data: Type.Record(Type.String(), Type.String()),
-    link: nullableString,
-    priority: Type.String(),
-    ttl_seconds: Type.Integer(),
-    dry_run: Type.Boolean(),
-    job_id: nullableString,
-    created_by: nullableString,
-    created_at: timestamp,
-    counts: Type.Unsafe<Record<DeliveryState, number>>({
-      type: 'object',
-      properties: Object.fromEntries(DELIVERY_STATES.map((state) => [state, { type: 'integer' }])),
-      description: 'How many deliveries are in which state.',
-    }),
-    deliveries: Type.Array(
-      Type.Object(
-        {
-          device_id: Type.String(),
-          state: Type.String(),
-          attempts: Type.Integer(),
-          provider_message_id: nullableString,
-          last_error: nullableString,
-          updated_at: timestamp,
-        },
-        { title: 'Delivery', examples: [deliveryExample] },
-      ),
-      { description: `The first ${MAX_SHOWN_DELIVERIES}.` },
-    ),
-  },
-  {
-    title: 'Notification',
-    examples: [
-      {
-        id: 'ntf_01kq3v7m2x8n4r6t0w9y5z1abc',
-        title: 'Maintenance',
-        body: 'Tonight at ten.',
-        data: {},
-        link: null,
-        priority: 'normal',
-        ttl_seconds: DEFAULT_TTL_SECONDS,
-        dry_run: false,
-        job_id: null,
-        created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
-        created_at: '2026-01-31T12:00:00.000Z',
-        counts: { sent: 1 },
-        deliveries: [deliveryExample],
-      },
-    ],
-  },
-)
-
-const tags = ['Push']
-const targets = (description: string) =>
-  Type.Optional(
-    Type.Array(text({ minLength: 1, maxLength: 255 }), { maxItems: MAX_TARGETS, uniqueItems: true, description }),
-  )
-
-const createNotification = {
-  operationId: 'sendNotification',
-  tags,
-  summary: 'Send a notification',
-  headers: idempotencyHeader,
-  body: Type.Object(
-    {
-      users: targets('To all live devices of these users, unless they want no push.'),
-      devices: targets('To these devices, unless their users want no push.'),
-      title: text({ minLength: 1, maxLength: 200 }),
-      body: text({ maxLength: 1000 }),
-      data: Type.Optional(Type.Record(Type.String(), text({ maxLength: 2000 }))),
-      link: Type.Optional(
-        Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'https-url', maxLength: 1000 }),
-      ),
-      priority: Type.Optional(Type.Unsafe<'high' | 'normal'>({ type: 'string', enum: ['high', 'normal'] })),
-      ttl_seconds: Type.Optional(Type.Integer({ minimum: 0, maximum: 28 * 86_400 })),
-      dry_run: Type.Optional(Type.Boolean({ description: 'Have the provider check it without delivering it.' })),
-    },
-    {
-      title: 'NotificationInput',
-      additionalProperties: false,
-      examples: [{ users: ['8f14e45f-ceea-467f-a0e6-000000000001'], title: 'Maintenance', body: 'Tonight at ten.' }],
-    },
-  ),
-  response: { 201: Notification },
-}
-
-const getNotification = {
-  operationId: 'getNotification',
-  tags,
-  summary: 'See what became of a notification',
-  params: pathParams('id'),
-  response: { 200: Notification },
-}
+import type { ContentFault, PushContent } from './push-provider.ts'
 
 export interface NotificationServices {
   db: Database
@@ -141,20 +37,22 @@ export function notificationRoutes(app: App, { db, clock, ids, creation, pushOpt
     if (users.length + devices.length === 0) {
       throw new ApiError('invalid_request', 'body must have at least one of "users" and "devices"')
     }
+    const { title, body, data = {}, link = null } = content
+    const id = ids.next('ntf')
+    checkContent({ title, body, data, link, tag: id })
     const notification: NotificationRow = {
-      id: ids.next('ntf'),
+      id,
       job_id: null,
-      title: content.title,
-      body: content.body,
-      data: JSON.stringify(content.data ?? {}),
-      link: content.link ?? null,
+      title,
+      body,
+      data: JSON.stringify(data),
+      link,
       priority: content.priority ?? 'normal',
       ttl_seconds: content.ttl_seconds ?? DEFAULT_TTL_SECONDS,
       dry_run: content.dry_run ? 1 : 0,
       created_by: principalId(callerOf(request)),
       created_at: clock.now(),
     }
-    checkContent(notification, content.data ?? {})
     return creation.create(request, reply, async (tx) => {
       await insertNotification(tx, notification, { subjects: users, deviceIds: devices, pushOptOut })
       return { status: 201, location: `/v1/notifications/${notification.id}`, body: await show(tx, notification) }
@@ -170,16 +68,22 @@ export function notificationRoutes(app: App, { db, clock, ids, creation, pushOpt
 }
 
 /** Refused before anything is queued: the provider would refuse it for every device. */
-function checkContent(row: NotificationRow, data: Record<string, string>): void {
-  const fault = checkPushData(data)
-  if (fault !== null) throw new ApiError('invalid_request', `body/${fault}`)
-  const { id: tag, title, body, link } = row
-  if (payloadSizeOf({ title, body, data, link, tag }) > MAX_PAYLOAD_BYTES) {
-    throw new ApiError('invalid_request', `body makes a message larger than ${MAX_PAYLOAD_BYTES} bytes`)
-  }
+function checkContent(content: PushContent): void {
+  const fault = faultOfData(content.data) ?? faultOfContent(content)
+  if (fault !== null) throw new ApiError('invalid_request', `body${fault.path} ${fault.problem}`)
 }
 
-async function show(db: Queryable, row: NotificationRow): Promise<Static<typeof Notification>> {
+function faultOfData(data: Readonly<Record<string, unknown>>): ContentFault | null {
+  for (const [key, value] of Object.entries(data)) {
+    if (key === '') return { path: '/data', problem: 'must not have an empty key' }
+    if (!isStorableText(key)) return { path: '/data', problem: 'has a key with NUL or unpaired surrogates' }
+    // The schema does not check the value of a key with a line break.
+    if (typeof value !== 'string') return { path: `/data/${key}`, problem: 'must be a string' }
+  }
+  return null
+}
+
+async function show(db: Queryable, row: NotificationRow): Promise<Notification> {
   const [counted, deliveries] = [
     await countDeliveries(db, row.id),
     await listDeliveries(db, row.id, MAX_SHOWN_DELIVERIES),

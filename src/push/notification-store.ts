@@ -1,7 +1,7 @@
 import type { Queryable, Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
-import { isLive } from './device-store.ts'
+import { isReachable } from './device-store.ts'
 import type { PushOptOut } from './push-opt-out.ts'
 
 export type NotificationRow = {
@@ -20,7 +20,7 @@ export type NotificationRow = {
 
 const COLUMNS = sql`id, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at`
 
-/** To every live device of these users, and to these devices if they are live, unless their user turned push off; once to each. */
+/** Queues one delivery for each reachable device among the targets, unless its user turned push off. */
 export async function insertNotification(
   tx: Transaction,
   notification: NotificationRow,
@@ -44,7 +44,7 @@ export async function insertNotification(
   await tx.query(sql`
     insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
     select ${id}, d.id, 'pending', 0, ${created_at}, ${created_at}, ${created_at} from devices d
-    where ${isLive(sql`${created_at}`)}
+    where ${isReachable(sql`${created_at}`)}
       and (d.id in (select device from ${devices} as r) or d.subject in (select subject from ${subjects} as s))
       and not ${targets.pushOptOut(sql`d.subject`)}
     on conflict (notification_id, device_id) do nothing`)

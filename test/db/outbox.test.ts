@@ -5,9 +5,9 @@ import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
 import { deleteDevice, upsertDevice } from '../../src/push/device-store.ts'
-import { findBacklog } from '../../src/push/outbox/delivery-store.ts'
+import { findBacklog } from '../../src/push/outbox/delivery-list-store.ts'
 import type { Outbox } from '../../src/push/outbox/outbox.ts'
-import type { PushSender, PushVerdict } from '../../src/push/push-message.ts'
+import type { PushSender, PushVerdict } from '../../src/push/push-provider.ts'
 import { forEachEngine, type Store } from '../support/engines.ts'
 import { type Delivery, IDLE_MS, Post } from '../support/post.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
@@ -19,7 +19,12 @@ const HALT_MS = 30_000
 const MAX_IN_FLIGHT = 1_000
 
 const retry = (afterMs: number | null = null): PushVerdict => ({ kind: 'retry', reason: '503 UNAVAILABLE', afterMs })
-const dead = (reason: 'unregistered' | 'sender_mismatch' = 'unregistered'): PushVerdict => ({ kind: 'disable', reason })
+const dead = (reason = 'unregistered'): PushVerdict => ({ kind: 'disable', reason, credentialsFault: null })
+const MISMATCH: PushVerdict = {
+  kind: 'disable',
+  reason: 'sender_mismatch',
+  credentialsFault: 'devices are of another project',
+}
 const HALT: PushVerdict = { kind: 'halt', reason: 'wrong project' }
 
 /** Sends nothing before its gate is opened. */
@@ -68,12 +73,12 @@ describe('the outbox', () => {
         { verdict: { kind: 'sent', messageId: 'm/1' }, state: 'sent', error: null },
         { verdict: dead(), state: 'disabled', error: 'unregistered', disabled: 'unregistered' },
         {
-          verdict: { kind: 'disable', reason: 'invalid_token' },
+          verdict: dead('invalid_token'),
           state: 'disabled',
           error: 'invalid_token',
           disabled: 'invalid_token',
         },
-        { verdict: dead('sender_mismatch'), state: 'disabled', error: 'sender_mismatch', disabled: 'sender_mismatch' },
+        { verdict: MISMATCH, state: 'disabled', error: 'sender_mismatch', disabled: 'sender_mismatch' },
         { verdict: { kind: 'drop', reason: '400 too big', alert: false }, state: 'failed', error: '400 too big' },
         { verdict: { kind: 'drop', reason: '403 denied', alert: true }, state: 'failed', error: '403 denied' },
         { verdict: retry(), state: 'pending', error: '503 UNAVAILABLE' },
@@ -251,7 +256,13 @@ describe('the outbox', () => {
       const post = await open()
       const [id = ''] = await post.addDevices(1, 'ada')
       await post.notify({ subject: 'ada' })
-      const moved = { subject: 'bob', token: `token-${id}`, platform: 'web' as const, atMs: post.clock.now() }
+      const moved = {
+        subject: 'bob',
+        token: `token-${id}`,
+        platform: 'web' as const,
+        provider: 'fcm',
+        atMs: post.clock.now(),
+      }
       await upsertDevice(post.db, { id: 'dev_of_bob', ...moved })
       const sender = new ScriptedSender()
       post.start(sender)
@@ -302,7 +313,7 @@ describe('the outbox', () => {
       await post.notify()
       await post.quiet()
       assert.equal(sender.given.length, 4)
-      const again = { platform: 'web' as const, atMs: post.clock.now() }
+      const again = { platform: 'web' as const, provider: 'fcm', atMs: post.clock.now() }
       await upsertDevice(post.db, { id: 'dev_new', subject: 'ada', token: `token-${seen}`, ...again })
       await upsertDevice(post.db, { id: 'dev_of_bob', subject: 'bob', token: `token-${moved}`, ...again })
       gate.resolve()
@@ -327,7 +338,7 @@ describe('the outbox', () => {
     test('credentials of another project: nothing is disabled, nothing is lost, and it says so until a message gets through', async () => {
       const post = await open()
       const users = await addUsers(post, 30)
-      const sender = new ScriptedSender(() => dead('sender_mismatch'))
+      const sender = new ScriptedSender(() => MISMATCH)
       const { outbox } = post.start(sender)
       await notifyAll(post, users)
       await post.pass(2 * HOUR_MS)
@@ -349,9 +360,7 @@ describe('the outbox', () => {
       const post = await open()
       await post.addDevices(50, 'mallory')
       const [id = ''] = await post.addDevices(1, 'ada')
-      const sender = new ScriptedSender(({ token }) =>
-        token === `token-${id}` ? sender.sent() : dead('sender_mismatch'),
-      )
+      const sender = new ScriptedSender(({ token }) => (token === `token-${id}` ? sender.sent() : MISMATCH))
       const { outbox } = post.start(sender)
       await post.notify({ subject: 'mallory' })
       await post.pass(5 * MINUTE_MS)
@@ -465,7 +474,7 @@ describe('the outbox', () => {
       const { state, provider_message_id } = await post.only()
       assert.deepEqual({ state, provider_message_id }, { state: 'sent', provider_message_id: null })
       await post.db.query(sql`delete from deliveries`)
-      sender.answer(() => dead('sender_mismatch'))
+      sender.answer(() => MISMATCH)
       await post.notify({ dry_run: 1 })
       await post.quiet()
       const refused = await post.only()
@@ -511,7 +520,7 @@ describe('the outbox', () => {
     test('credentials that are refused show before anything is to be delivered, and so does that they were mended', async () => {
       const post = await open()
       let fault: string | null = 'the push credentials are refused'
-      const sender: PushSender = Object.assign(new ScriptedSender(), { prove: async () => fault })
+      const sender: PushSender = Object.assign(new ScriptedSender(), { checkCredentials: async () => fault })
       const { outbox } = post.start(sender)
       await post.pass(IDLE_MS)
       assert.deepEqual([outbox.state, outbox.trouble], ['halted', fault])
@@ -527,7 +536,7 @@ describe('the outbox', () => {
       const { outbox } = post.start(sender)
       await post.notify()
       await post.quiet()
-      outbox.leave()
+      outbox.stopLeasing()
       await post.notify()
       await post.pass(IDLE_MS)
       gate.resolve()
@@ -538,13 +547,13 @@ describe('the outbox', () => {
     test('without credentials deliveries wait as such, and are sent once there are some', async () => {
       const post = await open()
       await post.addDevices(3)
-      const without = post.start(null)
+      const without = post.start([])
       assert.equal(without.outbox.state, 'no_credentials')
       assert.match(String(without.outbox.trouble), /credentials/)
       await post.notify({ job_id: 'job_1' })
       await post.quiet()
       assert.deepEqual(await post.states(), { no_credentials: 3 })
-      assert.deepEqual(await findBacklog(post.db), { depth: 0, due_at: null, shelved: 3 })
+      assert.deepEqual(await findBacklog(post.db), { depth: 0, due_at: null, parked: 3 })
       const told = without.marked.map(({ job_id, state, attempts }) => [job_id, state, attempts])
       assert.deepEqual(told, Array(3).fill(['job_1', 'no_credentials', 0]))
       await post.pass(2 * HOUR_MS)
@@ -559,7 +568,7 @@ describe('the outbox', () => {
     test('what a node without credentials still puts aside is found within a minute by those that have them', async () => {
       const post = await open()
       await post.addDevices(1)
-      const without = post.start(null)
+      const without = post.start([])
       await post.notify()
       await post.quiet()
       const sender = new ScriptedSender()
@@ -613,8 +622,8 @@ describe('the outbox', () => {
       const post = new Post(first)
       posts.push(post)
       const senders = [new ScriptedSender(), new ScriptedSender()]
-      post.start(senders[0] ?? null)
-      post.start(senders[1] ?? null, second)
+      post.start(senders[0] ?? [])
+      post.start(senders[1] ?? [], second)
       await post.notifyMany(500)
       while ((await post.states()).sent !== 500) await post.pass(IDLE_MS)
       const tokens = senders.flatMap(({ given }) => given.map(({ token }) => token))

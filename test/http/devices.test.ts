@@ -246,7 +246,7 @@ describe('devices', () => {
       await callerOf(service, other).add(tokenOf(101))
       await notify(other)
       await until(() => service.services.outbox.inFlight === 0 && sender.given.length === 1)
-      sender.answer(() => ({ kind: 'disable', reason: 'unregistered' }))
+      sender.answer(() => ({ kind: 'disable', reason: 'unregistered', credentialsFault: null }))
       assert.equal(await notify(), 1)
       await until(async () => (await list())[0]?.disabled_at !== null)
       const disabled_at = new Date(service.clock.now()).toISOString()

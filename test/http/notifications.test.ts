@@ -259,7 +259,11 @@ describe('notifications', () => {
         [{ ...good, data: { 'google.x': 'x' } }, /^body\/data\/google\.x is reserved/],
         [{ ...good, data: { 'gcm.notification.x': 'x' } }, /^body\/data\/gcm\.notification\.x is reserved/],
         [{ ...good, data: { a: 'x'.repeat(2_000), b: 'x'.repeat(2_000) } }, /^body makes a message larger than 3584/],
+        [{ ...good, data: null }, /^body\/data must be object$/],
+        [{ ...good, data: 'x' }, /^body\/data must be object$/],
+        [{ ...good, data: { '': 'x' } }, /^body\/data must not have an empty key$/],
         [{ ...good, data: { 'a\u0000': 'x' } }, /^body\/data has a key with NUL/],
+        [{ ...good, data: { '\ud800b': 'x' } }, /^body\/data has a key with NUL or unpaired surrogates$/],
         [{ ...good, body: '🧮'.repeat(900) }, /^body makes a message larger than 3584/],
         [{ ...good, link: 'http://example.com' }, /^body\/link must be an https URL$/],
         [{ ...good, link: 'javascript:alert(1)' }, /^body\/link/],
@@ -343,7 +347,7 @@ describe('notifications', () => {
           case 3:
             return { kind: 'retry', reason: '503 UNAVAILABLE', afterMs: 60_000 }
           case 4:
-            return { kind: 'disable', reason: 'unregistered' }
+            return { kind: 'disable', reason: 'unregistered', credentialsFault: null }
           default:
             return sender.sent()
         }

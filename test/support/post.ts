@@ -7,7 +7,8 @@ import { upsertDevice } from '../../src/push/device-store.ts'
 import { insertNotification } from '../../src/push/notification-store.ts'
 import type { DeliveryNote } from '../../src/push/outbox/delivery-store.ts'
 import { Outbox } from '../../src/push/outbox/outbox.ts'
-import type { PushSender } from '../../src/push/push-message.ts'
+import { DEFAULT_PROVIDER } from '../../src/push/provider-registry.ts'
+import type { PushSender } from '../../src/push/push-provider.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { ManualClock } from './manual-clock.ts'
 import { WatchedDatabase } from './watched-database.ts'
@@ -47,14 +48,14 @@ export class Post {
     return this.watched.db
   }
 
-  start(sender: PushSender | null, db: Database = this.db): Node {
+  start(senders: PushSender | readonly PushSender[], db: Database = this.db): Node {
     const marked: DeliveryNote[] = []
     const outbox = new Outbox({
       db,
       clock: this.clock,
       random: { bytes: systemRandom.bytes, fraction: () => this.jitter },
       log: silentLog,
-      sender,
+      senders: [senders].flat(),
       onMarked: async (_tx, marks) => void marked.push(...marks),
     })
     this.outboxes.push(outbox)
@@ -67,7 +68,14 @@ export class Post {
     for (let n = 0; n < count; n++) {
       const id = `dev_${String(this.#names++).padStart(6, '0')}`
       const atMs = this.clock.now()
-      await upsertDevice(this.db, { id, subject, token: `token-${id}`, platform: 'web', atMs })
+      await upsertDevice(this.db, {
+        id,
+        subject,
+        token: `token-${id}`,
+        platform: 'web',
+        provider: DEFAULT_PROVIDER.name,
+        atMs,
+      })
       ids.push(id)
     }
     return ids

@@ -1,16 +1,19 @@
-import type { PushMessage, PushSender, PushVerdict } from '../../src/push/push-message.ts'
+import { DEFAULT_PROVIDER } from '../../src/push/provider-registry.ts'
+import type { PushMessage, PushProvider, PushSender, PushVerdict } from '../../src/push/push-provider.ts'
 
 type Script = (message: PushMessage) => PushVerdict | Promise<PushVerdict>
 
-/** A sender that says what the test has told it to, and remembers what it was given. */
+/** A sender that gives the verdicts of a test's script and records the messages. */
 export class ScriptedSender implements PushSender {
+  readonly provider: PushProvider
   readonly given: PushMessage[] = []
   isClosed = false
   #script: Script
   #count = 0
 
-  constructor(script: Script = () => this.sent()) {
+  constructor(script: Script = () => this.sent(), provider: PushProvider = DEFAULT_PROVIDER) {
     this.#script = script
+    this.provider = provider
   }
 
   answer(script: Script): void {
@@ -26,6 +29,10 @@ export class ScriptedSender implements PushSender {
   async send(message: PushMessage): Promise<PushVerdict> {
     this.given.push(message)
     return this.#script(message)
+  }
+
+  async checkCredentials(): Promise<string | null> {
+    return null
   }
 
   async close(): Promise<void> {

@@ -11,7 +11,7 @@ import type { Database } from '../../src/db/database.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import type { JobTypes } from '../../src/jobs/job-types.ts'
 import type { ProjectNotifications } from '../../src/projects/project-notifications.ts'
-import type { PushSender } from '../../src/push/push-message.ts'
+import type { PushSender } from '../../src/push/push-provider.ts'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
 import { createServices, type Services } from '../../src/services.ts'
@@ -62,7 +62,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     db,
     ...(jobTypes ? { jobTypes } : {}),
     ...(projectNotifications ? { projectNotifications } : {}),
-    ...(pushSender ? { pushSender } : {}),
+    ...(pushSender ? { pushSenders: [pushSender] } : {}),
   })
   try {
     const app = await buildExtended(services, options.extend)

@@ -13,7 +13,7 @@ import { after, before, beforeEach, test } from 'node:test'
 import { promisify } from 'node:util'
 import type { Log } from '../../src/core/log.ts'
 import { createFcmSender, type FcmSender, type FcmSenderOptions } from '../../src/push/fcm/fcm-sender.ts'
-import type { PushMessage, PushVerdict } from '../../src/push/push-message.ts'
+import type { PushMessage, PushVerdict } from '../../src/push/push-provider.ts'
 import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certificate.ts'
 import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -320,13 +320,13 @@ test('a token endpoint that asks for a pause gets it, and messages are told what
 
 test('whether the credentials are taken shows without a message', async () => {
   const sender = senderWith()
-  assert.equal(await sender.prove?.(), null)
+  assert.equal(await sender.checkCredentials(), null)
   assert.deepEqual([provider.stats.exchanges, provider.arrivals.length], [1, 0])
   provider.setFaults({ exchange: 'refused' })
-  assert.match((await senderWith().prove?.()) ?? '', /^the push credentials are refused: 400 invalid_grant/)
-  // Not to get an answer says nothing about them.
+  assert.match((await senderWith().checkCredentials()) ?? '', /^the push credentials are refused: 400 invalid_grant/)
+  // No answer says nothing about the credentials.
   provider.setFaults({ exchange: 'down' })
-  assert.equal(await senderWith().prove?.(), null)
+  assert.equal(await senderWith().checkCredentials(), null)
 })
 
 test('a revoked access token is replaced once for all who find out', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { judgeAnswer, refusesBearer } from '../../src/push/fcm/fcm-verdict.ts'
-import type { PushVerdict } from '../../src/push/push-message.ts'
+import type { PushVerdict } from '../../src/push/push-provider.ts'
 
 const NOW_MS = Date.UTC(2026, 0, 1)
 const FCM_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.FcmError'
@@ -26,7 +26,7 @@ const answer = ({ status, code, message = 'Said so.', fields = [], headers = {},
 }
 const judge = (said: Said) => judgeAnswer(answer(said), { nowMs: NOW_MS })
 
-const disable = (reason: 'unregistered' | 'invalid_token' | 'sender_mismatch') => ({ kind: 'disable', reason }) as const
+const disable = (reason: string): PushVerdict => ({ kind: 'disable', reason, credentialsFault: null })
 const NOT_A_TOKEN = 'The registration token is not a valid FCM registration token'
 const HTML = '<html><title>Error 502 (Server Error)!!1</title></html>'
 
@@ -66,7 +66,11 @@ const table: [name: string, said: Said, verdict: Partial<PushVerdict>][] = [
   ],
   ['400 without a word', { status: 400, body: '' }, { kind: 'drop', alert: false }],
   ['413', { status: 413, body: HTML }, { kind: 'drop', alert: false }],
-  ['403 SENDER_ID_MISMATCH', { status: 403, code: 'SENDER_ID_MISMATCH' }, disable('sender_mismatch')],
+  [
+    '403 SENDER_ID_MISMATCH',
+    { status: 403, code: 'SENDER_ID_MISMATCH' },
+    { kind: 'disable', reason: 'sender_mismatch' },
+  ],
   ['another 403', { status: 403 }, { kind: 'halt' }],
   ['401 THIRD_PARTY_AUTH_ERROR', { status: 401, code: 'THIRD_PARTY_AUTH_ERROR' }, { kind: 'drop', alert: true }],
   ['401 without the provider’s own error', { status: 401 }, { kind: 'halt' }],
@@ -120,6 +124,12 @@ test('only a 401 that is not the provider’s own is a stale access token', () =
   assert.equal(refusesBearer(answer({ status: 401, body: HTML })), true)
   assert.equal(refusesBearer(answer({ status: 401, code: 'THIRD_PARTY_AUTH_ERROR' })), false)
   assert.equal(refusesBearer(answer({ status: 403 })), false)
+})
+
+test('only a sender mismatch may be the fault of our credentials, and says so', () => {
+  const verdict = judge({ status: 403, code: 'SENDER_ID_MISMATCH' })
+  assert.ok(verdict.kind === 'disable')
+  assert.match(verdict.credentialsFault ?? '', /another project.*do the credentials fit the app/)
 })
 
 test('an error of another kind does not speak for the provider', () => {

@@ -30,7 +30,7 @@ test('a start loads two packages; all others wait for their first use, for each 
 
 test('a start loads no sender of pushes: only credentials do', () => {
   assert.deepEqual(
-    [...files].filter((file) => file.endsWith('/push/fcm-sender.ts')),
+    [...files].filter((file) => file.endsWith('/push/fcm/fcm-sender.ts')),
     [],
   )
 })

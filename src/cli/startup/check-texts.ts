@@ -1,7 +1,7 @@
 import type { JobTypes } from '../../jobs/job-types.ts'
 import type { ProjectNotifications } from '../../projects/project-notifications.ts'
-import { MAX_PAYLOAD_BYTES, payloadSizeOf } from '../../push/fcm/fcm-message.ts'
 import type { NotificationText } from '../../push/notification-text.ts'
+import { PUSH_PROVIDERS } from '../../push/provider-registry.ts'
 
 /** All our ids have this length. */
 const ID = 'ntf_00000000000000000000000000'
@@ -12,8 +12,11 @@ const LONGEST_NAME = '\u0001'.repeat(200)
 export function faultsOfTextSizes(texts: { jobTypes: JobTypes; projectNotifications: ProjectNotifications }): string[] {
   const faults: string[] = []
   const check = (place: string, text: NotificationText, data: Record<string, string>) => {
-    const size = payloadSizeOf({ ...text, data, link: null, tag: ID })
-    if (size > MAX_PAYLOAD_BYTES) faults.push(`${place} makes a push of ${size} bytes, over ${MAX_PAYLOAD_BYTES}`)
+    for (const { limits, payloadBytesOf } of PUSH_PROVIDERS) {
+      const bytes = payloadBytesOf({ ...text, data, link: null, tag: ID })
+      if (bytes <= limits.payloadBytes) continue
+      faults.push(`${place} makes a push of ${bytes} bytes, over ${limits.payloadBytes}`)
+    }
   }
   for (const [type, { notifications }] of texts.jobTypes) {
     for (const [status, text] of Object.entries(notifications)) {

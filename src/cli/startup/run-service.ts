@@ -53,7 +53,7 @@ export async function runService(
 
     const stop = async (lameDuck: boolean) => {
       services.readiness.startDraining()
-      services.outbox.leave()
+      services.outbox.stopLeasing()
       log.info({}, 'service.draining')
       await services.streams.close()
       const timeoutMs = config.shutdownTimeoutMs

@@ -60,7 +60,7 @@ export const COUNTERS = {
     labels: [],
   },
   push_verdicts_total: {
-    help: 'What became of attempts to deliver: sent, validated, disable, drop, retry, halt, or not attempted (expired, gone)',
+    help: 'What became of attempts to deliver: sent, validated, disable, drop, retry, halt, or not attempted (expired, gone, no_credentials)',
     labels: ['verdict'],
   },
   deliveries_total: {

@@ -20,7 +20,7 @@ export const READINGS = {
     labels: [],
     help: 'How long the delivery that is due longest is overdue; 0 when none is',
   },
-  outbox_shelved: {
+  outbox_parked: {
     type: 'gauge',
     labels: [],
     help: 'Deliveries that wait for credentials, beside the depth; 10001 stands for more',

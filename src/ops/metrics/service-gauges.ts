@@ -17,7 +17,7 @@ const BACKLOG_TIMEOUT_MS = 2_000
 export interface GaugeSources {
   clock: Clock
   unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
-  outboxBacklog: () => Promise<{ depth: number; due_at: number | null; shelved: number }>
+  outboxBacklog: () => Promise<{ depth: number; due_at: number | null; parked: number }>
   intake: { readonly waiting: number }
   runtimeBreaker: Pick<Breaker, 'state'>
   outbox: Pick<Outbox, 'state' | 'inFlight'>
@@ -71,7 +71,7 @@ function registerBacklog(metrics: Metrics, { clock, unfinishedJobs, outboxBacklo
     return unfinished.map(({ status, oldest_at }) => [{ status }, ageSeconds(oldest_at)] as const)
   })
   metrics.gauge('outbox_depth', async () => (await backlog())[1].depth)
-  metrics.gauge('outbox_shelved', async () => (await backlog())[1].shelved)
+  metrics.gauge('outbox_parked', async () => (await backlog())[1].parked)
   metrics.gauge('outbox_oldest_due_age_seconds', async () => ageSeconds((await backlog())[1].due_at))
 }
 

@@ -4,11 +4,11 @@ import type { Clock } from '../../core/clock.ts'
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import type { Log } from '../../core/log.ts'
 import { asStorableText } from '../../core/text.ts'
-import type { PushVerdict } from '../push-message.ts'
+import type { PushVerdict } from '../push-provider.ts'
 import { createAssertionSigner, type FcmCredentials } from './fcm-assertion.ts'
 import { Attempts } from './fcm-attempts.ts'
 import { FcmHttp1 } from './fcm-http1.ts'
-import { type FcmAnswer, reasonOf } from './fcm-transport.ts'
+import { errorText, type FcmAnswer } from './fcm-transport.ts'
 import { readRetryAfter } from './fcm-verdict.ts'
 
 const GRANT = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
@@ -23,22 +23,23 @@ interface AccessToken {
   expiresAtMs: number
 }
 
-/** Why there is none, as the verdict on every message that needs one. */
+/** Why there is no access token: the verdict for every message that needs one. */
 type Failure = Extract<PushVerdict, { kind: 'halt' | 'retry' }>
 export type TokenOutcome = { token: string } | { failure: Failure }
 
 export interface AccessTokensOptions {
   credentials: FcmCredentials
   tokenUrl: string
-  /** Null: what the process trusts. */
+  /** Null: the certificates that the process trusts. */
   trust: SecureContext | null
   clock: Clock
   log: Log
 }
 
 /**
- * The service account's access token, exchanged once for all who wait, and again five minutes before it ends, while the
- * old one goes on serving. A failed exchange is not repeated for some seconds, or for as long as the other side asks.
+ * Provides the service account's access token. All waiting messages share one exchange. The token is renewed five minutes
+ * before it ends, while the old one is still in use. A failed exchange is repeated after a pause: some seconds, or as
+ * long as the token endpoint asks for.
  */
 export class AccessTokens {
   readonly #options: AccessTokensOptions
@@ -70,7 +71,7 @@ export class AccessTokens {
     return { token: current.value }
   }
 
-  /** The provider has refused this one: forgotten, unless somebody else has already brought another. */
+  /** Drops a token that the provider refused, unless another message has replaced it already. */
   replace(refused: string): Promise<TokenOutcome> {
     if (this.#current?.value === refused) this.#current = null
     return this.get()
@@ -107,7 +108,7 @@ export class AccessTokens {
     try {
       return this.#read(await this.#ask(assertion), assertion)
     } catch (error) {
-      return retry(`no access token: ${reasonOf(error)}`)
+      return retry(`no access token: ${errorText(error)}`)
     }
   }
 
@@ -139,7 +140,7 @@ export class AccessTokens {
 
   #keep(value: string, lifetimeMs: number): void {
     const nowMs = this.#options.clock.now()
-    // One that lives for minutes only would otherwise be renewed for every message.
+    // Without the half, a token that lives for minutes only would be renewed for every message.
     const renewBeforeMs = Math.min(RENEW_BEFORE_MS, lifetimeMs / 2)
     this.#current = { value, renewAtMs: nowMs + lifetimeMs - renewBeforeMs, expiresAtMs: nowMs + lifetimeMs }
   }
@@ -153,7 +154,7 @@ function retry(reason: string, afterMs: number | null = null): TokenOutcome {
   return { failure: { kind: 'retry', reason, afterMs } }
 }
 
-/** What was asked for then, as of now. */
+/** The failure with the part of its pause that is left. */
 function stillFailing(failure: Failure, pauseMs: number): Failure {
   if (failure.kind === 'halt' || failure.afterMs === null) return failure
   return { ...failure, afterMs: pauseMs }

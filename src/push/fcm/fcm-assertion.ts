@@ -11,7 +11,7 @@ export interface FcmCredentials {
   privateKey: string
 }
 
-/** Signs what a service account shows in exchange for an access token; null when its key is no RSA private key. */
+/** Signs the assertion that a service account exchanges for an access token; null when its key is not an RSA private key. */
 export function createAssertionSigner(
   { clientEmail, privateKey }: FcmCredentials,
   tokenUrl: string,

@@ -1,6 +1,6 @@
 import type { Clock } from '../../core/clock.ts'
 
-/** One request on its way, that may be stopped at any stage; the stage it is in listens, and no other. */
+/** One request that can be stopped at any stage. Only its current stage listens. */
 export class Attempt {
   readonly startedAtMs: number
   #reason: Error | null = null
@@ -20,7 +20,7 @@ export class Attempt {
     this.#listener?.(reason)
   }
 
-  /** Called at once when it has been stopped already. */
+  /** Calls the listener at once if the attempt was stopped already. */
   onStop(listener: (reason: Error) => void): void {
     this.#listener = listener
     if (this.#reason) listener(this.#reason)
@@ -34,13 +34,14 @@ export class Attempt {
 export interface AttemptsOptions {
   clock: Clock
   timeoutMs: number
-  /** What is waited for, in the words of the reason. */
+  /** What the attempt waits for, as the reason of a timeout names it. */
   awaited: 'answer' | 'connection'
 }
 
 /**
- * Stops each attempt when its time is over or its caller gives up. All have the same time, so the oldest is the first to
- * end: one timer watches it, and one listener each signal, as a timer and listeners for each cost more than sending.
+ * Stops each attempt at its timeout, or when its caller aborts. All attempts have the same timeout, so the oldest ends
+ * first. One timer for all attempts and one listener per signal are enough; one of each per attempt would cost more than
+ * the sending itself.
  */
 export class Attempts {
   readonly #options: AttemptsOptions
@@ -52,7 +53,7 @@ export class Attempts {
     this.#options = options
   }
 
-  /** Runs the work with an attempt of its own. */
+  /** Runs the work as one attempt. */
   async run<Value>(signal: AbortSignal, work: (attempt: Attempt) => Promise<Value>): Promise<Value> {
     const attempt = new Attempt(this.#options.clock.now())
     this.#begin(attempt, signal)
@@ -79,7 +80,7 @@ export class Attempts {
     }
     if (this.#watch) return
     this.#watch = new AbortController()
-    void this.#stopTheLate(this.#watch.signal)
+    void this.#stopOverdue(this.#watch.signal)
   }
 
   #end(attempt: Attempt, signal: AbortSignal): void {
@@ -96,14 +97,14 @@ export class Attempts {
     this.#watch = null
   }
 
-  async #stopTheLate(over: AbortSignal): Promise<void> {
+  async #stopOverdue(over: AbortSignal): Promise<void> {
     const { clock, timeoutMs, awaited } = this.#options
     while (!over.aborted) {
       let pauseMs = timeoutMs
       for (const attempt of this.#byAge) {
         pauseMs = attempt.startedAtMs + timeoutMs - clock.now()
         if (pauseMs > 0) break
-        // Out of the way, whatever its work makes of it: the next one is looked at in any case.
+        // Removed first, so that the loop reaches the next attempt even if the work of this one does not end.
         this.#byAge.delete(attempt)
         attempt.stop(new Error(`no ${awaited} within ${timeoutMs} ms`))
         pauseMs = timeoutMs

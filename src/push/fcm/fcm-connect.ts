@@ -5,7 +5,7 @@ import { hostOf, type TlsOptions } from './fcm-transport.ts'
 
 export interface Http2Connection {
   session: ClientHttp2Session
-  /** To end the connection for good: a session waits for the peer to close its side, which may never happen. */
+  /** To end the connection at once: a session waits until the peer closes its side, which may never happen. */
   socket: TLSSocket
 }
 
@@ -16,8 +16,8 @@ export interface ConnectOptions {
 }
 
 /**
- * Opens a TLS connection and lets the provider choose the protocol: an HTTP/2 session whose limits are known, or null when
- * it speaks HTTP/1.1 only. Rejects with the reason when there is no connection.
+ * Opens a TLS connection and lets the provider choose the protocol. Resolves with an HTTP/2 session whose limits are
+ * known, or with null when the provider speaks HTTP/1.1 only. Rejects when there is no connection.
  */
 export function openHttp2({ url, tls, attempt }: ConnectOptions): Promise<Http2Connection | null> {
   return new Promise((resolve, reject) => {
@@ -49,7 +49,7 @@ interface SessionStart {
   reject: (error: Error) => void
 }
 
-/** Ready once the provider has said how many streams it allows. */
+/** Ready when the provider has sent the number of streams that it allows. */
 function startSession({ url, socket, resolve, reject }: SessionStart): void {
   const session = startHttp2(url.origin, { createConnection: () => socket, settings: { enablePush: false } })
   session.on('error', reject)

@@ -15,14 +15,14 @@ const IDLE_MS = 60_000
 
 export interface FcmHttp1Options {
   url: URL
-  /** Null: what the process trusts. */
+  /** Null: the certificates that the process trusts. */
   trust: SecureContext | null
   maxSockets: number
-  /** Those waiting for a socket among them. */
+  /** Includes requests that wait for a socket. */
   maxRequests: number
 }
 
-/** HTTP/1.1 with kept connections: for the token endpoint, asked once an hour, and for a provider that speaks no HTTP/2. */
+/** HTTP/1.1 with keep-alive, for the token endpoint and for a provider that does not speak HTTP/2. */
 export class FcmHttp1 implements FcmTransport {
   readonly #options: FcmHttp1Options
   readonly #agent: Agent
@@ -57,7 +57,7 @@ export class FcmHttp1 implements FcmTransport {
 
   async close(): Promise<void> {
     this.#closed = true
-    // Those that still wait for a socket would otherwise get one.
+    // Otherwise a request that waits for a socket would still get one.
     for (const request of this.#requests) request.destroy(new Error('the sender was closed'))
     this.#agent.destroy()
   }
@@ -74,19 +74,19 @@ export class FcmHttp1 implements FcmTransport {
     }
     return new Promise((resolve, reject) => {
       const request = url.protocol === 'http:' ? plainRequest(options) : secureRequest(options)
-      const breakOff = (error: Error) => {
+      const abort = (error: Error) => {
         reject(error)
         request.destroy()
       }
       this.#requests.add(request)
-      attempt.onStop(breakOff)
+      attempt.onStop(abort)
       request.on('error', reject)
       request.on('close', () => this.#requests.delete(request))
       request.on('response', (response) => {
         const reader = new BodyReader()
         response.on('error', reject)
         response.on('data', (chunk: Buffer) => {
-          if (!reader.add(chunk)) breakOff(tooLarge())
+          if (!reader.add(chunk)) abort(tooLarge())
         })
         response.on('end', () => {
           resolve({ status: response.statusCode ?? 0, headers: response.headers, body: reader.text() })

@@ -1,14 +1,19 @@
 import { createHash } from 'node:crypto'
-import { isStorableText } from '../../core/text.ts'
-import type { PushMessage } from '../push-message.ts'
+import type { PushContent, PushLimits, PushMessage } from '../push-provider.ts'
 
-/** The provider takes 4,096 bytes; the rest is for what it adds on its own. */
-export const MAX_PAYLOAD_BYTES = 3_584
-const MAX_TTL_SECONDS = 28 * 86_400
+const DAY_SECONDS = 86_400
+
+export const FCM_LIMITS: PushLimits = {
+  /** FCM takes 4,096 bytes; the rest is for the fields that FCM adds. */
+  payloadBytes: 3_584,
+  tokenBytes: 4_096,
+  ttlSeconds: 28 * DAY_SECONDS,
+  /** FCM forgets an Android device after 270 days without a connection. */
+  idleDeviceMs: { android: 270 * DAY_SECONDS * 1_000 },
+}
 const MAX_COLLAPSE_ID_BYTES = 64
 const TOPIC = /^[\w-]{1,32}$/
 const PRINTABLE = /^[\x21-\x7e]+$/
-const RESERVED_KEY = /^(?:from|message_type|(?:google|gcm)\..*)$/s
 
 export interface FcmMessage {
   token: string
@@ -24,10 +29,10 @@ export interface FcmRequestBody {
   message: FcmMessage
 }
 
-/** The request body: the same tag on every platform and attempt, so that a second arrival replaces the first. */
+/** Builds the request body, with the same tag on every platform and attempt, so that a second arrival replaces the first. */
 export function buildFcmMessage(message: PushMessage, nowMs: number): FcmRequestBody {
   const { token, title, body, tag, link, priority, dryRun } = message
-  const ttlSeconds = Math.max(0, Math.min(Math.floor(message.ttlSeconds), MAX_TTL_SECONDS))
+  const ttlSeconds = Math.max(0, Math.min(Math.floor(message.ttlSeconds), FCM_LIMITS.ttlSeconds))
   const isHigh = priority === 'high'
   const data = dataOf(message)
   return {
@@ -40,7 +45,7 @@ export function buildFcmMessage(message: PushMessage, nowMs: number): FcmRequest
       apns: {
         headers: {
           'apns-collapse-id': collapseIdOf(tag),
-          // Zero means now or never.
+          // Zero: deliver now or not at all.
           'apns-expiration': String(ttlSeconds === 0 ? 0 : Math.floor(nowMs / 1000) + ttlSeconds),
           'apns-priority': isHigh ? '10' : '5',
         },
@@ -49,15 +54,15 @@ export function buildFcmMessage(message: PushMessage, nowMs: number): FcmRequest
       webpush: {
         headers: { Topic: topicOf(tag), TTL: String(ttlSeconds), Urgency: priority },
         notification: { tag },
-        // The provider refuses the whole message for a link that is not https.
+        // FCM refuses the whole message if the link is not https.
         ...(link?.startsWith('https://') ? { fcm_options: { link } } : {}),
       },
     },
   }
 }
 
-/** What counts against the limit: the bytes of what the platform has to carry that has to carry most. */
-export function payloadSizeOf(content: Pick<PushMessage, 'title' | 'body' | 'data' | 'link' | 'tag'>): number {
+/** The payload differs per platform; the largest of the three counts against the limit. */
+export function payloadBytesOf(content: PushContent): number {
   const whole: PushMessage = { ...content, token: '', priority: 'high', ttlSeconds: 0, dryRun: false }
   const { notification, data, android, apns, webpush } = buildFcmMessage(whole, 0).message
   const { notification: onWeb, fcm_options } = webpush
@@ -65,20 +70,8 @@ export function payloadSizeOf(content: Pick<PushMessage, 'title' | 'body' | 'dat
   return Math.max(...carried.map((own) => Buffer.byteLength(JSON.stringify({ notification, data, own }))))
 }
 
-/** What is wrong with the data of a notification, or null. */
-export function checkPushData(data: unknown): string | null {
-  if (data === null || typeof data !== 'object' || Array.isArray(data)) return 'data must be an object'
-  for (const [key, value] of Object.entries(data)) {
-    if (key === '') return 'data must not have an empty key'
-    if (!isStorableText(key)) return 'data has a key with NUL or unpaired surrogates'
-    if (RESERVED_KEY.test(key)) return `data/${key} is reserved by the push provider`
-    if (typeof value !== 'string') return `data/${key} must be a string`
-  }
-  return null
-}
-
-/** Apps have no other way to learn of the link: the provider knows one for the web alone. */
-function dataOf({ data, link }: Pick<PushMessage, 'data' | 'link'>): Record<string, string> {
+/** Apps get the link in the data, because FCM has a field for a link on the web only. */
+function dataOf({ data, link }: Pick<PushContent, 'data' | 'link'>): Record<string, string> {
   return link === null || Object.hasOwn(data, 'link') ? { ...data } : { ...data, link }
 }
 

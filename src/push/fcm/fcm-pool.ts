@@ -15,7 +15,7 @@ const MAX_SOCKETS = 100
 
 export interface FcmPoolOptions {
   url: URL
-  /** Null: what the process trusts. */
+  /** Null: the certificates that the process trusts. */
   trust: SecureContext | null
   maxSessions: number
   clock: Clock
@@ -29,8 +29,8 @@ interface Waiter {
 }
 
 /**
- * A few HTTP/2 connections, opened one after another as the ones before them are full, each used up to the number of
- * streams the provider allows; one that is lost is replaced when it is needed.
+ * Spreads requests over a few HTTP/2 connections, each used up to the number of streams that the provider allows. The
+ * next connection opens only when all others are full. A lost connection is replaced when it is needed.
  */
 export class FcmPool implements FcmTransport {
   readonly #options: FcmPoolOptions
@@ -61,7 +61,7 @@ export class FcmPool implements FcmTransport {
     request.attempt.throwIfStopped()
     if (this.#closing.signal.aborted) throw new Error('the sender is closed')
     if (this.#http1) return this.#http1.post(request)
-    const session = this.#waiters.size === 0 ? this.#roomiest() : undefined
+    const session = this.#waiters.size === 0 ? this.#leastBusy() : undefined
     return session ? session.post(request) : this.#wait(request)
   }
 
@@ -93,11 +93,11 @@ export class FcmPool implements FcmTransport {
     })
   }
 
-  /** Gives room to those who wait, the first first, and opens a further connection when there is none left. */
+  /** Sends waiting requests in their order, and opens another connection when all are full. */
   #pump(): void {
     this.#sessions = this.#sessions.filter((session) => !session.isGone)
     for (const waiter of this.#waiters) {
-      const transport = this.#http1 ?? this.#roomiest()
+      const transport = this.#http1 ?? this.#leastBusy()
       if (!transport) break
       this.#waiters.delete(waiter)
       waiter.resolve(transport.post(waiter.request))
@@ -105,10 +105,10 @@ export class FcmPool implements FcmTransport {
     if (this.#waiters.size > 0) this.#grow()
   }
 
-  #roomiest(): FcmSession | undefined {
+  #leastBusy(): FcmSession | undefined {
     let found: FcmSession | undefined
     for (const session of this.#sessions) {
-      if (session.hasRoom && (found === undefined || session.inFlight < found.inFlight)) found = session
+      if (session.hasCapacity && (found === undefined || session.inFlight < found.inFlight)) found = session
     }
     return found
   }
@@ -139,7 +139,7 @@ export class FcmPool implements FcmTransport {
     } catch (error) {
       this.#growAtMs = clock.now() + GROWTH_PAUSE_MS
       log.debug({ err: error }, 'push.connection_failed')
-      // Whoever waits for a connection that works may go on waiting; there is none, so it is the outbox's turn.
+      // Another connection is open: waiting requests go there. With none, they fail, and the outbox retries them later.
       if (this.#sessions.some((session) => session.isOpen)) return
       for (const waiter of this.#waiters) waiter.reject(error instanceof Error ? error : new Error(String(error)))
     }

@@ -1,14 +1,15 @@
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../../core/clock.ts'
 import type { Log } from '../../core/log.ts'
-import type { PushMessage, PushSender, PushVerdict } from '../push-message.ts'
+import type { PushMessage, PushSender, PushVerdict } from '../push-provider.ts'
 import { AccessTokens, type TokenOutcome } from './fcm-access-tokens.ts'
 import type { FcmCredentials } from './fcm-assertion.ts'
 import { type Attempt, Attempts } from './fcm-attempts.ts'
 import { FcmHttp1 } from './fcm-http1.ts'
 import { buildFcmMessage } from './fcm-message.ts'
 import { FcmPool } from './fcm-pool.ts'
-import { type FcmAnswer, type FcmTransport, reasonOf, trustAlso } from './fcm-transport.ts'
+import { fcm } from './fcm-provider.ts'
+import { errorText, type FcmAnswer, type FcmTransport, trustWith } from './fcm-transport.ts'
 import { judgeAnswer, refusesBearer } from './fcm-verdict.ts'
 
 const MAX_SOCKETS = 100
@@ -16,15 +17,15 @@ const MAX_REQUESTS = 10_000
 
 export interface FcmSenderOptions {
   credentials: FcmCredentials
-  /** Plain http is spoken as HTTP/1.1; https as what the provider chooses, HTTP/2 first. */
+  /** An http URL means HTTP/1.1. With https the provider chooses the protocol, HTTP/2 first. */
   apiUrl: string
   tokenUrl: string
   clock: Clock
   log: Log
-  /** A certificate in PEM form, trusted beside those the process trusts anyway. */
+  /** A certificate in PEM form, trusted in addition to those that the process trusts. */
   ca?: string
   maxSessions?: number
-  /** For one message: token, connection, waiting and answer together. */
+  /** For one message: access token, connection, queue and answer together. */
   timeoutMs?: number
 }
 
@@ -33,16 +34,16 @@ export interface FcmState {
   sessions: number
   inFlight: number
   waiting: number
-  /** Why nothing can be delivered, as of the last answer. */
+  /** Why no message can be delivered, by the last answer; null when messages can be delivered. */
   fault: string | null
 }
 
 export type FcmSender = PushSender & { state(): FcmState }
 
-/** Sends one message per call and says what became of it. It owns connections and access token, and repeats nothing. */
+/** Sends one message per call and returns its verdict. It owns the connections and the access token, and never retries. */
 export function createFcmSender(options: FcmSenderOptions): FcmSender {
   const { credentials, apiUrl, tokenUrl, clock, log, ca, timeoutMs = 15_000 } = options
-  const trust = ca === undefined ? null : trustAlso(ca)
+  const trust = ca === undefined ? null : trustWith(ca)
   const transport = createTransport(options, trust)
   const attempts = new Attempts({ clock, timeoutMs, awaited: 'answer' })
   const tokens = new AccessTokens({ credentials, tokenUrl, trust, clock, log })
@@ -71,16 +72,17 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
   }
 
   return {
+    provider: fcm,
     send: async (message, signal) => {
       try {
         const verdict = await attempts.run(signal, (attempt) => deliver(message, attempt))
         fault = verdict.kind === 'halt' ? verdict.reason : verdict.kind === 'retry' ? fault : null
         return verdict
       } catch (error) {
-        return { kind: 'retry', reason: reasonOf(error), afterMs: null }
+        return { kind: 'retry', reason: errorText(error), afterMs: null }
       }
     },
-    prove: async () => {
+    checkCredentials: async () => {
       const outcome = await tokens.get()
       return 'failure' in outcome && outcome.failure.kind === 'halt' ? outcome.failure.reason : null
     },
@@ -99,7 +101,7 @@ function createTransport(options: FcmSenderOptions, trust: SecureContext | null)
   return new FcmPool({ url, trust, maxSessions, clock, log })
 }
 
-/** The exchange is everybody's and goes on; this message no longer waits for it. */
+/** All messages share one token exchange. When this attempt is stopped, the exchange goes on without it. */
 function unlessStopped(outcome: Promise<TokenOutcome>, attempt: Attempt): Promise<TokenOutcome> {
   return new Promise((resolve, reject) => {
     attempt.onStop(reject)

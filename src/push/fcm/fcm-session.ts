@@ -6,18 +6,18 @@ import { BodyReader, type FcmAnswer, type FcmRequest, tooLarge } from './fcm-tra
 
 const MAX_STREAMS = 250
 const IDLE_MS = 60_000
-const MUTE_MS = 10_000
+const SILENT_MS = 10_000
 
 export interface FcmSessionOptions {
   connection: Http2Connection
   clock: Clock
-  /** It has room again, or is gone. */
+  /** Called when the session has capacity again, or is closed. */
   onChange: () => void
 }
 
 /**
- * One HTTP/2 connection, on which every request ends in an answer or a rejection. It takes no more once the provider says
- * goodbye or falls silent, and closes after a minute without work.
+ * One HTTP/2 connection. Every request on it ends in an answer or a rejection. After GOAWAY or a long silence of the
+ * provider it takes no new requests. After a minute without requests it closes.
  */
 export class FcmSession {
   readonly #options: FcmSessionOptions
@@ -33,7 +33,7 @@ export class FcmSession {
     const { session } = options.connection
     this.#heardAtMs = clock.now()
     this.#idleSinceMs = clock.now()
-    // Each stream hears of it as well, and says so in its own rejection.
+    // Each stream rejects with the error too.
     session.on('error', () => this.retire())
     session.on('goaway', () => this.retire())
     session.on('close', () => {
@@ -57,7 +57,7 @@ export class FcmSession {
     return this.#ended.signal.aborted
   }
 
-  /** Resolves once nothing of it is left. */
+  /** Resolves when the connection is closed. */
   untilGone(): Promise<void> {
     return new Promise((resolve) => {
       if (this.isGone) return resolve()
@@ -65,18 +65,18 @@ export class FcmSession {
     })
   }
 
-  get hasRoom(): boolean {
+  get hasCapacity(): boolean {
     const { maxConcurrentStreams = MAX_STREAMS } = this.#options.connection.session.remoteSettings
     return this.isOpen && this.#inFlight < Math.min(maxConcurrentStreams, MAX_STREAMS)
   }
 
-  /** Takes no more; what is in flight may end in peace. */
+  /** Takes no new requests; requests in flight continue. */
   retire(): void {
     this.#retired = true
     if (this.#inFlight === 0) this.destroy()
   }
 
-  /** Breaks off what is in flight. */
+  /** Aborts requests in flight. */
   destroy(): void {
     const { session, socket } = this.#options.connection
     this.#retired = true
@@ -106,20 +106,20 @@ export class FcmSession {
       const reader = new BodyReader()
       let answered: { status: number; headers: FcmAnswer['headers'] } | null = null
       let isWhole = false
-      const breakOff = (error: Error) => {
+      const abort = (error: Error) => {
         reject(error)
         stream.close(constants.NGHTTP2_CANCEL)
       }
       attempt.onStop((reason) => {
-        breakOff(reason)
-        this.#doubt(attempt)
+        abort(reason)
+        this.#retireIfSilent(attempt)
       })
       stream.on('response', ({ ':status': status = 0, ...rest }) => {
         this.#heardAtMs = clock.now()
         answered = { status, headers: rest }
       })
       stream.on('data', (chunk: Buffer) => {
-        if (!reader.add(chunk)) breakOff(tooLarge())
+        if (!reader.add(chunk)) abort(tooLarge())
       })
       stream.on('end', () => {
         if (answered === null) return
@@ -134,10 +134,10 @@ export class FcmSession {
     })
   }
 
-  /** A connection may be dead without anybody having said so: one that stays mute for long gets no more requests. */
-  #doubt({ startedAtMs }: Attempt): void {
-    const isMute = this.#heardAtMs <= startedAtMs && this.#options.clock.now() - startedAtMs >= MUTE_MS
-    if (isMute) this.retire()
+  /** A dead connection may give no error, so one without an answer for long gets no new requests. */
+  #retireIfSilent({ startedAtMs }: Attempt): void {
+    const isSilent = this.#heardAtMs <= startedAtMs && this.#options.clock.now() - startedAtMs >= SILENT_MS
+    if (isSilent) this.retire()
   }
 
   async #closeWhenIdle(): Promise<void> {

@@ -2,14 +2,14 @@ import { isIP } from 'node:net'
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls'
 import type { Attempt } from './fcm-attempts.ts'
 
-/** Both the provider's answers and its token endpoint's are a few hundred bytes. */
+/** Real answers of the provider and of the token endpoint are a few hundred bytes. */
 export const MAX_ANSWER_BYTES = 64 * 1024
 
 export interface FcmRequest {
   path: string
   headers: Readonly<Record<string, string>>
   body: string
-  /** Ends the request, with its reason, whatever state it is in. */
+  /** Ends the request with a reason, at any stage. */
   attempt: Attempt
 }
 
@@ -19,20 +19,20 @@ export interface FcmAnswer {
   body: string
 }
 
-/** One POST, its whole answer or a rejection. It never tries again: the provider may have delivered all the same. */
+/** Makes one POST: resolves with the whole answer, or rejects. It never retries, because the provider may have delivered. */
 export interface FcmTransport {
   post(request: FcmRequest): Promise<FcmAnswer>
   state(): { sessions: number; inFlight: number; waiting: number }
-  /** Breaks off what is in flight. */
+  /** Aborts requests in flight. */
   close(): Promise<void>
 }
 
-/** Gathers an answer's body up to its limit. */
+/** Collects the body of an answer, up to its limit. */
 export class BodyReader {
   readonly #chunks: Buffer[] = []
   #bytes = 0
 
-  /** False once it is too much. */
+  /** False when the body is over the limit. */
   add(chunk: Buffer): boolean {
     this.#bytes += chunk.byteLength
     if (this.#bytes > MAX_ANSWER_BYTES) return false
@@ -50,8 +50,8 @@ export function tooLarge(): Error {
   return new Error(`the answer is over ${MAX_ANSWER_BYTES} bytes`)
 }
 
-/** What the process trusts anyway, and one certificate more. */
-export function trustAlso(ca: string): SecureContext {
+/** The certificates that the process trusts, and one more. */
+export function trustWith(ca: string): SecureContext {
   return createSecureContext({ ca: [...getCACertificates('default'), ca] })
 }
 
@@ -63,7 +63,7 @@ export interface TlsOptions {
 export function tlsOptions(url: URL, trust: SecureContext | null): TlsOptions {
   const host = hostOf(url)
   return {
-    // An address has no place in SNI; the certificate is checked against it all the same.
+    // SNI cannot carry an IP address. The certificate is still checked against the address.
     ...(isIP(host) === 0 ? { servername: host } : {}),
     ...(trust === null ? {} : { secureContext: trust }),
   }
@@ -73,8 +73,8 @@ export function hostOf({ hostname }: URL): string {
   return hostname.replace(/^\[|\]$/g, '')
 }
 
-/** A failure to connect to several addresses has no words of its own. */
-export function reasonOf(error: unknown): string {
+/** An error of a connection to several addresses has a code but no message. */
+export function errorText(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.message || String((error as NodeJS.ErrnoException).code ?? error.name)
 }

@@ -1,26 +1,29 @@
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import { asStorableText } from '../../core/text.ts'
-import type { PushVerdict } from '../push-message.ts'
+import type { PushVerdict } from '../push-provider.ts'
 import type { FcmAnswer } from './fcm-transport.ts'
 
 const QUOTA_PAUSE_MS = 60_000
 const MAX_PAUSE_MS = 3_600_000
 const MAX_MESSAGE_CHARS = 200
+/** A key of another project makes FCM give this answer for every device. */
+const WRONG_PROJECT =
+  'the provider says that devices are of another project, and no message gets through: do the credentials fit the app?'
 const NOT_A_TOKEN = /not a valid FCM registration token/i
 
-/** An answer as the table below looks at it. */
-interface Finding {
+/** The parts of an answer that the tables below use. */
+interface ParsedAnswer {
   body: JsonObject
   details: JsonObject[]
-  /** What the provider itself says is wrong; null when the answer comes from something in front of it. */
+  /** The error code of FCM itself; null when a proxy in front of it answered. */
   errorCode: string | null
   message: string
-  /** For the operator. */
+  /** Shown to the operator. */
   reason: string
   retryAfterMs: number | null
 }
 
-type Rule = (finding: Finding) => PushVerdict
+type Rule = (parsed: ParsedAnswer) => PushVerdict
 
 const retry: Rule = ({ reason, retryAfterMs }) => ({ kind: 'retry', reason, afterMs: retryAfterMs })
 const halt: Rule = ({ reason }) => ({ kind: 'halt', reason })
@@ -32,8 +35,8 @@ const spentQuota: Rule = ({ reason, retryAfterMs }) => ({
 })
 
 const BY_ERROR_CODE: Readonly<Record<string, Rule>> = {
-  UNREGISTERED: () => ({ kind: 'disable', reason: 'unregistered' }),
-  SENDER_ID_MISMATCH: () => ({ kind: 'disable', reason: 'sender_mismatch' }),
+  UNREGISTERED: () => ({ kind: 'disable', reason: 'unregistered', credentialsFault: null }),
+  SENDER_ID_MISMATCH: () => ({ kind: 'disable', reason: 'sender_mismatch', credentialsFault: WRONG_PROJECT }),
   INVALID_ARGUMENT: refused,
   THIRD_PARTY_AUTH_ERROR: ({ reason }) => ({ kind: 'drop', reason, alert: true }),
   QUOTA_EXCEEDED: spentQuota,
@@ -41,13 +44,13 @@ const BY_ERROR_CODE: Readonly<Record<string, Rule>> = {
   INTERNAL: retry,
 }
 
-/** Those not listed: from 500 on it is worth another try, anything else says that this is not the right address. */
+/** A status that is not listed: from 500 on a retry may help; any other means that the URL is wrong. */
 const BY_STATUS: Readonly<Record<number, Rule>> = {
   200: accepted,
   400: refused,
-  401: (finding) => halt({ ...finding, reason: `the access token is refused: ${finding.reason}` }),
-  403: (finding) => halt({ ...finding, reason: `the credentials may not send: ${finding.reason}` }),
-  404: (finding) => halt({ ...finding, reason: `no such project: ${finding.reason}` }),
+  401: (parsed) => halt({ ...parsed, reason: `the access token is refused: ${parsed.reason}` }),
+  403: (parsed) => halt({ ...parsed, reason: `the credentials may not send: ${parsed.reason}` }),
+  404: (parsed) => halt({ ...parsed, reason: `no such project: ${parsed.reason}` }),
   408: retry,
   409: retry,
   413: drop,
@@ -61,38 +64,38 @@ const BY_STATUS: Readonly<Record<number, Rule>> = {
 
 export interface JudgeOptions {
   nowMs: number
-  /** What the provider may quote and a reason must not repeat. */
+  /** Values that FCM may quote and that the reason must not contain. */
   secrets?: readonly string[]
 }
 
-/** What an answer means, by the provider's own error code where it gives one, and only then by the status. */
+/** Translates an answer into a verdict, by FCM's own error code if there is one, otherwise by the status. */
 export function judgeAnswer(answer: FcmAnswer, options: JudgeOptions): PushVerdict {
-  const finding = read(answer, options)
-  const { errorCode } = finding
+  const parsed = read(answer, options)
+  const { errorCode } = parsed
   const byCode = errorCode !== null && Object.hasOwn(BY_ERROR_CODE, errorCode) ? BY_ERROR_CODE[errorCode] : undefined
   const rule = byCode ?? BY_STATUS[answer.status] ?? (answer.status >= 500 ? retry : halt)
-  return rule(finding)
+  return rule(parsed)
 }
 
-/** The OAuth token is stale, as opposed to a credential that the provider holds for others. */
+/** Whether the OAuth token is refused, as opposed to a key for APNs or Web Push that FCM holds. */
 export function refusesBearer(answer: FcmAnswer): boolean {
   return answer.status === 401 && read(answer, { nowMs: 0 }).errorCode === null
 }
 
-function accepted({ body, reason }: Finding): PushVerdict {
+function accepted({ body, reason }: ParsedAnswer): PushVerdict {
   const { name } = body
   if (typeof name === 'string' && name !== '') return { kind: 'sent', messageId: asStorableText(name, 255) }
   return { kind: 'retry', reason: `an answer without a message id: ${reason}`, afterMs: null }
 }
 
-function refused({ details, message, reason }: Finding): PushVerdict {
+function refused({ details, message, reason }: ParsedAnswer): PushVerdict {
   const fields = details.flatMap(({ fieldViolations }) => (Array.isArray(fieldViolations) ? fieldViolations : []))
   const isToken = fields.some((violation) => isJsonObject(violation) && violation.field === 'message.token')
-  if (isToken || NOT_A_TOKEN.test(message)) return { kind: 'disable', reason: 'invalid_token' }
+  if (isToken || NOT_A_TOKEN.test(message)) return { kind: 'disable', reason: 'invalid_token', credentialsFault: null }
   return { kind: 'drop', reason, alert: false }
 }
 
-function read({ status, headers, body: text }: FcmAnswer, { nowMs, secrets = [] }: JudgeOptions): Finding {
+function read({ status, headers, body: text }: FcmAnswer, { nowMs, secrets = [] }: JudgeOptions): ParsedAnswer {
   const body = parse(text)
   const error = isJsonObject(body.error) ? body.error : {}
   const details = Array.isArray(error.details) ? error.details.filter(isJsonObject) : []
@@ -106,7 +109,7 @@ function read({ status, headers, body: text }: FcmAnswer, { nowMs, secrets = [] 
   return { body, details, errorCode, message, reason: asStorableText(reason, MAX_MESSAGE_CHARS), retryAfterMs }
 }
 
-/** An HTML page, half a document and a list all say nothing. */
+/** Anything but a JSON object counts as empty: an HTML page, a truncated document, a list. */
 function parse(text: string): JsonObject {
   try {
     const value: unknown = JSON.parse(text)
@@ -116,7 +119,7 @@ function parse(text: string): JsonObject {
   }
 }
 
-/** Seconds or a date, an hour at most; null for what is neither. */
+/** Reads seconds or a date, an hour at most; null for anything else. */
 export function readRetryAfter(value: string | string[] | undefined, nowMs: number): number | null {
   if (typeof value !== 'string' || !/^(?:\d+$|[A-Z][a-z]+, )/.test(value)) return null
   const afterMs = /^\d/.test(value) ? Number(value) * 1000 : Date.parse(value) - nowMs

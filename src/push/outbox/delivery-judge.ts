@@ -1,53 +1,50 @@
 import type { Clock } from '../../core/clock.ts'
 import type { Log } from '../../core/log.ts'
 import type { Random } from '../../core/random.ts'
-import type { DisableReason, PushVerdict } from '../push-message.ts'
+import type { PushVerdict } from '../push-provider.ts'
+import type { AttemptOutcome } from './attempt-delivery.ts'
+import type { DeliveryPause } from './delivery-pause.ts'
 import type { DeliveryMark, DeliveryNote, DeliveryState, DueDelivery } from './delivery-store.ts'
-import { doubtUntil, endOfLife, giveUpAt, type Retrying, retryLater } from './delivery-times.ts'
+import { expiresAt, giveUpAt, type Retrying, recheckAt, retryLater } from './delivery-times.ts'
 import { DisableBreaker } from './disable-breaker.ts'
-import type { Halt } from './halt.ts'
 import { PlatformFaults } from './platform-faults.ts'
-
-const MISMATCH =
-  'the provider says that devices are of another project, and no message gets through: do the credentials fit the app?'
-
-/** The provider's verdict, or why it was not even asked. */
-export type AttemptOutcome = PushVerdict | 'expired' | 'gone'
 
 export type MarkedDelivery = DeliveryMark & DeliveryNote
 
 type Marker = (state: DeliveryState, rest?: Partial<MarkedDelivery>) => MarkedDelivery
+type DisableVerdict = Extract<PushVerdict, { kind: 'disable' }>
 
 export interface DeliveryJudgeOptions {
   clock: Clock
   random: Random
   log: Log
-  halt: Halt
+  pause: DeliveryPause
   onResumed: () => void
 }
 
-/** Decides what an attempt's outcome makes of its delivery, its device and everybody's; each answer is judged once. */
+/** Decides what an outcome means for its delivery, for the device, and for all delivery. Call it once per outcome. */
 export class DeliveryJudge {
   readonly #options: DeliveryJudgeOptions
-  readonly #disabling: DisableBreaker
+  /** One per provider: a message that got through one says nothing about the credentials of another. */
+  readonly #breakers = new Map<string, DisableBreaker>()
   readonly #platforms: PlatformFaults
 
   constructor(options: DeliveryJudgeOptions) {
     this.#options = options
-    this.#disabling = new DisableBreaker(options.clock)
     this.#platforms = new PlatformFaults(options.clock)
   }
 
   get deviceTrouble(): string | null {
-    return this.#disabling.trouble
+    for (const { trouble } of this.#breakers.values()) if (trouble !== null) return trouble
+    return null
   }
 
   get platformTrouble(): string | null {
     return this.#platforms.trouble
   }
 
-  markOf(attempt: { delivery: DueDelivery; verdict: AttemptOutcome; leaseToken: string }): MarkedDelivery {
-    const { delivery, verdict, leaseToken } = attempt
+  markOf(attempt: { delivery: DueDelivery; outcome: AttemptOutcome; leaseToken: string }): MarkedDelivery {
+    const { delivery, outcome, leaseToken } = attempt
     const mark: Marker = (state, rest = {}) => ({
       notification_id: delivery.notification_id,
       device_id: delivery.device_id,
@@ -60,67 +57,70 @@ export class DeliveryJudge {
       last_error: null,
       retrying_since: null,
       at: this.#options.clock.now(),
-      doubt: null,
+      dead_report: null,
       disable_reason: null,
       seen_at: delivery.seen_at,
       ...rest,
     })
-    if (verdict === 'expired') return mark('expired', { last_error: 'not delivered in time' })
-    if (verdict === 'gone') return mark('disabled', { last_error: 'the device is gone' })
-    this.#learn(delivery, verdict)
-    switch (verdict.kind) {
+    if (outcome === 'expired') return mark('expired', { last_error: 'not delivered in time' })
+    if (outcome === 'gone') return mark('disabled', { last_error: 'the device is gone' })
+    if (outcome === 'no_credentials') return mark('no_credentials')
+    this.#learn(delivery, outcome)
+    switch (outcome.kind) {
       case 'sent':
-        // A dry run has made no message.
+        // A dry run creates no message.
         if (delivery.dry_run === 1) return mark('sent')
         return mark('sent', {
-          provider_message_id: verdict.messageId,
-          doubt: delivery.called_dead_at === null ? null : 'cleared',
+          provider_message_id: outcome.messageId,
+          dead_report: delivery.called_dead_at === null ? null : 'forget',
         })
       case 'disable':
-        return this.#markDead(delivery, { reason: verdict.reason, mark })
+        return this.#markDead(delivery, { verdict: outcome, mark })
       case 'drop':
-        if (verdict.alert) this.#options.log.error({ reason: verdict.reason }, 'delivery.dropped')
-        return mark('failed', { last_error: verdict.reason })
+        if (outcome.alert) this.#options.log.error({ reason: outcome.reason }, 'delivery.dropped')
+        return mark('failed', { last_error: outcome.reason })
       case 'retry':
-        return this.#markFailure(retryLater(delivery, { ...this.#moment(), askedMs: verdict.afterMs }), {
-          reason: verdict.reason,
+        return this.#markFailure(retryLater(delivery, { ...this.#moment(), askedMs: outcome.afterMs }), {
+          reason: outcome.reason,
           mark,
         })
       case 'halt':
-        this.#options.halt.begin(verdict.reason, 'answer')
-        return mark('pending', { last_error: verdict.reason, next_attempt_at: this.#options.halt.untilMs })
+        this.#options.pause.begin(outcome.reason, 'answer')
+        return mark('pending', { last_error: outcome.reason, next_attempt_at: this.#options.pause.probeAtMs })
     }
   }
 
   /** What an answer says about more than its own delivery. */
-  #learn({ dry_run, subject, platform }: DueDelivery, verdict: PushVerdict): void {
+  #learn(delivery: DueDelivery, verdict: PushVerdict): void {
+    const { pause, onResumed } = this.#options
+    const { dry_run, subject, platform } = delivery
     const { kind } = verdict
     const isSent = kind === 'sent' && dry_run === 0
-    if (kind === 'retry') this.#options.halt.prolong()
-    else if (kind !== 'halt' && this.#options.halt.endBy(isSent ? 'sent' : 'answer')) this.#options.onResumed()
+    if (kind === 'retry') pause.extend()
+    else if (kind !== 'halt' && pause.endWith(isSent ? 'sent' : 'answer')) onResumed()
     if (isSent) {
-      this.#disabling.noteSent(subject ?? '')
+      this.#breakerOf(delivery).recordSent(subject ?? '')
       if (platform) this.#platforms.clear(platform)
     }
-    if (kind === 'disable' && dry_run === 0) this.#disabling.noteDead(subject ?? '')
-    if (kind === 'drop' && verdict.alert && platform) this.#platforms.note(platform)
+    if (kind === 'disable' && dry_run === 0) this.#breakerOf(delivery).recordDead(subject ?? '')
+    if (kind === 'drop' && verdict.alert && platform) this.#platforms.record(platform)
   }
 
-  /** A device is disabled only when that is to be believed; until then its deliveries wait. */
-  #markDead(delivery: DueDelivery, { reason, mark }: { reason: DisableReason; mark: Marker }): MarkedDelivery {
+  /** Disables the device if the verdict can be trusted. Otherwise the delivery waits. */
+  #markDead(delivery: DueDelivery, { verdict, mark }: { verdict: DisableVerdict; mark: Marker }): MarkedDelivery {
+    const { reason, credentialsFault } = verdict
     if (delivery.dry_run === 1) return mark('failed', { last_error: reason })
-    if (this.#disabling.believes(reason, delivery.called_dead_at)) {
-      return mark('disabled', { last_error: reason, disable_reason: reason })
-    }
-    const { isProven, isSystemic } = this.#disabling
-    if (reason === 'sender_mismatch' && isSystemic) this.#options.halt.begin(MISMATCH, 'sent')
-    const lookAtMs = doubtUntil(delivery, this.#moment())
-    const isTooLate = lookAtMs >= endOfLife(delivery)
+    const breaker = this.#breakerOf(delivery)
+    const report = { onlyAfterSuccess: credentialsFault !== null, firstReportedAtMs: delivery.called_dead_at }
+    if (breaker.trusts(report)) return mark('disabled', { last_error: reason, disable_reason: reason })
+    if (credentialsFault !== null && breaker.isSystemic) this.#options.pause.begin(credentialsFault, 'sent')
+    const recheckAtMs = recheckAt(delivery, this.#moment())
+    const isTooLate = recheckAtMs >= expiresAt(delivery)
     return mark(isTooLate ? 'expired' : 'pending', {
       last_error: `${reason}: not believed yet`,
-      next_attempt_at: isTooLate ? null : lookAtMs,
-      // Said by whom nothing gets through to, it says nothing of the device.
-      doubt: isProven ? 'raised' : null,
+      next_attempt_at: isTooLate ? null : recheckAtMs,
+      // While no message gets through, a report says nothing about the device.
+      dead_report: breaker.hasRecentSuccess ? 'keep' : null,
     })
   }
 
@@ -132,6 +132,13 @@ export class DeliveryJudge {
       next_attempt_at: isTooLate ? null : retryAtMs,
       retrying_since,
     })
+  }
+
+  #breakerOf({ provider }: DueDelivery): DisableBreaker {
+    const name = provider ?? ''
+    const breaker = this.#breakers.get(name) ?? new DisableBreaker(this.#options.clock)
+    this.#breakers.set(name, breaker)
+    return breaker
   }
 
   #moment(): { nowMs: number; random: Random } {

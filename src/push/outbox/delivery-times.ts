@@ -2,14 +2,14 @@ import { type Backoff, backoffMs } from '../../core/async/backoff.ts'
 import type { Random } from '../../core/random.ts'
 import type { DueDelivery } from './delivery-store.ts'
 
-/** The jitter adds to the half of it: never sooner than 10 s, 20 s, 40 s, … */
+/** Half of each pause is jitter, so the pauses are at least 10 s, 20 s, 40 s, … */
 const RETRY: Backoff = { baseMs: 20_000, maxMs: 10 * 60_000 }
-/** How long a pause may be that the provider asks for. */
+/** The longest pause that a provider may ask for. */
 const MAX_ASKED_MS = 60 * 60_000
 const GIVE_UP_AFTER_MS = 60 * 60_000
-/** Whether a device is dead after all is nothing urgent. */
-const DOUBT: Backoff = { baseMs: 60_000, maxMs: 60 * 60_000 }
-/** Even what is meant for now or never has to get out of the door. */
+/** To find out whether a device is really dead is not urgent. */
+const RECHECK: Backoff = { baseMs: 60_000, maxMs: 60 * 60_000 }
+/** A delivery with a TTL of zero still needs time for one attempt. */
 const MIN_LIFE_MS = 10_000
 
 interface Moment {
@@ -19,7 +19,7 @@ interface Moment {
 
 export type Retrying = DueDelivery & { retryAtMs: number; retrying_since: number }
 
-/** When to try again what the provider failed to take; what it asks for beyond our own pause is no time spent trying. */
+/** When to retry after the provider failed. A longer pause that the provider asked for does not count as time spent retrying. */
 export function retryLater(
   delivery: DueDelivery,
   { askedMs, nowMs, random }: Moment & { askedMs: number | null },
@@ -30,16 +30,16 @@ export function retryLater(
   return { ...delivery, retryAtMs: nowMs + pauseMs, retrying_since: sinceMs + pauseMs - ownMs }
 }
 
-/** When to ask again about a device that is called dead and not believed to be. */
-export function doubtUntil({ attempts }: DueDelivery, { nowMs, random }: Moment): number {
-  return nowMs + backoffMs(DOUBT, attempts - 1, random)
+/** When to try a device again that was reported dead without being trusted. */
+export function recheckAt({ attempts }: DueDelivery, { nowMs, random }: Moment): number {
+  return nowMs + backoffMs(RECHECK, attempts - 1, random)
 }
 
-/** Trying again and again ends here; time in which nothing could be tried, for want of credentials say, does not count. */
+/** When retrying ends. Time in which no attempt was possible, for lack of credentials for example, does not count. */
 export function giveUpAt({ created_at, ttl_seconds, retrying_since }: Retrying): number {
   return Math.min(retrying_since + GIVE_UP_AFTER_MS, created_at + ttl_seconds * 1000)
 }
 
-export function endOfLife({ created_at, ttl_seconds }: DueDelivery): number {
+export function expiresAt({ created_at, ttl_seconds }: DueDelivery): number {
   return created_at + Math.max(MIN_LIFE_MS, ttl_seconds * 1000)
 }

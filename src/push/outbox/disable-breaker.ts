@@ -1,22 +1,20 @@
 import type { Clock } from '../../core/clock.ts'
-import type { DisableReason } from '../push-message.ts'
 
 const MAX_USERS = 100
 const RECENT_MS = 60 * 60_000
-/** So few users with dead devices are nothing unusual, however few others there are. */
+/** So few users with dead devices are normal, however few other users there are. */
 const FEW_USERS = 3
 const MAX_DEAD_SHARE = 0.1
-const PATIENCE_MS = 24 * 60 * 60_000
+const CONFIRMED_AFTER_MS = 24 * 60 * 60_000
 
 /**
- * Says whether a device that the provider calls dead may be disabled. A wrong key or a provider in trouble says so of
- * everybody, and believing it would wipe everyone; so a mismatch is not believed unless a message got through lately, and
- * when many users' devices are called dead at once, only those are believed of which it has been said for a day. Users
- * are counted, not devices: what one of them registered says nothing about the others.
+ * Decides whether to trust a provider that reports a device dead. A wrong key, or a provider in trouble, reports every
+ * device dead, and trusting it would disable all of them. So while devices of many users are reported dead at once, only
+ * a report repeated for a day is trusted. Users are counted, not devices: one user's bad tokens say nothing about others.
  */
 export class DisableBreaker {
   readonly #clock: Clock
-  /** The latest answer about a device of each user, the latest users last. */
+  /** The latest answer about any device of each user, in the order of the answers. */
   readonly #users = new Map<string, { isDead: boolean; atMs: number }>()
   #sentAtMs = Number.NEGATIVE_INFINITY
 
@@ -24,42 +22,42 @@ export class DisableBreaker {
     this.#clock = clock
   }
 
-  /** Nothing gets through, and not to just a few: the fault is on our side. */
+  /** Many devices are reported dead and no message gets through: the fault is in our credentials. */
   get isSystemic(): boolean {
-    return !this.isProven && !this.#isCalm()
+    return !this.hasRecentSuccess && !this.#isNormal()
   }
 
-  /** Whether credentials and provider have lately shown that they work. */
-  get isProven(): boolean {
+  /** Whether a message got through lately, so that credentials and provider are known to work. */
+  get hasRecentSuccess(): boolean {
     return this.#clock.now() - this.#sentAtMs < RECENT_MS
   }
 
   get trouble(): string | null {
-    if (this.#isCalm()) return null
-    return this.isProven
+    if (this.#isNormal()) return null
+    return this.hasRecentSuccess
       ? 'devices of many users are reported dead at once: their deliveries wait, and only those reported for a day are disabled'
       : 'devices of many users are reported dead and no message gets through: their deliveries wait, no more are disabled'
   }
 
-  noteSent(user: string): void {
+  recordSent(user: string): void {
     this.#sentAtMs = this.#clock.now()
-    this.#note(user, false)
+    this.#record(user, false)
   }
 
-  noteDead(user: string): void {
-    this.#note(user, true)
+  recordDead(user: string): void {
+    this.#record(user, true)
   }
 
-  /** Given why, and since when the device is called dead, if it has been before. */
-  believes(reason: DisableReason, calledDeadAtMs: number | null): boolean {
-    // A key of another project says this of every device.
-    if (reason === 'sender_mismatch' && !this.isProven) return false
-    if (this.#isCalm()) return true
-    const isPatient = calledDeadAtMs !== null && this.#clock.now() - calledDeadAtMs >= PATIENCE_MS
-    return isPatient && this.isProven
+  /** Whether to trust a report. `firstReportedAtMs`: when an earlier report was not trusted; null for a first report. */
+  trusts(report: { onlyAfterSuccess: boolean; firstReportedAtMs: number | null }): boolean {
+    const { onlyAfterSuccess, firstReportedAtMs } = report
+    if (onlyAfterSuccess && !this.hasRecentSuccess) return false
+    if (this.#isNormal()) return true
+    const isConfirmed = firstReportedAtMs !== null && this.#clock.now() - firstReportedAtMs >= CONFIRMED_AFTER_MS
+    return isConfirmed && this.hasRecentSuccess
   }
 
-  #note(user: string, isDead: boolean): void {
+  #record(user: string, isDead: boolean): void {
     this.#users.delete(user)
     this.#users.set(user, { isDead, atMs: this.#clock.now() })
     if (this.#users.size <= MAX_USERS) return
@@ -69,9 +67,9 @@ export class DisableBreaker {
     }
   }
 
-  #isCalm(): boolean {
-    // With nothing getting through, time alone makes nothing better: all counts that was said since something did.
-    const sinceMs = this.isProven ? this.#clock.now() - RECENT_MS : this.#sentAtMs
+  #isNormal(): boolean {
+    // While no message gets through, an old report stays relevant: count every report since the last success.
+    const sinceMs = this.hasRecentSuccess ? this.#clock.now() - RECENT_MS : this.#sentAtMs
     let [all, dead] = [0, 0]
     for (const { isDead, atMs } of this.#users.values()) {
       if (atMs <= sinceMs) continue

@@ -6,20 +6,20 @@ import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { type Random, uuidFrom } from '../../core/random.ts'
 import type { Database, Transaction } from '../../db/database.ts'
 import { GroupCommit } from '../../db/group-commit.ts'
-import type { PushMessage, PushSender } from '../push-message.ts'
-import { type AttemptOutcome, DeliveryJudge, type MarkedDelivery } from './delivery-judge.ts'
+import type { PushSender } from '../push-provider.ts'
+import { type AttemptOutcome, attemptDelivery } from './attempt-delivery.ts'
+import { DeliveryJudge, type MarkedDelivery } from './delivery-judge.ts'
+import { DeliveryPause } from './delivery-pause.ts'
 import { type DeliveryNote, type DueDelivery, leaseDueDeliveries, markDeliveries, nextDueAt } from './delivery-store.ts'
-import { endOfLife } from './delivery-times.ts'
-import { Halt } from './halt.ts'
-import { Shelf } from './parked-deliveries.ts'
+import { ParkedDeliveries } from './parked-deliveries.ts'
 
 const MAX_IN_FLIGHT = 1_000
-const CLAIM = 250
+const MAX_LEASED = 250
 const LEASE_MS = 60_000
 const IDLE_MS = 5_000
-const MARK_AGAIN: Backoff = { baseMs: 500, maxMs: 5_000 }
-/** The start has better things to do than to wait for somebody's answer. */
-const PROVE_AFTER_MS = 1_000
+const MARK_RETRY: Backoff = { baseMs: 500, maxMs: 5_000 }
+/** Check credentials later, so that startup stays fast. */
+const CHECK_CREDENTIALS_AFTER_MS = 1_000
 
 export interface OutboxOptions {
   db: Database
@@ -27,40 +27,40 @@ export interface OutboxOptions {
   random: Random
   log: Log
   meter?: Meter
-  /** Null without credentials: deliveries wait. */
-  sender: PushSender | null
-  /** Part of the transaction that marks what became of deliveries. */
+  /** One for each provider that has credentials. Deliveries of other providers wait. */
+  senders: readonly PushSender[]
+  /** Runs in the transaction that marks deliveries. */
   onMarked: (tx: Transaction, notes: readonly DeliveryNote[]) => Promise<void>
 }
 
 /**
- * Sends what was committed to be sent: leases, sends, marks. A crash between sending and marking sends once more, under
- * the same tag, so that the device shows it once; nothing is ever lost. Idle, it costs one look every few seconds.
+ * Sends every committed delivery: leases it, sends it, marks it. No delivery is lost. After a crash between sending and
+ * marking, the delivery is sent again under the same tag, so that the device shows it once.
  */
 export class Outbox {
   readonly #options: OutboxOptions
   readonly #meter: Meter
+  readonly #senders: ReadonlyMap<string, PushSender>
   readonly #marks: GroupCommit<MarkedDelivery, true>
   readonly #judge: DeliveryJudge
-  readonly #halt: Halt
-  readonly #shelf: Shelf
+  readonly #pause: DeliveryPause
+  readonly #parked: ParkedDeliveries
   readonly #stopping = new AbortController()
-  /** Never given: what is under way is finished. One for all, as one for each costs the sender a listener. */
-  readonly #breakOff = new AbortController().signal
   readonly #loop: Loop
   #inFlight = 0
-  #isLeaving = false
-  /** There was no place for what may be due: whoever ends makes room for it. */
-  #isStarved = false
+  #isLeasing = true
+  /** The last round had no capacity left: lease more when enough attempts have ended. */
+  #isFull = false
   #alarmAtMs = Number.POSITIVE_INFINITY
   #idle: PromiseWithResolvers<void> | null = null
 
   constructor(options: OutboxOptions) {
     this.#options = options
     this.#meter = options.meter ?? silentMeter
-    this.#halt = new Halt(options)
-    this.#judge = new DeliveryJudge({ ...options, halt: this.#halt, onResumed: () => this.#loop.wake() })
-    this.#shelf = new Shelf({ ...options, meter: this.#meter })
+    this.#senders = new Map(options.senders.map((sender) => [sender.provider.name, sender]))
+    this.#pause = new DeliveryPause(options)
+    this.#judge = new DeliveryJudge({ ...options, pause: this.#pause, onResumed: () => this.#loop.wake() })
+    this.#parked = new ParkedDeliveries({ ...options, meter: this.#meter })
     this.#marks = new GroupCommit({
       commit: (marks) => this.#commit(marks),
       sizeOf: () => 1,
@@ -80,12 +80,12 @@ export class Outbox {
   }
 
   /**
-   * halted: nothing can be delivered until somebody mends it. dropping: one platform cannot be reached until somebody
-   * mends it. holding: delivering, but the provider is not believed that devices are dead.
+   * halted: no message can be delivered until the operator fixes the cause. dropping: messages to one platform fail until
+   * the operator fixes the cause. holding: messages are delivered, but reports of dead devices are not trusted.
    */
   get state(): 'ok' | 'no_credentials' | 'halted' | 'dropping' | 'holding' {
-    if (this.#options.sender === null) return 'no_credentials'
-    if (this.#halt.reason !== null) return 'halted'
+    if (this.#senders.size === 0) return 'no_credentials'
+    if (this.#pause.reason !== null) return 'halted'
     if (this.#judge.platformTrouble !== null) return 'dropping'
     return this.#judge.deviceTrouble === null ? 'ok' : 'holding'
   }
@@ -94,10 +94,10 @@ export class Outbox {
     return this.#inFlight
   }
 
-  /** What an operator should know; null when all is well. */
+  /** What an operator should know; null when there is no problem. */
   get trouble(): string | null {
-    if (this.#options.sender === null) return 'no push credentials: deliveries wait'
-    const troubles = [this.#halt.reason, this.#judge.platformTrouble, this.#judge.deviceTrouble]
+    if (this.#senders.size === 0) return 'no push credentials: deliveries wait'
+    const troubles = [this.#pause.reason, this.#judge.platformTrouble, this.#judge.deviceTrouble]
     return troubles.filter((trouble) => trouble !== null).join('; ') || null
   }
 
@@ -105,21 +105,21 @@ export class Outbox {
     this.#loop.wake()
   }
 
-  /** Looks at once, also for what has waited for credentials that are there now, and tries these before they are needed. */
+  /** Starts with what is due, and with what was parked before there were credentials. Then checks the credentials. */
   async start(): Promise<void> {
     this.wake()
-    await this.#options.clock.sleep(PROVE_AFTER_MS, this.#stopping.signal)
-    await this.#prove()
+    await this.#options.clock.sleep(CHECK_CREDENTIALS_AFTER_MS, this.#stopping.signal)
+    await this.#checkCredentials()
   }
 
-  /** Takes nothing more; what is under way goes on. */
-  leave(): void {
-    this.#isLeaving = true
+  /** Leases no more deliveries; attempts in flight continue. */
+  stopLeasing(): void {
+    this.#isLeasing = false
   }
 
-  /** Takes nothing more, finishes what is under way, marks it. */
+  /** Leases no more deliveries, waits for attempts in flight and marks them. */
   async close(): Promise<void> {
-    this.leave()
+    this.stopLeasing()
     this.#stopping.abort()
     await this.#loop.stop()
     if (this.#inFlight > 0) {
@@ -127,40 +127,51 @@ export class Outbox {
       await this.#idle.promise
     }
     await this.#marks.drain()
-    await this.#options.sender?.close()
+    for (const sender of this.#senders.values()) await sender.close()
   }
 
   async #round(): Promise<void> {
-    const { db, clock, random, sender } = this.#options
-    const nowMs = clock.now()
-    if (this.#isLeaving) return
-    if (await (sender === null ? this.#shelf.fill(nowMs) : this.#shelf.empty(nowMs))) this.#loop.wake()
-    if (sender === null) return
-    if (nowMs < this.#halt.untilMs) return
-    const isHalted = this.#halt.reason !== null
-    const places = isHalted ? 1 - this.#inFlight : Math.min(CLAIM, MAX_IN_FLIGHT - this.#inFlight)
-    this.#isStarved = places <= 0
-    if (this.#isStarved) return
+    const nowMs = this.#options.clock.now()
+    if (!this.#isLeasing) return
+    if (this.#senders.size === 0) {
+      if (await this.#parked.park(nowMs)) this.#loop.wake()
+      return
+    }
+    if (await this.#parked.release([...this.#senders.keys()], nowMs)) this.#loop.wake()
+    if (nowMs < this.#pause.probeAtMs) return
+    const isPaused = this.#pause.reason !== null
+    const slots = isPaused ? 1 - this.#inFlight : Math.min(MAX_LEASED, MAX_IN_FLIGHT - this.#inFlight)
+    this.#isFull = slots <= 0
+    if (this.#isFull) return
+    const leased = await this.#lease({ slots, preferNew: isPaused, nowMs })
+    if (leased === slots) this.#loop.wake()
+    else if (leased === 0) await this.#setAlarm()
+    if (leased === 0 && this.#pause.endsWithCredentials) void this.#checkCredentials()
+  }
+
+  /** Begins an attempt for each leased delivery, and says how many there are. */
+  async #lease(wanted: { slots: number; preferNew: boolean; nowMs: number }): Promise<number> {
+    const { db, random } = this.#options
+    const { slots: limit, preferNew, nowMs } = wanted
     const lease = { token: uuidFrom(random), nowMs, untilMs: nowMs + LEASE_MS }
-    // The ones that failed before must not be all that is tried while nothing gets through: it may be their own fault.
-    const fresh = isHalted ? await leaseDueDeliveries(db, { limit: places, onlyNew: true }, lease) : []
-    const due = fresh.length > 0 ? fresh : await leaseDueDeliveries(db, { limit: places }, lease)
-    for (const delivery of due) void this.#deliver(sender, delivery, lease)
-    if (due.length === places) this.#loop.wake()
-    else if (due.length === 0) await this.#setAlarm()
-    if (due.length === 0 && this.#halt.wantsAccessToken) void this.#prove()
+    // A probe with a delivery that failed before proves little: the fault may be its own.
+    const fresh = preferNew ? await leaseDueDeliveries(db, { limit, onlyNew: true }, lease) : []
+    const due = fresh.length > 0 ? fresh : await leaseDueDeliveries(db, { limit }, lease)
+    for (const delivery of due) void this.#deliver(delivery, lease)
+    return due.length
   }
 
-  /** Wrong credentials show before the first delivery needs them, and so does that they were mended. */
-  async #prove(): Promise<void> {
-    if (this.#isLeaving || !this.#options.sender?.prove) return
-    this.#halt.prolong()
-    const fault = await this.#options.sender.prove()
-    if (fault !== null) this.#halt.begin(fault, 'access_token')
-    else if (this.#halt.endBy('access_token')) this.#loop.wake()
+  /** Shows wrong credentials before the first delivery needs them, and ends the pause once they are accepted. */
+  async #checkCredentials(): Promise<void> {
+    if (!this.#isLeasing || this.#senders.size === 0) return
+    this.#pause.extend()
+    const faults = await Promise.all([...this.#senders.values()].map((sender) => sender.checkCredentials()))
+    const fault = faults.find((one) => one !== null) ?? null
+    if (fault !== null) this.#pause.begin(fault, 'credentials')
+    else if (this.#pause.endWith('credentials')) this.#loop.wake()
   }
 
-  /** For a retry that is due sooner than the next look of an idle outbox. */
+  /** Wakes the loop for a retry that is due before the next round of an idle outbox. */
   async #setAlarm(): Promise<void> {
     const { db, clock } = this.#options
     const nowMs = clock.now()
@@ -173,23 +184,24 @@ export class Outbox {
     })
   }
 
-  async #deliver(sender: PushSender, delivery: DueDelivery, lease: { token: string; untilMs: number }): Promise<void> {
+  async #deliver(delivery: DueDelivery, lease: { token: string; untilMs: number }): Promise<void> {
     this.#inFlight += 1
     try {
-      const verdict = await this.#attempt(sender, delivery)
-      this.#meter.count('push_verdicts_total', { verdict: wordFor(verdict, delivery) })
-      await this.#mark(this.#judge.markOf({ delivery, verdict, leaseToken: lease.token }), lease.untilMs)
+      const { clock } = this.#options
+      const outcome = await attemptDelivery({ senders: this.#senders, clock, meter: this.#meter }, delivery)
+      this.#meter.count('push_verdicts_total', { verdict: labelOf(outcome, delivery) })
+      await this.#mark(this.#judge.markOf({ delivery, outcome, leaseToken: lease.token }), lease.untilMs)
     } catch (error) {
       // Not marked: the lease runs out, and the delivery is attempted again under the same tag.
       this.#options.log.warn({ notificationId: delivery.notification_id, err: error }, 'delivery.not_marked')
     } finally {
       this.#inFlight -= 1
       if (this.#inFlight === 0) this.#idle?.resolve()
-      if (this.#isStarved && this.#inFlight < MAX_IN_FLIGHT / 2) this.#loop.wake()
+      if (this.#isFull && this.#inFlight < MAX_IN_FLIGHT / 2) this.#loop.wake()
     }
   }
 
-  /** A database that is away for a moment is no reason to send again: the mark is repeated for as long as the lease holds. */
+  /** Repeats the mark while the lease holds, so that a short outage of the database does not send the message twice. */
   async #mark(mark: MarkedDelivery, untilMs: number): Promise<void> {
     const { clock, random } = this.#options
     for (let failures = 0; ; failures++) {
@@ -197,22 +209,11 @@ export class Outbox {
         await this.#marks.submit(mark)
         return
       } catch (error) {
-        const pauseMs = backoffMs(MARK_AGAIN, failures, random)
+        const pauseMs = backoffMs(MARK_RETRY, failures, random)
         if (this.#stopping.signal.aborted || clock.now() + pauseMs >= untilMs) throw error
         await clock.sleep(pauseMs, this.#stopping.signal)
       }
     }
-  }
-
-  async #attempt(sender: PushSender, delivery: DueDelivery): Promise<AttemptOutcome> {
-    if (delivery.token === null || delivery.disabled_at !== null) return 'gone'
-    const { clock } = this.#options
-    const sinceMs = clock.now()
-    if (sinceMs >= endOfLife(delivery)) return 'expired'
-    const message = toMessage(delivery, { token: delivery.token, nowMs: sinceMs })
-    const verdict = await sender.send(message, this.#breakOff)
-    this.#meter.observe('push_send_duration_seconds', (clock.now() - sinceMs) / 1_000)
-    return verdict
   }
 
   async #commit(marks: MarkedDelivery[]): Promise<true[]> {
@@ -227,22 +228,7 @@ export class Outbox {
   }
 }
 
-function wordFor(verdict: AttemptOutcome, { dry_run }: DueDelivery): string {
-  if (typeof verdict === 'string') return verdict
-  return verdict.kind === 'sent' && dry_run === 1 ? 'validated' : verdict.kind
-}
-
-function toMessage(delivery: DueDelivery, { token, nowMs }: { token: string; nowMs: number }): PushMessage {
-  const elapsedSeconds = Math.floor((nowMs - delivery.created_at) / 1000)
-  return {
-    token,
-    title: delivery.title,
-    body: delivery.body,
-    data: JSON.parse(delivery.data) as Record<string, string>,
-    tag: delivery.job_id ?? delivery.notification_id,
-    link: delivery.link,
-    priority: delivery.priority,
-    ttlSeconds: Math.max(0, delivery.ttl_seconds - elapsedSeconds),
-    dryRun: delivery.dry_run === 1,
-  }
+function labelOf(outcome: AttemptOutcome, { dry_run }: DueDelivery): string {
+  if (typeof outcome === 'string') return outcome
+  return outcome.kind === 'sent' && dry_run === 1 ? 'validated' : outcome.kind
 }

@@ -1,44 +1,45 @@
 import type { Meter } from '../../core/metrics/meter.ts'
 import type { Database, Transaction } from '../../db/database.ts'
-import { type DeliveryNote, shelveDueDeliveries, unshelveDeliveries } from './delivery-store.ts'
+import type { DeliveryNote } from './delivery-store.ts'
+import { parkDueDeliveries, releaseParkedDeliveries } from './parked-delivery-store.ts'
 
 const BATCH = 1_000
-/** Nodes that have no credentials yet may put deliveries aside at any time. */
-const LOOK_EVERY_MS = 60_000
+/** Other nodes without credentials may park deliveries at any time. */
+const RELEASE_EVERY_MS = 60_000
 
-export interface ShelfOptions {
+export interface ParkedDeliveriesOptions {
   db: Database
   meter: Meter
   onMarked: (tx: Transaction, notes: readonly DeliveryNote[]) => Promise<void>
 }
 
-/** Where deliveries wait for credentials: outside the queue, so that they cost nothing, and noted where they belong. */
-export class Shelf {
-  readonly #options: ShelfOptions
-  #lookAtMs = 0
+/** Deliveries that wait for credentials. They are outside the queue, so that they cost nothing while they wait. */
+export class ParkedDeliveries {
+  readonly #options: ParkedDeliveriesOptions
+  #releaseAtMs = 0
 
-  constructor(options: ShelfOptions) {
+  constructor(options: ParkedDeliveriesOptions) {
     this.#options = options
   }
 
-  /** True when there may be more to put aside. */
-  async fill(nowMs: number): Promise<boolean> {
+  /** Parks what is due. True when there may be more. */
+  async park(nowMs: number): Promise<boolean> {
     const { db, meter, onMarked } = this.#options
     const notes = await db.transaction(async (tx) => {
-      const rows = await shelveDueDeliveries(tx, { nowMs, limit: BATCH })
-      const shelved = rows.map((row) => ({ ...row, state: 'no_credentials' as const, last_error: null, at: nowMs }))
-      if (shelved.length > 0) await onMarked(tx, shelved)
-      return shelved
+      const rows = await parkDueDeliveries(tx, { nowMs, limit: BATCH })
+      const parked = rows.map((row) => ({ ...row, state: 'no_credentials' as const, last_error: null, at: nowMs }))
+      if (parked.length > 0) await onMarked(tx, parked)
+      return parked
     })
     for (const { state } of notes) meter.count('deliveries_total', { state })
     return notes.length === BATCH
   }
 
-  /** With credentials, what was put aside is due. True when there may be more of it. */
-  async empty(nowMs: number): Promise<boolean> {
-    if (nowMs < this.#lookAtMs) return false
-    const isMore = await unshelveDeliveries(this.#options.db, { nowMs, limit: BATCH })
-    if (!isMore) this.#lookAtMs = nowMs + LOOK_EVERY_MS
+  /** Makes parked deliveries due again that these providers can send. True when there may be more. */
+  async release(providers: readonly string[], nowMs: number): Promise<boolean> {
+    if (nowMs < this.#releaseAtMs) return false
+    const isMore = await releaseParkedDeliveries(this.#options.db, { providers, nowMs, limit: BATCH })
+    if (!isMore) this.#releaseAtMs = nowMs + RELEASE_EVERY_MS
     return isMore
   }
 }

@@ -1,11 +1,11 @@
 import type { Clock } from '../../core/clock.ts'
-import type { Platform } from '../push-message.ts'
+import type { Platform } from '../push-provider.ts'
 
 const SHOWN_MS = 60 * 60_000
 
 /**
- * Which platforms the provider cannot reach for want of a key of theirs: shown for an hour, or until one of their messages
- * gets through. In its own words the provider speaks in the log.
+ * Platforms that the provider cannot reach because it has no valid key for them. A fault shows for an hour, or until a
+ * message to the platform gets through. The provider's own words are in the log.
  */
 export class PlatformFaults {
   readonly #clock: Clock
@@ -22,7 +22,7 @@ export class PlatformFaults {
     return `messages to ${platforms.join(', ')} are lost: the provider has no valid key for them, and the log says more`
   }
 
-  note(platform: Platform): void {
+  record(platform: Platform): void {
     this.#faultAtMs.set(platform, this.#clock.now())
   }
 

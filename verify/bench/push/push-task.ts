@@ -1,5 +1,5 @@
 import type { FcmCredentials } from '../../../src/push/fcm/fcm-assertion.ts'
-import type { PushMessage } from '../../../src/push/push-message.ts'
+import type { PushMessage } from '../../../src/push/push-provider.ts'
 
 /** Where the provider is, as its process says once it listens. */
 export interface ProviderAddress {

@@ -48,7 +48,7 @@ const outbox = new Outbox({
   random: systemRandom,
   log: silentLog,
   meter: metrics,
-  sender: newSender(),
+  senders: [newSender()],
   onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
 })
 const rawSender = newSender()

@@ -1,8 +1,9 @@
 import type { Clock } from '../../../src/core/clock.ts'
 import { buildFcmMessage, type FcmRequestBody } from '../../../src/push/fcm/fcm-message.ts'
+import { fcm } from '../../../src/push/fcm/fcm-provider.ts'
 import type { FcmAnswer } from '../../../src/push/fcm/fcm-transport.ts'
 import { judgeAnswer } from '../../../src/push/fcm/fcm-verdict.ts'
-import type { PushMessage, PushSender, PushVerdict } from '../../../src/push/push-message.ts'
+import type { PushMessage, PushSender, PushVerdict } from '../../../src/push/push-provider.ts'
 import type { Dials } from '../faults/plan.ts'
 import type { SimNode } from '../system/node.ts'
 import { type Life, never } from '../system/process-instance.ts'
@@ -54,6 +55,7 @@ export class PushProvider {
   senderFor(node: SimNode, life: Life, clock: Clock): PushSender {
     const { time } = this.#options
     return {
+      provider: fcm,
       send: async (message) => {
         if (!life.alive) return never()
         node.faults.strike('send')
@@ -73,6 +75,7 @@ export class PushProvider {
         push.verdict = verdict.kind
         return verdict
       },
+      checkCredentials: async () => null,
       close: async () => {},
     }
   }

@@ -326,9 +326,9 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('push-marked-before-sent', 'a push is marked as sent and then sent', [
     'push/outbox/outbox.ts',
-    'const verdict = await this.#attempt(sender, delivery)',
-    `await this.#mark(this.#judge.markOf({ delivery, verdict: { kind: 'sent', messageId: 'm' }, leaseToken: lease.token }), lease.untilMs)
-      const verdict = await this.#attempt(sender, delivery)`,
+    'const outcome = await attemptDelivery(',
+    `await this.#mark(this.#judge.markOf({ delivery, outcome: { kind: 'sent', messageId: 'm' }, leaseToken: lease.token }), lease.untilMs)
+      const outcome = await attemptDelivery(`,
   ]),
   bug('push-retry-forgotten', 'a push that met trouble is given up', [
     'push/outbox/delivery-judge.ts',
@@ -341,12 +341,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     '',
   ]),
   bug('push-tag-constant', 'every push replaces every other', [
-    'push/outbox/outbox.ts',
+    'push/outbox/attempt-delivery.ts',
     'tag: delivery.job_id ?? delivery.notification_id,',
     "tag: 'project-api',",
   ]),
   bug('push-tag-per-attempt', 'a repeated push shows twice', [
-    'push/outbox/outbox.ts',
+    'push/outbox/attempt-delivery.ts',
     'tag: delivery.job_id ?? delivery.notification_id,',
     'tag: `${delivery.job_id ?? delivery.notification_id}${delivery.attempts > 1 ? delivery.attempts : ""}`,',
   ]),
@@ -357,7 +357,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('disabled-device-not-skipped', 'a device that is dead gets its pushes', [
     'push/device-store.ts',
-    'sql`d.disabled_at is null and (',
-    'sql`(d.disabled_at is null or true) and (',
+    'sql`d.disabled_at is null`',
+    'sql`1 = 1`',
   ]),
 ]

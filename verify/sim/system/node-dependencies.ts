@@ -40,7 +40,7 @@ export function surround(outside: Outside): Dependencies {
     fetch: network.fetchFor(node, life),
     db: new MortalDatabase({ store, life, time, faults: node.faults, isDown: () => node.databaseDown }),
     jobTypes: JOB_TYPES,
-    pushSender: provider.senderFor(node, life, clock),
+    pushSenders: [provider.senderFor(node, life, clock)],
     ...(places === null ? {} : { jobSlots: places }),
   }
 }
