@@ -1,5 +1,5 @@
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util'
-import { UsageError } from './io.ts'
+import { type CommandLine, UsageError } from './io.ts'
 
 /** Reads a command's arguments. An argument that the command does not take is a `UsageError` of one line. */
 export function readArguments<const Options extends ParseArgsOptionsConfig>(
@@ -13,4 +13,9 @@ export function readArguments<const Options extends ParseArgsOptionsConfig>(
     const [what] = (error as Error).message.split(/\.(?:\s|$)/)
     throw new UsageError(what ?? '')
   }
+}
+
+/** The arguments of a command that takes a subcommand and ids, but no options. */
+export function readWords(line: CommandLine): readonly string[] {
+  return readArguments(line.args, { options: {}, allowPositionals: true }).positionals
 }

@@ -38,7 +38,7 @@ const COMMANDS: Record<string, Command> = {
   callbacks: {
     summary: 'process stored callbacks again',
     usage: 'callbacks replay CALLBACK_ID …',
-    load: async () => (await import('./jobs.ts')).callbacks,
+    load: async () => (await import('./callbacks.ts')).callbacks,
   },
   doctor: {
     summary: 'check every dependency and tell you how to fix problems',

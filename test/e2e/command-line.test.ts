@@ -60,9 +60,9 @@ describe('the command line', { concurrency: 2 }, () => {
       [['dev', 'now'], /^dev takes no arguments, not "now"\nusage: dev\n$/],
       [['migrate', '--dry-run'], /^migrate takes no arguments, not "--dry-run"\nusage: migrate\n$/],
       [['doctor', 'database'], /^doctor takes no arguments, not "database"\nusage: doctor\n$/],
-      [['jobs'], /^jobs needs to be told to reconcile\nusage: jobs reconcile /],
+      [['jobs'], /^jobs needs the subcommand reconcile\nusage: jobs reconcile /],
       [['jobs', 'reconcile', '--all'], /^Unknown option '--all'\nusage: jobs reconcile /],
-      [['callbacks', 'replay'], /^callbacks needs to be told to replay, and which\nusage: callbacks replay /],
+      [['callbacks', 'replay'], /^callbacks needs the subcommand replay and at least one id\nusage: callbacks replay /],
       [['callbacks', 'replay', '-f', 'cbk_1'], /^Unknown option '-f'\nusage: callbacks replay /],
     ]
     const folder = freshFolder()

@@ -1,0 +1,43 @@
+import { CallbackAuthenticity } from '../../auth/callback-authenticity.ts'
+import type { Config } from '../../config.ts'
+import { systemClock } from '../../core/clock.ts'
+import { IdGenerator } from '../../core/ids.ts'
+import { silentLog } from '../../core/log.ts'
+import { systemRandom } from '../../core/random.ts'
+import type { Database } from '../../db/database.ts'
+import { createJobServices, type JobServices } from '../../jobs/job-services.ts'
+import { hasPushTurnedOff } from '../../users/user-store.ts'
+import { type CommandLine, EXIT, type ExitCode } from '../io.ts'
+import { loadSettings } from './load-job-types.ts'
+import { openMigratedDatabase } from './open-database.ts'
+
+/** Runs a command with the job services but without their sweep: only the jobs that the command names are processed. */
+export async function withJobServices(
+  line: CommandLine,
+  work: (services: JobServices, opened: { db: Database; config: Config }) => Promise<void>,
+): Promise<ExitCode> {
+  const { config, jobTypes: types } = loadSettings(line)
+  const opened = await openMigratedDatabase(config.database)
+  const services = createJobServices({
+    db: opened.db,
+    clock: systemClock,
+    random: systemRandom,
+    ids: new IdGenerator(systemClock, systemRandom),
+    log: silentLog,
+    types,
+    pushOptOut: hasPushTurnedOff,
+    fetch,
+    runtime: config.runtime,
+    publicUrl: config.publicUrl,
+    usageLimitRuns: config.usageLimitRuns,
+    callbackAuthenticity: new CallbackAuthenticity(config.webhookSecrets, systemClock),
+    sweeps: false,
+  })
+  try {
+    await work(services, { db: opened.db, config })
+    return EXIT.ok
+  } finally {
+    await services.close()
+    await opened.close()
+  }
+}
