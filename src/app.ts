@@ -6,8 +6,9 @@ import { createErrorHandler } from './http/error-handler.ts'
 import { createBodyGate, createGate } from './http/gate/gate.ts'
 import { readJsonBodies } from './http/json-body.ts'
 import { serializersOnFirstUse } from './http/serialization.ts'
-import { createClientErrorHandler, LastAnswers } from './http/server/client-error.ts'
+import { BrokenConnections } from './http/server/client-error.ts'
 import { limitHandlers } from './http/server/handler-deadline.ts'
+import { createHttpServer } from './http/server/http-server.ts'
 import { faultOfHead } from './http/server/request-head.ts'
 import { requestIdFrom } from './http/server/request-id.ts'
 import { SERVER_LIMITS } from './http/server/server-limits.ts'
@@ -37,18 +38,21 @@ export async function buildApp(services: Services): Promise<App> {
   const { config, log, ids, readiness, userActivity, metrics } = services
   const envelope = envelopeOf(config.variant)
   const handleError = createErrorHandler({ envelope, log })
-  const answers = new LastAnswers()
+  const connections = new BrokenConnections({ envelope, ids, meter: metrics })
+  const requestId = requestIdFrom(ids)
   const app: App = fastify({
-    ...SERVER_LIMITS,
+    bodyLimit: SERVER_LIMITS.bodyLimit,
+    routerOptions: SERVER_LIMITS.routerOptions,
     trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
-    genReqId: requestIdFrom(ids),
+    genReqId: requestId,
+    serverFactory: (handle) => createHttpServer(handle, { connections, requestId }),
     schemaController: {
       compilersFactory: { buildValidator: createValidatorFactory(), buildSerializer: serializersOnFirstUse },
     },
     // While draining, requests on open connections are still served.
     return503OnClosing: false,
     forceCloseConnections: 'idle',
-    clientErrorHandler: createClientErrorHandler({ envelope, ids, answers, meter: metrics }),
+    clientErrorHandler: connections.onClientError,
     // Fastify raises these errors before any hook runs, so the headers are set here.
     frameworkErrors: (error, request, reply) => {
       metrics.count('http_malformed_requests_total', { code: 'invalid_request' })
@@ -56,10 +60,6 @@ export async function buildApp(services: Services): Promise<App> {
       return handleError(error, request, reply)
     },
   })
-  app.server.maxHeadersCount = SERVER_LIMITS.maxHeadersCount
-  answers.watch(app.server)
-  // Node would answer an unknown `Expect` header with 417 and no body. Like most servers, this one ignores the header.
-  app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 
   const routes = new KnownRoutes()
   const description = new ApiDescription({ envelope, version: VERSION, rateLimitHeaders: config.rateLimitHeaders })

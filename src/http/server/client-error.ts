@@ -1,75 +1,102 @@
-import type { Server, ServerResponse } from 'node:http'
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import { ApiError, type ErrorCode } from '../../core/errors.ts'
+import { ApiError } from '../../core/errors.ts'
 import type { IdGenerator } from '../../core/ids.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import type { Envelope } from '../envelope.ts'
 
-const REFUSALS: Record<string, { code: ErrorCode; reason: string; message: string }> = {
-  ERR_HTTP_REQUEST_TIMEOUT: {
-    code: 'request_timeout',
-    reason: 'Request Timeout',
-    message: 'The request took too long to arrive',
-  },
-  HPE_HEADER_OVERFLOW: {
-    code: 'headers_too_large',
-    reason: 'Request Header Fields Too Large',
-    message: 'The headers are too large',
-  },
+const REFUSALS: Record<string, ApiError> = {
+  ERR_HTTP_REQUEST_TIMEOUT: new ApiError('request_timeout', 'The request took too long to arrive'),
+  HPE_HEADER_OVERFLOW: new ApiError('headers_too_large', 'The headers are too large'),
 }
-const MALFORMED = { code: 'invalid_request', reason: 'Bad Request', message: 'The request is not valid HTTP' } as const
+export const MALFORMED = new ApiError('invalid_request', 'The request is not valid HTTP')
+/** A client that is still sending must have time to read the refusal: closing at once would make its system discard it. */
+const MAX_IGNORED_BYTES = 1024 * 1024
 
-export interface ClientErrorOptions {
+export interface BrokenConnectionsOptions {
   envelope: Envelope
   ids: IdGenerator
-  answers: LastAnswers
   meter?: Meter
 }
 
-/** What never becomes a request (broken HTTP, headers too large, too slow) still gets an envelope, then the line is cut. */
-export function createClientErrorHandler({ envelope, ids, answers, meter = silentMeter }: ClientErrorOptions) {
-  return (error: Error & { code?: string }, socket: Socket): void => {
-    const { code, reason, message } = REFUSALS[error.code ?? ''] ?? MALFORMED
-    if (error.code !== 'ECONNRESET') meter.count('http_malformed_requests_total', { code })
-    if (error.code === 'ECONNRESET' || !socket.writable) {
+/**
+ * Bytes that never become a request (broken HTTP, headers too large, too slow) get one envelope, after the answers to the
+ * requests before them. Then the connection is closed.
+ */
+export class BrokenConnections {
+  readonly #envelope: Envelope
+  readonly #ids: IdGenerator
+  readonly #meter: Meter
+  /** The two newest responses of a connection: only the newest request can still be arriving. */
+  readonly #newest = new WeakMap<Socket, { last: ServerResponse; before: ServerResponse | undefined }>()
+  /** How much had been read of a connection when it was refused. */
+  readonly #refusedAtByte = new WeakMap<Socket, number>()
+
+  constructor(options: BrokenConnectionsOptions) {
+    this.#envelope = options.envelope
+    this.#ids = options.ids
+    this.#meter = options.meter ?? silentMeter
+  }
+
+  /** Call it with every request, before its handler. */
+  watch({ socket }: IncomingMessage, response: ServerResponse): void {
+    const last = this.#newest.get(socket)?.last
+    this.#newest.set(socket, { last: response, before: last?.closed ? undefined : last })
+  }
+
+  /** Nothing that follows on the connection is executed. */
+  isRefused(socket: Socket): boolean {
+    return this.#refusedAtByte.has(socket)
+  }
+
+  readonly onClientError = (error: Error & { code?: string }, socket: Socket): void => {
+    if (error.code === 'ECONNRESET') {
       socket.destroy()
       return
     }
-    // What was answered before still leaves.
-    if (!answers.mayAnswer(socket)) {
-      socket.destroySoon()
-      return
+    // The parser reports the same fault again with everything that still arrives.
+    const refusedAtByte = this.#refusedAtByte.get(socket)
+    if (refusedAtByte === undefined) void this.refuse(socket, REFUSALS[error.code ?? ''] ?? MALFORMED)
+    else if (socket.bytesRead - refusedAtByte > MAX_IGNORED_BYTES) socket.destroy()
+  }
+
+  /** Refuses what arrives on the connection from now on. */
+  async refuse(socket: Socket, refusal: ApiError, requestId = this.#ids.next('req')): Promise<void> {
+    this.#meter.count('http_malformed_requests_total', { code: refusal.code })
+    this.#refusedAtByte.set(socket, socket.bytesRead)
+    const { last, before } = this.#newest.get(socket) ?? {}
+    // A fault belongs to the request that is still arriving; where none is, to one that has not begun.
+    const arriving = last?.req.complete === false ? last : undefined
+    const earlier = arriving === undefined ? last : before
+    if (earlier !== undefined) await untilAnswered(earlier)
+    // A request may be refused before its body has come: then it has had its answer.
+    if (isStreaming(earlier) || arriving?.headersSent) socket.destroySoon()
+    else if (socket.writable) socket.end(this.#render(refusal, requestId))
+    else socket.destroy()
+  }
+
+  #render(refusal: ApiError, requestId: string): string {
+    const { code, message } = refusal
+    const body = JSON.stringify(this.#envelope.render({ code, message, requestId }))
+    const headers = {
+      'content-type': 'application/json; charset=utf-8',
+      'content-length': Buffer.byteLength(body),
+      'x-request-id': requestId,
+      'x-content-type-options': 'nosniff',
+      ...refusal.headers,
+      connection: 'close',
     }
-    const requestId = ids.next('req')
-    const body = JSON.stringify(envelope.render({ code, message, requestId }))
-    const head = [
-      `HTTP/1.1 ${new ApiError(code, message).status} ${reason}`,
-      'Content-Type: application/json; charset=utf-8',
-      `Content-Length: ${Buffer.byteLength(body)}`,
-      `X-Request-Id: ${requestId}`,
-      'X-Content-Type-Options: nosniff',
-      'Connection: close',
-    ]
-    socket.end(`${head.join('\r\n')}\r\n\r\n${body}`)
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`)
+    return [`HTTP/1.1 ${refusal.status} ${STATUS_CODES[refusal.status]}`, ...lines, '', body].join('\r\n')
   }
 }
 
-/** The last answer begun on each connection, so that no request is ever answered twice. */
-export class LastAnswers {
-  readonly #bySocket = new WeakMap<Socket, ServerResponse>()
+/** An event stream has no end to wait for. */
+function isStreaming(response: ServerResponse | undefined): boolean {
+  return response?.headersSent === true && !response.writableEnded
+}
 
-  watch(server: Server): void {
-    server.prependListener('request', (request, response) => void this.#bySocket.set(request.socket, response))
-  }
-
-  /**
-   * A fault belongs to the request that is still arriving; where none is, to one that has not begun. Either may be
-   * answered, but not while an earlier one waits for its answer, nor when it has had its own: a refusal may well come
-   * before the body it does not want.
-   */
-  mayAnswer(socket: Socket): boolean {
-    const last = this.#bySocket.get(socket)
-    if (last === undefined) return true
-    return last.req.complete ? last.writableFinished : !last.headersSent
-  }
+async function untilAnswered(response: ServerResponse): Promise<void> {
+  if (response.closed || isStreaming(response)) return
+  await new Promise<void>((resolve) => response.once('close', () => resolve()))
 }
