@@ -84,7 +84,10 @@ export async function buildApp(services: Services): Promise<App> {
   const gate = { ...services, headerStyle: config.rateLimitHeaders, meter: metrics }
   app.addHook('onRequest', createGate(gate))
   app.addHook('preHandler', createBodyGate(gate))
-  app.addHook('onRequest', (request, _reply, done) => {
+  app.addHook('onRequest', (request, reply, done) => {
+    // What a caller may read is the caller's: no shared cache keeps it, and the caller's own asks before using it again.
+    const isRead = request.method === 'GET' || request.method === 'HEAD'
+    if (request.principal && isRead) reply.header('cache-control', 'private, no-cache')
     const written = request.principal ? userActivity.record(request.principal) : undefined
     if (written) written.then(() => done(), done)
     else done()

@@ -58,7 +58,8 @@ export class CallbackAuthenticity {
     const id = headers['webhook-id']
     const timestamp = headers['webhook-timestamp']
     const signatures = headers['webhook-signature']
-    if (typeof id !== 'string' || typeof timestamp !== 'string' || typeof signatures !== 'string') return false
+    if (typeof id !== 'string' || id === '') return false
+    if (typeof timestamp !== 'string' || typeof signatures !== 'string') return false
     if (!/^\d{1,12}$/.test(timestamp)) return false
     const ageSeconds = Math.abs(this.#clock.now() / 1000 - Number(timestamp))
     if (ageSeconds > SIGNATURE_TOLERANCE_SECONDS) return false

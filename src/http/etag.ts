@@ -11,11 +11,21 @@ export function etagOf(version: number): string {
  */
 export function readIfMatch(header: string | undefined): readonly number[] | null {
   if (header === undefined || header.trim() === '*') return null
-  const tags = header.split(',').map((tag) => tag.trim())
-  if (!tags.every((tag) => /^(W\/)?"[\x21\x23-\x7e]*"$/.test(tag))) {
-    throw new ApiError('invalid_request', 'headers/if-match must be * or a list of ETags, such as "3"')
-  }
+  const tags = readTags('if-match', header)
   return tags.filter((tag) => /^"\d{1,15}"$/.test(tag)).map((tag) => Number(tag.slice(1, -1)))
+}
+
+/** Whether the client has this version already, by its `If-None-Match`. Weak tags match too, as the standard says. */
+export function isNotModified(header: string | undefined, version: number): boolean {
+  if (header === undefined) return false
+  if (header.trim() === '*') return true
+  return readTags('if-none-match', header).some((tag) => tag.replace(/^W\//, '') === etagOf(version))
+}
+
+function readTags(name: string, header: string): string[] {
+  const tags = header.split(',').map((tag) => tag.trim())
+  if (tags.every((tag) => /^(W\/)?"[\x21\x23-\x7e]*"$/.test(tag))) return tags
+  throw new ApiError('invalid_request', `headers/${name} must be * or a list of ETags, such as "3"`)
 }
 
 export function preconditionFailed(): ApiError {

@@ -4,8 +4,8 @@ import { hasPoisonedKey, isJsonTooDeep, type Json, MAX_JSON_DEPTH } from '../cor
 import type { App } from './app-instance.ts'
 
 /**
- * Reads `application/json` (or `…+json`) bodies to the byte: what is not UTF-8 is refused rather than altered, depth is
- * bounded before anything parses them, and keys that reach for prototypes are refused.
+ * Reads `application/json` (and, but for PATCH, `…+json`) bodies to the byte: what is not UTF-8 is refused rather than
+ * altered, depth is bounded before anything parses them, and keys that reach for prototypes are refused.
  */
 export function readJsonBodies(app: App): void {
   app.removeAllContentTypeParsers()
@@ -22,7 +22,8 @@ export function readJsonBodies(app: App): void {
 /** Made once: a body is decoded as a whole, so nothing of it is left behind for the next. */
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-function read({ headers }: FastifyRequest, body: Buffer): Json {
+function read({ method, headers }: FastifyRequest, body: Buffer): Json {
+  if (method === 'PATCH') checkPatchType(headers['content-type'])
   checkCoding(headers['content-encoding'])
   checkCharset(headers['content-type'])
   const text = attempt('body is not valid UTF-8', () => utf8.decode(body))
@@ -35,6 +36,14 @@ function read({ headers }: FastifyRequest, body: Buffer): Json {
     throw new ApiError('invalid_request', message)
   }
   return value
+}
+
+/** A merge patch or a list of operations would mean something else than the fields to replace. */
+function checkPatchType(contentType = ''): void {
+  if (/^application\/json\s*(?:;|$)/i.test(contentType)) return
+  throw new ApiError('unsupported_media_type', 'Content-Type must be application/json', {
+    headers: { 'accept-patch': 'application/json' },
+  })
 }
 
 function attempt<T>(message: string, work: () => T): T {

@@ -65,9 +65,6 @@ export function readPageRequest<At extends Position>(
   kind: ListKind<At>,
   query: { limit?: number; cursor?: string },
 ): PageRequest<At> {
-  // The validator takes the text 1e999 for a whole number, and then compares no bound with infinity.
-  if (query.limit === Infinity) throw new ApiError('invalid_request', `querystring/limit must be <= ${MAX_LIMIT}`)
-  if (query.limit === -Infinity) throw new ApiError('invalid_request', 'querystring/limit must be >= 1')
   return {
     limit: query.limit ?? DEFAULT_LIMIT,
     after: query.cursor === undefined ? null : decodeCursor(kind, query.cursor),

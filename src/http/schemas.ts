@@ -28,6 +28,12 @@ export const ifMatchHeader = Type.Object({
   'if-match': Type.Optional(Type.String({ description: 'Change only this version: an `ETag` seen before.' })),
 })
 
+export const ifNoneMatchHeader = Type.Object({
+  'if-none-match': Type.Optional(
+    Type.String({ description: 'Answer 304 without a body when this is still the version: an `ETag` seen before.' }),
+  ),
+})
+
 export const idempotencyHeader = Type.Object({
   'idempotency-key': Type.Optional(
     Type.String({ description: 'Makes a repeat of this request within 24 h return the first answer.' }),

@@ -12,14 +12,15 @@ const FORMATS: Record<string, { validate: (text: string) => boolean; message: st
 }
 
 /**
- * One schema is type, validator and documentation. Bodies are taken as they are, to the letter of their types; what
- * arrives as text anyway (query, path, headers) is converted. Unknown fields are refused, not silently dropped.
+ * One schema is type, validator and documentation. Bodies must have the types of their schema exactly; query, path and
+ * headers arrive as text, and only whole numbers in digits, `true` and `false` are converted. Unknown fields are refused.
  */
 export function createValidatorFactory(): ValidatorFactory {
-  const strict = onFirstUse(() => createAjv({ coerceTypes: false }))
-  const coercing = onFirstUse(() => createAjv({ coerceTypes: true }))
-  const compiler: FastifySchemaCompiler<object> = ({ schema, httpPart }) =>
-    validateWith(onFirstUse(() => (httpPart === 'body' ? strict() : coercing()).compile(schema)))
+  const ajv = onFirstUse(createAjv)
+  const compiler: FastifySchemaCompiler<object> = ({ schema, httpPart }) => {
+    const validate = validateWith(onFirstUse(() => ajv().compile(schema)))
+    return httpPart === 'body' ? validate : converting(schema as TextSchema, validate)
+  }
   // Fastify gives its compilers more than the types of this option say.
   return (() => compiler) as unknown as ValidatorFactory
 }
@@ -38,6 +39,35 @@ function validateWith(compiled: () => ValidateFunction): Validate {
   return validate
 }
 
+interface TextSchema {
+  properties?: Record<string, { type?: unknown }>
+}
+
+/** Converts the fields whose type is not text, in place. What does not fit stays text, and then fails its schema. */
+function converting({ properties = {} }: TextSchema, validate: Validate): Validate {
+  const typed = Object.entries(properties).filter(([, { type }]) => type === 'integer' || type === 'boolean')
+  if (typed.length === 0) return validate
+  const convert: Validate = (data: Record<string, unknown>) => {
+    for (const [name, { type }] of typed) {
+      if (Object.hasOwn(data, name)) data[name] = type === 'integer' ? readInteger(data[name]) : readBoolean(data[name])
+    }
+    const isValid = validate(data)
+    convert.errors = validate.errors ?? null
+    return isValid
+  }
+  return convert
+}
+
+/** `Number` would also take `0x10`, `1e1`, `+5` and blanks. */
+function readInteger(text: unknown): unknown {
+  return typeof text === 'string' && /^-?\d+$/.test(text) ? Number(text) : text
+}
+
+function readBoolean(text: unknown): unknown {
+  if (text === 'true') return true
+  return text === 'false' ? false : text
+}
+
 /** Loading Ajv and compiling every schema take a good part of the start, and most instances never see most routes. */
 function onFirstUse<T>(make: () => T): () => T {
   let made: T | undefined
@@ -47,10 +77,9 @@ function onFirstUse<T>(make: () => T): () => T {
   }
 }
 
-function createAjv(options: { coerceTypes: boolean }): Ajv {
+function createAjv(): Ajv {
   const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv')
   const ajv = new Ajv({
-    ...options,
     useDefaults: true,
     strict: true,
     strictTypes: false,
@@ -65,7 +94,7 @@ function createAjv(options: { coerceTypes: boolean }): Ajv {
 
 /** The first fault of a document that did not come as a request's body, in the same words; null when there is none. */
 export function faultOfDocument(schema: object, document: unknown): { field: string; what: string } | null {
-  const validate = createAjv({ coerceTypes: false }).compile(schema)
+  const validate = createAjv().compile(schema)
   if (validate(document)) return null
   const [fault] = validate.errors ?? []
   return { field: fault?.instancePath.split('/')[1] ?? '', what: fault ? describeFault(fault) : 'is not valid' }
@@ -121,8 +150,14 @@ function isDate(date: string): boolean {
   return !Number.isNaN(atMs) && new Date(atMs).toISOString().startsWith(date)
 }
 
+/**
+ * As RFC 3986 writes it, or with letters of other scripts. `URL` alone would take `https:/\\evil`, drop line ends and
+ * keep invisible characters.
+ */
+const HTTPS_URL = /^https:\/\/(?![/?#])[^\s\p{Cc}\p{Cf}\p{Cs}"<>\\^`{|}]+$/iu
+
 function isHttpsUrl(text: string): boolean {
-  return URL.canParse(text) && new URL(text).protocol === 'https:' && isStorableText(text)
+  return HTTPS_URL.test(text) && URL.canParse(text)
 }
 
 function isLocale(text: string): boolean {

@@ -1,3 +1,4 @@
+import { isJsonObject } from '../core/json.ts'
 import { type Static, Type } from '../core/schema.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
@@ -58,6 +59,16 @@ const DEFAULT_NOTIFICATIONS: JobType['notifications'] = {
 
 /** The job types without a file: `agent` alone. */
 export const BUILT_IN_JOB_TYPES: JobTypes = toJobTypes({})
+
+/**
+ * Names that cannot even be shown as a place, or that every object has (`constructor`). Check them before the schema:
+ * its pattern for names skips those with line ends, and then nothing checks their fields.
+ */
+export function faultsOfOddNames(types: unknown): string[] {
+  if (!isJsonObject(types)) return []
+  const odd = Object.keys(types).filter((name) => !/^[\x21-\x7e]{1,64}$/.test(name) || name in {})
+  return odd.map((name) => `/types has a type named ${JSON.stringify(name.slice(0, 64))}, which cannot be a name`)
+}
 
 /** What the schema cannot say: names, the output key, pointers, texts. Each fault names its place in the file. */
 export function faultsOfJobTypes(types: ConfiguredJobTypes): string[] {

@@ -6,7 +6,7 @@ import type { IdGenerator } from '../core/ids.ts'
 import type { JsonObject } from '../core/json.ts'
 import type { Database, Queryable } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
-import { etagOf, preconditionFailed, readIfMatch } from '../http/etag.ts'
+import { etagOf, isNotModified, preconditionFailed, readIfMatch } from '../http/etag.ts'
 import { callerOf, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
@@ -70,8 +70,9 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
     async (request, reply) => {
       const row = await store.findProject(db, request.params.id)
       if (!row) throw noSuchProject()
+      const isKnown = isNotModified(request.headers['if-none-match'], row.version)
       reply.header('etag', etagOf(row.version))
-      return toProject(row)
+      return isKnown ? reply.code(304).send(undefined) : toProject(row)
     },
   )
 

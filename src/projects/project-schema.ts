@@ -1,7 +1,15 @@
 import type { JsonObject } from '../core/json.ts'
 import { type Static, Type } from '../core/schema.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
-import { idempotencyHeader, ifMatchHeader, nullableText, pathParams, text, timestamp } from '../http/schemas.ts'
+import {
+  idempotencyHeader,
+  ifMatchHeader,
+  ifNoneMatchHeader,
+  nullableText,
+  pathParams,
+  text,
+  timestamp,
+} from '../http/schemas.ts'
 
 const example = {
   id: 'prj_01kq3v7m2x8n4r6t0w9y5z1abc',
@@ -75,8 +83,15 @@ export const getProject = {
   operationId: 'getProject',
   tags,
   summary: 'Get a project',
+  headers: ifNoneMatchHeader,
   params,
-  response: { 200: Project },
+  response: {
+    200: Project,
+    304: Type.Unsafe<undefined>({
+      type: 'null',
+      description: 'The version named by `If-None-Match` is the present one.',
+    }),
+  },
 }
 
 export const changeProject = {

@@ -86,6 +86,10 @@ describe('the command line', { concurrency: 2 }, () => {
       assert.match(broken.errors, /^ {2}ISSUER_URL /m)
       assert.match(broken.errors, /^ {2}JOB_TYPES_FILE types\.json: .*\n +\/types\/report\/assistant_id /m)
     }
+    writeFileSync(join(folder, 'odd.json'), '{"types":{"a\\nb":null,"__proto__":null}}')
+    const odd = await runProgram(['serve'], faults('odd.json'))
+    assert.equal(odd.code, CONFIG)
+    assert.match(odd.errors, /^ {2}JOB_TYPES_FILE odd\.json: .*\n.*named "a\\nb".*\n.*named "__proto__"/m)
     const missing = await runProgram(['serve'], faults('nowhere.json'))
     assert.equal(missing.code, CONFIG)
     assert.match(missing.errors, /^ {2}PORT [\s\S]*^ {2}JOB_TYPES_FILE cannot be read \(ENOENT\): nowhere\.json$/m)

@@ -4,6 +4,7 @@ import { describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
+import { NOT_HTTPS_URLS } from '../support/https-urls.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
 import { forEachService, type TestService } from '../support/service.ts'
@@ -267,6 +268,7 @@ describe('notifications', () => {
         [{ ...good, body: '🧮'.repeat(900) }, /^body makes a message larger than 3584/],
         [{ ...good, link: 'http://example.com' }, /^body\/link must be an https URL$/],
         [{ ...good, link: 'javascript:alert(1)' }, /^body\/link/],
+        ...NOT_HTTPS_URLS.map((link): [object, RegExp] => [{ ...good, link }, /^body\/link must be an https URL$/]),
         [{ ...good, priority: 'urgent' }, /^body\/priority must be one of high, normal$/],
         [{ ...good, ttl_seconds: -1 }, /^body\/ttl_seconds/],
         [{ ...good, ttl_seconds: 1.5 }, /^body\/ttl_seconds/],

@@ -27,7 +27,7 @@ const OPERATIONS = {
   'GET /openapi.json': 'getOpenapi: 200 429 500 503',
   'GET /v1/projects': 'listProjects: 200 400 401 403 429 500 503',
   'POST /v1/projects': 'createProject: 201 400 401 403 409 413 415 422 429 500 503',
-  'GET /v1/projects/{id}': 'getProject: 200 400 401 403 404 429 500 503',
+  'GET /v1/projects/{id}': 'getProject: 200 304 400 401 403 404 429 500 503',
   'PATCH /v1/projects/{id}': 'changeProject: 200 400 401 403 404 412 413 415 429 500 503',
   'DELETE /v1/projects/{id}': 'deleteProject: 204 400 401 403 404 412 413 415 429 500 503',
   'POST /jobs': 'startJob: 202 400 401 403 404 409 413 415 422 429 500 503',

@@ -111,6 +111,48 @@ describe('projects', () => {
       assertError(service, empty, invalid('body must have at least one field'))
     })
 
+    test('a PATCH takes application/json alone: a merge patch would mean something else', async () => {
+      const { service, create, send } = await caller()
+      const path = String((await create({ description: 'stays' })).headers.location)
+      const patch = (type: string, raw = '{"description":null}') =>
+        send('PATCH', path, { raw, headers: { 'content-type': type } })
+      const patches = ['application/merge-patch+json', 'Application/Merge-Patch+JSON; charset=utf-8']
+      for (const type of [...patches, 'application/json-patch+json', 'application/vnd.api+json']) {
+        const answer = await patch(type)
+        const message = 'Content-Type must be application/json'
+        assertError(service, answer, { status: 415, code: 'unsupported_media_type', message })
+        assert.equal(answer.headers['accept-patch'], 'application/json')
+      }
+      assert.equal((await send('GET', path)).body.description, 'stays')
+      assert.equal((await patch('Application/JSON ; charset=utf-8')).body.description, null)
+    })
+
+    test('a read with the version the client has already is a 304 without a body', async () => {
+      const { service, create, send } = await caller()
+      const created = await create()
+      const path = String(created.headers.location)
+      const etag = String(created.headers.etag)
+      const read = (method: string, tags: string) => send(method, path, { headers: { 'if-none-match': tags } })
+      for (const tags of [etag, `W/${etag}`, `"x", ${etag}`, '*']) {
+        for (const method of ['GET', 'HEAD']) {
+          const { status, text, headers } = await read(method, tags)
+          assert.deepEqual({ status, text, etag: headers.etag }, { status: 304, text: '', etag }, `${method} ${tags}`)
+          assert.equal(headers['cache-control'], 'private, no-cache')
+          assert.equal(headers['content-type'], undefined)
+        }
+      }
+      for (const tags of ['"x"', '"0"', `"${etag.slice(1, -1)}0"`]) assert.equal((await read('GET', tags)).status, 200)
+      assertError(service, await read('GET', 'x'), invalid(/^headers\/if-none-match must be/))
+      await send('PATCH', path, { body: { name: 'Changed' } })
+      const changed = await read('GET', etag)
+      assert.equal(changed.status, 200)
+      assert.equal(changed.body.name, 'Changed')
+      const { id } = created.body
+      await send('DELETE', path)
+      assertError(service, await read('GET', `"2", ${etag}`), GONE)
+      assertError(service, await send('GET', `/v1/projects/${id}`, { headers: { 'if-none-match': '*' } }), GONE)
+    })
+
     test('lengths count characters, not code units', async () => {
       const { create } = await caller()
       const name = '🧮'.repeat(200)
@@ -393,8 +435,20 @@ describe('the list of projects', () => {
         abc: 'must be integer',
         '1.5': 'must be integer',
         '': 'must be integer',
-        '1e1000': 'must be <= 100',
-        '-1e1000': 'must be >= 1',
+        '1e1000': 'must be integer',
+        '-1e1000': 'must be integer',
+        '0x10': 'must be integer',
+        '0b1': 'must be integer',
+        '1e1': 'must be integer',
+        '5.0': 'must be integer',
+        '+5': 'must be integer',
+        ' 5': 'must be integer',
+        '5 ': 'must be integer',
+        '5\n': 'must be integer',
+        '٣': 'must be integer',
+        '1_0': 'must be integer',
+        ['9'.repeat(400)]: 'must be integer',
+        '99999999999999999999': 'must be <= 100',
       }
       for (const [limit, fault] of Object.entries(faults)) {
         const answer = await list(`?limit=${encodeURIComponent(limit)}`)

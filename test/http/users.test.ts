@@ -4,6 +4,7 @@ import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint
 import type { User } from '../../src/users/user-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest } from '../support/http-client.ts'
+import { HTTPS_URLS, NOT_HTTPS_URLS } from '../support/https-urls.ts'
 import { forEachService, type TestService } from '../support/service.ts'
 
 interface Page {
@@ -141,6 +142,19 @@ describe('users', () => {
       for (const [body, message] of faults) {
         assertError(service, await send('PATCH', ME, { body }), invalid(message))
         assertError(service, await send('PATCH', pathOf('faulty'), { body }), invalid(message))
+      }
+    })
+
+    test('an avatar is an https URL to the letter, or it is refused', async () => {
+      const service = await under.shared()
+      const send = as(service, { sub: 'portrait' })
+      for (const avatar_url of NOT_HTTPS_URLS) {
+        const answer = await send('PATCH', ME, { body: { avatar_url } })
+        assertError(service, answer, invalid('body/avatar_url must be an https URL'))
+      }
+      for (const avatar_url of HTTPS_URLS) {
+        assert.equal((await send('PATCH', ME, { body: { avatar_url } })).status, 200, avatar_url)
+        assert.equal((await send<{ avatar_url: string }>('GET', ME)).body.avatar_url, avatar_url)
       }
     })
 

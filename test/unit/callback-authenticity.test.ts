@@ -149,6 +149,7 @@ describe('a signature over the body', () => {
     for (const name of ['webhook-id', 'webhook-timestamp', 'webhook-signature']) {
       assert.equal(holds({ ...headers, [name]: undefined }), false, name)
     }
+    assert.equal(holds(sign({ key: 'new-secret', id: '' })), false, 'an empty id')
     for (const timestamp of ['', 'now', '-1', '1e9', ` ${NOW}`, `${NOW}.0`, '9'.repeat(13), 'NaN']) {
       assert.equal(holds(sign({ key: 'new-secret', timestamp })), false, timestamp)
     }

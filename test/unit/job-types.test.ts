@@ -139,7 +139,7 @@ describe('job types', () => {
     ['a name in upper case', { Report: REPORT }, /^\/types\/Report must be named with lower-case letters/],
     ['a name with a slash', { 'a/b': REPORT }, /must be named with lower-case letters/],
     ['a name that begins with a digit', { '1a': REPORT }, /must be named with lower-case letters/],
-    ['a name that is too long', { ['a'.repeat(65)]: REPORT }, /must be named with lower-case letters/],
+    ['a name that is too long', { ['a'.repeat(65)]: REPORT }, /^\/types has a type named "a{64}", which cannot be/],
     ['types as a list', [], /^\/types .*object/],
   ]
   for (const [name, types, fault] of faults) {
@@ -161,6 +161,18 @@ describe('job types', () => {
     assert.deepEqual(faultsOf(fileWith({ created: { title: 'a\u0000b', body: '' } })), [
       '/project_notifications/created/title must not contain NUL or unpaired surrogates',
     ])
+  })
+
+  test('an odd name is refused by that name, whatever the type holds, and never shown whole', () => {
+    const names = ['__proto__', 'constructor', '', ' ', 'a\nb', '\u2028', 'a\u0000', '\ud800', 'toString', 'é']
+    for (const name of [...names, 'a'.repeat(100_000)]) {
+      for (const fields of [JSON.stringify(REPORT), 'null', '[]', '{}', '1']) {
+        const [fault = '', ...others] = faultsOf(`{"types":{${JSON.stringify(name)}:${fields}}}`)
+        const shown = JSON.stringify(name.slice(0, 64))
+        assert.equal(fault, `/types has a type named ${shown}, which cannot be a name`)
+        assert.deepEqual(others, [])
+      }
+    }
   })
 
   test('every fault is named at once', () => {

@@ -1,8 +1,9 @@
 import { type Config, parseConfig } from '../../config.ts'
 import { ConfigError, ConfigReader } from '../../config-reader.ts'
 import { faultsOfForm } from '../../core/form.ts'
+import { isJsonObject } from '../../core/json.ts'
 import { type Static, Type } from '../../core/schema.ts'
-import { faultsOfJobTypes, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
+import { faultsOfJobTypes, faultsOfOddNames, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
 import { type ProjectNotifications, projectNotificationsSchema } from '../../projects/project-notifications.ts'
 import { faultsOfTexts } from '../../push/notification-text.ts'
 import type { CommandLine } from '../io.ts'
@@ -57,6 +58,7 @@ export function loadJobTypes(line: CommandLine): LoadedJobTypes {
 /** Reads the file's text; a `JobTypesError` names every fault in it. */
 export function parseJobTypesFile(text: string): LoadedJobTypes {
   const document = parseJson(text)
+  if (isJsonObject(document)) refuse(faultsOfOddNames(document.types))
   refuse(faultsOfForm(fileSchema, document))
   const { types, project_notifications: projectNotifications = {} } = document as Static<typeof fileSchema>
   refuse([...faultsOfTexts('/project_notifications', projectNotifications), ...faultsOfJobTypes(types)])

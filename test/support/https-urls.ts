@@ -1,0 +1,42 @@
+/** URLs that an app may follow as they are. */
+export const HTTPS_URLS: readonly string[] = [
+  'https://example.com',
+  'HTTPS://EXAMPLE.COM/A.png',
+  'https://example.com:8443/a/b.png?x=1&y=%20#z',
+  'https://[2001:db8::1]:443/a',
+  'https://bücher.example/ä/日本',
+  "https://example.com/~a/(b)'c;d=e,f@g:h!$*+",
+]
+
+/** Texts that `new URL` reads as an https address, or that hide where they lead. */
+export const NOT_HTTPS_URLS: readonly string[] = [
+  'https:/\\evil.example',
+  'https:\\\\evil.example',
+  'https://example.com\\@evil.example',
+  'https:evil.example',
+  'https:/evil.example',
+  'https:///evil.example',
+  'https://',
+  'https://?x',
+  'https://#x',
+  'https://example.com:99999',
+  ' https://example.com',
+  'https://example.com ',
+  'https://example.com/a b',
+  'https://example.com/a\tb',
+  'https://example.com/a\nb',
+  'https://example.com/a\r\nSet-Cookie: x=y',
+  'ht\ntps://example.com',
+  'https://example.com/\u0001',
+  'https://example.com/\u007f',
+  'https://example.com/\u0085',
+  'https://example.com/\u00a0',
+  'https://example.com/\u2028',
+  'https://example.com/\u202egnp.a',
+  'https://example.com/\u200b',
+  'https://example.com/\ufeff',
+  'https://example.com/"onerror="x',
+  'https://example.com/<script>',
+  'https://example.com/`x`',
+  'https://example.com/{x}|^',
+]
