@@ -142,7 +142,7 @@ export function headersOf(route: RouteOptions | null, status: string, style: Rat
   const isCharged = access ? mayBeCharged(access, status) : status === '405'
   const present: Record<keyof typeof HEADERS, boolean> = {
     'X-Request-Id': true,
-    ETag: isSuccess && versioned === true,
+    ETag: (isSuccess || status === '304') && versioned === true,
     Location: isSuccess && isCreation,
     'Idempotency-Replayed': isSuccess && isCreation,
     'Retry-After': ['429', '503'].includes(status) || (status === '409' && isCreation),
