@@ -1,9 +1,12 @@
-/** What a commit may have brought that somebody waits for. */
+/** What a commit may have added: events for the streams, deliveries for the outbox. */
 export type Topic = 'events' | 'deliveries'
 
 export type TopicListener = (topic: Topic) => void
 
-/** Tells listeners of this process what commits brought. Only a hint to look now: whoever misses it finds out later. */
+/**
+ * Notifies listeners in this process after a commit. It is only a hint to check now: a listener that misses one checks by
+ * itself within seconds.
+ */
 export class Announcements {
   readonly #listeners = new Set<TopicListener>()
 
@@ -12,7 +15,7 @@ export class Announcements {
     return () => void this.#listeners.delete(listener)
   }
 
-  /** Never throws: what was committed stays committed, and the other listeners hear of it too. */
+  /** Never throws: the commit has happened, and one failing listener must not keep the hint from the others. */
   publish(topics: ReadonlySet<Topic>): void {
     for (const topic of topics) for (const listener of this.#listeners) hint(listener, topic)
   }
@@ -22,6 +25,6 @@ function hint(listener: TopicListener, topic: Topic): void {
   try {
     listener(topic)
   } catch {
-    // It missed a hint, and looks by itself in a few seconds.
+    // The listener missed a hint, and checks by itself within seconds.
   }
 }

@@ -1,7 +1,7 @@
 import type { Queryable, Row } from './database.ts'
 import { type Sql, sql } from './sql.ts'
 
-/** A page is parsed and written in one go, and meanwhile nobody else is served. */
+/** A page is parsed and serialized without a pause, and no other request is served meanwhile. */
 const MAX_PAGE_BYTES = 8 * 1024 * 1024
 
 export interface BoundedPage<R> {
@@ -10,8 +10,8 @@ export interface BoundedPage<R> {
 }
 
 /**
- * A page of a table, highest id first, bounded in rows and in bytes: it ends before the row that would take its large
- * columns beyond 8 MB, but never before its first. Sizes are read ahead of values, so what is left out is not fetched.
+ * A page of a table, highest id first, bounded in rows and in bytes. It ends before the row that would take its large
+ * columns over 8 MB, but has at least one row. Sizes are read before values, so rows beyond the bound are not fetched.
  */
 export async function selectBoundedPage<R extends Row>(
   db: Queryable,
@@ -19,7 +19,7 @@ export async function selectBoundedPage<R extends Row>(
 ): Promise<BoundedPage<R>> {
   const { table, columns, large, where, limit } = page
   const bytes = large.reduce((sum, column) => sql`${sum} + coalesce(octet_length(${column}), 0)`, sql`0`)
-  // Not a join: SQLite would sort its rows with all they hold, where it takes a list of ids in their order.
+  // Not a join: SQLite would sort the whole rows, but reads a list of ids in order.
   const rows = await db.query<R & { candidates: number }>(sql`
     with found as materialized (
       select id as candidate, ${bytes} as bytes from ${table} where ${where} order by id desc limit ${limit + 1})

@@ -3,7 +3,7 @@ import type { Sql } from './sql.ts'
 
 export type Engine = 'sqlite' | 'postgres'
 
-/** What both engines take and give: times are epoch milliseconds, flags 0 or 1, documents JSON text. */
+/** Values that both engines store alike: times are epoch milliseconds, flags 0 or 1, documents JSON text. */
 export type SqlValue = string | number | null
 export type Row = Record<string, SqlValue>
 
@@ -20,23 +20,24 @@ export interface Transaction extends Queryable {
   tryLock(name: string): Promise<boolean>
   /** Runs a script of several statements, without values; for migrations. It must not begin or end a transaction. */
   exec(script: string): Promise<void>
-  /** Once this has committed, those who listen for the topic are told to look. */
+  /** After the commit, the listeners get this topic as a hint to check. */
   announce(topic: Topic): void
 }
 
 /**
  * One durable store with one behaviour on either engine. `query` is for reads and single-statement writes, `transaction`
  * for everything that must commit together; a resolved promise means the data survives a crash.
- * Trouble in reaching the store is an `UnavailableError`; a violated unique key is a `UniqueViolation`.
+ * A store that cannot be reached is an `UnavailableError`; a violated unique key is a `UniqueViolation`.
  *
- * `work` uses its `tx` alone: a `query` or `transaction` of the database itself, awaited inside `work`, may wait for the
- * very transaction that awaits it. A statement that failed dooms its transaction, as on PostgreSQL: whatever `work` makes
- * of the error, everything is rolled back and `transaction` rejects with it. A `tx` kept after the end is refused.
- * PostgreSQL may undo one transaction for the sake of another, and `work` is then run again: it acts through `tx` only.
+ * `work` uses only its `tx`: a `query` or `transaction` of the database, awaited inside `work`, may deadlock with the
+ * transaction around it. A failed statement aborts its transaction, as on PostgreSQL: even if `work` catches the error,
+ * everything is rolled back and `transaction` rejects with it. A `tx` cannot be used after the end.
+ * PostgreSQL may abort a transaction that conflicts with another, and `work` then runs again: its only effects are
+ * those of `tx`.
  */
 export interface Database extends Queryable {
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>
-  /** Hears what the transactions of this process announce; returns how to stop hearing. */
+  /** Calls the listener for each topic that a commit of this process announced; returns a function that unsubscribes. */
   listen(listener: TopicListener): () => void
   /** Rejects with an `UnavailableError` when the store does not answer. */
   ping(): Promise<void>
@@ -44,7 +45,7 @@ export interface Database extends Queryable {
 }
 
 export interface TransactionOptions {
-  /** It does not queue behind others, where there can be a queue; for few, or they queue behind each other. */
+  /** On PostgreSQL, uses a few reserved connections instead of the queue for the others. SQLite has one queue. */
   urgent?: boolean
 }
 

@@ -1,17 +1,17 @@
 import { UnavailableError } from '../core/errors.ts'
 
 export interface GroupCommitOptions<Item, Result> {
-  /** Commits them together, one result for each; all or nothing. */
+  /** Commits all items together or none; returns one result per item. */
   commit: (items: Item[]) => Promise<Result[]>
-  /** Bytes it holds in memory while it waits. */
+  /** Bytes that a waiting item takes in memory. */
   sizeOf: (item: Item) => number
   maxBatch: number
   maxBatchBytes: number
   maxWaiting: number
   maxWaitingBytes: number
-  /** Batches that may be under way at once. */
+  /** How many batches may commit at the same time. */
   lanes: number
-  /** Hears how many items each batch begins with. */
+  /** Called with the number of items of each new batch. */
   onBatch?: (size: number) => void
 }
 
@@ -23,8 +23,8 @@ interface Waiting<Item, Result> {
 }
 
 /**
- * Commits in groups: while one transaction is being written the next items gather, so that one wait for the disk serves
- * them all, and an idle service adds no wait at all. A batch that fails is split until the one at fault stands alone.
+ * Commits in groups: while one transaction is written, the next items are collected, so that they share one wait for the
+ * disk. An idle service adds no wait. A batch that fails is split in halves until only the faulty item fails.
  */
 export class GroupCommit<Item, Result> {
   readonly #options: GroupCommitOptions<Item, Result>
@@ -50,7 +50,7 @@ export class GroupCommit<Item, Result> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ item, size, resolve, reject })
       this.#waitingBytes += size
-      // After this turn of the event loop, so that everything that arrived in it shares the first batch too.
+      // After this turn of the event loop, so that all items that arrive in it share the first batch.
       if (this.#waiting.length === 1) setImmediate(() => this.#startBatches())
     })
   }
@@ -97,7 +97,7 @@ export class GroupCommit<Item, Result> {
         resolve(results[index] as Result)
       })
     } catch (error) {
-      // A store that cannot be reached is nobody's fault: asking it again in halves would only ask more often.
+      // No item is at fault when the store cannot be reached: smaller batches would only ask it more often.
       if (batch.length === 1 || error instanceof UnavailableError) {
         for (const { reject } of batch) reject(error)
         return

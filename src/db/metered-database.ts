@@ -4,7 +4,7 @@ import type { Database } from './database.ts'
 
 type Kind = CounterLabels<'database_unavailable_total'>
 
-/** The same database, each statement and transaction timed as its caller feels it: waiting for its turn included. */
+/** The same database, with the duration of each statement and transaction measured, including the wait in the queue. */
 export function meteredDatabase(db: Database, meter: Meter): Database {
   const query: Kind = { engine: db.engine, kind: 'query' }
   const transaction: Kind = { engine: db.engine, kind: 'transaction' }
@@ -18,7 +18,7 @@ export function meteredDatabase(db: Database, meter: Meter): Database {
   }
 }
 
-/** Beside the promise, not around it: the caller goes on as soon as it would have. */
+/** Measures without a further promise in between: the caller continues as early as before. */
 function timed<T>(meter: Meter, kind: Kind, begin: () => Promise<T>): Promise<T> {
   const sinceMs = performance.now()
   const work = begin()

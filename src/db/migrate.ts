@@ -6,9 +6,9 @@ import { sql } from './sql.ts'
 const MIGRATIONS = new URL('./migrations/', import.meta.url)
 
 /**
- * Brings the database to the schema this code was written for, forward only. Each migration commits together with its
- * version, so a crash leaves whole steps; several nodes may start at once and each step still runs once. A node waits
- * for the one that migrates, so give it a database whose statements may take as long as the longest step.
+ * Brings the database to the schema of this release, forward only. Each migration commits together with its version, so
+ * a crash leaves no half step. Several nodes may start at once and each step still runs once: the other nodes wait. So
+ * the statement timeout must be longer than the longest step.
  */
 export async function migrate(
   db: Database,
@@ -24,7 +24,7 @@ export async function migrate(
   }
 }
 
-/** What `migrate` would run, without running it; rejects where `migrate` would refuse. */
+/** The names of the migrations that `migrate` would run; rejects when `migrate` would. */
 export async function pendingMigrations(db: Queryable, folder: URL = MIGRATIONS): Promise<string[]> {
   const known = await readMigrations(folder, db.engine)
   const recorded = (await hasVersionTable(db)) ? await readVersions(db) : []
@@ -39,7 +39,7 @@ export class MigrationError extends Error {
 }
 
 async function applyNext(tx: Transaction, known: Migration[], now: number): Promise<string | undefined> {
-  // Waits for a node that is migrating; the lock falls with the transaction. The number only has to be ours.
+  // Waits for a node that is migrating. The transaction's end releases the lock; the number is arbitrary.
   if (tx.engine === 'postgres') await tx.query(sql`select pg_advisory_xact_lock(5207110316428)`)
   if (!(await hasVersionTable(tx))) {
     await tx.exec(
@@ -79,7 +79,7 @@ function readVersions(db: Queryable): Promise<Version[]> {
   return db.query<Version>(sql`select version, name, checksum from schema_migrations order by version`)
 }
 
-/** Asked first, for on PostgreSQL a statement on a missing table would doom the transaction. */
+/** Checked first: on PostgreSQL a statement on a missing table would abort the transaction. */
 async function hasVersionTable(db: Queryable): Promise<boolean> {
   const found =
     db.engine === 'sqlite'

@@ -13,8 +13,8 @@ export interface Migration {
 const FILE = /^(?<name>(?<version>\d{4})_[a-z0-9_]+)(?:\.(?<engine>sqlite|postgres))?\.sql$/
 
 /**
- * The migrations of a folder for one engine, in order: `NNNN_name.sql` serves both, `NNNN_name.sqlite.sql` or
- * `NNNN_name.postgres.sql` takes its place on one. A folder that leaves an engine without a step is refused.
+ * The migrations of a folder for one engine, in order. `NNNN_name.sql` is for both engines; `NNNN_name.sqlite.sql` or
+ * `NNNN_name.postgres.sql` replaces it on one. A step that has no file for an engine is an error.
  */
 export async function readMigrations(folder: URL, engine: Engine): Promise<Migration[]> {
   const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort()
@@ -31,7 +31,7 @@ export async function readMigrations(folder: URL, engine: Engine): Promise<Migra
   return Promise.all(
     Array.from(chosen, async ([version, { name, file }]) => {
       if (file === undefined) throw new Error(`Migration ${name} has no file for ${engine}`)
-      // One text everywhere, also where a checkout changes the line ends.
+      // The same checksum everywhere, also where a checkout changes the line ends.
       const script = (await readFile(new URL(file, folder), 'utf8')).replaceAll('\r\n', '\n')
       return { version, name, script, checksum: createHash('sha256').update(script).digest('hex') }
     }),

@@ -5,7 +5,7 @@ export type ColumnType = 'text' | 'bigint'
 
 /**
  * Many rows as one bound value, to select from in a statement: `from ${rowsOf(db.engine, rows, { id: 'text' })} as r`.
- * One statement then writes a whole batch, however long it is, and is prepared only once.
+ * One statement then writes a batch of any length, and is prepared only once.
  */
 export function rowsOf<Name extends string>(
   engine: Engine,
@@ -22,7 +22,7 @@ export function rowsOf<Name extends string>(
   return new Sql([`(select ${list} from json_each(`, '))'], values)
 }
 
-/** Whether a column is any of many texts, in one bound value: `where ${isAmong(db.engine, sql`id`, ids)}`. */
+/** A condition that a column is one of many texts, with one bound value: `where ${isAmong(db.engine, sql`id`, ids)}`. */
 export function isAmong(engine: Engine, column: Sql, texts: readonly string[]): Sql {
   if (engine === 'postgres') return sql`${column} = any(${arrayLiteral(texts)}::text[])`
   return sql`${column} in (select value from json_each(${JSON.stringify(texts)}))`
@@ -32,7 +32,7 @@ function arrayLiteral(texts: readonly string[]): string {
   return `{${texts.map((text) => `"${text.replace(/["\\]/g, '\\$&')}"`).join(',')}}`
 }
 
-/** Rows may carry more than the statement asks for, and some of it is large. */
+/** Rows may have further columns, some of them large: only the named ones are sent. */
 function only(names: readonly [string, ColumnType][], row: Readonly<Record<string, Row[string]>>): Row {
   const picked: Row = {}
   for (const [name] of names) picked[name] = row[name] ?? null

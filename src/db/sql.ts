@@ -1,6 +1,6 @@
 import type { SqlValue } from './database.ts'
 
-/** A statement whose values can only ever be bound, never spliced into its text. */
+/** A statement whose values can only be bound, never inserted into its text. */
 export class Sql {
   readonly parts: readonly string[]
   readonly values: readonly SqlValue[]
@@ -18,14 +18,14 @@ export class Sql {
     return this.#text
   }
 
-  /** With `?`: to SQLite `$1` is a name, and binding by name takes a third longer than binding by position. */
+  /** With `?`: SQLite treats `$1` as a name, and binding by name takes a third longer than by position. */
   get positionalText(): string {
     this.#positionalText ??= this.parts.join('?')
     return this.#positionalText
   }
 }
 
-/** Tagged template for statements; a nested `sql` fragment is spliced with its own bindings. */
+/** Tagged template for statements; a nested `sql` fragment is inserted together with its bound values. */
 export function sql(strings: TemplateStringsArray, ...values: (SqlValue | Sql)[]): Sql {
   if (!values.some((value) => value instanceof Sql)) return new Sql(strings, values as SqlValue[])
   const parts: string[] = [strings[0] ?? '']
@@ -51,7 +51,7 @@ export function sql(strings: TemplateStringsArray, ...values: (SqlValue | Sql)[]
 
 export const EMPTY = sql``
 
-/** Fragments joined by a separator that is part of the program text. */
+/** Fragments joined by one of these separators. */
 export function join(fragments: readonly Sql[], separator: ', ' | ' and ' | ' or '): Sql {
   const parts: string[] = ['']
   const values: SqlValue[] = []

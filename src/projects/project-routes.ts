@@ -25,7 +25,7 @@ export interface ProjectServices {
   projectEvents: ProjectEvents
 }
 
-/** Projects belong to everyone with the scope: scopes are the whole authorization model. */
+/** Projects: a caller with the scope reads and changes all of them. */
 export function projectRoutes(app: App, { db, clock, ids, creation, projectEvents }: ProjectServices): void {
   const read = { access: scopes('read:projects') }
   const pages = new TurnShare<string, string>()
@@ -35,13 +35,13 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
 
   app.get('/v1/projects', { config: read, schema: schema.listProjects }, async (request, reply) => {
     const { limit, after } = readPageRequest(LIST, request.query)
-    // Everybody sees the same, so those who ask at once share the answer, down to its text.
+    // Every caller sees the same list, so concurrent requests share one query and one serialized answer.
     const text = await pages.ask(`${limit} ${after?.[0] ?? ''}`, async () => {
       const rows = await store.findProjectPage(db, { limit, after })
       const page = toPage(LIST, { rows, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
       return reply.serialize(page) as string
     })
-    // Typed as what it was before it became text.
+    // The reply is typed as the page; this is its JSON text.
     return reply.type('application/json; charset=utf-8').send(text as never)
   })
 
@@ -58,7 +58,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
         await projectEvents.record(tx, 'created', row)
         return { status: 201, location: `/v1/projects/${id}`, body: toProject(row) }
       })
-      // Also on a repeat: it is the answer of then, whatever has become of the project.
+      // An idempotent repeat gets the first answer, and so the first version, even if the project changed since.
       reply.header('etag', etagOf(store.FIRST_VERSION))
       return created
     },
@@ -132,7 +132,7 @@ function checkMetadata(metadata: JsonObject): void {
   }
 }
 
-/** 1e999 is good JSON, but read as a number it is infinite and would come back as null. */
+/** 1e999 is valid JSON, but JavaScript reads it as Infinity, which would be returned as null. */
 function refuseInfinite(_key: string, value: unknown): unknown {
   if (value === Infinity || value === -Infinity) {
     throw new ApiError('invalid_request', 'body/metadata must not hold numbers beyond the range of a double')

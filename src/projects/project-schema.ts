@@ -21,12 +21,12 @@ const example = {
   updated_at: '2026-01-31T12:00:00.000Z',
 }
 
-const name = text({ minLength: 1, maxLength: 200, description: 'What people call it.' })
+const name = text({ minLength: 1, maxLength: 200, description: 'The name shown to people.' })
 const description = nullableText({ maxLength: 2000 })
 const metadata = Type.Unsafe<JsonObject>({
   type: 'object',
   additionalProperties: true,
-  description: 'Anything of yours, up to 16 KB of JSON.',
+  description: 'Your own data, up to 16 KB of JSON.',
 })
 
 export const Project = Type.Object(
@@ -98,7 +98,7 @@ export const changeProject = {
   operationId: 'changeProject',
   tags,
   summary: 'Change a project',
-  description: 'Fields left out stay as they are. With `If-Match`, a project changed meanwhile answers 412.',
+  description: 'Omitted fields keep their value. With `If-Match`, a project that has changed since answers 412.',
   headers: ifMatchHeader,
   params,
   body: ProjectChange,
@@ -111,5 +111,5 @@ export const deleteProject = {
   summary: 'Delete a project',
   headers: ifMatchHeader,
   params,
-  response: { 204: Type.Null({ description: 'It is gone.' }) },
+  response: { 204: Type.Null({ description: 'The project is deleted.' }) },
 }

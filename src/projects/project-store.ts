@@ -37,7 +37,7 @@ export async function insertProject(
   return rows[0] as ProjectRow
 }
 
-/** Newest first. Ids sort by creation, so a page's place holds while others insert. */
+/** Newest first. Ids sort by creation time, so a cursor stays valid while projects are inserted. */
 export function findProjectPage(db: Queryable, page: PageRequest<readonly [string]>): Promise<ProjectRow[]> {
   return page.after
     ? db.query(
@@ -69,7 +69,7 @@ export async function updateProject(
   return row
 }
 
-/** The deleted row; undefined when there is none with this id in one of these versions. */
+/** Returns the deleted row; undefined when no project has this id and one of these versions. */
 export async function deleteProjectRow(
   db: Queryable,
   target: { id: string; versions: readonly number[] | null },

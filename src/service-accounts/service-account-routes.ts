@@ -8,7 +8,7 @@ import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import * as schema from './service-account-schema.ts'
 import type { ServiceAccountRow } from './service-account-store.ts'
 import { findServiceAccountPage } from './service-account-store.ts'
-import type { ServiceAccounts, WithKey } from './service-accounts.ts'
+import type { IssuedKey, ServiceAccounts } from './service-accounts.ts'
 
 const LIST = listById('service-accounts')
 const DEFAULT_GRACE_SECONDS = 86_400
@@ -19,6 +19,7 @@ export interface ServiceAccountServices {
   creation: IdempotentCreation
 }
 
+/** Service accounts: managed by callers with `admin:*`. */
 export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }: ServiceAccountServices): void {
   const admin = { access: scopes('admin:*') }
   const not_found = 'No such service account'
@@ -61,7 +62,8 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
     return reply.code(204).send(null)
   })
 
-  function shownOnce({ row, key }: WithKey) {
+  /** Only the first answer has the key; an idempotent repeat has null in its place. */
+  function shownOnce({ row, key }: IssuedKey) {
     const account = toServiceAccount(row)
     return {
       status: 201 as const,

@@ -43,7 +43,8 @@ export const ServiceAccountWithKey = Type.Object(
     ...fields,
     key: Type.Unsafe<string | null>({
       type: ['string', 'null'],
-      description: 'Shown this once, for the `X-API-Key` header; null when an Idempotency-Key repeats the answer.',
+      description:
+        'Returned only once: send it in the `X-API-Key` header. Null when an Idempotency-Key repeats the answer.',
     }),
   },
   { title: 'ServiceAccountWithKey', examples: [{ ...example, key: 'pak_…' }] },
@@ -93,7 +94,7 @@ export const rotateServiceAccount = {
   operationId: 'rotateServiceAccount',
   tags,
   summary: 'Give a service account a new key',
-  description: 'The old keys keep working for `grace_seconds`, so that callers can change over without a gap.',
+  description: 'The old keys work for another `grace_seconds`, so that clients can switch without a gap.',
   headers: idempotencyHeader,
   params,
   body: Type.Optional(

@@ -42,7 +42,7 @@ export async function insertServiceKey(
     values (${key.id}, ${key.accountId}, ${key.hash}, ${key.hint}, ${key.atMs})`)
 }
 
-/** Keys that would have lasted longer end at `atMs`; those already ending sooner are left alone. */
+/** Keys that expire later or never now expire at `atMs`. Keys that expire sooner keep their time. */
 export async function endServiceKeys(db: Queryable, accountId: string, atMs: number): Promise<void> {
   await db.query(sql`
     update service_keys set expires_at = ${atMs}
@@ -64,7 +64,7 @@ export function findServiceAccountPage(
     : db.query(sql`select ${COLUMNS} from service_accounts ${end}`)
 }
 
-/** Whether there is such an account; one revoked before keeps its first date. */
+/** False when there is no such account. An account that was already revoked keeps its first date. */
 export async function revokeServiceAccount(db: Queryable, id: string, atMs: number): Promise<boolean> {
   const rows = await db.query(sql`
     update service_accounts set revoked_at = coalesce(revoked_at, ${atMs}) where id = ${id} returning id`)

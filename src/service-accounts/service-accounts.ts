@@ -14,12 +14,12 @@ export interface NewServiceAccount {
   expiresAtMs: number | null
 }
 
-export interface WithKey {
+export interface IssuedKey {
   row: store.ServiceAccountRow
   key: string
 }
 
-/** Service accounts as the API and the command line both manage them; only a key's hash is ever stored. */
+/** Creates, rotates and revokes service accounts, for the API and the command line. Only the hash of a key is stored. */
 export class ServiceAccounts {
   readonly #db: Database
   readonly #clock: Clock
@@ -41,7 +41,7 @@ export class ServiceAccounts {
     this.#authenticator = options.authenticator
   }
 
-  async create(tx: Transaction, account: NewServiceAccount): Promise<WithKey> {
+  async create(tx: Transaction, account: NewServiceAccount): Promise<IssuedKey> {
     const id = this.#ids.next('svc')
     await store.insertServiceAccount(tx, { ...account, id, atMs: this.#clock.now() })
     return this.#issueKey(tx, id)
@@ -51,7 +51,7 @@ export class ServiceAccounts {
     return this.#find(this.#db, id)
   }
 
-  async rotate(tx: Transaction, id: string, graceSeconds: number): Promise<WithKey> {
+  async rotate(tx: Transaction, id: string, graceSeconds: number): Promise<IssuedKey> {
     const account = await this.#find(tx, id)
     if (account.revoked_at !== null) throw new ApiError('conflict', 'The service account is revoked')
     await store.endServiceKeys(tx, id, this.#clock.now() + graceSeconds * 1000)
@@ -63,12 +63,12 @@ export class ServiceAccounts {
     this.forgetCachedKeys()
   }
 
-  /** To be called once a change has committed: this node's gate then asks anew. */
+  /** Call it after a change has committed, so that this node reads the keys again. */
   forgetCachedKeys(): void {
     this.#authenticator?.forgetCached()
   }
 
-  async #issueKey(tx: Transaction, accountId: string): Promise<WithKey> {
+  async #issueKey(tx: Transaction, accountId: string): Promise<IssuedKey> {
     const key = createServiceKey(this.#random)
     await store.insertServiceKey(tx, {
       id: this.#ids.next('key'),

@@ -16,13 +16,13 @@ const nullableInteger = Type.Unsafe<number | null>({ type: ['integer', 'null'] }
 const Usage = Type.Object(
   {
     period: Type.String({ description: 'A calendar month, UTC.', examples: ['2026-01'] }),
-    runs: Type.Integer({ description: 'Jobs that ended in it.' }),
+    runs: Type.Integer({ description: 'Jobs that ended in the period.' }),
     by_type: Type.Array(Type.Object({ type: Type.String(), runs: Type.Integer(), tokens: Tokens })),
     tokens: Tokens,
     limit: nullableInteger,
     remaining: Type.Unsafe<number | null>({
       type: ['integer', 'null'],
-      description: 'How many more may be started: what is still running counts too.',
+      description: 'How many more jobs may be started. Running jobs count too.',
     }),
   },
   {
@@ -42,7 +42,11 @@ const Usage = Type.Object(
 type Usage = Static<typeof Usage>
 
 const querystring = Type.Object(
-  { period: Type.Optional(Type.String({ pattern: '^\\d{4}-(0[1-9]|1[0-2])$', description: 'Absent: this month.' })) },
+  {
+    period: Type.Optional(
+      Type.String({ pattern: '^\\d{4}-(0[1-9]|1[0-2])$', description: 'Default: the current month.' }),
+    ),
+  },
   { additionalProperties: false },
 )
 const tags = ['Usage']
@@ -66,10 +70,11 @@ export interface UsageServices {
   db: Database
   clock: Clock
   limitRuns: number | null
-  /** Jobs of a caller that have not ended: they count against the limit too. */
+  /** How many jobs of a caller have not ended: they count against the limit too. */
   countRunning: (subject: string) => Promise<number>
 }
 
+/** Usage per calendar month: callers read their own without a scope; the usage of others needs `read:users`. */
 export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: UsageServices): void {
   app.get('/v1/usage', { config: { access: bearer() }, schema: getUsage }, (request) =>
     show(principalId(callerOf(request)), request.query.period),

@@ -2,10 +2,10 @@ import type { Queryable, Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
-/** One settled job. */
+/** The usage of one settled job. */
 export type UsageRecord = {
   job_id: string
-  /** Null for a job nobody here started. */
+  /** Null while the job has no owner: a callback created it. */
   subject: string | null
   period: string
   type: string
@@ -36,8 +36,8 @@ export function endOfPeriodMs(epochMs: number): number {
 }
 
 /**
- * Part of the transaction that settles the jobs: a job that has its record already is not counted again, so that the
- * counters are at any time the sums of the records.
+ * Records the usage of settled jobs, in the transaction that settles them. A job is counted once, so the counters always
+ * equal the sums of the records.
  */
 export async function recordUsage(tx: Transaction, records: readonly UsageRecord[]): Promise<void> {
   if (records.length === 0) return
@@ -59,7 +59,7 @@ export async function recordUsage(tx: Transaction, records: readonly UsageRecord
   await addToCounters(tx, sumUp(added))
 }
 
-/** A job nobody had started found its owner after it ended. */
+/** Counts the usage of an ended job without an owner for the user who now follows it. */
 export async function assignUsage(
   tx: Transaction,
   { jobId, subject }: { jobId: string; subject: string },
@@ -70,7 +70,7 @@ export async function assignUsage(
   await addToCounters(tx, sumUp(moved))
 }
 
-/** Holds the caller's place in the period until the transaction ends, so that two starts at once cannot share the last. */
+/** Locks the caller's usage of the period until the transaction ends: two concurrent starts cannot both take the last run. */
 export async function lockUsage(
   tx: Transaction,
   { subject, period }: { subject: string; period: string },
@@ -102,7 +102,7 @@ function sumUp(records: readonly UsageRecord[]): UsageCounter[] {
     sum.total_tokens += tokens.total_tokens
     sums.set(key, sum)
   }
-  // In one order everywhere: two batches that meet in the same counters wait for each other instead of deadlocking.
+  // Always in the same order: two batches that update the same counters wait for each other instead of deadlocking.
   return [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum)
 }
 

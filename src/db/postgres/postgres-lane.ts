@@ -5,16 +5,16 @@ import { UnavailableError } from '../../core/errors.ts'
 const MAX_IN_FLIGHT = 1_000
 
 /**
- * One connection that carries many single statements at once, each its own transaction: the next is sent before the
- * last was answered, and all statements of one turn of the event loop leave in one write. A connection that fails takes
- * its statements with it and is replaced by the next statement.
+ * A lane is one connection shared by many single statements, each its own transaction. They are pipelined: the next one
+ * is sent before the last was answered, and all statements of one turn of the event loop leave in one write. When the
+ * connection fails, its statements fail too, and the next statement opens a new one.
  */
 export class PostgresLane {
   readonly #config: ClientConfig
   #client: Promise<Client> | null = null
   #socket: Socket | null = null
   #inFlight = 0
-  #gathering = false
+  #corked = false
   #closed = false
 
   constructor(config: ClientConfig) {
@@ -31,7 +31,7 @@ export class PostgresLane {
     this.#inFlight += 1
     try {
       const client = await this.#connected()
-      this.#gather()
+      this.#batchWrites()
       return await client.query(statement)
     } finally {
       this.#inFlight -= 1
@@ -49,15 +49,15 @@ export class PostgresLane {
     return this.#client
   }
 
-  /** A write costs the process more than everything else about a small statement; under load this halves their number. */
-  #gather(): void {
+  /** The write to the socket is the largest cost of a small statement; under load this halves the number of writes. */
+  #batchWrites(): void {
     const socket = this.#socket
-    if (this.#gathering || socket === null) return
-    this.#gathering = true
+    if (this.#corked || socket === null) return
+    this.#corked = true
     socket.cork()
-    // After the I/O of this turn, so that the statements of every request read in it travel together.
+    // After the I/O of this turn, so that the statements of all requests read in it are sent together.
     setImmediate(() => {
-      this.#gathering = false
+      this.#corked = false
       socket.uncork()
     })
   }
@@ -67,7 +67,7 @@ export class PostgresLane {
     this.#socket = socket
     const client = new Client({ ...this.#config, stream: () => socket })
     const forget = () => {
-      // A connection says twice that it is over; by the second time another may have taken its place.
+      // Both events may fire for one connection; by the second one a new connection may be in use.
       if (this.#socket === socket) this.#client = null
     }
     client.on('error', forget)

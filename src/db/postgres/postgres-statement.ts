@@ -1,12 +1,12 @@
 import type { QueryConfig } from 'pg'
 import type { Sql } from '../sql.ts'
 
-// Statements are assembled from fragments, and the server keeps each named one per connection: past this they go unnamed.
+// The server keeps every named statement per connection. Beyond this number, statements stay unnamed.
 const MAX_NAMED = 500
 
 const names = new Map<string, string>()
 
-/** A statement as the driver takes it; under a name, so that each connection has the server parse and plan it only once. */
+/** A statement for the driver, with a name, so that the server parses and plans it once per connection. */
 export function prepared(statement: Sql): QueryConfig {
   const { text } = statement
   let name = names.get(text)

@@ -6,7 +6,7 @@ import { type Sql, sql } from '../sql.ts'
 import { translatedPostgresError } from './postgres-errors.ts'
 import { prepared } from './postgres-statement.ts'
 
-/** One transaction on a connection of its own; a statement that failed dooms it, whatever is made of the error. */
+/** One transaction on its own connection. A failed statement aborts it, even if the caller catches the error. */
 export class PostgresTransaction implements Transaction {
   readonly engine = 'postgres'
   readonly topics = new Set<Topic>()
@@ -21,7 +21,7 @@ export class PostgresTransaction implements Transaction {
 
   begin(): void {
     this.#begun = this.#client.query('begin')
-    // Reported by whatever comes next; here it must only not count as unhandled.
+    // The next statement reports the failure; here it must only not count as unhandled.
     this.#begun.catch(() => {})
   }
 
@@ -56,7 +56,7 @@ export class PostgresTransaction implements Transaction {
     }
   }
 
-  /** Resolves with the reason when the connection is of no more use. */
+  /** Resolves with the reason when the connection cannot be used again. */
   async rollback(): Promise<Error | undefined> {
     this.#ended = true
     const lost = lostConnection(this.#failure)
@@ -82,7 +82,7 @@ export class PostgresTransaction implements Transaction {
   }
 }
 
-/** A rollback over a dead connection would only cost a second timeout; the server rolls back by itself. */
+/** On a dead connection a rollback would only wait for a second timeout; the server rolls back by itself. */
 function lostConnection(failure: unknown): Error | undefined {
   if (!(failure instanceof UnavailableError) || failure.cause instanceof DatabaseError) return undefined
   return failure

@@ -10,9 +10,9 @@ import { PostgresTransaction } from './postgres-transaction.ts'
 
 export interface PostgresOptions {
   url: string
-  /** Connections that single statements share. */
+  /** Connections shared by single statements; see `PostgresLane`. */
   lanes?: number
-  /** Connections for transactions, one at a time on each. */
+  /** Connections for transactions; each runs one at a time. */
   poolSize?: number
   queryTimeoutMs?: number
 }
@@ -25,12 +25,12 @@ const URGENT_CONNECTIONS = 2
 const MAX_ATTEMPTS = 3
 const INT8 = 20
 /**
- * Batches are joined to their tables by key. A plan made while a table was small, and kept, would read it whole for every
- * batch long after it has grown.
+ * Batches are joined to their tables by key. A plan cached while a table was small would otherwise scan the whole table
+ * for every batch after it has grown.
  */
 const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off'
 
-/** The server would acknowledge commits that a crash can still lose. */
+/** The server acknowledges commits that a crash can lose. */
 export class UnsafeServerError extends Error {
   constructor(setting: string) {
     super(`PostgreSQL has ${setting} = off: an acknowledged commit could be lost. Turn it on.`)
@@ -39,8 +39,8 @@ export class UnsafeServerError extends Error {
 }
 
 /**
- * PostgreSQL: single statements travel pipelined over a few shared connections, transactions have one to themselves.
- * Every wait is bounded, and a server that went away is found again without help.
+ * PostgreSQL: single statements are pipelined over a few shared connections, each transaction has its own. Every wait is
+ * bounded, and after a server outage it reconnects by itself.
  */
 export async function openPostgres(options: PostgresOptions): Promise<Database> {
   const db = new PostgresDatabase(options)
@@ -66,7 +66,7 @@ class PostgresDatabase implements Database {
   readonly engine = 'postgres'
   readonly #lanes: readonly PostgresLane[]
   readonly #pool: Pool
-  /** Connections that are free when all others have a queue. */
+  /** Reserved connections: free when the others have a queue. */
   readonly #urgentPool: Pool
   readonly #announcements = new Announcements()
   #closed: Promise<void> | undefined
@@ -79,7 +79,7 @@ class PostgresDatabase implements Database {
       options: PLANNING,
       keepAlive: true,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      // The server cuts a statement off first; our own timer is for a server that no longer answers at all.
+      // The server's timeout ends a statement first; our own is for a server that no longer answers.
       statement_timeout: Math.round(queryTimeoutMs * 0.8),
       query_timeout: queryTimeoutMs,
       idle_in_transaction_session_timeout: queryTimeoutMs * 2,
@@ -99,7 +99,7 @@ class PostgresDatabase implements Database {
     }
   }
 
-  /** Done again, from its beginning, when the server undid it for the sake of another. */
+  /** Retried from the beginning when the server aborted it because of a conflict. */
   async transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const pool = options.urgent ? this.#urgentPool : this.#pool
     for (let attempt = 1; ; attempt++) {
@@ -115,7 +115,7 @@ class PostgresDatabase implements Database {
     return this.#announcements.listen(listener)
   }
 
-  /** Sooner than a query gives up: whoever probes wants to know now. */
+  /** With a shorter timeout than a query: a health check needs its answer soon. */
   async ping(): Promise<void> {
     const late = Promise.withResolvers<never>()
     const timer = setTimeout(() => late.reject(new UnavailableError('The database is unavailable')), PING_TIMEOUT_MS)
@@ -137,7 +137,7 @@ class PostgresDatabase implements Database {
     const tx = new PostgresTransaction(client)
     let broken: Error | undefined
     try {
-      // Not awaited here: it travels together with the first statement, and a failure of it fails that one.
+      // Not awaited here: it is sent together with the first statement, which fails if it fails.
       tx.begin()
       const result = await work(tx)
       await tx.commit()
@@ -170,12 +170,12 @@ class PostgresDatabase implements Database {
 
 function createPool(config: ClientConfig, max: number): Pool {
   const pool = new Pool({ ...config, max, idleTimeoutMillis: 60_000 })
-  // A connection lost while idle is not an event worth more: the pool has dropped it already.
+  // Nothing to do for a connection lost while idle: the pool has dropped it already.
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
   return pool
 }
 
-/** Times and counts are 64-bit there and stay below 2^53 here. */
+/** Times and counts are 64-bit in PostgreSQL; their values stay below 2^53. */
 const parserOf: typeof types.getTypeParser = (oid: number, format?: string) =>
   oid === INT8 ? Number : types.getTypeParser(oid, format as 'text')
