@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
+import { readSources } from '../support/source-files.ts'
 
 /** The tables of each feature: only the SQL in the feature's own folder names them. */
 const TABLES: Record<string, readonly string[]> = {
@@ -144,15 +144,7 @@ function folderOf(file: string): string {
 }
 
 function readCode(): Code {
-  const root = new URL('../../src/', import.meta.url)
-  const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).map((file) => file.replaceAll('\\', '/'))
-  const read = (file: string) => readFileSync(new URL(file, root), 'utf8')
-  const modules = files.filter((file) => file.endsWith('.ts'))
-  const migrations = files.filter((file) => file.endsWith('.sql'))
-  return {
-    sources: Object.fromEntries(modules.map((file) => [`src/${file}`, read(file)])),
-    migrations: migrations.map(read).join('\n'),
-  }
+  return { sources: readSources(), migrations: Object.values(readSources('.sql')).join('\n') }
 }
 
 test('each table is named only in the SQL of its feature', () => {
