@@ -1,11 +1,11 @@
 import { type AgentRuntime, startAgentRuntime } from './agent-runtime/agent-runtime.ts'
 import { type IdentityProvider, startIdentityProvider } from './identity-provider/identity-provider.ts'
-import { type PushProvider, startPushProvider } from './push-provider/push-provider.ts'
+import { type SandboxPushProvider, startPushProvider } from './push-provider/push-provider.ts'
 
 export interface Sandbox {
   identity: IdentityProvider
   runtime: AgentRuntime
-  push: PushProvider
+  push: SandboxPushProvider
   close(): Promise<void>
 }
 

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
+import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { sharedIssuer, startServe } from '../support/served.ts'
 import { until } from '../support/until.ts'
 
-async function startProvider(t: TestContext): Promise<PushProvider> {
+async function startProvider(t: TestContext): Promise<SandboxPushProvider> {
   const provider = await startPushProvider()
   t.after(() => provider.close())
   return provider
 }
 
-function settingsOf({ credentials, plainUrl }: PushProvider) {
+function settingsOf({ credentials, plainUrl }: SandboxPushProvider) {
   return {
     PUSH_PROJECT_ID: credentials.projectId,
     PUSH_CLIENT_EMAIL: credentials.clientEmail,

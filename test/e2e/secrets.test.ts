@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, describe, test } from 'node:test'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
+import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { Canaries } from '../support/canaries.ts'
 import type { TestRequest, TestResponse } from '../support/http-client.ts'
 import { type PostgresServer, startPostgres } from '../support/postgres.ts'
@@ -26,7 +26,7 @@ class SecretWorld {
   readonly settings: Settings
   readonly postgres: PostgresServer
   readonly runtime: AgentRuntime
-  readonly push: PushProvider
+  readonly push: SandboxPushProvider
   readonly callbackUrls: string[]
 
   constructor(parts: Pick<SecretWorld, 'served' | 'settings' | 'postgres' | 'runtime' | 'push' | 'callbackUrls'>) {

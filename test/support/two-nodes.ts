@@ -1,6 +1,6 @@
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
+import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { type Balancer, startBalancer } from '../../verify/torture/cluster/balancer.ts'
 import type { Target } from '../../verify/torture/cluster/fault-proxy.ts'
 import type { Settings } from './program.ts'
@@ -42,7 +42,7 @@ export interface TwoNodes {
   /** With both behind it; callbacks come through it too. */
   balancer: Balancer
   runtime: AgentRuntime
-  push: PushProvider
+  push: SandboxPushProvider
   token(request: MintRequest): string
   close(): Promise<void>
 }

@@ -15,7 +15,7 @@ import type { Log } from '../../src/core/log.ts'
 import { createFcmSender, type FcmSender, type FcmSenderOptions } from '../../src/push/fcm/fcm-sender.ts'
 import type { PushMessage, PushVerdict } from '../../src/push/push-provider.ts'
 import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certificate.ts'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
+import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const never = new AbortController().signal
@@ -25,7 +25,7 @@ const keep = (fields: object, event: string) =>
   void lines.push(JSON.stringify([event, fields, String(Object.values(fields))]))
 const log: Log = { debug: keep, info: keep, warn: keep, error: keep }
 const opened: { close(): Promise<void> }[] = []
-let provider: PushProvider
+let provider: SandboxPushProvider
 let certificate: Certificate
 
 before(async () => {

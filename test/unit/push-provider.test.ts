@@ -6,7 +6,7 @@ import { request } from 'node:https'
 import { after, before, beforeEach, test } from 'node:test'
 import { selfSignedCertificate } from '../../src/sandbox/certificate.ts'
 import type { PushFaults } from '../../src/sandbox/push-provider/faults.ts'
-import { type PushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
+import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { assertStandsAlone } from '../support/sandbox-page.ts'
 
@@ -14,7 +14,7 @@ const GRANT = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
 const SCOPE = 'https://www.googleapis.com/auth/firebase.messaging'
 const START_MS = Date.UTC(2026, 0, 1)
 const clock = new ManualClock(START_MS)
-let provider: PushProvider
+let provider: SandboxPushProvider
 let bearer: string
 
 before(async () => {

@@ -38,7 +38,7 @@ export interface PushProviderOptions {
  * A push provider on loopback for development and tests. It speaks the real protocol over TLS (HTTP/2 or HTTP/1.1), answers
  * by the prefix of the registration token, and lists the messages that arrived.
  */
-export async function startPushProvider(options: PushProviderOptions = {}): Promise<PushProvider> {
+export async function startPushProvider(options: PushProviderOptions = {}): Promise<SandboxPushProvider> {
   const { host = '127.0.0.1', port = 0 } = options
   const { publicKey, privateKey } = await generateRsa('rsa', { modulusLength: 2048 })
   // Clients check the certificate by the system's time, not by the clock given here.
@@ -51,7 +51,7 @@ export async function startPushProvider(options: PushProviderOptions = {}): Prom
   const plain = createServer()
   await listenOnLoopback(secure, { host, port })
   await listenOnLoopback(plain, { host, port: 0 })
-  return new PushProvider({ secure, plain, certificate, publicKey, privateKey, host, clock: options.clock })
+  return new SandboxPushProvider({ secure, plain, certificate, publicKey, privateKey, host, clock: options.clock })
 }
 
 interface Parts {
@@ -64,7 +64,7 @@ interface Parts {
   clock: Clock | undefined
 }
 
-export class PushProvider {
+export class SandboxPushProvider {
   /** For `PUSH_API_URL`: https, with the certificate below. */
   readonly url: string
   /** For `PUSH_TOKEN_URL`. */

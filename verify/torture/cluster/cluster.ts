@@ -8,7 +8,7 @@ import {
   type IdentityProvider,
   startIdentityProvider,
 } from '../../../src/sandbox/identity-provider/identity-provider.ts'
-import { type PushProvider, startPushProvider } from '../../../src/sandbox/push-provider/push-provider.ts'
+import { type SandboxPushProvider, startPushProvider } from '../../../src/sandbox/push-provider/push-provider.ts'
 import { type PostgresServer, startPostgres } from '../../../test/support/postgres.ts'
 import { type RedisServer, startRedis } from '../../../test/support/redis.ts'
 import type { Prng } from '../../sim/time/prng.ts'
@@ -46,7 +46,7 @@ export interface World {
   databaseFile: string
   identity: IdentityProvider
   runtime: AgentRuntime
-  push: PushProvider
+  push: SandboxPushProvider
   balancer: Balancer
   nodes: TorturedNode[]
   marks: Marks
