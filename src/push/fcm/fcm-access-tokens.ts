@@ -27,7 +27,7 @@ interface AccessToken {
 type Failure = Extract<PushVerdict, { kind: 'halt' | 'retry' }>
 export type TokenOutcome = { token: string } | { failure: Failure }
 
-export interface AccessTokensOptions {
+export interface FcmAccessTokensOptions {
   credentials: FcmCredentials
   tokenUrl: string
   /** Null: the certificates that the process trusts. */
@@ -41,8 +41,8 @@ export interface AccessTokensOptions {
  * before it ends, while the old one is still in use. A failed exchange is repeated after a pause: some seconds, or as
  * long as the token endpoint asks for.
  */
-export class AccessTokens {
-  readonly #options: AccessTokensOptions
+export class FcmAccessTokens {
+  readonly #options: FcmAccessTokensOptions
   readonly #http: FcmHttp1
   readonly #path: string
   readonly #sign: ((nowMs: number) => string) | null
@@ -52,7 +52,7 @@ export class AccessTokens {
   #current: AccessToken | null = null
   #failed: { failure: Failure; untilMs: number } | null = null
 
-  constructor(options: AccessTokensOptions) {
+  constructor(options: FcmAccessTokensOptions) {
     this.#options = options
     const { credentials, tokenUrl, trust, clock } = options
     this.#attempts = new Attempts({ clock, timeoutMs: TIMEOUT_MS, awaited: 'answer' })

@@ -2,7 +2,7 @@ import type { SecureContext } from 'node:tls'
 import type { Clock } from '../../core/clock.ts'
 import type { Log } from '../../core/log.ts'
 import type { PushMessage, PushSender, PushVerdict } from '../push-provider.ts'
-import { AccessTokens, type TokenOutcome } from './fcm-access-tokens.ts'
+import { FcmAccessTokens, type TokenOutcome } from './fcm-access-tokens.ts'
 import type { FcmCredentials } from './fcm-assertion.ts'
 import { type Attempt, Attempts } from './fcm-attempts.ts'
 import { FcmHttp1 } from './fcm-http1.ts'
@@ -46,7 +46,7 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
   const trust = ca === undefined ? null : trustWith(ca)
   const transport = createTransport(options, trust)
   const attempts = new Attempts({ clock, timeoutMs, awaited: 'answer' })
-  const tokens = new AccessTokens({ credentials, tokenUrl, trust, clock, log })
+  const tokens = new FcmAccessTokens({ credentials, tokenUrl, trust, clock, log })
   const base = new URL(apiUrl).pathname.replace(/\/+$/, '')
   const path = `${base}/v1/projects/${encodeURIComponent(credentials.projectId)}/messages:send`
   let fault: string | null = null
