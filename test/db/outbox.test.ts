@@ -7,10 +7,10 @@ import { sql } from '../../src/db/sql.ts'
 import { deleteDevice, upsertDevice } from '../../src/push/device-store.ts'
 import { findBacklog } from '../../src/push/outbox/delivery-list-store.ts'
 import type { Outbox } from '../../src/push/outbox/outbox.ts'
-import type { PushSender, PushVerdict } from '../../src/push/push-provider.ts'
+import type { PushVerdict } from '../../src/push/push-provider.ts'
 import { forEachEngine, type Store } from '../support/engines.ts'
 import { type Delivery, IDLE_MS, Post } from '../support/post.ts'
-import { ScriptedSender } from '../support/scripted-sender.ts'
+import { MEMORY_PROVIDER, ScriptedSender } from '../support/scripted-sender.ts'
 
 const MINUTE_MS = 60_000
 const HOUR_MS = 60 * MINUTE_MS
@@ -519,12 +519,12 @@ describe('the outbox', () => {
 
     test('credentials that are refused show before anything is to be delivered, and so does that they were mended', async () => {
       const post = await open()
-      let fault: string | null = 'the push credentials are refused'
-      const sender: PushSender = Object.assign(new ScriptedSender(), { checkCredentials: async () => fault })
+      const sender = new ScriptedSender()
+      sender.credentialsFault = 'the push credentials are refused'
       const { outbox } = post.start(sender)
       await post.pass(IDLE_MS)
-      assert.deepEqual([outbox.state, outbox.trouble], ['halted', fault])
-      fault = null
+      assert.deepEqual([outbox.state, outbox.trouble], ['halted', sender.credentialsFault])
+      sender.credentialsFault = null
       await post.pass(HALT_MS + IDLE_MS)
       assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
     })
@@ -583,6 +583,39 @@ describe('the outbox', () => {
       await post.pass(MINUTE_MS + IDLE_MS)
       assert.deepEqual(await post.states(), { sent: 2 })
       await outbox.close()
+    })
+
+    test('each delivery goes through the provider of its device, and waits while that one has no credentials', async () => {
+      const post = await open()
+      const [one = ''] = await post.addDevices(1)
+      const [other = ''] = await post.addDevices(1, 'ada', MEMORY_PROVIDER)
+      const first = new ScriptedSender()
+      const without = post.start(first)
+      await post.notify()
+      await post.pass(5 * MINUTE_MS)
+      assert.deepEqual(await post.states(), { sent: 1, no_credentials: 1 })
+      const noted = without.marked.map(({ device_id, state, attempts }) => [device_id, state, attempts])
+      assert.deepEqual(noted.sort(), [
+        [one, 'sent', 1],
+        [other, 'no_credentials', 1],
+      ])
+      await without.outbox.close()
+      const second = new ScriptedSender(undefined, MEMORY_PROVIDER)
+      post.start([new ScriptedSender(), second])
+      await post.quiet()
+      assert.deepEqual(await post.states(), { sent: 2 })
+      const tokens = [first, second].map(({ given }) => given.map(({ token }) => token))
+      assert.deepEqual(tokens, [[`token-${one}`], [`token-${other}`]])
+    })
+
+    test('a message that got through one provider proves nothing about the credentials of another', async () => {
+      const post = await open()
+      await post.addDevices(1)
+      await post.addDevices(1, 'ada', MEMORY_PROVIDER)
+      post.start([new ScriptedSender(), new ScriptedSender(() => MISMATCH, MEMORY_PROVIDER)])
+      await post.notify()
+      await post.quiet()
+      assert.deepEqual([await post.states(), await post.disabled()], [{ sent: 1, pending: 1 }, []])
     })
 
     test('two nodes share the work, each message is sent once, and neither takes more than it can hold', async () => {

@@ -63,19 +63,12 @@ export class Post {
     return { outbox, marked }
   }
 
-  async addDevices(count: number, subject = 'ada'): Promise<string[]> {
+  async addDevices(count: number, subject = 'ada', { name: provider } = DEFAULT_PROVIDER): Promise<string[]> {
     const ids: string[] = []
     for (let n = 0; n < count; n++) {
       const id = `dev_${String(this.#names++).padStart(6, '0')}`
       const atMs = this.clock.now()
-      await upsertDevice(this.db, {
-        id,
-        subject,
-        token: `token-${id}`,
-        platform: 'web',
-        provider: DEFAULT_PROVIDER.name,
-        atMs,
-      })
+      await upsertDevice(this.db, { id, subject, token: `token-${id}`, platform: 'web', provider, atMs })
       ids.push(id)
     }
     return ids
