@@ -5,12 +5,12 @@ import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Database } from '../db/database.ts'
 import { type EventRow, findHead, readEvents } from './event-store.ts'
 
-/** What is handed out in one turn of the event loop: a reader that reads must never have too much unread by that alone. */
+/** Events delivered in one turn of the event loop: few enough that a client that reads never overflows its buffer. */
 const PAGE = 100
-/** How long a stream waits at most when every wake-up was lost. */
+/** The longest delay of a stream when every wake-up was lost. */
 const POLL_MS = 2_000
-/** What an older transaction holds back may be let go without a wake-up: look again soon, then leave it to the poll. */
-const LOOK_AGAIN_MS = [10, 50, 200, 500]
+/** Events may wait for an older transaction, whose end causes no wake-up. The log is read again after these pauses. */
+const REREAD_AFTER_MS = [10, 50, 200, 500]
 
 export interface Subscriber {
   deliver(event: EventRow): void
@@ -20,8 +20,8 @@ export interface Subscriber {
 export type Interest = { subject: string } | { jobId: string } | 'all'
 
 /**
- * Follows the event log for all streams of this process at once: one read, however many listen. Whoever subscribes gets
- * every event after the place named at that moment, once and in order.
+ * Follows the event log for all streams of this process: one read, however many subscribers. A subscriber gets every
+ * event after the position that `subscribe` returns, once and in order.
  */
 export class EventFeed {
   readonly #db: Database
@@ -32,11 +32,11 @@ export class EventFeed {
   readonly #all = new Set<Subscriber>()
   readonly #loop: Loop
   #subscribers = 0
-  /** Everything up to here was handed out; null while nobody listens and the log is not read. */
+  /** The last delivered position. Null while there is no subscriber and the log is not read. */
   #head: number | null = null
   #starting: Promise<void> | null = null
-  #looks = 0
-  #looksAgain = false
+  #rereads = 0
+  #rereadPending = false
 
   constructor(options: { db: Database; clock: Clock; log: Log; meter?: Meter }) {
     this.#db = options.db
@@ -54,12 +54,12 @@ export class EventFeed {
     return this.#subscribers
   }
 
-  /** Subscribers were given everything up to here; null while the log is not read. */
+  /** The last delivered position. Null while the log is not read. */
   get head(): number | null {
     return this.#head
   }
 
-  /** The place in the log from which on the subscriber is served; what came before is history for it to read. */
+  /** Returns the position after which the subscriber gets events. Earlier events it must read from the log itself. */
   async subscribe(interest: Interest, subscriber: Subscriber): Promise<{ from: number; unsubscribe: () => void }> {
     this.#subscribers += 1
     try {
@@ -68,7 +68,7 @@ export class EventFeed {
       this.#subscribers -= 1
       throw error
     }
-    const { add, remove } = this.#placeOf(interest)
+    const { add, remove } = this.#groupOf(interest)
     add(subscriber)
     return {
       from: this.#head,
@@ -79,10 +79,10 @@ export class EventFeed {
     }
   }
 
-  /** Something was committed, here or on another node. */
+  /** A transaction committed events, here or on another node. */
   wake(): void {
     if (this.#subscribers === 0) return
-    this.#looks = 0
+    this.#rereads = 0
     this.#loop.wake()
   }
 
@@ -90,7 +90,7 @@ export class EventFeed {
     return this.#loop.stop()
   }
 
-  /** The first to come starts at the newest place; whoever comes meanwhile waits for the same answer. */
+  /** The first subscriber starts at the newest position. Subscribers that come meanwhile wait for the same answer. */
   #start(): Promise<void> {
     this.#starting ??= findHead(this.#db)
       .then(({ seq }) => {
@@ -104,7 +104,7 @@ export class EventFeed {
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
-    // Forgotten here alone: a round that is still reading must not find another head than the one it began with.
+    // Reset only here: a round in progress must keep the head that it began with.
     if (this.#subscribers === 0) this.#head = null
     if (this.#head === null) return
     const { seq: upTo, newest } = await findHead(this.#db)
@@ -115,19 +115,19 @@ export class EventFeed {
         this.#dispatch(event)
       }
       if (events.length < PAGE) this.#head = upTo
-      // Sockets get to send what they were given before they are given more.
+      // Lets sockets send what they have before they get more.
       else await new Promise(setImmediate)
     }
-    if (newest > upTo) this.#lookAgain(signal)
+    if (newest > upTo) this.#rereadSoon(signal)
   }
 
-  #lookAgain(signal: AbortSignal): void {
-    const pauseMs = LOOK_AGAIN_MS[this.#looks]
-    if (this.#looksAgain || pauseMs === undefined) return
-    this.#looksAgain = true
-    this.#looks += 1
+  #rereadSoon(signal: AbortSignal): void {
+    const pauseMs = REREAD_AFTER_MS[this.#rereads]
+    if (this.#rereadPending || pauseMs === undefined) return
+    this.#rereadPending = true
+    this.#rereads += 1
     void this.#clock.sleep(pauseMs, signal).then(() => {
-      this.#looksAgain = false
+      this.#rereadPending = false
       this.#loop.wake()
     })
   }
@@ -139,7 +139,7 @@ export class EventFeed {
     if (event.job_id !== null) for (const one of this.#byJob.get(event.job_id) ?? []) one.deliver(event)
   }
 
-  #placeOf(interest: Interest): { add: (one: Subscriber) => void; remove: (one: Subscriber) => void } {
+  #groupOf(interest: Interest): { add: (one: Subscriber) => void; remove: (one: Subscriber) => void } {
     if (interest === 'all') return { add: (one) => this.#all.add(one), remove: (one) => this.#all.delete(one) }
     const [map, key] = 'subject' in interest ? [this.#bySubject, interest.subject] : [this.#byJob, interest.jobId]
     return {

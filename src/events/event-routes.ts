@@ -61,7 +61,7 @@ export const streamResponse = {
     content: {
       'text/event-stream': {
         schema: Type.String({ examples: [`id: 7\nevent: job.completed\ndata: ${JSON.stringify(example)}\n\n`] }),
-        // What each `data` holds: OpenAPI 3.1 has no word for it.
+        // The schema of each `data` line. OpenAPI 3.1 has no standard field for it.
         'x-event': Event,
       },
     },
@@ -98,7 +98,7 @@ export function eventRoutes(app: App, { streams }: { streams: EventStreams }): v
   })
 }
 
-/** Opens a stream for whoever is calling, from the cursor the request carries. */
+/** Opens a stream for the caller, from the cursor of the request. */
 export async function openStream(
   streams: EventStreams,
   stream: { request: FastifyRequest; reply: FastifyReply; interest: Interest; after: string | undefined },
@@ -107,7 +107,7 @@ export async function openStream(
   const principal = callerOf(request)
   const seen = readCursor('Last-Event-ID', request.headers['last-event-id'])
   const asked = readCursor('querystring/after', stream.after)
-  // Nobody has seen event 0: it asks for all there is. As the last id of an empty log it is a place like any other.
+  // No event has id 0. In `after` it asks for the oldest event. In `Last-Event-ID` it is the position of an empty log.
   const after = seen ?? (asked === 0 ? 'oldest' : asked)
   if (request.method === 'HEAD') {
     reply.type('text/event-stream; charset=utf-8').send()

@@ -16,8 +16,8 @@ export interface EventServices {
 }
 
 /**
- * The realtime side: commits of this process wake it, and those of other nodes over Redis. `onTopic` hears of both, so
- * that whatever else waits for a commit need not ask Redis itself.
+ * Wires the event streams. Commits of this process wake them, and so do commits of other nodes, over Redis. `onTopic` is
+ * called for both, so that other parts need no Redis connection of their own.
  */
 export async function createEventServices(options: {
   db: Database
@@ -31,16 +31,16 @@ export async function createEventServices(options: {
   const { db, clock, random, log, meter = silentMeter, redisUrl, onTopic } = options
   const feed = new EventFeed({ db, clock, log, meter })
   const streams = new EventStreams({ db, clock, random, log, meter, feed })
-  const hear = (topic: Topic): void => {
+  const wake = (topic: Topic): void => {
     if (topic === 'events') feed.wake()
     onTopic(topic)
   }
   const wakeUps =
     redisUrl === null
       ? null
-      : (await import('./wake-ups.ts')).connectWakeUps({ url: redisUrl, clock, random, log, onSignal: hear })
+      : (await import('./wake-ups.ts')).connectWakeUps({ url: redisUrl, clock, random, log, onSignal: wake })
   const unlisten = db.listen((topic) => {
-    hear(topic)
+    wake(topic)
     wakeUps?.signal(topic)
   })
   return {

@@ -1,5 +1,5 @@
+import { Columns } from '../db/columns.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
-import { rowsOf } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 
 export const EVENT_TYPES = [
@@ -17,25 +17,35 @@ export const EVENT_TYPES = [
 export type EventType = (typeof EVENT_TYPES)[number]
 
 export type NewEvent = {
-  /** Whose stream it belongs to; null is for admins alone. */
+  /** The user whose stream gets it. Null: only admins get it. */
   subject: string | null
   job_id: string | null
   type: EventType
-  /** What brought it about; one cause makes one event, however often it is reported. */
+  /** Unique. A second event with the same cause is not stored. */
   cause: string
   data: string
   created_at: number
 }
 
-// The last number drawn. As the name of a lock it takes two halves of 31 bits, the first counted from 1163284000.
+const NEW_EVENT = new Columns<NewEvent>({
+  subject: { type: 'text' },
+  job_id: { type: 'text' },
+  type: { type: 'text' },
+  cause: { type: 'text' },
+  data: { type: 'text' },
+  created_at: { type: 'bigint' },
+})
+
+// The last sequence number given out. As an advisory lock key it is split into two 31-bit halves; the first half counts
+// from 1163284000, so that it collides with no other lock.
 const LAST_DRAWN = sql`(select case when is_called then last_value else last_value - 1 end as seq from events_seq_seq)`
 
-/** Taken before a number is drawn, held until the end: all numbers of this transaction will be above it. */
-const HOLD_PLACE = sql`
+/** A lock taken before a number is drawn and held until the end. All numbers of this transaction are above the lock's. */
+const LOCK_POSITION = sql`
   select pg_advisory_xact_lock_shared((1163284000 + seq / 2147483648)::int, (seq % 2147483648)::int) as held
   from ${LAST_DRAWN} as drawn`
 
-/** The last number is read first and the locks after it: who drew up to that number either holds its lock or is done. */
+/** Reads the last number first, then the locks: a writer with a number up to it either holds its lock or has finished. */
 const FIND_HEAD_ON_POSTGRES = sql`
   select drawn.seq as newest, writers.low
   from ${LAST_DRAWN} as drawn
@@ -45,24 +55,16 @@ const FIND_HEAD_ON_POSTGRES = sql`
       and classid::bigint between 1163284000 and 1163384000
       and database = (select oid from pg_database where datname = current_database())) as writers`
 
-/** Part of the transaction that brings the events about: they are there exactly when their cause is. */
+/** Stores events in the transaction that causes them, so that both commit or neither. */
 export async function appendEvents(tx: Transaction, events: readonly NewEvent[]): Promise<void> {
   if (events.length === 0) return
-  const rows = rowsOf(tx.engine, events, {
-    subject: 'text',
-    job_id: 'text',
-    type: 'text',
-    cause: 'text',
-    data: 'text',
-    created_at: 'bigint',
-  })
+  const rows = NEW_EVENT.rows(tx.engine, events)
   const insert = (from: Sql) => sql`
-    insert into events (subject, job_id, type, cause, data, created_at)
-    select r.subject, r.job_id, r.type, r.cause, r.data, r.created_at from ${from} where true
+    insert into events (${NEW_EVENT.list}) select ${NEW_EVENT.list} from ${from} where true
     on conflict (cause) do nothing`
   await tx.query(
     tx.engine === 'postgres'
-      ? sql`with writing as materialized (${HOLD_PLACE}) ${insert(sql`writing cross join ${rows} as r`)}`
+      ? sql`with writing as materialized (${LOCK_POSITION}) ${insert(sql`writing cross join ${rows} as r`)}`
       : insert(sql`${rows} as r`),
   )
   tx.announce('events')
@@ -77,13 +79,13 @@ export type EventRow = {
   created_at: number
 }
 
-/** Which part of the log a reader wants. */
+/** Absent fields match every event. */
 export interface EventFilter {
   subject?: string
   jobId?: string
 }
 
-/** Events between two places in the log, in its order. Up to `findHead` nothing can still appear between them. */
+/** Events between two positions of the log, in order. Up to `findHead` no further event can appear between them. */
 export function readEvents(
   db: Queryable,
   { after, upTo, filter, limit }: { after: number; upTo: number; filter: EventFilter; limit: number },
@@ -97,16 +99,16 @@ export function readEvents(
 }
 
 export interface Head {
-  /** Up to here the log is complete: whatever is not there by now never will be. */
+  /** Up to here the log is complete: no event can appear below it any more. */
   seq: number
-  /** The last number given out; beyond it there is nothing yet. */
+  /** The last number given out. There is no event above it yet. */
   newest: number
 }
 
 /**
- * On PostgreSQL numbers appear out of order, and neither their order nor that of transaction ids tells what is still to
- * come; the locks of the writers do. The events must be read in a later statement, whose snapshot has every writer that
- * was no longer seen here.
+ * Finds how far the log can be read without a gap. On PostgreSQL, transactions commit in another order than they draw
+ * their numbers, so the writers' locks tell which numbers may still appear. Read the events in a later statement: its
+ * snapshot contains every writer that held no lock here.
  */
 export async function findHead(db: Queryable): Promise<Head> {
   const [row] = await db.query<{ newest: number; low: number | null }>(
@@ -118,13 +120,13 @@ export async function findHead(db: Queryable): Promise<Head> {
   return { seq: Math.min(newest, row?.low ?? newest), newest }
 }
 
-/** The last place that was trimmed away; readers who stand before it have missed something. */
+/** The last position that was deleted. A reader that has not seen it has missed events. */
 export async function findTrimmed(db: Queryable): Promise<number> {
   const [row] = await db.query<{ trimmed: number }>(sql`select trimmed_seq as trimmed from event_log where id = 1`)
   return row?.trimmed ?? 0
 }
 
-/** Forgets what is older, a bounded number at a time; true when there is more to forget. */
+/** Deletes old events, a bounded number at a time. True when there are more to delete. */
 export function trimEvents(db: Database, { beforeMs, limit }: { beforeMs: number; limit: number }): Promise<boolean> {
   return db.transaction(async (tx) => {
     const old = await tx.query<{ seq: number }>(sql`

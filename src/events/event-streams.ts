@@ -1,40 +1,23 @@
 import type { FastifyReply } from 'fastify'
 import { type Loop, startLoop } from '../core/async/loop.ts'
-import { type Clock, toRfc3339 } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
 import { ApiError, UnavailableError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Database } from '../db/database.ts'
-import { SseStream } from '../http/sse.ts'
-import type { EventFeed, Interest, Subscriber } from './event-feed.ts'
-import { type EventFilter, type EventRow, findHead, findTrimmed, readEvents } from './event-store.ts'
+import type { EventFeed, Interest } from './event-feed.ts'
+import { type EventFilter, findHead, findTrimmed, readEvents } from './event-store.ts'
+import { OpenStream, type StreamRequest } from './open-stream.ts'
 
-const HEARTBEAT_MS = 15_000
 const TICK_MS = 1_000
 const MAX_STREAMS = 20_000
 const MAX_STREAMS_PER_CALLER = 50
-/** What may arrive live while a stream still reads its history. */
-const MAX_HELD_BACK = 1_000
 const HISTORY_PAGE = 200
-/** Not all of them in the same second: whoever takes over the streams of a node has to open each anew. */
-const RETRY_MS = { least: 1_000, spread: 2_000 }
-const REVOCABLE_MS = 5 * 60_000
-
-export interface StreamRequest {
-  caller: string
-  /** When the caller's credential ends, and with it the stream; null for never. */
-  expiresAtMs: number | null
-  /** Whether it can be revoked before that: then the stream comes back now and then to show it anew. */
-  revocable: boolean
-  interest: Interest
-  /** The last event the client saw; null to begin with the next one, `oldest` with the first that is still there. */
-  after: number | 'oldest' | null
-}
 
 /**
- * All open streams of this process. A stream that resumes first gets its history from the log and then what the feed
- * brings, without a gap or a repeat between them; one that cannot be served whole is told so with `reset`.
+ * All open streams of this process. A stream that resumes first gets its history from the log and then live events from
+ * the feed, without a gap or a repeat. If some of its events are missing from the log, it gets a `reset`.
  */
 export class EventStreams {
   readonly #db: Database
@@ -65,7 +48,7 @@ export class EventStreams {
     return this.#open.size
   }
 
-  /** Everything that can be refused is refused before the answer begins. */
+  /** Every refusal happens before the response begins. */
   async open(reply: FastifyReply, request: StreamRequest): Promise<void> {
     if (this.#closing) throw new UnavailableError('Shutting down')
     const mine = this.#perCaller.get(request.caller) ?? 0
@@ -81,13 +64,13 @@ export class EventStreams {
       const { from, unsubscribe } = await this.#feed.subscribe(request.interest, stream)
       stream.unsubscribe = unsubscribe
       const { after } = request
-      const place = await this.#placeOf(after === 'oldest' ? await findTrimmed(this.#db) : after, from)
+      const position = await this.#positionOf(after === 'oldest' ? await findTrimmed(this.#db) : after, from)
       if (this.#closing) throw new UnavailableError('Shutting down')
       stream.begin(reply, forget)
       this.#meter.count('streams_opened_total')
-      if (place.isLost) stream.reset(place.seq)
-      else await this.#replay(stream, { after: place.seq, upTo: from })
-      await stream.goLive(Math.max(place.seq, from))
+      if (position.isLost) stream.reset(position.seq)
+      else await this.#replay(stream, { after: position.seq, upTo: from })
+      await stream.goLive(Math.max(position.seq, from))
     } catch (error) {
       forget()
       if (!stream.begun) throw error
@@ -95,7 +78,7 @@ export class EventStreams {
     }
   }
 
-  /** Every client is asked to come back, elsewhere. */
+  /** Ends every stream. The clients reconnect, to another node if there is one. */
   async close(): Promise<void> {
     this.#closing = true
     await this.#ticking.stop()
@@ -103,23 +86,23 @@ export class EventStreams {
   }
 
   /**
-   * Where the client stands. The feed may be a moment behind the log: a new client begins at what is newest, and one that
-   * another node has told more goes on from there. Beyond the newest lies another log.
+   * Where the stream begins. The feed may be a moment behind the log: a new client begins at the newest event, and a
+   * client that got more from another node continues there. A cursor beyond the newest event belongs to another database.
    */
-  async #placeOf(after: number | null, from: number): Promise<{ seq: number; isLost: boolean }> {
+  async #positionOf(after: number | null, from: number): Promise<{ seq: number; isLost: boolean }> {
     if (after !== null && after <= from) return { seq: after, isLost: false }
     const head = await findHead(this.#db)
     const isKnown = after !== null && after <= head.newest
     return { seq: isKnown ? after : Math.max(from, head.seq), isLost: after !== null && !isKnown }
   }
 
-  async #replay(stream: OpenStream, place: { after: number; upTo: number }): Promise<void> {
+  async #replay(stream: OpenStream, range: { after: number; upTo: number }): Promise<void> {
     const filter = filterOf(stream.request.interest)
-    const { upTo } = place
-    let { after } = place
+    const { upTo } = range
+    let { after } = range
     while (stream.open && after < upTo) {
       const events = await readEvents(this.#db, { after, upTo, filter, limit: HISTORY_PAGE })
-      // Asked afterwards: what is trimmed while a slow reader catches up is missing from its history too.
+      // Checked after the read: events that were deleted while a slow client caught up are missing from its history.
       if ((await findTrimmed(this.#db)) > after) return stream.reset(upTo)
       await stream.sendAll(events)
       after = events.length < HISTORY_PAGE ? upTo : (events.at(-1)?.seq ?? upTo)
@@ -139,107 +122,6 @@ export class EventStreams {
     const { head } = this.#feed
     for (const stream of this.#open) stream.tick(head ?? 0)
   }
-}
-
-class OpenStream implements Subscriber {
-  readonly request: StreamRequest
-  readonly #clock: Clock
-  readonly #retryMs: number
-  readonly #endsAtMs: number
-  unsubscribe: () => void = () => {}
-  #sse: SseStream | undefined
-  /** The client has all there is for it up to here. */
-  #place: number
-  /** What comes live while history is still being sent; null once the stream is live, or over. */
-  #heldBack: EventRow[] | null = []
-  #isOver = false
-
-  constructor(request: StreamRequest, { clock, random }: { clock: Clock; random: Random }) {
-    this.request = request
-    this.#clock = clock
-    this.#retryMs = RETRY_MS.least + Math.floor(random.fraction() * RETRY_MS.spread)
-    const { expiresAtMs, revocable } = request
-    const revisitMs = revocable ? clock.now() + REVOCABLE_MS : Number.POSITIVE_INFINITY
-    this.#endsAtMs = Math.min(expiresAtMs ?? Number.POSITIVE_INFINITY, revisitMs)
-    this.#place = typeof request.after === 'number' ? request.after : 0
-  }
-
-  get begun(): boolean {
-    return this.#sse !== undefined
-  }
-
-  get open(): boolean {
-    return this.#sse?.open ?? false
-  }
-
-  begin(reply: FastifyReply, onClose: () => void): void {
-    this.#sse = new SseStream(reply, this.#clock.now())
-    this.#sse.onClose(onClose)
-    if (this.#isOver) this.end()
-  }
-
-  deliver(event: EventRow): void {
-    if (this.#heldBack === null) this.send(event)
-    else if (this.#heldBack.push(event) > MAX_HELD_BACK) this.end()
-  }
-
-  /** What the client has seen already, here or on a node that was ahead of this one, is not sent again. */
-  send(event: EventRow): void {
-    if (event.seq <= this.#place || this.#isOver) return
-    this.#place = event.seq
-    this.#sse?.send(toMessage(event), this.#clock.now())
-  }
-
-  /** What the client knows may have holes: it should fetch anew, and go on from here. */
-  reset(at: number): void {
-    this.#place = at
-    const data = { id: String(at), type: 'reset', created_at: toRfc3339(this.#clock.now()), data: {} }
-    this.#sse?.send({ id: String(at), event: 'reset', data: JSON.stringify(data) }, this.#clock.now())
-  }
-
-  /** At the reader's pace. */
-  async sendAll(events: readonly EventRow[]): Promise<void> {
-    for (const event of events) {
-      this.send(event)
-      if (this.#sse?.isFull) await this.#sse.drained()
-    }
-  }
-
-  /** The client is told its place, so that it misses nothing when it is cut off before its first event. */
-  async goLive(at: number): Promise<void> {
-    this.#place = Math.max(this.#place, at)
-    if (!this.#isOver) this.#sse?.mark(String(this.#place), this.#clock.now())
-    while (this.#heldBack !== null && this.#heldBack.length > 0) {
-      const waiting = this.#heldBack
-      this.#heldBack = []
-      await this.sendAll(waiting)
-    }
-    this.#heldBack = null
-  }
-
-  /** Told how far the feed is: one that has long had no event of its own must not be left standing in what is trimmed. */
-  tick(head: number): void {
-    const nowMs = this.#clock.now()
-    if (nowMs >= this.#endsAtMs) return this.end()
-    if (!this.#sse || nowMs - this.#sse.lastWriteMs < HEARTBEAT_MS) return
-    this.#sse.comment(nowMs)
-    if (this.#heldBack !== null || head <= this.#place) return
-    this.#place = head
-    this.#sse.mark(String(head), nowMs)
-  }
-
-  /** Before its beginning too: it then ends as soon as it has begun. */
-  end(): void {
-    this.#isOver = true
-    this.#heldBack = null
-    this.#sse?.end(this.#retryMs, this.#clock.now())
-  }
-}
-
-function toMessage({ seq, type, created_at, data }: EventRow) {
-  const id = String(seq)
-  const head = JSON.stringify({ id, type, created_at: toRfc3339(created_at) })
-  return { id, event: type, data: `${head.slice(0, -1)},"data":${data}}` }
 }
 
 function filterOf(interest: Interest): EventFilter {

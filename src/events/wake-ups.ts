@@ -11,15 +11,15 @@ const RECONNECT = { baseMs: 100, maxMs: 5_000 }
 const GATHER_MS = 5
 
 export interface WakeUps {
-  /** Tells the other nodes to look. */
+  /** Wakes the other nodes. */
   signal(topic: Topic): void
   state(): { connected: boolean }
   close(): Promise<void>
 }
 
 /**
- * Carries "look now" between nodes over Redis. Nothing depends on it: while Redis is down nodes find out by polling, only
- * a little later.
+ * Wakes the other nodes over Redis after a commit. Correctness does not depend on it: while Redis is down, nodes find new
+ * rows by polling, only a little later.
  */
 export function connectWakeUps(options: {
   url: string
@@ -38,7 +38,7 @@ export function connectWakeUps(options: {
   let connections = 0
   let isListening = false
 
-  /** A connection that may not listen yet, for want of a permission say, asks again for as long as it holds. */
+  /** Retries while the connection lasts: Redis may refuse the subscription at first, for example without permission. */
   const listen = async (connection: number): Promise<void> => {
     for (let failures = 0; connection === connections && !closing.signal.aborted; failures++) {
       try {
@@ -58,7 +58,7 @@ export function connectWakeUps(options: {
   })
   receiver.on('message', (_channel, message) => {
     const [topic, sentBy] = message.split(' ')
-    // This node has looked already.
+    // This node was woken by its own commit already.
     if (sentBy !== self && (topic === 'events' || topic === 'deliveries')) onSignal(topic)
   })
 
@@ -97,7 +97,7 @@ function connect({ url, random }: { url: string; random: Random }): Redis {
   redis.on('ready', () => {
     failures = 0
   })
-  // Down is a state here, not an event: `/readyz` shows it, and the limiter's connection has logged it.
+  // Not logged here: `/readyz` shows the state, and the limiter's connection logs the failure.
   redis.on('error', () => {})
   return redis
 }

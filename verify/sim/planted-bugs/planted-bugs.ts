@@ -317,7 +317,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'stream-repeats',
     'a resumed stream begins with the event the client has (cursor off by one)',
     ['events/event-store.ts', 'sql`seq > ${after}`', 'sql`seq >= ${after}`'],
-    ['events/event-streams.ts', 'if (event.seq <= this.#place || this.#isOver) return', 'if (this.#isOver) return'],
+    ['events/open-stream.ts', 'if (event.seq <= this.#position || this.#isOver) return', 'if (this.#isOver) return'],
   ),
   bug('stream-skips', 'history ends one event too early', [
     'events/event-store.ts',
