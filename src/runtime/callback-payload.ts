@@ -3,21 +3,21 @@ import { isJsonObject, isJsonTooDeep, type JsonObject, MAX_JSON_DEPTH, parseFore
 import { isId, readError, readTraces, withoutTokens } from './read-answers.ts'
 import type { Traces } from './runtime-types.ts'
 
-/** What a run's end says, in whichever dialect it was posted. */
+/** A completion callback, the same for every runtime. */
 export interface CallbackPayload {
   threadId: string
   runId: string
   status: string
-  /** Null when the sender left them out: that is not the same as empty. */
+  /** Null when the payload has none, which is not the same as empty. */
   values: JsonObject | null
   error: string | null
   jobId: string | null
   traces: Traces
-  /** The body as it came, with our token cut out of it. */
+  /** The body as received, with this service's own token redacted. */
   body: string
 }
 
-/** JSON whatever the content type says. Faults are the sender's, and are spelled out. */
+/** Reads JSON whatever the content type says. A fault is answered with 400 and its description. */
 export function parseCallback(raw: Buffer): CallbackPayload {
   const text = decode(raw)
   if (isJsonTooDeep(text)) {

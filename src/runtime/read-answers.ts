@@ -12,7 +12,7 @@ import { type Run, RuntimeUnavailable, type ThreadState, type Traces } from './r
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255
 
-/** The answer could be read, but holds something this service will not store. */
+/** The answer was read, but this service does not store what it contains. */
 export class UnacceptableAnswer extends Error {
   constructor(message: string) {
     super(message)
@@ -20,7 +20,7 @@ export class UnacceptableAnswer extends Error {
   }
 }
 
-/** What cannot be read as JSON may be a proxy's page: it says nothing about the run. */
+/** An answer that is not JSON may come from a proxy: it proves nothing about the run. */
 export function readAnswer(text: string, { maxDepth = MAX_JSON_DEPTH } = {}): Json {
   if (isJsonTooDeep(text, maxDepth)) throw new UnacceptableAnswer(`The output is nested deeper than ${maxDepth} levels`)
   try {
@@ -54,8 +54,8 @@ export function readState(value: Json): ThreadState {
 }
 
 /**
- * A string, an object with `error` (or `name`) and `message`, or such an object written as a string: all are in use. The
- * message alone, because a callback may give nothing else: the same failure reads the same whoever noticed it.
+ * Runtimes send a string, an object with `error` (or `name`) and `message`, or such an object as a string. Only the
+ * message is kept, because a callback may have nothing else: a failure reads the same on every path.
  */
 export function readError(value: Json | undefined): string | null {
   if (value === undefined || value === null || value === '') return null
@@ -75,8 +75,9 @@ function asErrorText(text: string): string {
 }
 
 /**
- * The runtime echoes the callback URL with its token; whoever reads what we store or log must not be able to use it. In
- * JSON and in URLs inside URLs the signs around it may be escaped. Somebody else's URL keeps its token: it may be output.
+ * Redacts the token in callback URLs that the runtime echoes, so that stored texts and logs cannot be used to post
+ * callbacks. In JSON and in nested URLs the characters around it may be escaped. Other URLs keep their tokens: they may
+ * be output.
  */
 export function withoutTokens(text: string): string {
   return text.replace(TOKEN, '$1[redacted]')
@@ -85,11 +86,11 @@ export function withoutTokens(text: string): string {
 const TOKEN =
   /((?:\/|\\u002f|%2f)webhooks(?:\\?\/|\\u002f|%2f)[^"\s]{0,500}?(?:[?&]|\\u0026|\\u003f|%26|%3f)token(?:=|\\u003d|%3d))[^"&\\\s%#]+/gi
 
-/** From the first place that names them: the payload itself, its metadata, the graph's values. */
-export function readTraces(...places: (JsonObject | undefined)[]): Traces {
+/** Reads trace ids from the first object that has them: the payload, its metadata, the graph's values. */
+export function readTraces(...sources: (JsonObject | undefined)[]): Traces {
   const named = (name: string): string | null => {
-    for (const place of places) {
-      const value = place?.[name]
+    for (const source of sources) {
+      const value = source?.[name]
       if (isId(value)) return value
     }
     return null

@@ -3,8 +3,18 @@ import type { Clock } from '../core/clock.ts'
 import { type Answer, exchange, UnreadableAnswer } from '../core/exchange.ts'
 import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
-import { asStorableText } from '../core/text.ts'
-import { readAnswer, readError, readRun, readState, UnacceptableAnswer, withoutTokens } from './read-answers.ts'
+import {
+  hasJsonType,
+  isBusy,
+  isNotTheRuntime,
+  isSuccess,
+  isUnknownGraph,
+  isUnknownRun,
+  isWebPage,
+  provesNothing,
+  refusalOf,
+} from './classify-answers.ts'
+import { readAnswer, readRun, readState, UnacceptableAnswer } from './read-answers.ts'
 import {
   type Run,
   type RuntimeRefusal,
@@ -15,8 +25,10 @@ import {
 
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 const MAX_LISTED_RUNS = 100
-/** A run repeats the input it was given, some levels further down than it came to us. */
+/** A run contains its input, some levels deeper than the client sent it. */
 const RUN_DEPTH = { maxDepth: MAX_JSON_DEPTH + 20 }
+/** Only these answers contain the output of a graph. */
+const OUTPUT_PATH = /\/(?:state|history)$/
 
 export interface RuntimeOptions {
   url: string
@@ -31,9 +43,9 @@ export interface RuntimeOptions {
 export type StartOutcome = { started: Run } | { busy: true } | { refused: RuntimeRefusal }
 
 /**
- * The agent runtime's dialect, and nothing of jobs. Each call is one exchange within its time; whatever says nothing
- * about the run in question (no network, 5xx, 401, 403, 429, no JSON) is a `RuntimeUnavailable`, and an answer that would
- * be the same next time, but cannot be taken (too large, not UTF-8, nested too deep), an `UnacceptableAnswer`.
+ * The agent runtime's HTTP API; it knows nothing about jobs. Each call is one request with a timeout. An answer that
+ * proves nothing about the run (no network, 5xx, 401, 403, 429, no JSON) throws `RuntimeUnavailable`. An answer that a
+ * retry would not change and that cannot be stored (too large, not UTF-8, nested too deep) throws `UnacceptableAnswer`.
  */
 export class RuntimeClient {
   readonly #options: RuntimeOptions
@@ -44,12 +56,12 @@ export class RuntimeClient {
     this.#meter = options.meter ?? silentMeter
   }
 
-  /** No call takes longer. */
+  /** The longest that one call takes. */
   get timeoutMs(): number {
     return this.#options.timeoutMs
   }
 
-  /** Makes the thread unless it is there already. */
+  /** Creates the thread unless it exists. */
   async ensureThread(
     threadId: string,
     metadata: Record<string, Json>,
@@ -61,13 +73,13 @@ export class RuntimeClient {
       metadata,
     })
     if (isSuccess(answer) || answer.status === 409) return null
-    if (isElsewhere(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
+    if (isNotTheRuntime(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
     return refusalOf(answer)
   }
 
   /**
-   * `reject`: where a run of this thread is still alive, a second one is refused (busy) rather than queued. One runtime
-   * says the same of a thread it does not know, so that busy alone does not prove a live run.
+   * With `reject`, the runtime refuses a second active run on a thread (busy) instead of queueing it. Some runtimes also
+   * answer "busy" for a thread they do not know, so busy alone does not prove that a run is active.
    */
   async startRun(request: StartRequest, signal?: AbortSignal): Promise<StartOutcome> {
     const { threadId, assistantId, payload, webhook, metadata } = request
@@ -80,7 +92,7 @@ export class RuntimeClient {
       durability: 'sync',
     })
     if (isSuccess(answer)) return { started: readRun(readAnswer(answer.text, RUN_DEPTH)) }
-    if (isElsewhere(answer) && !isUnknownGraph(answer)) {
+    if (isNotTheRuntime(answer) && !isUnknownGraph(answer)) {
       throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
     }
     const refused = refusalOf(answer)
@@ -92,30 +104,30 @@ export class RuntimeClient {
     return (await this.#list(threadId, signal)).map(readRun)
   }
 
-  /** Null when the runtime does not know it. */
+  /** Null when the runtime does not know the run. */
   async fetchRun(threadId: string, runId: string, signal?: AbortSignal): Promise<Run | null> {
     const path = `/threads/${encodeURIComponent(threadId)}/runs/${encodeURIComponent(runId)}`
     const answer = await this.#call('GET', path, signal)
-    if (isUnknown(answer)) return null
+    if (isUnknownRun(answer)) return null
     return readRun(readAnswer(this.#expectSuccess(answer).text, RUN_DEPTH))
   }
 
   /**
-   * The state as that run left it. The thread's own state is its newest checkpoint, whoever wrote it; where that was
-   * another run, the history is asked. Null when the run left nothing.
+   * The state that this run left. The thread's state is its newest checkpoint; if another run wrote it, the history has
+   * the right one. Null when the run left no state.
    *
-   * A resumed run that pauses or fails in the very step it resumed writes no checkpoint: its question or error is found
-   * on the one it came from.
+   * A resumed run that pauses or fails in its first step writes no checkpoint. Its question or error is then on the
+   * checkpoint that it resumed from.
    */
   async fetchState(threadId: string, runId: string, signal?: AbortSignal): Promise<ThreadState | null> {
     const thread = `/threads/${encodeURIComponent(threadId)}`
     const answer = await this.#call('GET', `${thread}/state`, signal)
-    if (isUnknown(answer)) return null
+    if (isUnknownRun(answer)) return null
     const newest = readState(readAnswer(this.#expectSuccess(answer).text))
     if (newest.runId === runId) return newest
     const wanted = { limit: 1, metadata: { run_id: runId } }
     const history = await this.#call('POST', `${thread}/history`, signal, wanted)
-    if (isUnknown(history)) return null
+    if (isUnknownRun(history)) return null
     const found = readAnswer(this.#expectSuccess(history).text)
     const [first] = Array.isArray(found) ? found : []
     const state = first === undefined ? null : readState(first)
@@ -124,14 +136,14 @@ export class RuntimeClient {
     return last?.run_id === runId && resumedToItsEnd(last) ? newest : null
   }
 
-  /** A run that has ended, or is not known, has nothing left to be told. */
+  /** Succeeds also for a run that has ended or is not known. */
   async cancelRun(threadId: string, runId: string, signal?: AbortSignal): Promise<void> {
     const path = `/threads/${encodeURIComponent(threadId)}/runs/${encodeURIComponent(runId)}/cancel?action=interrupt`
     const answer = await this.#call('POST', path, signal, {})
-    if (!isUnknown(answer) && answer.status !== 409) this.#expectSuccess(answer)
+    if (!isUnknownRun(answer) && answer.status !== 409) this.#expectSuccess(answer)
   }
 
-  /** For `doctor` and `/readyz`: does it answer, and does it let us in? */
+  /** For `doctor` and `/readyz`: checks that the runtime answers and accepts the API key. */
   async ping(signal?: AbortSignal): Promise<void> {
     const answer = await this.#call('POST', '/threads/search', signal, { limit: 1 })
     this.#expectSuccess(answer)
@@ -183,21 +195,21 @@ export class RuntimeClient {
         ...(signal ? { signal } : {}),
       })
     } catch (error) {
-      if (error instanceof UnreadableAnswer && isSuccess(error) && isJson(error) && OUTPUT.test(path)) {
+      if (error instanceof UnreadableAnswer && isSuccess(error) && hasJsonType(error) && OUTPUT_PATH.test(path)) {
         throw new UnacceptableAnswer(`The output cannot be taken: ${error.message}`)
       }
       throw new RuntimeUnavailable(`the runtime cannot be reached: ${(error as Error).message}`, { cause: error })
     }
-    if (saysNothing(answer.status)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
-    if (isPage(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status} with a web page`)
+    if (provesNothing(answer.status)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
+    if (isWebPage(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status} with a web page`)
     return answer
   }
 
-  /** Sorted here: the runtimes differ in their order. */
+  /** Newest first. Sorted here, because runtimes differ in their order. */
   async #list(threadId: string, signal?: AbortSignal): Promise<JsonObject[]> {
     const path = `/threads/${encodeURIComponent(threadId)}/runs?limit=${MAX_LISTED_RUNS}`
     const answer = await this.#call('GET', path, signal)
-    if (isUnknown(answer)) return []
+    if (isUnknownRun(answer)) return []
     const listed = readAnswer(this.#expectSuccess(answer).text, RUN_DEPTH)
     if (!Array.isArray(listed) || !listed.every(isJsonObject)) {
       throw new RuntimeUnavailable('the runtime answered something that is not a list of runs')
@@ -211,50 +223,6 @@ export class RuntimeClient {
   }
 }
 
-/** Not about the run: the runtime is broken, busy, elsewhere, or does not let us in. */
-function saysNothing(status: number): boolean {
-  return status >= 500 || (status >= 300 && status < 400) || [401, 403, 408, 429].includes(status)
-}
-
-/** The runtime has none: this is a proxy, or another server altogether. */
-function isPage({ headers }: Pick<Answer, 'headers'>): boolean {
-  return /^text\/html\b/i.test(headers.get('content-type') ?? '')
-}
-
-function isSuccess({ status }: Pick<Answer, 'status'>): boolean {
-  return status >= 200 && status < 300
-}
-
-/** Not the text of a gateway, whatever its status. */
-function isJson({ headers }: Pick<Answer, 'headers'>): boolean {
-  return /^application\/json\b/i.test(headers.get('content-type') ?? '')
-}
-
-/** Only these answers hold what a graph has made. */
-const OUTPUT = /\/(?:state|history)$/
-
-/** The runtime has the paths we start runs with: what does not is a gateway without it, or another server. */
-function isElsewhere({ status }: Answer): boolean {
-  return status === 404 || status === 405 || status === 410
-}
-
-/**
- * In the runtime's own words. That a thread is not found is no refusal: it is made before every start, so the next one
- * finds it.
- */
-function isUnknownGraph({ status, text }: Answer): boolean {
-  return status === 404 && /\bno (?:assistant|graph)\b|\b(?:assistant|graph)\b.*\bnot found\b/is.test(text)
-}
-
-/**
- * No such run or thread, or an id that none can have. Only in the runtime's own words: the 404 of a proxy or of a wrong
- * address says nothing about the run.
- */
-function isUnknown({ status, text }: Answer): boolean {
-  if (status === 404) return /\b(?:run|thread)\b/i.test(text)
-  return (status === 400 || status === 422) && /uuid/i.test(text)
-}
-
 function createdAtMs(run: JsonObject): number {
   const ms = typeof run.created_at === 'string' ? Date.parse(run.created_at) : Number.NaN
   return Number.isNaN(ms) ? 0 : ms
@@ -262,32 +230,8 @@ function createdAtMs(run: JsonObject): number {
 
 const ENDED_BY_ITSELF = new Set<Json | undefined>(['success', 'error', 'timeout'])
 
-/** Not so for one that was cancelled: the question it left behind had been answered. */
+/** A cancelled run does not count: the question on the checkpoint it resumed from is answered already. */
 function resumedToItsEnd({ kwargs, status }: JsonObject): boolean {
   const command = isJsonObject(kwargs) ? kwargs.command : undefined
   return isJsonObject(command) && 'resume' in command && ENDED_BY_ITSELF.has(status)
-}
-
-function isBusy({ status, message }: RuntimeRefusal): boolean {
-  return status === 422 && /already running|multitask|inflight|in-flight/i.test(message)
-}
-
-function refusalOf(answer: Answer): RuntimeRefusal {
-  return { status: answer.status, message: asStorableText(withoutTokens(messageIn(answer.text)), 500) }
-}
-
-function messageIn(text: string): string {
-  try {
-    const body = JSON.parse(text) as { detail?: Json; message?: Json; error?: Json }
-    return faultsIn(body.error) ?? readError(body.detail ?? body.message ?? body.error) ?? text
-  } catch {
-    return text
-  }
-}
-
-/** A schema's complaints, one by one: `thread_id: Invalid uuid`. */
-function faultsIn(error: Json | undefined): string | undefined {
-  const issues = isJsonObject(error) && Array.isArray(error.issues) ? error.issues.filter(isJsonObject) : []
-  const faults = issues.map(({ path, message }) => `${Array.isArray(path) ? path.join('/') : ''}: ${message}`)
-  return faults.length > 0 ? faults.join(', ') : undefined
 }

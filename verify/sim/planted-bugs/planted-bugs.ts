@@ -140,7 +140,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'gateway-refuses-start',
     'a gateway that has lost the runtime is taken for the runtime, and its 404 for a refusal',
     [
-      'runtime/runtime-client.ts',
+      'runtime/classify-answers.ts',
       'return status === 404 || status === 405 || status === 410',
       'return status === 1_000',
     ],
@@ -212,8 +212,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug(
     'trouble-is-run-lost',
     'a failing runtime is taken for a run that is gone',
-    ['runtime/runtime-client.ts', 'return status >= 500 || (status >= 300', 'return (status >= 300'],
-    ['runtime/runtime-client.ts', 'if (status === 404) return', 'if (status === 404 || status >= 500) return'],
+    ['runtime/classify-answers.ts', 'return status >= 500 || (status >= 300', 'return (status >= 300'],
+    ['runtime/classify-answers.ts', 'if (status === 404) return', 'if (status === 404 || status >= 500) return'],
   ),
   bug('told-end-forgotten', 'what a callback said is dropped when the runtime forgets the run before it confirms it', [
     'jobs/worker/process-job.ts',
