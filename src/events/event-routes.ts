@@ -16,7 +16,7 @@ export const streamQuery = {
   after: Type.Optional(
     Type.String({
       description:
-        'Go on after this event, like the header `Last-Event-ID`, which comes first. 0: from the oldest event there is.',
+        'Continue after this event. The header `Last-Event-ID` takes precedence. 0: from the oldest stored event.',
     }),
   ),
 }
@@ -42,7 +42,7 @@ const example = {
 
 const Event = Type.Object(
   {
-    id: Type.String({ description: 'The cursor to come back with.' }),
+    id: Type.String({ description: 'The cursor to reconnect with.' }),
     type: Type.Unsafe<EventType | 'reset'>({ type: 'string', enum: [...EVENT_TYPES, 'reset'] }),
     created_at: timestamp,
     data: Type.Unsafe<object>({
@@ -81,7 +81,10 @@ const getEvents = {
   summary: 'Stream your events',
   description: streamDescription,
   querystring: Type.Object(
-    { ...streamQuery, all: Type.Optional(Type.Boolean({ description: 'Everybody’s; only with `admin:*`.' })) },
+    {
+      ...streamQuery,
+      all: Type.Optional(Type.Boolean({ description: 'The events of every user; only with `admin:*`.' })),
+    },
     { additionalProperties: false },
   ),
   response: streamResponse,

@@ -1,11 +1,11 @@
 import type { JobStatus, Verdict } from './job.ts'
 
-/** What is learned of its run, or what a person asks for. */
+/** A verdict about the job's run, or an answer to its question. */
 export type JobMove = Verdict['kind'] | 'resumed'
 
 /**
- * Every way a job moves, as a table: what is not listed does not happen. Terminal rows are empty, so nothing late,
- * doubled or out of order ever moves a finished job.
+ * Every transition of a job. A move that is not listed changes nothing. Terminal rows are empty, so a late, repeated or
+ * reordered update never moves a finished job.
  */
 const MOVES: Record<JobStatus, Partial<Record<JobMove, JobStatus>>> = {
   processing: {
@@ -21,14 +21,14 @@ const MOVES: Record<JobStatus, Partial<Record<JobMove, JobStatus>>> = {
     failed: 'failed',
     cancelled: 'cancelled',
   },
-  // Left by resume (a new run) or cancel; the end of its own run is known already.
+  // Its run has ended already: only a resume (with a new run) or a cancel request moves it.
   awaiting_input: { resumed: 'processing', cancelled: 'cancelled' },
   completed: {},
   failed: {},
   cancelled: {},
 }
 
-/** Where the move takes the job, or null when it changes nothing. */
+/** The status after the move. Null when the move changes nothing. */
 export function nextStatus(from: JobStatus, move: JobMove): JobStatus | null {
   return MOVES[from][move] ?? null
 }

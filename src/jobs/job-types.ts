@@ -70,7 +70,7 @@ export function faultsOfOddNames(types: unknown): string[] {
   return odd.map((name) => `/types has a type named ${JSON.stringify(name.slice(0, 64))}, which cannot be a name`)
 }
 
-/** What the schema cannot say: names, the output key, pointers, texts. Each fault names its place in the file. */
+/** Checks what the schema cannot express: names, output keys, pointers, texts. Each fault names its place in the file. */
 export function faultsOfJobTypes(types: ConfiguredJobTypes): string[] {
   return Object.entries(types).flatMap(([name, fields]) => faultsOfType(name, fields))
 }
@@ -88,7 +88,7 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
   return faults
 }
 
-/** The type `agent` is always there, with its defaults. */
+/** The type `agent` always exists, with defaults. */
 export function toJobTypes(types: ConfiguredJobTypes): JobTypes {
   const all = { agent: { assistant_id: 'agent', may_pause: true }, ...types }
   return new Map(Object.entries(all).map(([name, fields]) => [name, toJobType(name, fields)]))

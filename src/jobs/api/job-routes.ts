@@ -17,8 +17,8 @@ import { findJobPage } from '../job-store.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
+import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
-import * as schema from './job-schema.ts'
 import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
 
 const LIST = listById('jobs')

@@ -24,19 +24,19 @@ export interface CallbackServices {
   jobWorker: JobWorker
 }
 
-/** The runtime's two mount points, and what an admin does with what arrived there. */
+/** The two paths for the runtime's callbacks, and the admin routes that list and replay stored ones. */
 export async function callbackRoutes(app: App, services: CallbackServices): Promise<void> {
   const { jobContext, intake } = services
-  // A room of its own, because here the body is kept as it came: its bytes are what a signature is over.
-  await app.register(async (room: App) => {
-    // Whatever the sender says it is, even where that is no content type at all.
-    room.addHook('onRequest', (request, _reply, done) => {
+  // A separate Fastify context that keeps the body as bytes, because the signature covers the bytes.
+  await app.register(async (callbackApp: App) => {
+    // The content type of the sender does not matter, not even when it is missing or invalid.
+    callbackApp.addHook('onRequest', (request, _reply, done) => {
       request.headers['content-type'] = 'application/octet-stream'
       done()
     })
-    room.removeAllContentTypeParsers()
-    room.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
-    mountPoints(room, services)
+    callbackApp.removeAllContentTypeParsers()
+    callbackApp.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
+    addCallbackPaths(callbackApp, services)
   })
 
   const admin = { access: scopes('admin:*') }
@@ -57,7 +57,7 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
   )
 }
 
-function mountPoints(room: App, { jobContext, intake, jobWorker }: CallbackServices): void {
+function addCallbackPaths(app: App, { jobContext, intake, jobWorker }: CallbackServices): void {
   const { types, clock } = jobContext
   const config = {
     access: callback(),
@@ -67,10 +67,10 @@ function mountPoints(room: App, { jobContext, intake, jobWorker }: CallbackServi
   }
   const options = { config, bodyLimit: BODY_LIMIT_BYTES }
 
-  room.post('/webhooks/agent', { ...options, schema: schema.agentCallback }, (request) =>
+  app.post('/webhooks/agent', { ...options, schema: schema.agentCallback }, (request) =>
     receive(request, '/webhooks/agent', types.get('agent')),
   )
-  room.post('/webhooks/jobs/:type', { ...options, schema: schema.jobCallback }, (request) =>
+  app.post('/webhooks/jobs/:type', { ...options, schema: schema.jobCallback }, (request) =>
     receive(request, `/webhooks/jobs/${request.params.type}`, types.get(request.params.type)),
   )
 
@@ -78,24 +78,24 @@ function mountPoints(room: App, { jobContext, intake, jobWorker }: CallbackServi
     if (!type) throw new ApiError('not_found', 'No such job type')
     const proof = request.callbackProof
     const provenJobId = proof?.authentic ? proof.jobId : null
-    const payload = withHint(read(request.body, provenJobId), request.query)
+    const payload = withJobIdOfUrl(read(request.body, provenJobId), request.query)
     const receivedAtMs = clock.now()
     return toAnswer(await intake.receive({ payload, type, path, jobId: provenJobId, receivedAtMs }))
   }
 
-  /** What cannot be read still says that something happened: the job it was for gets looked at. */
+  /** A callback that cannot be read still shows that the run may have ended, so its job is checked. */
   function read(body: unknown, provenJobId: string | null): CallbackPayload {
     try {
       return parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0))
     } catch (error) {
-      if (provenJobId !== null) jobWorker.checkSoon(provenJobId, 'callback')
+      if (provenJobId !== null) jobWorker.checkSoon(provenJobId)
       throw error
     }
   }
 }
 
-/** Our URL names the job as well: a sender may leave the metadata out. */
-function withHint(payload: CallbackPayload, query: unknown): CallbackPayload {
+/** The callback URL names the job too, in case the payload has no metadata. */
+function withJobIdOfUrl(payload: CallbackPayload, query: unknown): CallbackPayload {
   const { job_id } = query as Record<string, unknown>
   return payload.jobId === null && isId(job_id) ? { ...payload, jobId: job_id } : payload
 }

@@ -7,9 +7,9 @@ import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'
 const outcome = Type.Unsafe<CallbackOutcome>({
   type: 'string',
   enum: Object.keys(CALLBACK_OUTCOMES),
-  description:
-    'applied: it settled the job. duplicate, stale: known already. adopted: a job was made for a run nobody knew. ' +
-    'deferred: stored, and the runtime is asked.',
+  description: Object.entries(CALLBACK_OUTCOMES)
+    .map(([name, { meaning }]) => `${name}: ${meaning}.`)
+    .join(' '),
 })
 
 const received = Type.Object(
@@ -22,7 +22,7 @@ const received = Type.Object(
 
 const id = text({ minLength: 1, maxLength: 255 })
 
-/** What `parseCallback` reads; all else in it is kept and passed over. */
+/** The fields that `parseCallback` reads. Other fields are stored and ignored. */
 export const CallbackBody = Type.Object(
   {
     thread_id: id,
@@ -30,10 +30,14 @@ export const CallbackBody = Type.Object(
     status: text({
       minLength: 1,
       maxLength: 255,
-      description: '`success`, `error`, `timeout` or `interrupted`; at any other the runtime is asked.',
+      description: '`success`, `error`, `timeout` or `interrupted`. For any other status the runtime is asked.',
     }),
     values: Type.Optional(
-      Type.Unsafe<Json>({ type: ['object', 'null'], additionalProperties: true, description: 'What the run left.' }),
+      Type.Unsafe<Json>({
+        type: ['object', 'null'],
+        additionalProperties: true,
+        description: 'The output values of the graph.',
+      }),
     ),
     error: Type.Optional(Type.Unsafe<Json>({ type: ['string', 'object', 'null'], additionalProperties: true })),
     metadata: Type.Optional(
@@ -70,7 +74,7 @@ export const Callback = Type.Object(
     status: Type.String(),
     outcome,
     received_at: timestamp,
-    body: Type.Unsafe<Json>({ description: 'As it came, with our token redacted.' }),
+    body: Type.Unsafe<Json>({ description: 'As received, with the token of the callback URL redacted.' }),
   },
   {
     title: 'Callback',
@@ -135,7 +139,7 @@ export const listCallbacks = {
 export const replayCallback = {
   operationId: 'replayCallback',
   tags,
-  summary: 'Look at a stored callback again',
+  summary: 'Process a stored callback again',
   params: pathParams('id'),
   response: { 200: received },
 }

@@ -5,14 +5,14 @@ import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import type { PageRequest } from '../../http/paging.ts'
 
-/** What became of each callback, and whether the runtime still has to confirm it. */
+/** Every outcome of a callback. `unconfirmed`: the runtime still has to confirm what the callback says. */
 export const CALLBACK_OUTCOMES = {
-  applied: { unconfirmed: false },
-  duplicate: { unconfirmed: false },
-  stale: { unconfirmed: false },
-  adopted: { unconfirmed: true },
-  deferred: { unconfirmed: true },
-} as const satisfies Record<string, { unconfirmed: boolean }>
+  applied: { unconfirmed: false, meaning: 'it settled the job' },
+  duplicate: { unconfirmed: false, meaning: 'its content was known already' },
+  stale: { unconfirmed: false, meaning: 'the job has moved on, or the callback is not about it' },
+  adopted: { unconfirmed: true, meaning: 'a job was made for a run that no job knew' },
+  deferred: { unconfirmed: true, meaning: 'stored, and the runtime is asked' },
+} as const satisfies Record<string, { unconfirmed: boolean; meaning: string }>
 
 export type CallbackOutcome = keyof typeof CALLBACK_OUTCOMES
 

@@ -3,7 +3,7 @@ import type { Transaction } from '../../db/database.ts'
 import type { DeliveryNote } from '../../push/outbox/delivery-store.ts'
 import { appendTimeline } from './timeline-store.ts'
 
-/** Writes into a job's timeline what became of each push about it, in the transaction that marks the delivery. */
+/** Adds the state of each push delivery to its job's timeline, in the transaction that changes the delivery. */
 export async function noteDeliveries(
   tx: Transaction,
   { marks, ids }: { marks: readonly DeliveryNote[]; ids: IdGenerator },

@@ -2,16 +2,16 @@ import { atPointer, isJsonObject, type Json, type JsonObject } from '../../core/
 import { NO_TOKENS, type Tokens } from '../job.ts'
 import type { JobType } from '../job-types.ts'
 
-/** The job's result in the graph's values; undefined when it is not there. A null counts as not there. */
+/** Finds the job's result in the graph's values. Undefined when it is missing or null. */
 export function extractOutput(type: Pick<JobType, 'outputKey'>, values: JsonObject): Json | undefined {
   const found = type.outputKey === null ? lastAssistantMessage(values) : lookUp(values, type.outputKey)
   return found === null ? undefined : found
 }
 
-/** No run uses more. Without a bound, one graph's nonsense would make the sums of its owner unreadable. */
+/** An upper bound, so that a wrong number from one graph does not make its owner's totals useless. */
 const MAX_TOKENS = 1e12
 
-/** Tokens where the graph reports them: under its own key, or on its messages. */
+/** Reads the tokens that the graph reports, under the type's usage key or on its messages. */
 export function extractTokens(type: Pick<JobType, 'usageKey'>, values: JsonObject): Tokens {
   if (type.usageKey !== null) return readTokens(lookUp(values, type.usageKey))
   const messages = Array.isArray(values.messages) ? values.messages : []
@@ -37,7 +37,7 @@ function lastAssistantMessage(values: JsonObject): Json | undefined {
   return undefined
 }
 
-/** Messages come plain, or wrapped by the framework's serialisers with their fields under `kwargs` or `data`. */
+/** A message is a plain object, or wrapped by the framework's serializers with its fields in `kwargs` or `data`. */
 function fieldsOf(message: Json): JsonObject | undefined {
   if (!isJsonObject(message)) return undefined
   return [message.kwargs, message.data].find(isJsonObject) ?? message
@@ -45,7 +45,7 @@ function fieldsOf(message: Json): JsonObject | undefined {
 
 const ASSISTANT = new Set<Json | undefined>(['assistant', 'ai', 'AIMessage', 'AIMessageChunk'])
 
-/** Named by its role, its type, or the class it was made of. */
+/** The role, the type or the class name tells who wrote the message. */
 function isFromAssistant(message: Json, fields: JsonObject): boolean {
   if (!isJsonObject(message)) return false
   const className = Array.isArray(message.id) ? message.id.at(-1) : undefined

@@ -5,8 +5,8 @@ import type { JobRow } from '../job-row.ts'
 import { Settlement } from './settlement.ts'
 
 /**
- * The only way to end a job or to move it. Runs `work` in one transaction; after the commit, it counts the jobs that
- * ended. The database may run `work` again, with a new settlement: only the committed one counts.
+ * The only entrance to the settlement: runs `work` in one transaction and, after the commit, counts the jobs that ended.
+ * The database may run `work` again, with a new settlement: only the committed one counts.
  */
 export async function settleJobs<Result>(
   context: Pick<JobContext, 'db' | 'clock' | 'ids' | 'types' | 'pushOptOut' | 'meter'>,

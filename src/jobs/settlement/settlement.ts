@@ -53,7 +53,7 @@ export interface SettleContext {
 
 /**
  * Ends a job exactly once. Job, output, usage, event and push intents are collected in memory and then written in a few
- * statements of one transaction. `settleJobs` makes a settlement and counts what it ended.
+ * statements of one transaction. Made by `settleJobs`, for one `settle` or one `write`.
  */
 export class Settlement {
   /** The jobs that this settlement ended. */

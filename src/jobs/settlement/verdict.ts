@@ -6,8 +6,8 @@ import type { JobType } from '../job-types.ts'
 import { extractOutput, extractTokens } from './output.ts'
 
 /**
- * What a callback proves by itself. The runtime posts the same for different ends (done or paused, cancelled or paused):
- * there it proves nothing, and the runtime is asked; where there is none to ask, the likelier reading holds.
+ * What a callback alone proves. The runtime posts the same status for different ends (done or paused, cancelled or
+ * paused). Such a callback proves nothing, and the runtime is asked. Without a runtime, the likelier end is assumed.
  */
 export function judgeCallback(
   callback: Pick<CallbackPayload, 'status' | 'values' | 'error'>,
@@ -35,14 +35,14 @@ export function judgeCallback(
 }
 
 function judgeSuccess(values: JsonObject | null, { type, canAsk }: { type: JobType; canAsk: boolean }): Verdict {
-  // A graph that pauses also posts `success`, and may have written its output before it did.
+  // A graph that pauses posts `success` too, and may have written its output before the pause.
   if (canAsk && (type.mayPause || values?.__interrupt__)) return { kind: 'unclear', reason: 'success: done or paused?' }
   const output = values === null ? undefined : extractOutput(type, values)
   if (values !== null && output !== undefined) return { kind: 'completed', output, tokens: extractTokens(type, values) }
   return canAsk ? { kind: 'unclear', reason: 'success without the output' } : outputMissing(type)
 }
 
-/** What the runtime's own answer proves. `state` is null for a live run, and for a run that left none. */
+/** What the runtime's answer proves. `state` is null for an active run, and for a run that left none. */
 export function judgeRun(run: Run, state: ThreadState | null, type: JobType): Verdict {
   switch (run.status) {
     case 'pending':

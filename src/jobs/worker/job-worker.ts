@@ -42,9 +42,9 @@ export class JobWorker {
     this.#track(processJob(this.#context, { job, via: null, fresh: true, signal: this.#stopping.signal }), job.id)
   }
 
-  /** Checks the job in the background if a slot is free: its run may have ended. */
-  checkSoon(jobId: string, via: 'callback'): void {
-    if (this.freeSlots > 0) this.#track(this.check(jobId, via, this.#stopping.signal), jobId)
+  /** After a callback that proves nothing: checks the job in the background, if a slot is free. */
+  checkSoon(jobId: string): void {
+    if (this.freeSlots > 0) this.#track(this.check(jobId, 'callback', this.#stopping.signal), jobId)
   }
 
   /** Checks the job now, unless another worker holds its lease. */

@@ -23,7 +23,7 @@ const RUN_TAKEN: RunObservation = {
 }
 
 export interface LeasedJob {
-  /** Under this process's lease. */
+  /** Leased by this process. */
   job: JobRow
   /** Null when the job was just created or resumed. */
   via: Via | null

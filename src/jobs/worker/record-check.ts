@@ -9,7 +9,7 @@ import { releaseLease } from './lease-store.ts'
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
 
 /**
- * What a check of a job brought: an observation of its run, or the reason why there is none. `holdMs`: how long the job
+ * The result of a check: an observation of its run, or the reason why there is none. `holdMs`: how long the job
  * stays unavailable to other workers after the check.
  */
 export type CheckOutcome = RunObservation | { trouble: string; holdMs?: number }

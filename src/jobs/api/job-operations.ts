@@ -1,0 +1,112 @@
+import { Type } from '../../core/schema.ts'
+import { streamDescription, streamQuery, streamResponse } from '../../events/event-routes.ts'
+import { pageOf, pageQuery } from '../../http/paging.ts'
+import { idempotencyHeader, pathParams, text } from '../../http/schemas.ts'
+import { JOB_STATUSES, type JobStatus, WATCHED_STATUSES } from '../job.ts'
+import { anyJson, inCode, Job, JobTypeList, TimelineEntry } from './job-schema.ts'
+
+const tags = ['Jobs']
+const params = pathParams('id')
+const id = text({ minLength: 1, maxLength: 255 })
+
+export const createJob = {
+  operationId: 'startJob',
+  tags,
+  summary: 'Start a job, or follow a run',
+  description:
+    'With `input`, a run is started on the runtime; with `thread_id` and `run_id`, a run started elsewhere is followed. ' +
+    'The job is durable before the runtime is called. If the runtime is down, the start is retried.',
+  headers: idempotencyHeader,
+  body: Type.Object(
+    {
+      type: text({ minLength: 1, maxLength: 64 }),
+      input: Type.Optional(anyJson('The graph’s input.')),
+      thread_id: Type.Optional(id),
+      run_id: Type.Optional(id),
+      project_id: Type.Optional(
+        Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'text', maxLength: 255 }),
+      ),
+      created_by: Type.Optional(
+        text({ minLength: 1, maxLength: 255, description: 'The user it is for; only with `admin:*`.' }),
+      ),
+    },
+    { title: 'JobInput', additionalProperties: false, examples: [{ type: 'report', input: { topic: 'sales' } }] },
+  ),
+  response: { 202: Job },
+}
+
+export const listJobs = {
+  operationId: 'listJobs',
+  tags,
+  summary: 'List your jobs, newest first',
+  description:
+    'With `admin:*`: the jobs of every user. Lists show what is stored and do not ask the runtime. ' +
+    'A page ends early when its jobs exceed 8 MB; `has_more` says whether there are more.',
+  querystring: Type.Object(
+    {
+      ...pageQuery,
+      status: Type.Optional(Type.Unsafe<JobStatus>({ type: 'string', enum: [...JOB_STATUSES] })),
+      type: Type.Optional(text({ maxLength: 64 })),
+      project: Type.Optional(text({ maxLength: 255, description: 'A project’s id.' })),
+      project_id: Type.Optional(text({ maxLength: 255, description: 'The same as `project`, by the field’s name.' })),
+    },
+    { additionalProperties: false },
+  ),
+  response: { 200: pageOf(Job) },
+}
+
+export const getJob = {
+  operationId: 'getJob',
+  tags,
+  summary: 'Get a job',
+  description: `A job in status ${inCode(WATCHED_STATUSES)} is first brought up to date with the runtime, within three seconds.`,
+  params,
+  response: { 200: Job },
+}
+
+export const cancelJob = {
+  operationId: 'cancelJob',
+  tags,
+  summary: 'Cancel a job',
+  description: '200 when the job is cancelled, 202 when the runtime still has to confirm it.',
+  params,
+  response: { 200: Job, 202: Job },
+}
+
+export const resumeJob = {
+  operationId: 'resumeJob',
+  tags,
+  summary: 'Answer a job that awaits input',
+  params,
+  body: Type.Object(
+    { input: anyJson('What the graph’s interrupt returns.') },
+    { title: 'JobAnswer', additionalProperties: false, examples: [{ input: 'approved' }] },
+  ),
+  response: { 202: Job },
+}
+
+export const listTimeline = {
+  operationId: 'listJobTimeline',
+  tags,
+  summary: 'See what happened to a job, in order',
+  params,
+  querystring: Type.Object(pageQuery, { additionalProperties: false }),
+  response: { 200: pageOf(TimelineEntry) },
+}
+
+export const listJobTypes = {
+  operationId: 'listJobTypes',
+  tags,
+  summary: 'List the job types and what their output holds',
+  response: { 200: JobTypeList },
+}
+
+export const streamJob = {
+  operationId: 'streamJobEvents',
+  tags: ['Realtime'],
+  summary: 'Stream the events of a job',
+  description: streamDescription,
+  params,
+  querystring: Type.Object(streamQuery, { additionalProperties: false }),
+  response: streamResponse,
+}
