@@ -18,6 +18,7 @@ import { createValidatorFactory } from './http/validation.ts'
 import { jobRoutes } from './jobs/api/job-routes.ts'
 import { callbackRoutes } from './jobs/callbacks/callback-routes.ts'
 import { countUnfinished } from './jobs/job-store.ts'
+import { trustedProxies } from './limits/client-address.ts'
 import { healthRoutes } from './ops/health-routes.ts'
 import { metricsRoute } from './ops/metrics/metrics-route.ts'
 import { countRequests } from './ops/metrics/request-metrics.ts'
@@ -43,7 +44,7 @@ export async function buildApp(services: Services): Promise<App> {
   const app: App = fastify({
     bodyLimit: SERVER_LIMITS.bodyLimit,
     routerOptions: SERVER_LIMITS.routerOptions,
-    trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
+    trustProxy: config.trustProxy.length > 0 ? trustedProxies(config.trustProxy) : false,
     genReqId: requestId,
     serverFactory: (handle) => createHttpServer(handle, { connections, requestId }),
     schemaController: {

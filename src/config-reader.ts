@@ -13,6 +13,13 @@ export class ConfigError extends Error {
   }
 }
 
+/** A secret of another form would break every request that carries it, or show up in an error message. */
+const SECRET_FORMS = {
+  line: { pattern: /^\P{Cc}*$/u, fault: 'must not contain line breaks or control characters' },
+  header: { pattern: /^[\x20-\x7e]*$/, fault: 'must be one line of ASCII characters, because a header carries it' },
+  block: { pattern: /^/, fault: '' },
+}
+
 /** Reads settings one by one and collects every fault, so that the operator can fix all of them at once. */
 export class ConfigReader {
   readonly #env: Env
@@ -38,7 +45,14 @@ export class ConfigReader {
   }
 
   /** The value itself, or the content of the file that `NAME_FILE` points to. */
-  secret(name: string): string | null {
+  secret(name: string, form: keyof typeof SECRET_FORMS = 'line'): string | null {
+    const secret = this.#readSecret(name)
+    const { pattern, fault } = SECRET_FORMS[form]
+    if (secret !== null && !pattern.test(secret)) this.fault(name, fault)
+    return secret
+  }
+
+  #readSecret(name: string): string | null {
     const value = this.text(name)
     const path = this.text(`${name}_FILE`)
     if (path === null) return value
@@ -90,20 +104,43 @@ export class ConfigReader {
       .filter((item) => item !== '')
   }
 
-  url(name: string, protocols: readonly string[], kind?: 'secret'): string | null {
-    const text = kind === 'secret' ? this.secret(name) : this.text(name)
+  /** An http or https URL. It is no secret and may be shown, so it must not contain a password. */
+  url(name: string): string | null {
+    const text = this.#urlOf(name, this.text(name), ['http:', 'https:'])
     if (text === null) return null
-    if (!URL.canParse(text) || !protocols.includes(new URL(text).protocol)) {
-      const schemes = protocols.map((protocol) => `${protocol}//`).join(' or ')
-      this.fault(name, `must be a URL that starts with ${schemes}`)
-      return null
-    }
-    return text
+    const { username, password } = new URL(text)
+    if (username !== '' || password !== '') this.fault(name, 'must not contain a user name or a password')
+    else if (/[\s\p{Cc}]/u.test(text)) this.fault(name, 'must not contain blanks, line breaks or control characters')
+    else return text
+    return null
   }
 
-  /** Drops a trailing slash, so that paths can be appended. */
+  /** A URL to which paths can be appended. */
+  urlPrefix(name: string): string | null {
+    const text = this.url(name)
+    if (text === null || !/[?#]/.test(text)) return text
+    this.fault(name, 'must not contain a query or a fragment, because paths are appended to it')
+    return null
+  }
+
+  /** The same without a trailing slash. */
   baseUrl(name: string): string | null {
-    return this.url(name, ['http:', 'https:'])?.replace(/\/+$/, '') ?? null
+    return this.urlPrefix(name)?.replace(/\/+$/, '') ?? null
+  }
+
+  /** A URL that may contain a password. */
+  secretUrl(name: string, protocols: readonly string[]): string | null {
+    return this.#urlOf(name, this.secret(name), protocols)
+  }
+
+  #urlOf(name: string, text: string | null, protocols: readonly string[]): string | null {
+    if (text === null) return null
+    // `URL` alone would also take `http:host` and `http:/\\host`.
+    const isWhole = protocols.some((protocol) => text.toLowerCase().startsWith(`${protocol}//`))
+    if (isWhole && URL.canParse(text)) return text
+    const schemes = protocols.map((protocol) => `${protocol}//`).join(' or ')
+    this.fault(name, `must be a URL that starts with ${schemes}`)
+    return null
   }
 
   /** IP addresses or CIDR ranges. */

@@ -7,6 +7,8 @@ import { DEFAULT_LIMITS, type TierLimits } from './limits/tiers.ts'
 export type Variant = 'A' | 'B'
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'silent'
 
+const MIN_WEBHOOK_KEY_BYTES = 24
+
 export interface Config {
   /** Strict unless `NODE_ENV` is `development` or `test`. */
   production: boolean
@@ -54,12 +56,12 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     tokenUse: read.choice('TOKEN_USE', ['access', 'id']),
     clockToleranceSeconds: read.integer('CLOCK_TOLERANCE_SECONDS', { min: 0, max: 300 }) ?? 0,
     database: database(read),
-    redisUrl: read.url('REDIS_URL', ['redis:', 'rediss:'], 'secret'),
+    redisUrl: read.secretUrl('REDIS_URL', ['redis:', 'rediss:']),
     runtime: runtime(read),
     webhookSecrets: webhookSecrets(read, production),
     push: push(read),
     pushApiUrl: read.baseUrl('PUSH_API_URL') ?? 'https://fcm.googleapis.com',
-    pushTokenUrl: read.url('PUSH_TOKEN_URL', ['http:', 'https:']) ?? 'https://oauth2.googleapis.com/token',
+    pushTokenUrl: read.url('PUSH_TOKEN_URL') ?? 'https://oauth2.googleapis.com/token',
     limits: {
       unauthenticated: read.integer('RATE_LIMIT_UNAUTHENTICATED', { min: 1 }) ?? DEFAULT_LIMITS.unauthenticated,
       authenticated: read.integer('RATE_LIMIT_AUTHENTICATED', { min: 1 }) ?? DEFAULT_LIMITS.authenticated,
@@ -79,7 +81,7 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
 }
 
 function issuerUrl(read: ConfigReader, production: boolean): string {
-  const whole = read.url('ISSUER_URL', ['http:', 'https:'])
+  const whole = read.urlPrefix('ISSUER_URL')
   const region = read.text('COGNITO_REGION')
   const pool = read.text('COGNITO_USER_POOL_ID')
   if (whole) {
@@ -90,7 +92,7 @@ function issuerUrl(read: ConfigReader, production: boolean): string {
     }
     return whole
   }
-  // Given, but not a URL: `read.url` has already recorded that fault.
+  // Given, but not a good URL: that fault is recorded already.
   if (read.text('ISSUER_URL')) return ''
   if (!region && !pool) read.fault('ISSUER_URL', 'is missing: give it, or COGNITO_REGION and COGNITO_USER_POOL_ID')
   else if (!region) read.fault('COGNITO_REGION', 'is missing: COGNITO_USER_POOL_ID needs it')
@@ -102,13 +104,13 @@ function issuerUrl(read: ConfigReader, production: boolean): string {
 }
 
 function database(read: ConfigReader): Config['database'] {
-  const url = read.url('DATABASE_URL', ['postgres:', 'postgresql:'], 'secret')
+  const url = read.secretUrl('DATABASE_URL', ['postgres:', 'postgresql:'])
   return url ? { engine: 'postgres', url } : { engine: 'sqlite', dataDir: read.text('DATA_DIR') ?? './data' }
 }
 
 function runtime(read: ConfigReader): Config['runtime'] {
   const url = read.baseUrl('RUNTIME_URL')
-  const apiKey = read.secret('RUNTIME_API_KEY')
+  const apiKey = read.secret('RUNTIME_API_KEY', 'header')
   const timeoutMs = read.integer('RUNTIME_TIMEOUT_MS', { min: 100, max: 60_000 }) ?? 3000
   return url ? { url, apiKey, timeoutMs } : null
 }
@@ -120,13 +122,27 @@ function webhookSecrets(read: ConfigReader, production: boolean): readonly strin
     .filter((secret) => secret !== '')
   if (secrets.length > 2) read.fault('WEBHOOK_SECRET', 'takes at most two secrets, separated by a comma')
   if (secrets.length === 0 && production) read.fault('WEBHOOK_SECRET', 'is missing: callbacks could be forged')
+  const faults = secrets.map((secret) => faultOfWebhookSecret(secret, production)).filter((fault) => fault !== null)
+  for (const fault of new Set(faults)) read.fault('WEBHOOK_SECRET', fault)
   return secrets
+}
+
+/** A short secret can be guessed, and base64 that cannot be decoded would stand for the empty key. */
+function faultOfWebhookSecret(secret: string, production: boolean): string | null {
+  const encoded = /^whsec_(.*)$/s.exec(secret)?.[1]
+  const key = Buffer.from(encoded ?? secret, encoded === undefined ? 'utf8' : 'base64')
+  if (encoded !== undefined && (key.length === 0 || key.toString('base64') !== encoded)) {
+    return 'must have a key in base64 after whsec_'
+  }
+  return production && key.length < MIN_WEBHOOK_KEY_BYTES
+    ? `must have at least ${MIN_WEBHOOK_KEY_BYTES} bytes in production, as from: openssl rand -hex 32`
+    : null
 }
 
 function push(read: ConfigReader): Config['push'] {
   const projectId = read.secret('PUSH_PROJECT_ID')
   const clientEmail = read.secret('PUSH_CLIENT_EMAIL')
-  const privateKey = read.secret('PUSH_PRIVATE_KEY')?.replaceAll('\\n', '\n') ?? null
+  const privateKey = read.secret('PUSH_PRIVATE_KEY', 'block')?.replaceAll('\\n', '\n') ?? null
   if (privateKey && readRsaPrivateKey(privateKey) === null) {
     read.fault('PUSH_PRIVATE_KEY', 'must be a PEM block of an RSA private key')
   }

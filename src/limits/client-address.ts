@@ -1,4 +1,4 @@
-import { isIPv4, isIPv6 } from 'node:net'
+import { BlockList, isIP, isIPv4 } from 'node:net'
 
 /** Stands for every caller whose address is unknown. */
 export const ANONYMOUS = 'anonymous'
@@ -10,12 +10,37 @@ const NETWORK_GROUPS = 4
  * The key under which an address is counted: an IPv4 address as it is, an IPv6 address by its /64, since one subscriber
  * holds a whole /64 and could otherwise change address with every request. One address has one key, however it is written.
  */
-export function addressKey(ip: string | undefined): string {
-  if (ip === undefined) return ANONYMOUS
-  if (isIPv4(ip)) return ip
-  if (!isIPv6(ip)) return ANONYMOUS
-  const groups = parseGroups(ip.split('%', 1)[0] ?? '')
+export function addressKey(text: string | undefined): string {
+  const address = bareAddress(text ?? '')
+  if (address === null) return ANONYMOUS
+  if (isIPv4(address)) return address
+  const groups = parseGroups(address)
   return embeddedIPv4(groups) ?? networkText(groups)
+}
+
+/** Tells the proxies whose `X-Forwarded-For` is believed from every other address. */
+export function trustedProxies(networks: readonly string[]): (address: string) => boolean {
+  const trusted = new BlockList()
+  for (const network of networks) {
+    const [address = '', prefix] = network.split('/')
+    const family = isIPv4(address) ? 'ipv4' : 'ipv6'
+    trusted.addSubnet(address, Number(prefix ?? (family === 'ipv4' ? 32 : 128)), family)
+  }
+  return (text) => {
+    const address = bareAddress(text)
+    return address !== null && trusted.check(address, isIPv4(address) ? 'ipv4' : 'ipv6')
+  }
+}
+
+const WITH_PORT = /^(?:\[(?<bracketed>[^\]]*)\](?::\d{1,5})?|(?<plain>(?:::ffff:)?[\d.]+):\d{1,5})$/i
+
+/** Proxies forward `192.0.2.1:4112`, `[2001:db8::1]:443`, an address with a zone, any of them in quotes. Null: no address. */
+function bareAddress(text: string): string | null {
+  if (isIPv4(text)) return text
+  const unquoted = text.trim().replace(/^"(.*)"$/, '$1')
+  const { bracketed, plain } = WITH_PORT.exec(unquoted)?.groups ?? {}
+  const [address = ''] = (bracketed ?? plain ?? unquoted).split('%', 1)
+  return isIP(address) === 0 ? null : address
 }
 
 /** The eight 16-bit groups of a valid IPv6 address. */

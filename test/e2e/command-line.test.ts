@@ -105,6 +105,9 @@ describe('the command line', { concurrency: 2 }, () => {
       WEBHOOK_SECRET: `${secret},${secret},${secret}`,
       TRUST_PROXY: '10.0.0.0/33',
       LOG_LEVEL: 'loud',
+      RUNTIME_URL: `https://admin:${secret}@runtime.example.com`,
+      RUNTIME_API_KEY: `key\n${secret}`,
+      PUBLIC_URL: `https://${secret}@api.example.com`,
     }
     const faults = [...Object.keys(settings), 'ISSUER_URL', 'PUSH_PROJECT_ID', 'PUSH_CLIENT_EMAIL']
     for (const command of [['serve'], ['migrate'], ['doctor'], ['keys', 'list']]) {
@@ -113,6 +116,18 @@ describe('the command line', { concurrency: 2 }, () => {
       for (const name of faults) assert.match(errors, new RegExp(`^ +${name} `, 'm'))
       assert.doesNotMatch(errors, new RegExp(secret))
       assert.doesNotMatch(errors, / at .*\.ts/)
+    }
+  })
+
+  test('serve refuses a secret that callbacks could be forged with, and does not show it', async () => {
+    const ISSUER_URL = 'https://login.example.com/pool'
+    for (const WEBHOOK_SECRET of ['whsec_', 'x', 'whsec_!!!!', 'whsec_c2hvcnQ=']) {
+      const { code, output, errors } = await runProgram(['serve'], {
+        settings: { ISSUER_URL, WEBHOOK_SECRET, PORT: '0' },
+      })
+      assert.deepEqual({ code, output }, { code: CONFIG, output: '' })
+      assert.match(errors, /^Bad configuration:\n {2}WEBHOOK_SECRET must have [^\n]*\nEvery setting/)
+      assert.doesNotMatch(errors, /!!!!|c2hvcnQ|"x"/)
     }
   })
 })

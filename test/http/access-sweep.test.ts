@@ -22,7 +22,7 @@ interface Example {
   stream?: true
 }
 
-const WEBHOOK_SECRET = 'whsec_of_the_sweep'
+const WEBHOOK_SECRET = 'webhook-secret-of-the-sweep'
 const RUN_ENDED = { thread_id: 'thread', run_id: 'run', status: 'success', values: {} }
 
 /** A request that succeeds for every route there is, and who may make it: written from what is promised, not from the code. */

@@ -222,6 +222,25 @@ function sweepProxies(under: ServiceUnderTest): void {
     assert.equal(await left(''), 4, 'the proxy itself')
   })
 
+  test('a forwarded address with a port counts as its address, and so does a trusted hop with one', async () => {
+    const db = (await under.shared()).db
+    const service = await under.start({ db, env: { ...LIMITS, TRUST_PROXY: '127.0.0.1, 10.0.0.0/8' } })
+    const left = async (forwarded: string) => {
+      const headers = { 'x-forwarded-for': forwarded }
+      return standing(await service.request('GET', '/nothing', { headers }))?.remaining
+    }
+    assert.equal(await left('203.0.113.1:4112'), 4)
+    assert.equal(await left('203.0.113.2:4112'), 4, 'another client')
+    assert.equal(await left('203.0.113.1:4113'), 3)
+    assert.equal(await left('203.0.113.1'), 2)
+    assert.equal(await left('203.0.113.1:4114, 10.1.2.3:8080'), 1)
+    assert.equal(await left('[2001:db8::1]:443'), 4)
+    assert.equal(await left('[2001:db8::2]:80'), 3, 'the same /64')
+    assert.equal(await left('[2001:db8:0:1::1]:443'), 4, 'another /64')
+    assert.equal(await left('[fe80::1%eth0]:443'), 4)
+    assert.equal(await left('fe80::2%eth1'), 3)
+  })
+
   test('from a proxy that is not on the list nothing is believed', async () => {
     const db = (await under.shared()).db
     const service = await under.start({ db, env: { ...LIMITS, TRUST_PROXY: '192.0.2.0/24' } })

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { addressKey } from '../../src/limits/client-address.ts'
+import { addressKey, trustedProxies } from '../../src/limits/client-address.ts'
 
 test('an IPv4 address is its own key', () => {
   assert.equal(addressKey('203.0.113.9'), '203.0.113.9')
@@ -40,6 +40,48 @@ test('a zone id does not make another caller', () => {
   assert.equal(addressKey('fe80::2%1'), 'fe80::/64')
 })
 
+test('an address counts as the same with its port, brackets, quotes or blanks', () => {
+  const keys: Record<string, string> = {
+    '203.0.113.1:4112': '203.0.113.1',
+    '203.0.113.1:1': '203.0.113.1',
+    ' 203.0.113.1 ': '203.0.113.1',
+    '"203.0.113.1:4112"': '203.0.113.1',
+    '::ffff:203.0.113.1:4112': '203.0.113.1',
+    '[::ffff:203.0.113.1]:4112': '203.0.113.1',
+    '[::ffff:cb00:7101]:4112': '203.0.113.1',
+    '[203.0.113.1]:4112': '203.0.113.1',
+    '[2001:db8::1]:443': '2001:db8::/64',
+    '[2001:db8::1]': '2001:db8::/64',
+    '"[2001:db8::1]:443"': '2001:db8::/64',
+    '[2001:DB8:0:0:ffff::2]:65535': '2001:db8::/64',
+    '[fe80::1%eth0]:443': 'fe80::/64',
+    'fe80::2%25en0': 'fe80::/64',
+  }
+  for (const [forwarded, key] of Object.entries(keys)) assert.equal(addressKey(forwarded), key, forwarded)
+})
+
+test('an IPv6 address that only looks as if it had a port is taken as it is', () => {
+  assert.equal(addressKey('2001:db8::1:443'), '2001:db8::/64')
+  assert.equal(addressKey('2001:db8:1:2:3:4:5:6'), '2001:db8:1:2::/64')
+})
+
+test('a proxy is trusted by its address or its network, however its address is written', () => {
+  const isTrusted = trustedProxies(['172.30.0.10', '10.0.0.0/8', 'fd00::/8', '::1'])
+  const trusted = [
+    '172.30.0.10',
+    '::ffff:172.30.0.10',
+    '172.30.0.10:8080',
+    '10.255.0.1',
+    'fd12::1',
+    '[fd12::1]:80',
+    '::1',
+  ]
+  for (const address of trusted) assert.equal(isTrusted(address), true, address)
+  for (const address of ['172.30.0.11', '172.30.0.1:10', '11.0.0.1', 'fe00::1', '::2', 'unknown', '', '10.0.0.0/8']) {
+    assert.equal(isTrusted(address), false, address)
+  }
+})
+
 test('what is no address is anonymous', () => {
   const unusable = [
     undefined,
@@ -47,9 +89,18 @@ test('what is no address is anonymous', () => {
     ' ',
     'unknown',
     '1.2.3',
-    '1.2.3.4:80',
-    '[::1]',
-    '1.2.3.4 ',
+    '1.2.3.4:',
+    '1.2.3.4:http',
+    '1.2.3.4:123456',
+    '1.2.3.4:80:80',
+    '[::1',
+    '::1]:80',
+    '[]:80',
+    '[::1]80',
+    '[unknown]:80',
+    'unknown:80',
+    '_hidden',
+    '":80"',
     '256.1.1.1',
     ':::',
     '1::2::3',

@@ -8,7 +8,9 @@ const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
 const PEM = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString().trim()
 
 /** The fewest settings that a strict start takes. */
-const SOUND = { ISSUER_URL: 'https://login.example.com/pool', WEBHOOK_SECRET: 'whsec' }
+const SECRET = '24 bytes and not one less'.slice(0, 24)
+const KEY = `whsec_${Buffer.alloc(24, 0xfb).toString('base64')}`
+const SOUND = { ISSUER_URL: 'https://login.example.com/pool', WEBHOOK_SECRET: SECRET }
 
 function parse(env: Env, files: Record<string, string> = {}): Config {
   return parseConfig(env, (path) => {
@@ -43,7 +45,7 @@ test('without further settings everything has its documented default', () => {
     database: { engine: 'sqlite', dataDir: './data' },
     redisUrl: null,
     runtime: null,
-    webhookSecrets: ['whsec'],
+    webhookSecrets: [SECRET],
     push: null,
     pushApiUrl: 'https://fcm.googleapis.com',
     pushTokenUrl: 'https://oauth2.googleapis.com/token',
@@ -82,7 +84,7 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
     { runtime: { url: 'http://runtime:8123', apiKey: 'k', timeoutMs: 500 } },
   ],
   [{ RUNTIME_URL: 'http://runtime' }, { runtime: { url: 'http://runtime', apiKey: null, timeoutMs: 3000 } }],
-  [{ WEBHOOK_SECRET: 'new, old' }, { webhookSecrets: ['new', 'old'] }],
+  [{ WEBHOOK_SECRET: `${KEY}, ${SECRET}` }, { webhookSecrets: [KEY, SECRET] }],
   [{ PUSH_API_URL: 'http://127.0.0.1:9/' }, { pushApiUrl: 'http://127.0.0.1:9' }],
   [{ PUSH_TOKEN_URL: 'http://127.0.0.1:9/token' }, { pushTokenUrl: 'http://127.0.0.1:9/token' }],
   [
@@ -122,7 +124,7 @@ const REFUSED: [setting: string, values: string[]][] = [
   ['REDIS_URL', ['http://cache', 'cache:6379']],
   ['RUNTIME_URL', ['runtime']],
   ['RUNTIME_TIMEOUT_MS', ['99', '60001']],
-  ['WEBHOOK_SECRET', [' , ', 'a,b,c']],
+  ['WEBHOOK_SECRET', [' , ', `${SECRET},${KEY},${SECRET}`]],
   ['PUSH_API_URL', ['fcm']],
   ['PUSH_TOKEN_URL', ['token']],
   ['RATE_LIMIT_UNAUTHENTICATED', ['0', 'none']],
@@ -158,7 +160,7 @@ test('every fault is named at once', () => {
 })
 
 describe('the issuer', () => {
-  const issuerOf = (env: Env) => parse({ ...env, WEBHOOK_SECRET: 'whsec' }).issuerUrl
+  const issuerOf = (env: Env) => parse({ ...env, WEBHOOK_SECRET: SECRET }).issuerUrl
   const pool = { COGNITO_REGION: 'eu-central-1', COGNITO_USER_POOL_ID: 'eu-central-1_AbC' }
 
   test('is that of the pool, or the one given as a whole', () => {
@@ -167,7 +169,7 @@ describe('the issuer', () => {
   })
 
   test('is asked for by the name that is missing or wrong', () => {
-    const faultOf = (env: Env) => faultsOf({ ...env, WEBHOOK_SECRET: 'whsec' }).map((fault) => fault.split(' ')[0])
+    const faultOf = (env: Env) => faultsOf({ ...env, WEBHOOK_SECRET: SECRET }).map((fault) => fault.split(' ')[0])
     assert.deepEqual(faultOf({}), ['ISSUER_URL'])
     assert.deepEqual(faultOf({ COGNITO_REGION: 'eu-central-1' }), ['COGNITO_USER_POOL_ID'])
     assert.deepEqual(faultOf({ COGNITO_USER_POOL_ID: 'eu-central-1_AbC' }), ['COGNITO_REGION'])
@@ -206,7 +208,7 @@ describe('a secret', () => {
     ['DATABASE_URL', 'postgres://a:hunter2@db/x'],
     ['REDIS_URL', 'redis://:hunter2@cache'],
     ['RUNTIME_API_KEY', 'hunter2'],
-    ['WEBHOOK_SECRET', 'hunter2'],
+    ['WEBHOOK_SECRET', 'hunter2 hunter2 hunter2 hunter2'],
     ['PUSH_PROJECT_ID', 'hunter2'],
     ['PUSH_CLIENT_EMAIL', 'hunter2'],
     ['PUSH_PRIVATE_KEY', PEM],
@@ -234,12 +236,128 @@ describe('a secret', () => {
     const env = {
       DATABASE_URL: 'mysql://a:hunter2@db/x',
       REDIS_URL: 'http://:hunter2@cache',
-      WEBHOOK_SECRET: 'hunter2,hunter2,hunter2',
+      WEBHOOK_SECRET: 'hunter2,hunter2',
       PUSH_PRIVATE_KEY: 'hunter2',
     }
     const faults = faultsOf({ ...SOUND, ...env })
     assert.equal(faults.length, 6)
     assert.ok(!faults.join().includes('hunter2'))
+  })
+})
+
+describe('a setting that would leak or break requests', () => {
+  test('a URL with a user name or a password is refused by its name, and not shown', () => {
+    for (const name of ['RUNTIME_URL', 'PUBLIC_URL', 'ISSUER_URL', 'PUSH_API_URL', 'PUSH_TOKEN_URL']) {
+      for (const user of ['admin:hunter2', 'hunter2', ':hunter2']) {
+        const faults = faultsOf({ ...SOUND, [name]: `https://${user}@host.example.com/x` })
+        assert.deepEqual(faults, [`${name} must not contain a user name or a password`])
+      }
+      for (const url of ['https:/\\host', 'https:host', 'https:\\\\host', 'https://']) {
+        assert.deepEqual(faultsOf({ ...SOUND, [name]: url }), [
+          `${name} must be a URL that starts with http:// or https://`,
+        ])
+      }
+      for (const url of ['https://ho\nst', 'https://host/a b', 'https://host/\u0001', 'https://host/\u2028x']) {
+        const fault = `${name} must not contain blanks, line breaks or control characters`
+        assert.deepEqual(faultsOf({ ...SOUND, [name]: url }), [fault])
+      }
+    }
+  })
+
+  test('a URL to which paths are appended has no query and no fragment', () => {
+    for (const name of ['RUNTIME_URL', 'PUBLIC_URL', 'ISSUER_URL', 'PUSH_API_URL']) {
+      for (const end of ['?token=hunter2', '#hunter2', '?']) {
+        const faults = faultsOf({ ...SOUND, [name]: `https://host/x${end}` })
+        assert.deepEqual(faults, [`${name} must not contain a query or a fragment, because paths are appended to it`])
+      }
+    }
+    const PUSH_TOKEN_URL = 'https://host/token?tenant=1'
+    assert.equal(parse({ ...SOUND, PUSH_TOKEN_URL }).pushTokenUrl, PUSH_TOKEN_URL)
+  })
+
+  const LINES = [
+    'DATABASE_URL',
+    'REDIS_URL',
+    'WEBHOOK_SECRET',
+    'PUSH_PROJECT_ID',
+    'PUSH_CLIENT_EMAIL',
+    'RUNTIME_API_KEY',
+  ] as const
+  const good: Record<string, string> = {
+    ...SOUND,
+    DATABASE_URL: 'postgres://a:b@db/x',
+    REDIS_URL: 'redis://cache',
+    RUNTIME_URL: 'http://runtime',
+    RUNTIME_API_KEY: 'a key',
+    PUSH_PROJECT_ID: 'p',
+    PUSH_CLIENT_EMAIL: 'e',
+    PUSH_PRIVATE_KEY: PEM,
+  }
+
+  test('a secret of two lines, or with a control character, is refused by its name, and not shown', () => {
+    assert.deepEqual(faultsOf(good), [])
+    for (const name of LINES) {
+      for (const odd of [
+        '\nhunter2',
+        '\r\nX-Evil: hunter2',
+        '\u0000hunter2',
+        '\thunter2',
+        '\u007fhunter2',
+        '\u0085hunter2',
+      ]) {
+        const value = `${good[name]}${odd}`
+        const given = faultsOf({ ...good, [name]: value })
+        assert.match(given.join(), new RegExp(`^${name} must [^"]*$`), JSON.stringify(odd))
+        assert.ok(!given.join().includes('hunter2'))
+        const env = { ...good, [name]: undefined, [`${name}_FILE`]: '/run/secret' }
+        assert.deepEqual(faultsOf(env, { '/run/secret': `${value}\n` }), given)
+      }
+    }
+  })
+
+  test('a key for a header that no header can carry is refused', () => {
+    const fault = 'RUNTIME_API_KEY must be one line of ASCII characters, because a header carries it'
+    for (const key of ['schlüssel', '鍵', 'a\nb', '\ud800']) {
+      assert.deepEqual(faultsOf({ ...good, RUNTIME_API_KEY: key }), [fault])
+    }
+  })
+})
+
+describe('the secret of callbacks', () => {
+  const faultsFor = (secret: string, mode?: string) => faultsOf({ ...SOUND, WEBHOOK_SECRET: secret, NODE_ENV: mode })
+  const SHORT = 'WEBHOOK_SECRET must have at least 24 bytes in production, as from: openssl rand -hex 32'
+  const BROKEN = 'WEBHOOK_SECRET must have a key in base64 after whsec_'
+  const encoded = (bytes: number) => `whsec_${Buffer.alloc(bytes, 0xfb).toString('base64')}`
+
+  test('has at least 24 bytes in production, counted as they are used', () => {
+    for (const secret of ['x', 'x'.repeat(23), encoded(1), encoded(23)]) {
+      assert.deepEqual(faultsFor(secret), [SHORT])
+      assert.deepEqual(faultsFor(`${SECRET},${secret}`), [SHORT], 'also as the second')
+      assert.deepEqual(faultsFor(`${secret},${secret}`), [SHORT], 'once')
+      for (const mode of ['development', 'test']) assert.deepEqual(faultsFor(secret, mode), [])
+    }
+    for (const secret of ['x'.repeat(24), 'ü'.repeat(12), encoded(24), encoded(25), encoded(26), encoded(64)]) {
+      assert.deepEqual(faultsFor(secret), [])
+    }
+  })
+
+  test('that is to be base64 and is not would be the empty key, and is refused everywhere', () => {
+    const base64 = Buffer.alloc(25, 0xfb).toString('base64')
+    const broken = [
+      'whsec_',
+      'whsec_!!!!',
+      'whsec_=',
+      `whsec_${base64.replaceAll('=', '')}`,
+      `whsec_${base64}=`,
+      `whsec_${base64.replaceAll('+', '-')}`,
+      `whsec_${base64.slice(0, 8)} ${base64.slice(8)}`,
+      `whsec_${base64.replace(/.==$/, 'x==')}`,
+      `whsec_${SECRET}`,
+    ]
+    for (const secret of broken) {
+      for (const mode of ['production', 'development', 'test'])
+        assert.deepEqual(faultsFor(secret, mode), [BROKEN], secret)
+    }
   })
 })
 
