@@ -29,6 +29,7 @@ export interface NotificationServices {
   pushOptOut: PushOptOut
 }
 
+/** Admins send notifications. What a provider would refuse is refused before anything is queued. */
 export function notificationRoutes(app: App, { db, clock, ids, creation, pushOptOut }: NotificationServices): void {
   const config = { access: scopes('admin:*') }
 
@@ -67,7 +68,6 @@ export function notificationRoutes(app: App, { db, clock, ids, creation, pushOpt
   })
 }
 
-/** Refused before anything is queued: the provider would refuse it for every device. */
 function checkContent(content: PushContent): void {
   const fault = faultOfData(content.data) ?? faultOfContent(content)
   if (fault !== null) throw new ApiError('invalid_request', `body${fault.path} ${fault.problem}`)

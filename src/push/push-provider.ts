@@ -1,3 +1,4 @@
+/** The port to push providers: everything the outbox, the routes and the checks need of one is in this file. */
 export const PLATFORMS = ['web', 'ios', 'android'] as const
 export type Platform = (typeof PLATFORMS)[number]
 
