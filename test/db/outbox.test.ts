@@ -54,8 +54,8 @@ describe('the outbox', () => {
       return post
     }
 
-    /** Until a message got through, the provider is not believed that a device is dead. */
-    async function reachSomebody(post: Post): Promise<void> {
+    /** Sends one message, so that the outbox trusts reports of dead devices. */
+    async function sendOneMessage(post: Post): Promise<void> {
       await post.addDevices(1, 'bob')
       const id = await post.notify({ subject: 'bob' })
       await post.quiet()
@@ -68,7 +68,7 @@ describe('the outbox', () => {
       for (const post of posts.splice(0)) await post.close()
     })
 
-    test('each answer of the provider has its end, and what is marked is what was told', async () => {
+    test('each verdict gives the delivery its state, and the record shows the same', async () => {
       const cases: { verdict: PushVerdict; state: string; error: string | null; disabled?: string }[] = [
         { verdict: { kind: 'sent', messageId: 'm/1' }, state: 'sent', error: null },
         { verdict: dead(), state: 'disabled', error: 'unregistered', disabled: 'unregistered' },
@@ -89,7 +89,7 @@ describe('the outbox', () => {
         await post.addDevices(1)
         const sender = new ScriptedSender()
         const { marked } = post.start(sender)
-        await reachSomebody(post)
+        await sendOneMessage(post)
         marked.length = 0
         sender.answer(() => verdict)
         const id = await post.notify({ job_id: 'job_1' })
@@ -102,13 +102,13 @@ describe('the outbox', () => {
         assert.equal(delivery.provider_message_id, verdict.kind === 'sent' ? 'm/1' : null)
         assert.equal(delivery.next_attempt_at !== null, state === 'pending')
         assert.deepEqual(await post.disabled(), disabled === undefined ? [] : [disabled])
-        const told = marked.map((mark) => [mark.notification_id, mark.job_id, mark.state, mark.attempts])
-        assert.deepEqual(told, [[id, 'job_1', state, 1]])
+        const noted = marked.map((mark) => [mark.notification_id, mark.job_id, mark.state, mark.attempts])
+        assert.deepEqual(noted, [[id, 'job_1', state, 1]])
         await post.close()
       }
     })
 
-    test('a message has all it needs: the token, the texts, the data, and the job or else the notification as its tag', async () => {
+    test('a message has its token, texts and data, and the id of the job or else of the notification as its tag', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender()
@@ -147,7 +147,7 @@ describe('the outbox', () => {
       }
     }
 
-    test('pauses double from ten seconds on, up to ten minutes, with jitter, until an hour is over', async () => {
+    test('retries back off from ten seconds to ten minutes, with jitter, and end after an hour', async () => {
       const expected = [
         { jitter: 0, pauses: [10, 20, 40, 80, 160, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300] },
         { jitter: 0.5, pauses: [15, 30, 60, 120, 240, 450, 450, 450, 450, 450, 450] },
@@ -176,7 +176,7 @@ describe('the outbox', () => {
       }
     })
 
-    test('a pause is never shorter than the provider asks for, up to an hour, and that is no time spent trying', async () => {
+    test('a pause is at least as long as the provider asks for, up to an hour, and does not count as time spent retrying', async () => {
       const post = await open()
       await post.addDevices(1)
       const asked = [90_000, 1_000, 24 * HOUR_MS, null]
@@ -192,7 +192,7 @@ describe('the outbox', () => {
       assert.equal(end.last_error, null)
     })
 
-    test('a message is tried no longer than it may live, and tells the provider what is left of its life', async () => {
+    test('a message is retried within its time to live, and carries the time that is left', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender(() => retry())
@@ -207,7 +207,7 @@ describe('the outbox', () => {
       )
     })
 
-    test('a message for now or never is tried once', async () => {
+    test('a message with a time to live of zero is attempted once', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender()
@@ -226,7 +226,7 @@ describe('the outbox', () => {
       )
     })
 
-    test('a message that outlived itself while it waited is not sent any more', async () => {
+    test('a message whose time to live ended while it waited is not sent', async () => {
       const post = await open()
       await post.addDevices(1)
       await post.notify({ ttl_seconds: 3_600 })
@@ -239,7 +239,7 @@ describe('the outbox', () => {
       assert.equal(sender.given.length, 0)
     })
 
-    test('a device that was removed or disabled meanwhile gets nothing', async () => {
+    test('a device that was deleted or disabled before the attempt gets nothing', async () => {
       const post = await open()
       const [gone = '', off = ''] = await post.addDevices(2)
       await post.notify()
@@ -252,7 +252,7 @@ describe('the outbox', () => {
       assert.equal(sender.given.length, 0)
     })
 
-    test('a token that moved to another user takes nothing of its former owner along', async () => {
+    test('a token that moved to another user does not get pending messages to its former owner', async () => {
       const post = await open()
       const [id = ''] = await post.addDevices(1, 'ada')
       await post.notify({ subject: 'ada' })
@@ -271,7 +271,7 @@ describe('the outbox', () => {
       assert.equal(sender.given.length, 0)
     })
 
-    test('while nothing can be delivered nothing is lost and nobody disabled; it says so, and goes on by itself', async () => {
+    test('a halt loses no delivery and disables no device; the outbox reports it and resumes by itself', async () => {
       const post = await open()
       await post.addDevices(30)
       const sender = new ScriptedSender(() => HALT)
@@ -288,7 +288,7 @@ describe('the outbox', () => {
       assert.deepEqual(await post.states(), { pending: 60 })
       await post.clock.leap(2 * HOUR_MS)
       await post.quiet()
-      // No answer at all proves nothing.
+      // A missing answer does not end the halt.
       sender.answer(() => retry())
       await post.pass(HALT_MS + IDLE_MS)
       assert.equal(outbox.state, 'halted')
@@ -299,13 +299,13 @@ describe('the outbox', () => {
       assert.deepEqual(await post.disabled(), [])
     })
 
-    test('a device that was seen again while its message was under way is not disabled', async () => {
+    test('a device that registered again during the attempt is not disabled', async () => {
       const post = await open()
       const [seen = '', unseen = '', moved = ''] = await post.addDevices(3)
       const gate = Promise.withResolvers<void>()
       const sender = new ScriptedSender()
       post.start(sender)
-      await reachSomebody(post)
+      await sendOneMessage(post)
       sender.answer(async () => {
         await gate.promise
         return dead()
@@ -335,7 +335,7 @@ describe('the outbox', () => {
       await post.quiet()
     }
 
-    test('credentials of another project: nothing is disabled, nothing is lost, and it says so until a message gets through', async () => {
+    test('credentials of another project disable no device and lose no delivery, and are reported until a message gets through', async () => {
       const post = await open()
       const users = await addUsers(post, 30)
       const sender = new ScriptedSender(() => MISMATCH)
@@ -346,7 +346,7 @@ describe('the outbox', () => {
       assert.match(String(outbox.trouble), /another project/)
       assert.deepEqual([await post.states(), await post.disabled()], [{ pending: 30 }, []])
       assert.ok(sender.given.length <= 30 + (2 * HOUR_MS) / HALT_MS, `${sender.given.length} attempts`)
-      // An answer about one device proves nothing about the others.
+      // An answer about one device says nothing about the others.
       sender.answer(() => dead())
       await post.pass(2 * HALT_MS)
       assert.equal(outbox.state, 'halted')
@@ -356,7 +356,7 @@ describe('the outbox', () => {
       assert.deepEqual([await post.states(), await post.disabled()], [{ sent: 30 }, []])
     })
 
-    test('tokens of another project keep nobody else waiting, as long as few users have them', async () => {
+    test('tokens of another project do not delay other users, as long as few users have them', async () => {
       const post = await open()
       await post.addDevices(50, 'mallory')
       const [id = ''] = await post.addDevices(1, 'ada')
@@ -370,7 +370,7 @@ describe('the outbox', () => {
       assert.equal((await post.states()).sent, 1)
     })
 
-    test('a dead device is disabled at once, also before any message got through, as long as few users have one', async () => {
+    test('a dead device is disabled at once, even before the first success, as long as few users have one', async () => {
       const post = await open()
       const users = await addUsers(post, 10)
       const sender = new ScriptedSender(() => dead())
@@ -386,7 +386,7 @@ describe('the outbox', () => {
       assert.equal((await post.disabled()).length, 3)
     })
 
-    test('when the provider calls everybody dead for an hour a few are disabled at most, and everything is delivered afterwards', async () => {
+    test('a provider that reports every device dead for an hour disables only a few, and all deliveries arrive afterwards', async () => {
       const post = await open()
       const users = await addUsers(post, 60)
       const sender = new ScriptedSender()
@@ -413,7 +413,7 @@ describe('the outbox', () => {
       assert.deepEqual(doubted, [])
     })
 
-    test('when most devices really are dead they are all disabled within two days, and no other', async () => {
+    test('when most devices are really dead, all of them and no others are disabled within two days', async () => {
       const post = await open()
       const users = await addUsers(post, 40)
       const isAlive = (token: string) => Number(token.slice(-6)) % 10 < 3
@@ -435,7 +435,7 @@ describe('the outbox', () => {
       assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
     })
 
-    test('one user with fifty junk tokens has them disabled, and nobody else’s devices are held', async () => {
+    test('fifty bad tokens of one user are disabled, and devices of other users are not held back', async () => {
       const post = await open()
       const [gone = '', ...others] = await addUsers(post, 5)
       await post.addDevices(50, 'mallory')
@@ -449,7 +449,7 @@ describe('the outbox', () => {
       assert.equal((await post.disabled()).length, 51)
     })
 
-    test('a platform the provider cannot reach is an alert, until one of its messages gets through', async () => {
+    test('a platform that the provider cannot reach is reported until a message to it gets through', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender(() => ({ kind: 'drop', reason: '401 no APNs key', alert: true }))
@@ -464,7 +464,7 @@ describe('the outbox', () => {
       assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
     })
 
-    test('a dry run disables nothing, is no message, and proves nothing about devices', async () => {
+    test('a dry run disables no device, has no message id, and proves nothing about devices', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender()
@@ -485,7 +485,7 @@ describe('the outbox', () => {
       assert.deepEqual([await post.states(), await post.disabled()], [{ failed: 1, pending: 1 }, []])
     })
 
-    test('a quiet night raises no alarm about devices that died one by one', async () => {
+    test('devices that die one by one raise no alert, even when little is sent', async () => {
       const post = await open()
       const users = await addUsers(post, 12)
       const gone = new Set<string>()
@@ -501,7 +501,7 @@ describe('the outbox', () => {
       }
     })
 
-    test('the hour of retries begins with the first of them, not while nothing could be tried', async () => {
+    test('the hour of retries begins with the first retry, not during a halt', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender(() => HALT)
@@ -517,7 +517,7 @@ describe('the outbox', () => {
       assert.deepEqual([(await post.only()).state, outbox.state], ['sent', 'ok'])
     })
 
-    test('credentials that are refused show before anything is to be delivered, and so does that they were mended', async () => {
+    test('refused credentials are reported before the first delivery, and so is that they are accepted again', async () => {
       const post = await open()
       const sender = new ScriptedSender()
       sender.credentialsFault = 'the push credentials are refused'
@@ -529,7 +529,7 @@ describe('the outbox', () => {
       assert.deepEqual([outbox.state, outbox.trouble], ['ok', null])
     })
 
-    test('told to leave it takes nothing more, and goes on with what is under way', async () => {
+    test('after stopLeasing no delivery is leased, and attempts in flight continue', async () => {
       const post = await open()
       await post.addDevices(2)
       const { sender, gate } = gatedSender()
@@ -544,7 +544,7 @@ describe('the outbox', () => {
       assert.deepEqual([await post.states(), sender.isClosed], [{ sent: 2, pending: 2 }, false])
     })
 
-    test('without credentials deliveries wait as such, and are sent once there are some', async () => {
+    test('without credentials deliveries are parked, and sent once there are credentials', async () => {
       const post = await open()
       await post.addDevices(3)
       const without = post.start([])
@@ -554,8 +554,8 @@ describe('the outbox', () => {
       await post.quiet()
       assert.deepEqual(await post.states(), { no_credentials: 3 })
       assert.deepEqual(await findBacklog(post.db), { depth: 0, due_at: null, parked: 3 })
-      const told = without.marked.map(({ job_id, state, attempts }) => [job_id, state, attempts])
-      assert.deepEqual(told, Array(3).fill(['job_1', 'no_credentials', 0]))
+      const noted = without.marked.map(({ job_id, state, attempts }) => [job_id, state, attempts])
+      assert.deepEqual(noted, Array(3).fill(['job_1', 'no_credentials', 0]))
       await post.pass(2 * HOUR_MS)
       await without.outbox.close()
       const sender = new ScriptedSender()
@@ -565,7 +565,7 @@ describe('the outbox', () => {
       assert.deepEqual([sender.given.length, outbox.trouble], [3, null])
     })
 
-    test('what a node without credentials still puts aside is found within a minute by those that have them', async () => {
+    test('a node with credentials finds within a minute what another node without credentials parked', async () => {
       const post = await open()
       await post.addDevices(1)
       const without = post.start([])
@@ -618,7 +618,7 @@ describe('the outbox', () => {
       assert.deepEqual([await post.states(), await post.disabled()], [{ sent: 1, pending: 1 }, []])
     })
 
-    test('two nodes share the work, each message is sent once, and neither takes more than it can hold', async () => {
+    test('two nodes share the work, each message is sent once, and neither leases more than its limit', async () => {
       const store: Store = await engine.createStore()
       const [first, second] = [await store.connect(), await store.connect()]
       await migrate(first)
@@ -648,7 +648,7 @@ describe('the outbox', () => {
       assert.equal(new Set(tokens).size, count)
     })
 
-    test('500 deliveries and two quick nodes: each is sent exactly once', async () => {
+    test('two fast nodes send each of 500 deliveries exactly once', async () => {
       const store: Store = await engine.createStore()
       const [first, second] = [await store.connect(), await store.connect()]
       await migrate(first)
@@ -664,7 +664,7 @@ describe('the outbox', () => {
       assert.equal(new Set(tokens).size, 500)
     })
 
-    test('what a node took and never marked is sent again after its lease, under the same tag; its late mark changes nothing', async () => {
+    test('a delivery that a node leased and never marked is sent again after the lease, under the same tag; a late mark changes nothing', async () => {
       const post = await open()
       await post.addDevices(1)
       const gate = Promise.withResolvers<void>()
@@ -676,7 +676,7 @@ describe('the outbox', () => {
       await post.notify()
       await post.quiet()
       assert.equal(stuck.given.length, 1)
-      // It takes nothing more, as if it had died, but its answer will still come.
+      // It leases nothing more, as if it had crashed, but its answer still arrives.
       const closing = old.outbox.close()
       const sender = new ScriptedSender()
       const next = post.start(sender)
@@ -695,7 +695,7 @@ describe('the outbox', () => {
       )
     })
 
-    test('a database that is away for a moment has nothing sent twice', async () => {
+    test('a short outage of the database sends no message twice', async () => {
       const post = await open()
       let outages = 0
       const flaky: Database = {
@@ -714,7 +714,7 @@ describe('the outbox', () => {
       assert.deepEqual([sender.given.length, marked.length], [5, 5])
     })
 
-    test('a sender that breaks its word is tried again after the lease', async () => {
+    test('a delivery whose sender rejects is attempted again after the lease', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender(() => Promise.reject(new Error('it never does')))
@@ -727,7 +727,7 @@ describe('the outbox', () => {
       assert.deepEqual([(await post.only()).state, sender.given.length], ['sent', 2])
     })
 
-    test('closing takes nothing more, finishes what is under way and marks it', async () => {
+    test('closing leases no delivery, waits for attempts in flight and marks them', async () => {
       const post = await open()
       await post.addDevices(3)
       const { sender, gate } = gatedSender()
@@ -748,7 +748,7 @@ describe('the outbox', () => {
       assert.deepEqual(await post.states(), { sent: 3, pending: 3 })
     })
 
-    test('idle it costs two statements every five seconds, whatever was delivered before', async () => {
+    test('an idle outbox runs two statements every five seconds, whatever was delivered before', async () => {
       const post = await open()
       post.start(new ScriptedSender())
       await post.notifyMany(100)
@@ -762,10 +762,10 @@ describe('the outbox', () => {
       post.watched.forget()
       await post.notify()
       await post.quiet()
-      assert.equal((await post.states()).sent, 101, 'a wake-up is heeded at once')
+      assert.equal((await post.states()).sent, 101, 'a wake-up starts a round at once')
     })
 
-    test('a retry that falls due between two looks is not late', async () => {
+    test('a retry that falls due between two rounds is not late', async () => {
       const post = await open()
       await post.addDevices(1)
       const sender = new ScriptedSender(() => (sender.given.length === 1 ? retry(12_000) : sender.sent()))

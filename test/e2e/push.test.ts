@@ -24,7 +24,7 @@ interface Ready {
   checks: { push: { state: string; detail: string | null } }
 }
 
-test('refused credentials are in /readyz before anything is to be delivered', async (t) => {
+test('refused credentials are in /readyz before the first delivery', async (t) => {
   const provider = await startProvider(t)
   provider.setFaults({ exchange: 'refused' })
   const served = await startServe({ settings: settingsOf(provider) })
@@ -35,7 +35,7 @@ test('refused credentials are in /readyz before anything is to be delivered', as
   assert.equal(provider.stats.sends, 0)
 })
 
-test('told to stop it takes no more deliveries, though it still takes requests', async (t) => {
+test('after SIGTERM the service leases no more deliveries, but still serves requests', async (t) => {
   const provider = await startProvider(t)
   const served = await startServe({ settings: { ...settingsOf(provider), SHUTDOWN_TIMEOUT_MS: '8000' } })
   const token = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })

@@ -79,7 +79,7 @@ describe('devices', () => {
       for (const { text } of [created, listed, read]) assert.ok(!text.includes(token.slice(0, 20)))
     })
 
-    test('every platform is taken, and tokens of up to 4 KB', async () => {
+    test('every platform is accepted, and tokens of up to 4 KB', async () => {
       const service = await under.shared()
       const { add, list } = callerOf(service, somebody())
       for (const platform of ['web', 'ios', 'android']) await add(tokenOf(163), platform)
@@ -89,7 +89,7 @@ describe('devices', () => {
       assert.equal((await list()).length, 6)
     })
 
-    test('what is not a device is refused, and nothing is stored of it', async () => {
+    test('an invalid device is refused, and nothing is stored', async () => {
       const service = await under.shared()
       const { register } = callerOf(service, somebody())
       const before = await countDevices(service)
@@ -119,7 +119,7 @@ describe('devices', () => {
       assertError(service, await service.request('POST', BASE, { body: good }), { status: 401, code: 'unauthorized' })
     })
 
-    test('one more than 50 takes the place of a disabled one, or else of the one not seen for longest', async () => {
+    test('device 51 replaces a disabled device, or else the device not seen for longest', async () => {
       const service = await under.start()
       const { add, list } = callerOf(service, somebody())
       const other = callerOf(service, somebody())
@@ -149,7 +149,7 @@ describe('devices', () => {
       )
     })
 
-    test('registered again, a device is the same one, seen later', async () => {
+    test('a device that registers again keeps its id and is seen later', async () => {
       const service = await under.start()
       const { add, list } = callerOf(service, somebody())
       const token = tokenOf(100)
@@ -177,7 +177,7 @@ describe('devices', () => {
       assert.deepEqual(await bob.list(), [])
     })
 
-    test('each sees and removes devices of its own alone, be it an admin', async () => {
+    test('a caller sees and removes only its own devices, even an admin', async () => {
       const service = await under.shared()
       const [ada, bob] = [callerOf(service, somebody()), callerOf(service, somebody())]
       const root = service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
@@ -225,7 +225,7 @@ describe('devices', () => {
       assertError(service, other, { status: 422, code: 'idempotency_key_reused' })
     })
 
-    test('a device the provider calls dead is kept with the reason, gets nothing, and lives again when it registers', async () => {
+    test('a device that the provider reports dead is kept with the reason, gets nothing, and is enabled when it registers again', async () => {
       const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
       const [sub, other] = [somebody(), somebody()]
@@ -242,7 +242,7 @@ describe('devices', () => {
         return answer.body.deliveries.length
       }
       await service.clock.advance(1_000)
-      // Nobody is believed who has not shown that messages get through.
+      // The outbox trusts a report of a dead device only after a message got through.
       await callerOf(service, other).add(tokenOf(101))
       await notify(other)
       await until(() => service.services.outbox.inFlight === 0 && sender.given.length === 1)

@@ -163,7 +163,7 @@ describe('notifications', () => {
       }
     })
 
-    test('what is left out has its default, and a target that nobody is makes no delivery', async () => {
+    test('omitted fields have their defaults, and an unknown target makes no delivery', async () => {
       const service = await under.shared()
       const notification = await send(service, { users: [somebody()] })
       assert.deepEqual(
@@ -187,7 +187,7 @@ describe('notifications', () => {
       assert.deepEqual(await read(service, notification.id), notification)
     })
 
-    test('whoever wants no push gets none, addressed by name or by device', async () => {
+    test('a user who turned push off gets none, addressed as a user or by device', async () => {
       const service = await under.shared()
       const sub = somebody()
       const device = await addDevice(service, sub)
@@ -198,7 +198,7 @@ describe('notifications', () => {
       }
     })
 
-    test('an Android device that was idle for 270 days is passed over, and any other is not', async () => {
+    test('an Android device that was idle for 270 days is skipped, and other platforms are not', async () => {
       const service = await under.shared()
       const sub = somebody()
       const [android, idle, web] = [
@@ -216,7 +216,7 @@ describe('notifications', () => {
       assert.deepEqual(devicesOf(await send(service, { devices: [idle] })), [])
     })
 
-    test('it takes admin:*, and nobody else learns of it', async () => {
+    test('notifications need admin:*, and are hidden from other callers', async () => {
       const service = await under.shared()
       const { id } = await send(service, { users: [somebody()] })
       const token = service.tokenFor({ scopes: ['write:users', 'write:projects'] })
@@ -228,7 +228,7 @@ describe('notifications', () => {
       assertError(service, gone, { status: 404, code: 'not_found', message: 'No such notification' })
     })
 
-    test('what the provider would refuse, or nobody would get, is refused before anything is queued', async () => {
+    test('a notification without targets, or that the provider would refuse, is refused before anything is queued', async () => {
       const service = await under.shared()
       const sub = somebody()
       await addDevice(service, sub)
@@ -282,7 +282,7 @@ describe('notifications', () => {
       assert.deepEqual(await countQueued(service), before)
     })
 
-    test('a dry run goes to the provider to be checked alone', async () => {
+    test('a dry run goes to the provider only to be checked', async () => {
       const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
       const sub = somebody()
@@ -296,7 +296,7 @@ describe('notifications', () => {
       )
     })
 
-    test('under an Idempotency-Key it is sent once, however often it is asked for', async () => {
+    test('under an Idempotency-Key a notification is sent once, however often it is requested', async () => {
       const service = await under.shared()
       const sub = somebody()
       await addDevice(service, sub)
@@ -312,7 +312,7 @@ describe('notifications', () => {
       assertError(service, other, { status: 422, code: 'idempotency_key_reused' })
     })
 
-    test('without credentials deliveries wait, and /readyz says so', async () => {
+    test('without credentials deliveries wait, and /readyz reports it', async () => {
       const service = await under.shared()
       const sub = somebody()
       await addDevice(service, sub)
@@ -324,7 +324,7 @@ describe('notifications', () => {
       assert.deepEqual(body.checks.push, { state: 'degraded', detail: 'no push credentials: deliveries wait' })
     })
 
-    test('halted, /readyz says so, and not what the provider said', async () => {
+    test('/readyz reports a halt without the words of the provider', async () => {
       const sender = new ScriptedSender()
       sender.answer(() => ({ kind: 'halt', reason: 'no such project: projects/inner-name' }))
       const service = await under.start({ pushSender: sender })
@@ -370,7 +370,7 @@ describe('notifications', () => {
       assert.deepEqual([retried?.state, retried?.last_error], ['sent', null])
     })
 
-    test('what happens to a project is told to its creator where that is asked for', async () => {
+    test('a change of a project notifies its creator where that is configured', async () => {
       const sender = new ScriptedSender()
       const deleted = { title: 'Gone', body: 'A project was deleted.' }
       const service = await under.start({ pushSender: sender, projectNotifications: { deleted } })
@@ -396,7 +396,7 @@ describe('notifications', () => {
         return Promise.all(rows.map(({ id }) => settled(service, id)))
       }
 
-      test('is told to each live device of its owner, once, and stands in its timeline', async (t) => {
+      test('notifies each reachable device of the owner once, and is in the timeline of the job', async (t) => {
         const sender = new ScriptedSender()
         const world = await startWorld(sender)
         t.after(() => world.runtime.close())
@@ -444,7 +444,7 @@ describe('notifications', () => {
         )
       })
 
-      test('is told to nobody whose owner wants no push, or has no device', async (t) => {
+      test('notifies no owner who turned push off or has no device', async (t) => {
         const sender = new ScriptedSender()
         const world = await startWorld(sender)
         t.after(() => world.runtime.close())

@@ -46,7 +46,7 @@ test('a message carries its texts, data, time to live and tag to all three platf
   })
 })
 
-test('a normal priority is quiet everywhere', () => {
+test('a message of normal priority makes no sound on any platform', () => {
   const { android, apns, webpush } = build({ priority: 'normal' }).message
   assert.equal(android.priority, 'normal')
   assert.equal(apns.headers['apns-priority'], '5')
@@ -59,7 +59,7 @@ test('a dry run is only validated', () => {
   assert.equal('validate_only' in build(), false)
 })
 
-test('a link reaches apps in the data, and the web only when the provider takes it', () => {
+test('apps get a link in the data, and the web gets it only when it is https', () => {
   const secure = build({ link: 'https://app.example.com/jobs/1' }).message
   assert.equal(secure.data?.link, 'https://app.example.com/jobs/1')
   assert.deepEqual(secure.webpush.fcm_options, { link: 'https://app.example.com/jobs/1' })
@@ -68,15 +68,15 @@ test('a link reaches apps in the data, and the web only when the provider takes 
   assert.equal('fcm_options' in plain.webpush, false)
 })
 
-test('a link in the data itself stands', () => {
+test('a link in the data is not overwritten', () => {
   assert.equal(build({ link: 'https://a.example', data: { link: 'app://b' } }).message.data?.link, 'app://b')
 })
 
-test('no data is no field', () => {
+test('without data there is no field for it', () => {
   assert.equal('data' in build({ data: {} }).message, false)
 })
 
-test('a message that may not wait expires at once, and none lives longer than the provider keeps it', () => {
+test('a time to live of zero expires at once, and none is longer than FCM allows', () => {
   const now = build({ ttlSeconds: 0 }).message
   assert.deepEqual([now.android.ttl, now.apns.headers['apns-expiration'], now.webpush.headers.TTL], ['0s', '0', '0'])
   assert.equal(build({ ttlSeconds: -3 }).message.android.ttl, '0s')
@@ -106,7 +106,7 @@ test('the size counts the bytes of texts, data and link', () => {
   assert.ok(payloadBytesOf({ ...content, tag: 't'.repeat(100) }) > size + 50)
 })
 
-test('a message of the largest payload is taken by the provider', () => {
+test('FCM accepts a message of the largest payload', () => {
   const link = `https://app.example.com/${'x'.repeat(900)}`
   const content = { title: 'T', body: '', data: { k: 'v' }, link, tag: 't'.repeat(64) }
   const body = 'x'.repeat(FCM_LIMITS.payloadBytes - payloadBytesOf(content))
@@ -115,13 +115,13 @@ test('a message of the largest payload is taken by the provider', () => {
   assert.ok('token' in read)
 })
 
-test('the provider counts a link that the web carries twice', () => {
+test('FCM counts a link for the web twice', () => {
   const link = `https://app.example.com/${'x'.repeat(1_900)}`
   const read = readMessage(JSON.stringify(build({ link, body: 'x'.repeat(300) })))
   assert.deepEqual(read, { says: 'Message is too big', field: null })
 })
 
-test('texts that could not be pushed are faults of the configuration, each by its place', () => {
+test('configured texts that are too long for a push are reported by their place', () => {
   const load = (file: object) =>
     loadJobTypes({
       env: {},

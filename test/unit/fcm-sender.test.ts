@@ -149,7 +149,7 @@ for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
     })
   }
 
-  test(`over ${protocol}, a message that is never answered is to be tried again after 15 s`, async () => {
+  test(`over ${protocol}, a message without an answer within 15 s gets the verdict retry`, async () => {
     const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
     const sending = sendTo(sender, 'hang-1')
     await provider.untilArrivals(1)
@@ -158,7 +158,7 @@ for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
     assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
   })
 
-  test(`over ${protocol}, whoever gives up is let go at once`, async () => {
+  test(`over ${protocol}, an aborted message ends at once`, async () => {
     const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
     const stop = new AbortController()
     const sending = sender.send(messageTo('hang-1'), stop.signal)
@@ -170,7 +170,7 @@ for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
   })
 }
 
-test('a slow answer is waited for', async () => {
+test('a slow answer within the timeout counts', async () => {
   provider.setFaults({ slow_ms: 14_000 })
   const sending = sendTo(senderWith(), 'slow-1')
   await provider.untilArrivals(1)
@@ -178,7 +178,7 @@ test('a slow answer is waited for', async () => {
   assert.equal((await sending).kind, 'sent')
 })
 
-test('the provider’s advice when to come back is passed on', async () => {
+test('the verdict carries the Retry-After of the provider', async () => {
   provider.setFaults({ retry_after_seconds: 30 })
   const sender = senderWith()
   for (const token of ['quota-1', 'down-1', 'internal-1']) {
@@ -204,13 +204,13 @@ test('2,000 messages at once share four connections, each within its limit, and 
   assert.equal(provider.stats.repeated, 0)
 })
 
-test('a handful of messages needs one connection', async () => {
+test('a few messages use one connection', async () => {
   const sender = senderWith()
   assert.deepEqual(tally(await Promise.all(sendMany(sender, 50))), { sent: 50 })
   assert.equal(provider.stats.sessions, 1)
 })
 
-test('a connection that says goodbye still brings its answers, and the next message gets another', async () => {
+test('after GOAWAY a connection still brings its answers, and the next message uses another', async () => {
   const sender = senderWith()
   provider.setFaults({ latency_ms: 60 })
   const sending = sendMany(sender, 80)
@@ -224,7 +224,7 @@ test('a connection that says goodbye still brings its answers, and the next mess
   assert.equal(provider.stats.delivered, 81)
 })
 
-test('an idle connection that says goodbye is let go', async () => {
+test('an idle connection closes after GOAWAY', async () => {
   const sender = senderWith()
   await sendTo(sender, 'phone')
   provider.goAway()
@@ -232,7 +232,7 @@ test('an idle connection that says goodbye is let go', async () => {
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
-test('GOAWAY in the middle of traffic loses nothing silently: what is not delivered is to be tried again', async () => {
+test('GOAWAY during traffic loses no message silently: each is sent or gets the verdict retry', async () => {
   const sender = senderWith()
   await sendTo(sender, 'first')
   const tokens = Array.from({ length: 600 }, (_, n) => (n % 97 === 50 ? `goaway-${n}` : `phone-${n}`))
@@ -248,7 +248,7 @@ test('GOAWAY in the middle of traffic loses nothing silently: what is not delive
   assert.equal((await sendTo(sender, 'last')).kind, 'sent')
 })
 
-test('connections that break leave every message with a verdict, and the sender working', async () => {
+test('after connections break, every message has a verdict and the sender still works', async () => {
   const sender = senderWith()
   provider.setFaults({ latency_ms: 60 })
   const sending = sendMany(sender, 300)
@@ -259,7 +259,7 @@ test('connections that break leave every message with a verdict, and the sender 
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
-test('a connection that stays mute is not trusted with the next message', async () => {
+test('a silent connection gets no further message', async () => {
   const sender = senderWith()
   const sending = sendTo(sender, 'hang-1')
   await provider.untilArrivals(1)
@@ -283,7 +283,7 @@ test('an idle connection is closed after a minute, one in use is not', async () 
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
-test('200 messages at once need one access token, and so do all others within the hour', async () => {
+test('200 messages at once share one access token, and so do all others within the hour', async () => {
   const sender = senderWith()
   assert.deepEqual(tally(await Promise.all(sendMany(sender, 200))), { sent: 200 })
   await clock.advance(54 * 60_000)
@@ -295,7 +295,7 @@ test('200 messages at once need one access token, and so do all others within th
   assert.equal(provider.stats.exchanges, 2)
 })
 
-test('nobody waits for a new access token while the old one holds', async () => {
+test('no message waits for a new access token while the old one is valid', async () => {
   const sender = senderWith()
   await sendTo(sender, 'phone')
   provider.setFaults({ exchange: 'hanging' })
@@ -305,7 +305,7 @@ test('nobody waits for a new access token while the old one holds', async () => 
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
-test('a token endpoint that asks for a pause gets it, and messages are told what is left of it', async () => {
+test('a token endpoint that asks for a pause gets it, and verdicts carry the time that is left', async () => {
   let asked = 0
   const url = await plainServer((_request, response) => {
     asked += 1
@@ -318,7 +318,7 @@ test('a token endpoint that asks for a pause gets it, and messages are told what
   assert.equal(asked, 1)
 })
 
-test('whether the credentials are taken shows without a message', async () => {
+test('credentials are checked without a message', async () => {
   const sender = senderWith()
   assert.equal(await sender.checkCredentials(), null)
   assert.deepEqual([provider.stats.exchanges, provider.arrivals.length], [1, 0])
@@ -329,7 +329,7 @@ test('whether the credentials are taken shows without a message', async () => {
   assert.equal(await senderWith().checkCredentials(), null)
 })
 
-test('a revoked access token is replaced once for all who find out', async () => {
+test('a revoked access token is replaced once for all messages', async () => {
   const sender = senderWith()
   await sendTo(sender, 'phone')
   provider.revokeTokens()
@@ -337,7 +337,7 @@ test('a revoked access token is replaced once for all who find out', async () =>
   assert.equal(provider.stats.exchanges, 2)
 })
 
-test('a message that finds out late takes the access token that is already there', async () => {
+test('a message that is refused late uses the access token that was renewed meanwhile', async () => {
   const sender = senderWith()
   await sendTo(sender, 'phone')
   provider.revokeTokens()
@@ -355,7 +355,7 @@ test('a message that finds out late takes the access token that is already there
   assert.deepEqual([provider.stats.exchanges, provider.stats.refused], [2, { 401: 2 }])
 })
 
-test('an access token that still holds bridges an exchange that fails', async () => {
+test('a valid access token is used while an exchange fails', async () => {
   const sender = senderWith()
   await sendTo(sender, 'phone')
   provider.setFaults({ exchange: 'down' })
@@ -394,7 +394,7 @@ const ellipticKey = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   .privateKey.export({ type: 'pkcs8', format: 'pem' })
   .toString()
 
-test('a wrong private key halts everything with a reason that shows nothing of it', async () => {
+test('a wrong private key halts everything with a reason that does not show the key', async () => {
   const sender = senderWith({ credentials: { ...provider.credentials, privateKey: otherKey } })
   const verdicts = await Promise.all(sendMany(sender, 50))
   for (const verdict of verdicts) {
@@ -413,7 +413,7 @@ for (const [name, privateKey] of [
   ['nonsense', 'BEGIN nothing'],
   ['an elliptic curve', ellipticKey],
 ]) {
-  test(`a private key of ${name} halts everything, and nobody is asked`, async () => {
+  test(`a private key of ${name} halts everything without a request`, async () => {
     const sender = senderWith({ credentials: { ...provider.credentials, privateKey: privateKey ?? '' } })
     const verdict = await sendTo(sender, 'phone')
     assert.deepEqual(verdict, { kind: 'halt', reason: 'PUSH_PRIVATE_KEY is not an RSA private key in PEM form' })
@@ -421,7 +421,7 @@ for (const [name, privateKey] of [
   })
 }
 
-test('the wrong project and a missing permission halt everything, until it is mended', async () => {
+test('the wrong project and a missing permission halt everything until they are fixed', async () => {
   const wrong = senderWith({ credentials: { ...provider.credentials, projectId: 'other/../project' } })
   assert.partialDeepStrictEqual(await sendTo(wrong, 'phone'), { kind: 'halt' })
   const sender = senderWith()
@@ -433,7 +433,7 @@ test('the wrong project and a missing permission halt everything, until it is me
   assert.equal(sender.state().fault, null)
 })
 
-test('a token endpoint that is down or hangs is to be tried again', async () => {
+test('a token endpoint that is down or hangs gives the verdict retry', async () => {
   provider.setFaults({ exchange: 'down' })
   assert.deepEqual(await sendTo(senderWith(), 'phone'), {
     kind: 'retry',
@@ -447,7 +447,7 @@ test('a token endpoint that is down or hangs is to be tried again', async () => 
   assert.partialDeepStrictEqual(await sending, { kind: 'retry', reason: 'no access token: no answer within 10000 ms' })
 })
 
-test('a token endpoint that answers anything else is to be tried again', async () => {
+test('any other answer of the token endpoint gives the verdict retry', async () => {
   for (const body of [
     '',
     '<html>',
@@ -460,7 +460,7 @@ test('a token endpoint that answers anything else is to be tried again', async (
   }
 })
 
-test('nobody at the other end is to be tried again', async () => {
+test('an unreachable provider gives the verdict retry', async () => {
   const gone = await startPushProvider({ clock })
   await gone.close()
   assert.partialDeepStrictEqual(await sendTo(senderWith({ apiUrl: gone.url }), 'phone'), { kind: 'retry' })
@@ -468,7 +468,7 @@ test('nobody at the other end is to be tried again', async () => {
   assert.partialDeepStrictEqual(await sendTo(senderWith({ tokenUrl: gone.tokenUrl }), 'phone'), { kind: 'retry' })
 })
 
-test('a certificate nobody vouches for is refused', async () => {
+test('an untrusted certificate is refused', async () => {
   const { credentials, url: apiUrl, plainUrl } = provider
   const sender = createFcmSender({ credentials, apiUrl, tokenUrl: `${plainUrl}/token`, clock, log })
   opened.push(sender)
@@ -477,7 +477,7 @@ test('a certificate nobody vouches for is refused', async () => {
   assert.match(verdict.reason, /^self-signed certificate/)
 })
 
-test('a peer that accepts connections and says nothing costs ten seconds, for all who wait', async () => {
+test('a peer that accepts connections and stays silent costs all waiting messages ten seconds', async () => {
   const port = await listen(createTcpServer())
   const sender = senderWith({ apiUrl: `https://127.0.0.1:${port}` })
   const sending = sendMany(sender, 20)
@@ -488,12 +488,12 @@ test('a peer that accepts connections and says nothing costs ten seconds, for al
   }
 })
 
-test('a peer that hangs up on everybody is to be tried again', async () => {
+test('a peer that closes every connection gives the verdict retry', async () => {
   const port = await listen(createTcpServer((socket) => socket.destroy()))
   assert.equal((await sendTo(senderWith({ apiUrl: `https://127.0.0.1:${port}` }), 'phone')).kind, 'retry')
 })
 
-test('a provider that speaks HTTP/1.1 only is spoken to so', async () => {
+test('a provider without HTTP/2 gets HTTP/1.1', async () => {
   const server = createHttp1Server({ ...certificate }, (_request, response) =>
     response.end('{"name":"projects/p/messages/1"}'),
   )
@@ -503,7 +503,7 @@ test('a provider that speaks HTTP/1.1 only is spoken to so', async () => {
   assert.equal(sender.state().sessions, 0)
 })
 
-test('an endless answer is broken off', async () => {
+test('an endless answer is aborted', async () => {
   const endless = 'x'.repeat(70_000)
   const server = createSecureServer({ ...certificate }, (_request, response) => response.end(endless))
   const secure = `https://127.0.0.1:${await listen(server)}`
@@ -515,7 +515,7 @@ test('an endless answer is broken off', async () => {
   }
 })
 
-test('a provider that quotes what it was sent reveals nothing', async () => {
+test('a provider that quotes the request reveals nothing', async () => {
   const apiUrl = await plainServer((request, response) => {
     const message = `secret-phone said ${request.headers.authorization}`
     response.writeHead(403).end(JSON.stringify({ error: { code: 403, message } }))
@@ -524,7 +524,7 @@ test('a provider that quotes what it was sent reveals nothing', async () => {
   assert.deepEqual(verdict, { kind: 'halt', reason: 'the credentials may not send: 403: … said Bearer …' })
 })
 
-test('closing ends what is in flight and what waits with a verdict, and later messages too', async () => {
+test('closing ends messages in flight, waiting messages and later messages with a verdict', async () => {
   for (const apiUrl of [provider.url, provider.plainUrl]) {
     provider.reset()
     const sender = senderWith({ apiUrl })
@@ -537,7 +537,7 @@ test('closing ends what is in flight and what waits with a verdict, and later me
   }
 })
 
-test('a process trusts the certificate by NODE_EXTRA_CA_CERTS, and nothing keeps it alive after close', async () => {
+test('a process trusts the certificate by NODE_EXTRA_CA_CERTS, and ends after close', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'fcm-sender-'))
   const file = join(folder, 'ca.pem')
   writeFileSync(file, provider.ca)

@@ -42,7 +42,7 @@ const table: [name: string, said: Said, verdict: Partial<PushVerdict>][] = [
   ['404 UNREGISTERED', { status: 404, code: 'UNREGISTERED' }, disable('unregistered')],
   ['404 without the provider’s own error', { status: 404 }, { kind: 'halt' }],
   ['404 from a proxy', { status: 404, body: 'Not here' }, { kind: 'halt' }],
-  ['404 with a code nobody knows', { status: 404, code: 'NEWS' }, { kind: 'halt' }],
+  ['404 with an unknown code', { status: 404, code: 'UNKNOWN' }, { kind: 'halt' }],
   [
     '400 for the field message.token',
     { status: 400, code: 'INVALID_ARGUMENT', fields: ['message.token'] },
@@ -119,7 +119,7 @@ for (const [value, afterMs] of pauses) {
   })
 }
 
-test('only a 401 that is not the provider’s own is a stale access token', () => {
+test('only a 401 without FCM’s own error means a refused access token', () => {
   assert.equal(refusesBearer(answer({ status: 401 })), true)
   assert.equal(refusesBearer(answer({ status: 401, body: HTML })), true)
   assert.equal(refusesBearer(answer({ status: 401, code: 'THIRD_PARTY_AUTH_ERROR' })), false)
@@ -132,13 +132,13 @@ test('only a sender mismatch may be the fault of our credentials, and says so', 
   assert.match(verdict.credentialsFault ?? '', /another project.*do the credentials fit the app/)
 })
 
-test('an error of another kind does not speak for the provider', () => {
+test('an error of another type is not FCM’s own error', () => {
   const details = [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', errorCode: 'UNREGISTERED' }]
   const body = JSON.stringify({ error: { code: 404, details } })
   assert.equal(judge({ status: 404, body }).kind, 'halt')
 })
 
-test('whatever the body holds, there is a verdict', () => {
+test('every body has a verdict', () => {
   const bodies = [
     'null',
     '[]',
@@ -153,7 +153,7 @@ test('whatever the body holds, there is a verdict', () => {
   assert.equal(judge({ status: 400, body: violations }).kind, 'drop')
 })
 
-test('a reason says what the provider said, bounded, and without what it must not repeat', () => {
+test('a reason quotes the provider, with a length limit and without secrets', () => {
   const secret = 'registration-token-of-somebody'
   const message = `${secret} and ${'x'.repeat(180)} ${secret}`
   const verdict = judgeAnswer(answer({ status: 403, message }), { nowMs: NOW_MS, secrets: [secret, ''] })
