@@ -7,7 +7,7 @@ import {
   parseForeignJson,
 } from '../core/json.ts'
 import { asStorableText, isStorableText } from '../core/text.ts'
-import { type Run, RuntimeUnavailable, type ThreadState, type Traces } from './runtime-types.ts'
+import { type RuntimeRun, RuntimeUnavailable, type ThreadState, type Traces } from './runtime-types.ts'
 
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255
@@ -30,7 +30,7 @@ export function readAnswer(text: string, { maxDepth = MAX_JSON_DEPTH } = {}): Js
   }
 }
 
-export function readRun(value: Json): Run {
+export function readRun(value: Json): RuntimeRun {
   if (!isJsonObject(value)) throw new RuntimeUnavailable('the runtime answered something that is not a run')
   const { run_id, thread_id, status } = value
   if (!isId(run_id) || !isId(thread_id) || !isId(status)) {

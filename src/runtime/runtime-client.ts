@@ -16,8 +16,8 @@ import {
 } from './classify-answers.ts'
 import { readAnswer, readRun, readState, UnacceptableAnswer } from './read-answers.ts'
 import {
-  type Run,
   type RuntimeRefusal,
+  type RuntimeRun,
   RuntimeUnavailable,
   type StartRequest,
   type ThreadState,
@@ -40,7 +40,7 @@ export interface RuntimeOptions {
   meter?: Meter
 }
 
-export type StartOutcome = { started: Run } | { busy: true } | { refused: RuntimeRefusal }
+export type StartOutcome = { started: RuntimeRun } | { busy: true } | { refused: RuntimeRefusal }
 
 /**
  * The agent runtime's HTTP API; it knows nothing about jobs. Each call is one request with a timeout. An answer that
@@ -100,12 +100,12 @@ export class RuntimeClient {
   }
 
   /** Newest first. */
-  async listRuns(threadId: string, signal?: AbortSignal): Promise<Run[]> {
+  async listRuns(threadId: string, signal?: AbortSignal): Promise<RuntimeRun[]> {
     return (await this.#list(threadId, signal)).map(readRun)
   }
 
   /** Null when the runtime does not know the run. */
-  async fetchRun(threadId: string, runId: string, signal?: AbortSignal): Promise<Run | null> {
+  async fetchRun(threadId: string, runId: string, signal?: AbortSignal): Promise<RuntimeRun | null> {
     const path = `/threads/${encodeURIComponent(threadId)}/runs/${encodeURIComponent(runId)}`
     const answer = await this.#call('GET', path, signal)
     if (isUnknownRun(answer)) return null

@@ -1,7 +1,7 @@
 import type { Json, JsonObject } from '../core/json.ts'
 
 /** A run of the agent runtime, as far as this service reads it. */
-export interface Run {
+export interface RuntimeRun {
   runId: string
   threadId: string
   /** `pending`, `running`, `success`, `error`, `timeout`, `interrupted`, or a status of a newer runtime. */

@@ -324,19 +324,25 @@ describe('settling', () => {
       assert.equal(usage.length, 1)
     })
 
-    test('a transaction that fails settles nothing at all', async () => {
+    test('a transaction that fails settles nothing at all, and counts no end', async () => {
       const on = await alone()
       const end = ENDS.success as End
       const { job, runId } = await createJob(on, { type: end.type, devices: 2 })
       const before = await readJobRows(on.db, job.id)
       const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
       const update = { jobId: job.id, runId, verdict, via: 'read', traces: null } as const
-      const failing = settleJobs(on.context, async (_tx, settlement) => {
+      const counted: string[] = []
+      const context = { ...on.context, meter: { ...silentMeter, count: (name: string) => void counted.push(name) } }
+      const failing = settleJobs(context, async (_tx, settlement) => {
         await settlement.settle([update])
         throw new Error('power cut')
       })
       await assert.rejects(failing, /power cut/)
       assert.deepEqual(await readJobRows(on.db, job.id), before)
+      assert.deepEqual(counted, [])
+
+      await settleJobs(context, (_tx, settlement) => settlement.settle([update, update]))
+      assert.deepEqual(counted, ['jobs_ended_total'], 'once, after the commit')
     })
 
     test('fifty at once, over two connections, settle a job once', async () => {

@@ -7,7 +7,7 @@ import { isJsonObject, type Json, type JsonObject } from '../../src/core/json.ts
 import { extractOutput, extractTokens } from '../../src/jobs/settlement/output.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import type { Run, StartRequest, ThreadState } from '../../src/runtime/runtime-types.ts'
+import type { RuntimeRun, StartRequest, ThreadState } from '../../src/runtime/runtime-types.ts'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
 import { startLangGraph } from '../support/langgraph.ts'
@@ -16,7 +16,7 @@ import { until } from '../support/until.ts'
 interface Subject {
   url: string
   /** Dies while this run is under way, and comes back. */
-  dieDuring(run: Run): Promise<void>
+  dieDuring(run: RuntimeRun): Promise<void>
   stop(): Promise<void>
 }
 
@@ -25,7 +25,7 @@ const SUBJECTS: { name: string; start: () => Promise<Subject> }[] = [
     name: 'the real runtime',
     start: async () => {
       const server = await startLangGraph()
-      const dieDuring = async (run: Run) => {
+      const dieDuring = async (run: RuntimeRun) => {
         await server.untilWritten(run.runId, 'running')
         await server.kill()
         await server.restart()
@@ -67,7 +67,7 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(await client.ensureThread(threadId, { job_id: 'job-1' }), null)
       return threadId
     }
-    const begin = async (assistantId: string, request: Partial<StartRequest> = {}): Promise<Run> => {
+    const begin = async (assistantId: string, request: Partial<StartRequest> = {}): Promise<RuntimeRun> => {
       const threadId = request.threadId ?? (await newThread())
       const outcome = await client.startRun({
         threadId,
@@ -80,19 +80,19 @@ for (const { name, start } of SUBJECTS) {
       assert.ok('started' in outcome, JSON.stringify(outcome))
       return outcome.started
     }
-    const look = async ({ threadId, runId }: Run): Promise<Run> => {
+    const look = async ({ threadId, runId }: RuntimeRun): Promise<RuntimeRun> => {
       const run = await client.fetchRun(threadId, runId)
       assert.ok(run)
       return run
     }
-    const untilStatus = (run: Run, status: string) => until(async () => (await look(run)).status === status)
-    const stateOf = async ({ threadId, runId }: Run): Promise<ThreadState> => {
+    const untilStatus = (run: RuntimeRun, status: string) => until(async () => (await look(run)).status === status)
+    const stateOf = async ({ threadId, runId }: RuntimeRun): Promise<ThreadState> => {
       const state = await client.fetchState(threadId, runId)
       assert.ok(state)
       return state
     }
-    const callbackOf = async ({ runId }: Run) => parseCallback((await receiver.callbackOf(runId)).raw)
-    const resume = (run: Run, answer: Json) =>
+    const callbackOf = async ({ runId }: RuntimeRun) => parseCallback((await receiver.callbackOf(runId)).raw)
+    const resume = (run: RuntimeRun, answer: Json) =>
       begin(String(run.metadata.graph_id), { threadId: run.threadId, payload: { resume: answer } })
     const raw = (method: string, path: string, body?: object) =>
       fetch(`${subject.url}${path}`, {

@@ -8,7 +8,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import type { Json, JsonObject } from '../../src/core/json.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { type Run, RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
+import { type RuntimeRun, RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
@@ -41,7 +41,7 @@ function clientWith(apiKey: string): RuntimeClient {
   return new RuntimeClient({ url: runtime.url, apiKey, timeoutMs: 10_000, fetch, clock: systemClock, breaker })
 }
 
-async function begin(assistantId: string, input: Json = { title: 'Done', n: 42 }): Promise<Run> {
+async function begin(assistantId: string, input: Json = { title: 'Done', n: 42 }): Promise<RuntimeRun> {
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})
   const wish = { threadId, assistantId, payload: { input }, webhook: receiver.url, metadata: { job_id: 'job-1' } }
@@ -50,14 +50,14 @@ async function begin(assistantId: string, input: Json = { title: 'Done', n: 42 }
   return outcome.started
 }
 
-async function finish(assistantId = 'report', input?: Json): Promise<Run> {
+async function finish(assistantId = 'report', input?: Json): Promise<RuntimeRun> {
   const run = await begin(assistantId, input)
   await clock.advance(WHOLE_RUN_MS)
   await runtime.drainCallbacks()
   return run
 }
 
-const statusOf = async ({ threadId, runId }: Run) => (await client.fetchRun(threadId, runId))?.status
+const statusOf = async ({ threadId, runId }: RuntimeRun) => (await client.fetchRun(threadId, runId))?.status
 const control = (method: string, path: string, body?: object) =>
   fetch(`${runtime.url}/sandbox/${path}`, { method, ...(body ? { body: JSON.stringify(body) } : {}) })
 
@@ -321,7 +321,7 @@ test('an input may steer any graph: how long it takes, that it asks, that it fai
 test('runs queue, replace or roll back each other where the strategy says so', async () => {
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})
-  const startBy = async (multitask_strategy: string): Promise<Run> => {
+  const startBy = async (multitask_strategy: string): Promise<RuntimeRun> => {
     const response = await post(`/threads/${threadId}/runs`, { assistant_id: 'report', input: {}, multitask_strategy })
     const { run_id } = (await response.json()) as { run_id: string }
     return { runId: run_id, threadId, status: 'pending', metadata: {}, traces: { traceId: null, tracerTraceId: null } }

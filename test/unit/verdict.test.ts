@@ -4,7 +4,7 @@ import type { JsonObject } from '../../src/core/json.ts'
 import type { Verdict } from '../../src/jobs/job.ts'
 import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { judgeCallback, judgeRun, needsState } from '../../src/jobs/settlement/verdict.ts'
-import type { Run, ThreadState } from '../../src/runtime/runtime-types.ts'
+import type { RuntimeRun, ThreadState } from '../../src/runtime/runtime-types.ts'
 
 const TYPES = toJobTypes({
   report: { assistant_id: 'report', output_key: 'report' },
@@ -27,7 +27,7 @@ function typeNamed(name: string): JobType {
 }
 
 describe('what the runtime says of a run', () => {
-  const run = (status: string): Run => ({
+  const run = (status: string): RuntimeRun => ({
     runId: 'r',
     threadId: 't',
     status,

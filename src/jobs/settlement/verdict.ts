@@ -1,6 +1,6 @@
 import type { Json, JsonObject } from '../../core/json.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
-import type { Run, ThreadState } from '../../runtime/runtime-types.ts'
+import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
 import type { Verdict } from '../job.ts'
 import type { JobType } from '../job-types.ts'
 import { extractOutput, extractTokens } from './output.ts'
@@ -43,7 +43,7 @@ function judgeSuccess(values: JsonObject | null, { type, canAsk }: { type: JobTy
 }
 
 /** What the runtime's answer proves. `state` is null for an active run, and for a run that left none. */
-export function judgeRun(run: Run, state: ThreadState | null, type: JobType): Verdict {
+export function judgeRun(run: RuntimeRun, state: ThreadState | null, type: JobType): Verdict {
   switch (run.status) {
     case 'pending':
       return { kind: 'pending' }

@@ -1,6 +1,6 @@
 import type { Json } from '../../core/json.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import { type Run, type RuntimeRefusal, RuntimeUnavailable } from '../../runtime/runtime-types.ts'
+import { type RuntimeRefusal, type RuntimeRun, RuntimeUnavailable } from '../../runtime/runtime-types.ts'
 import type { RunObservation } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
@@ -79,12 +79,12 @@ async function startOn(
   throw new RuntimeUnavailable('the thread is busy with another run')
 }
 
-async function findOwnRun(runtime: RuntimeClient, job: JobRow, signal: AbortSignal): Promise<Run | undefined> {
+async function findOwnRun(runtime: RuntimeClient, job: JobRow, signal: AbortSignal): Promise<RuntimeRun | undefined> {
   const runs = await runtime.listRuns(job.thread_id, signal)
   return runs.find((run) => run.metadata.job_id === job.id && run.metadata.run_seq === job.run_seq)
 }
 
-function started(run: Run): RunObservation {
+function started(run: RuntimeRun): RunObservation {
   return { runId: run.runId, verdict: { kind: 'pending' }, traces: run.traces }
 }
 
