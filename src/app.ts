@@ -9,7 +9,7 @@ import { serializersOnFirstUse } from './http/serialization.ts'
 import { BrokenConnections } from './http/server/client-error.ts'
 import { limitHandlers } from './http/server/handler-deadline.ts'
 import { createHttpServer } from './http/server/http-server.ts'
-import { faultOfHead } from './http/server/request-head.ts'
+import { faultOfForeignHost, faultOfHead } from './http/server/request-head.ts'
 import { requestIdFrom } from './http/server/request-id.ts'
 import { SERVER_LIMITS } from './http/server/server-limits.ts'
 import { shedLoad } from './http/server/shed-load.ts'
@@ -80,7 +80,7 @@ export async function buildApp(services: Services): Promise<App> {
   limitHandlers(app, services)
   app.addHook('onRequest', (request, reply, done) => {
     setAnswerHeaders(request, reply)
-    done(faultOfHead(request.raw))
+    done(faultOfHead(request.raw) ?? (services.loopbackOnly ? faultOfForeignHost(request.raw) : undefined))
   })
   const gate = { ...services, headerStyle: config.rateLimitHeaders, meter: metrics }
   app.addHook('onRequest', createGate(gate))

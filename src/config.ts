@@ -1,5 +1,6 @@
 import type { Env } from './config-reader.ts'
 import { ConfigReader } from './config-reader.ts'
+import { isLoopbackHost } from './core/loopback.ts'
 import { readRsaPrivateKey } from './core/rsa-key.ts'
 import type { RateLimitHeaderStyle } from './limits/rate-limit-headers.ts'
 import { DEFAULT_LIMITS, type TierLimits } from './limits/tiers.ts'
@@ -86,8 +87,7 @@ function issuerUrl(read: ConfigReader, production: boolean): string {
   const pool = read.text('COGNITO_USER_POOL_ID')
   if (whole) {
     const { protocol, hostname } = new URL(whole)
-    const loopback = ['127.0.0.1', 'localhost', '[::1]'].includes(hostname)
-    if (protocol !== 'https:' && (production || !loopback)) {
+    if (protocol !== 'https:' && (production || !isLoopbackHost(hostname))) {
       read.fault('ISSUER_URL', production ? 'must be https in production' : 'may be http only for a loopback address')
     }
     return whole

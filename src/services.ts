@@ -57,6 +57,8 @@ export interface Dependencies {
   pushSenders?: readonly PushSender[]
   /** An additional certificate to trust, for a push provider on loopback. */
   pushCa?: string
+  /** Refuses requests whose `Host` is not this machine. */
+  loopbackOnly?: boolean
 }
 
 export interface Services extends Dependencies, Omit<JobServices, 'close'>, Omit<EventServices, 'close'> {

@@ -4,6 +4,9 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import type { Config } from '../config.ts'
+import { ConfigError } from '../config-reader.ts'
+import { isLoopbackHost } from '../core/loopback.ts'
 import type { IdentityProvider } from '../sandbox/identity-provider/identity-provider.ts'
 import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
 import { welcome } from './dev-welcome.ts'
@@ -24,8 +27,9 @@ export async function dev(line: CommandLine): Promise<ExitCode> {
   const dataDir = mkdtempSync(join(tmpdir(), 'project-api-dev-'))
   try {
     const { config, ...loaded } = loadSettings({ ...line, env: devEnvironment(line, { port, sandbox, dataDir }) })
+    refuseRemoteDatabase(config.database, line.env.PGHOST)
     const opened = await openMigratedDatabase(config.database)
-    const service = await runService(config, opened, { ...loaded, pushCa: sandbox.push.ca })
+    const service = await runService(config, opened, { ...loaded, pushCa: sandbox.push.ca, loopbackOnly: true })
     await seedProjects(service.url, sandbox.identity)
     for (const text of welcome(service.url, sandbox)) line.print(text)
     await untilStopping(line)
@@ -65,6 +69,16 @@ function devEnvironment(
     PORT: port,
     ISSUER_URL: sandbox.identity.issuer,
   }
+}
+
+/** Any page on this machine may sign in as any user, so the data of others must not be within reach. */
+function refuseRemoteDatabase(database: Config['database'], defaultHost = ''): void {
+  if (database.engine !== 'postgres') return
+  const { hostname, searchParams } = new URL(database.url)
+  // As the driver reads it: a host in the query wins, and a path is a socket of this machine.
+  const host = searchParams.getAll('host').at(-1) || hostname.replaceAll(/%2f/gi, '/') || defaultHost || 'localhost'
+  if (host.startsWith('/') || isLoopbackHost(host)) return
+  throw new ConfigError(['DATABASE_URL must be a database on this machine: in dev anyone may be any user. Use serve.'])
 }
 
 /** Chosen before anything starts, because the sandbox needs the address of the service. */

@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { promisify } from 'node:util'
+import { assertError } from '../support/assert-error.ts'
 import { findProgram } from '../support/binaries.ts'
 import { HttpClient } from '../support/http-client.ts'
 import { freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
@@ -31,6 +32,8 @@ async function startDev(settings: Settings = {}) {
     client: new HttpClient(find(/^ *API +(http\S+)$/m)),
     reference: find(/^ *Reference +(http\S+)/m),
     tokens: find(/^ *Tokens +(http\S+)/m),
+    runtime: find(/^ *Runtime +(http\S+)/m),
+    push: find(/^ *Push +(http\S+)/m),
     tokenOf: (user: 'ADA' | 'GRACE' | 'ADMIN') => find(new RegExp(`^ *${user}=(\\S+)$`, 'm')),
     curlLines: Array.from(output.matchAll(/^ *(curl .*)$/gm), ([, line = '']) => line),
   }
@@ -124,4 +127,58 @@ test('dev refuses to run in production, and starts nothing there', async () => {
   assert.deepEqual({ code, output }, { code: 64, output: '' })
   assert.match(errors, /not for production.*serve/)
   assert.deepEqual(readdirSync(temporary), [])
+})
+
+for (const variant of ['A', 'B'] as const) {
+  test(`dev as variant ${variant} answers only under the names of this machine, and its sandbox does so too`, async () => {
+    const dev = await startDev({ API_VARIANT: variant, PORT: '0' })
+    const { port } = new URL(dev.client.url)
+    for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, 'localhost', `[::1]:${port}`]) {
+      assert.equal((await dev.client.request('GET', '/healthz', { headers: { host } })).status, 200, host)
+    }
+    const token = dev.tokenOf('ADMIN')
+    for (const host of ['evil.example', `evil.example:${port}`, `127.0.0.1.evil.example:${port}`]) {
+      for (const path of ['/healthz', '/v1/projects', '/nothing']) {
+        const answer = await dev.client.request('GET', path, { token, headers: { host } })
+        const message = 'headers/host must be a loopback name or address'
+        assertError({ variant }, answer, { status: 400, code: 'invalid_request', message })
+      }
+      for (const url of [dev.tokens, dev.runtime, dev.push]) {
+        const sandbox = new HttpClient(url)
+        assert.equal((await sandbox.request('GET', '/', { headers: { host } })).status, 403, url)
+        sandbox.close()
+      }
+    }
+    dev.client.close()
+  })
+}
+
+test('dev refuses a database on another machine by the name of its setting, and leaves nothing behind', async () => {
+  const remote: Settings[] = [
+    { DATABASE_URL: 'postgres://api:hunter2@db.example.com/api' },
+    { DATABASE_URL: 'postgres://api:hunter2@10.0.0.1:5432/api' },
+    { DATABASE_URL: 'postgres://api:hunter2@localhost.example.com/api' },
+    { DATABASE_URL: 'postgres://api:hunter2@localhost/api?host=db.example.com' },
+    { DATABASE_URL: 'postgres://api:hunter2@localhost/api?host=localhost&host=db.example.com' },
+    { DATABASE_URL: 'postgres:///api?password=hunter2', PGHOST: 'db.example.com' },
+  ]
+  for (const settings of remote) {
+    const temporary = freshFolder()
+    const { code, output, errors } = await runProgram(['dev'], {
+      settings: { ...settings, TMPDIR: temporary, PORT: '0' },
+    })
+    assert.deepEqual({ code, output }, { code: 78, output: '' }, errors)
+    assert.match(errors, /^Bad configuration:\n {2}DATABASE_URL must be a database on this machine/)
+    assert.doesNotMatch(errors, /hunter2/)
+    assert.deepEqual(readdirSync(temporary), [])
+  }
+})
+
+test('dev takes a database on this machine', async () => {
+  const port = await freePort()
+  for (const DATABASE_URL of [`postgres://api@127.0.0.1:${port}/api`, `postgres://api@[::1]:${port}/api`]) {
+    const { code, errors } = await runProgram(['dev'], { settings: { DATABASE_URL, PORT: '0' } })
+    assert.equal(code, 69, 'it was taken and could not be reached')
+    assert.match(errors, /^The database cannot be reached/)
+  }
 })

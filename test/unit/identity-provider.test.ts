@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
 import { after, before, test } from 'node:test'
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
@@ -146,13 +148,61 @@ test('a body that is no form, another method and another path are refused in JSO
   assert.ok(await wrongMethod.json())
 })
 
-test('a page of any origin may fetch a token', async () => {
-  const preflight = await fetch(idp.tokenUrl, { method: 'OPTIONS' })
-  assert.equal(preflight.status, 204)
-  assert.equal(preflight.headers.get('access-control-allow-origin'), '*')
-  const response = await ask({ grant_type: 'password', username: 'ada' })
-  assert.equal(response.headers.get('access-control-allow-origin'), '*')
-  assert.equal(response.headers.get('cache-control'), 'no-store')
+const TOKEN_FORM = 'grant_type=password&username=ada'
+
+/** With headers that only a browser, or nobody, would send: `fetch` sets some of them itself. */
+async function askWith(method: string, url: string, headers: Record<string, string>): Promise<IncomingMessage> {
+  const type = { 'content-type': 'application/x-www-form-urlencoded' }
+  const asking = request(url, { method, headers: { ...type, ...headers } }).end(method === 'POST' ? TOKEN_FORM : '')
+  const [response] = (await once(asking, 'response')) as [IncomingMessage]
+  response.resume()
+  return response
+}
+
+test('a page of this machine may fetch a token, whatever its port', async () => {
+  const own = new URL(idp.url).host
+  for (const origin of ['http://localhost:5173', 'http://127.0.0.1:3000', 'https://[::1]:8443', `http://${own}`]) {
+    for (const method of ['OPTIONS', 'POST']) {
+      const { statusCode, headers } = await askWith(method, idp.tokenUrl, { origin, 'sec-fetch-site': 'cross-site' })
+      assert.equal(statusCode, method === 'POST' ? 200 : 204, origin)
+      assert.equal(headers['access-control-allow-origin'], origin)
+      assert.equal(headers.vary, 'origin')
+    }
+  }
+  const { statusCode, headers } = await askWith('POST', idp.tokenUrl, {})
+  assert.equal(statusCode, 200, 'a program sends no origin')
+  assert.equal(headers['access-control-allow-origin'], undefined)
+  assert.equal(headers['cache-control'], 'no-store')
+})
+
+test('a page of another site gets no token, no key and no page', async () => {
+  const foreign: Record<string, string>[] = [
+    { origin: 'https://evil.example' },
+    { origin: 'null' },
+    { origin: 'http://localhost.evil.example' },
+    { origin: 'http://127.0.0.1.evil.example' },
+    { origin: 'https://evil.example', 'sec-fetch-mode': 'navigate' },
+    { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors' },
+    { host: 'evil.example' },
+    { host: `evil.example:${new URL(idp.url).port}`, origin: 'http://localhost:3000' },
+  ]
+  for (const headers of foreign) {
+    for (const [method, url] of [
+      ['POST', idp.tokenUrl],
+      ['OPTIONS', idp.tokenUrl],
+      ['GET', idp.jwksUrl],
+      ['GET', idp.url],
+    ] as const) {
+      const response = await askWith(method, url, headers)
+      assert.equal(response.statusCode, 403, `${method} ${url} ${JSON.stringify(headers)}`)
+      assert.equal(response.headers['access-control-allow-origin'], undefined)
+    }
+  }
+})
+
+test('a link from anywhere opens the page', async () => {
+  const headers = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' }
+  assert.equal((await askWith('GET', idp.url, headers)).statusCode, 200)
 })
 
 test('the page stands alone under a policy with a fresh nonce, and its scripts are sound', () =>

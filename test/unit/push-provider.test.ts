@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { generateKeyPairSync, sign, X509Certificate } from 'node:crypto'
 import { once } from 'node:events'
+import { type IncomingMessage, request as requestPlain } from 'node:http'
 import { connect } from 'node:http2'
 import { request } from 'node:https'
 import { after, before, beforeEach, test } from 'node:test'
@@ -328,6 +329,10 @@ test('pages of others get nothing and change nothing', async () => {
   const response = await fetch(`${provider.plainUrl}/sandbox/messages`, { headers: { origin: 'https://evil.example' } })
   assert.equal(response.status, 403)
   await response.text()
+  for (const path of ['/token', '/v1/projects/sandbox-project/messages:send', '/sandbox/faults']) {
+    assert.equal(await statusWithHost(path, 'evil.example'), 403, path)
+    assert.notEqual(await statusWithHost(path, 'localhost:1'), 403, path)
+  }
   const own = await fetch(`${provider.plainUrl}/sandbox/reset`, {
     method: 'POST',
     headers: { origin: provider.plainUrl },
@@ -357,3 +362,10 @@ test('it listens on loopback and nowhere else', async () => {
     await assert.rejects(startPushProvider({ host }), /loopback only/)
   }
 })
+
+async function statusWithHost(path: string, host: string): Promise<number | undefined> {
+  const asking = requestPlain(`${provider.plainUrl}${path}`, { method: 'POST', headers: { host } }).end('{}')
+  const [response] = (await once(asking, 'response')) as [IncomingMessage]
+  response.resume()
+  return response.statusCode
+}

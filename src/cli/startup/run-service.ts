@@ -30,7 +30,7 @@ const WARM_UP_AFTER_MS = 100
 export async function runService(
   config: Config,
   database: OpenedDatabase,
-  extras: Pick<Dependencies, 'jobTypes' | 'projectNotifications' | 'pushCa'>,
+  extras: Pick<Dependencies, 'jobTypes' | 'projectNotifications' | 'pushCa' | 'loopbackOnly'>,
 ): Promise<RunningService> {
   const { db } = database
   const log = createLogger(config.logLevel, new LogBuffer(pino.destination({ dest: 1, ...LOG_BUFFER })))

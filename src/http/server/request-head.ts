@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { ApiError } from '../../core/errors.ts'
+import { isLoopbackAuthority } from '../../core/loopback.ts'
 
 /**
  * What the parser lets pass and no honest client sends: whom or how much a proxy before us took the request for must not
@@ -17,6 +18,15 @@ export function faultOfHead(raw: IncomingMessage): ApiError | undefined {
   return new ApiError('invalid_request', 'headers/transfer-encoding must be chunked', {
     headers: { connection: 'close' },
   })
+}
+
+/**
+ * For a service that only this machine may use: a page in a browser here reaches it under its own name once its DNS
+ * points to loopback (DNS rebinding), and only the `Host` header shows that.
+ */
+export function faultOfForeignHost({ headers }: IncomingMessage): ApiError | undefined {
+  if (isLoopbackAuthority(headers.host)) return undefined
+  return new ApiError('invalid_request', 'headers/host must be a loopback name or address')
 }
 
 /** Node keeps the first of some, joins others, and hides that there were more. */

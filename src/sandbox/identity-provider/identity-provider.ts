@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import type { HttpResponse } from '../http-response.ts'
-import { authorityOf, listenOnLoopback } from '../loopback.ts'
+import { authorityOf, isFromOtherSite, listenOnLoopback } from '../loopback.ts'
 import { renderIdentityPage } from './page.ts'
 import { type Jwk, type MakeKey, type MintRequest, TokenMint } from './token-mint.ts'
 import { readTokenRequest } from './token-request.ts'
@@ -131,11 +131,22 @@ export class IdentityProvider {
       answer = json(400, { error: 'invalid_request', error_description: 'The request could not be read' })
     }
     const body = Buffer.from(answer.body)
-    const headers = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff', ...answer.headers }
+    const { origin } = request.headers
+    const headers = {
+      'content-type': 'application/json',
+      'x-content-type-options': 'nosniff',
+      vary: 'origin',
+      ...(origin === undefined || isFromOtherSite(request.headers) ? {} : { 'access-control-allow-origin': origin }),
+      ...answer.headers,
+    }
     response.writeHead(answer.status, { ...headers, 'content-length': body.byteLength }).end(body)
   }
 
   async #answer(request: IncomingMessage): Promise<HttpResponse> {
+    // Its tokens open the service: no page of another site, open in the developer's browser, may fetch one.
+    if (isFromOtherSite(request.headers)) {
+      return json(403, { error: 'access_denied', error_description: 'The sandbox serves this machine only' })
+    }
     const path = new URL(request.url ?? '/', this.url).pathname
     if (path === `${POOL}/.well-known/jwks.json`) this.hits += 1
     if (this.#fault?.kind === 'hang') await this.#fault.over.promise
@@ -151,7 +162,7 @@ export class IdentityProvider {
   }
 
   #keySet(): HttpResponse {
-    const headers = { ...CROSS_ORIGIN, 'cache-control': 'public, max-age=600' }
+    const headers = { 'cache-control': 'public, max-age=600' }
     return { status: 200, headers, body: this.#brokenBody ?? JSON.stringify(this.jwks) }
   }
 
@@ -188,12 +199,8 @@ export class IdentityProvider {
   }
 }
 
-/** Any page may fetch a token: the sandbox protects nothing. */
-const CROSS_ORIGIN = { 'access-control-allow-origin': '*' }
-
 function preflight(): HttpResponse {
   const headers = {
-    ...CROSS_ORIGIN,
     'access-control-allow-methods': 'POST',
     'access-control-allow-headers': 'authorization, content-type',
   }
@@ -201,7 +208,7 @@ function preflight(): HttpResponse {
 }
 
 function json(status: number, value: object): HttpResponse {
-  return { status, headers: { ...CROSS_ORIGIN, 'cache-control': 'no-store' }, body: JSON.stringify(value) }
+  return { status, headers: { 'cache-control': 'no-store' }, body: JSON.stringify(value) }
 }
 
 /** Reads all of it but keeps no more than the limit, so that the client gets a response and not a reset. */

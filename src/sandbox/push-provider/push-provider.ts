@@ -186,13 +186,13 @@ export class SandboxPushProvider {
     const { method, path } = wire
     const body = await wire.body(MAX_BODY_BYTES)
     if (this.#closing.signal.aborted) return
-    const project = SEND.exec(path)?.[1]
-    if (method === 'POST' && project !== undefined) return this.#send(wire, { project, body })
-    if (method === 'POST' && path === '/token') return this.#exchange(wire, body)
     const { host, headers } = wire
     if (isForeign({ host, origin: headers.origin })) {
       return wire.reply(json(403, { message: 'The sandbox serves this machine only' }))
     }
+    const project = SEND.exec(path)?.[1]
+    if (method === 'POST' && project !== undefined) return this.#send(wire, { project, body })
+    if (method === 'POST' && path === '/token') return this.#exchange(wire, body)
     wire.reply(this.#control(`${method} ${path.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, body))
   }
 
