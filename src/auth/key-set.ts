@@ -1,19 +1,19 @@
 import type { Clock } from '../core/clock.ts'
 import { UnavailableError } from '../core/errors.ts'
+import { exchange } from '../core/exchange.ts'
 import type { Log } from '../core/log.ts'
-import { fetchJson } from './fetch-json.ts'
 import { importKeys, type VerificationKey } from './jwk.ts'
 
 const MAX_BODY_BYTES = 512 * 1024
+const TIMEOUT_MS = 5_000
+const TTL_MS = 600_000
+const COOLDOWN_MS = 10_000
 
 export interface KeySetOptions {
   url: string
   fetch: typeof fetch
   clock: Clock
   log: Log
-  timeoutMs?: number
-  ttlMs?: number
-  cooldownMs?: number
 }
 
 export interface KeySetState {
@@ -23,11 +23,11 @@ export interface KeySetState {
 }
 
 /**
- * The issuer's keys. The provider is asked at most once per cooldown, one fetch at a time, whatever arrives and whether or not
- * it answers; keys once fetched keep serving while they are renewed and while the provider is down.
+ * The issuer's keys. At most one fetch per cooldown goes to the provider, also when fetches fail and whatever tokens arrive.
+ * Fetched keys keep serving while they are renewed and while the provider is down.
  */
 export class KeySet {
-  readonly #options: Required<KeySetOptions>
+  readonly #options: KeySetOptions
   readonly #closing = new AbortController()
   #keys: ReadonlyMap<string, VerificationKey> = new Map()
   #fetchedAtMs: number | null = null
@@ -36,10 +36,10 @@ export class KeySet {
   #fetching: Promise<void> | null = null
 
   constructor(options: KeySetOptions) {
-    this.#options = { timeoutMs: 5_000, ttlMs: 600_000, cooldownMs: 10_000, ...options }
+    this.#options = options
   }
 
-  /** The key of that name; asks the provider when it is not known. Rejects only when no key was ever fetched. */
+  /** The key with this id; an unknown id makes a fetch. Rejects only if no key was ever fetched. */
   async find(kid: string): Promise<VerificationKey | undefined> {
     const known = this.current(kid)
     if (known) return known
@@ -53,13 +53,13 @@ export class KeySet {
     return this.#keys.get(kid)
   }
 
-  /** The key of that name as of now. Reading an aged set starts its renewal, so that even cached tokens notice a key leave. */
+  /** The key with this id as of now. Reading a set older than its TTL starts a fetch, so that cached tokens of a removed key end. */
   current(kid: string): VerificationKey | undefined {
     if (this.#isStale()) void this.#renew()
     return this.#keys.get(kid)
   }
 
-  /** Fetches the set at boot, so that the first request need not wait. It never rejects: the service boots without the provider. */
+  /** Fetches the set at boot, so that the first request does not wait. Never rejects: the service boots without the provider. */
   warmUp(): Promise<void> {
     return this.#renew()
   }
@@ -72,21 +72,21 @@ export class KeySet {
     return { keys: this.#keys.size, fetchedAtMs: this.#fetchedAtMs, lastError: this.#lastError }
   }
 
-  /** Ends the fetch in progress and starts no other; known keys still serve what is in flight. */
+  /** Ends the fetch in progress and starts no other. Known keys still serve requests in flight. */
   async close(): Promise<void> {
     this.#closing.abort(new Error('the service is shutting down'))
     await this.#fetching
   }
 
   #isStale(): boolean {
-    return this.#fetchedAtMs !== null && this.#leftMs(this.#fetchedAtMs, this.#options.ttlMs) === 0
+    return this.#fetchedAtMs !== null && this.#leftMs(this.#fetchedAtMs, TTL_MS) === 0
   }
 
   #cooldownLeftMs(): number {
-    return this.#attemptedAtMs === null ? 0 : this.#leftMs(this.#attemptedAtMs, this.#options.cooldownMs)
+    return this.#attemptedAtMs === null ? 0 : this.#leftMs(this.#attemptedAtMs, COOLDOWN_MS)
   }
 
-  /** A clock set back must not stretch a pause: what seems to lie in the future is over. */
+  /** A clock that was set back must not prolong a pause: a start in the future counts as over. */
   #leftMs(sinceMs: number, spanMs: number): number {
     const elapsedMs = this.#options.clock.now() - sinceMs
     return elapsedMs < 0 ? 0 : Math.max(0, spanMs - elapsedMs)
@@ -95,7 +95,7 @@ export class KeySet {
   #renew(): Promise<void> {
     if (this.#fetching) return this.#fetching
     if (this.#closing.signal.aborted || this.#cooldownLeftMs() > 0) return Promise.resolve()
-    // Failed fetches count too: a provider that is down is not asked more often than one that answers.
+    // Failed fetches count too: a provider that is down gets no more requests than one that answers.
     this.#attemptedAtMs = this.#options.clock.now()
     this.#fetching = this.#fetch().finally(() => {
       this.#fetching = null
@@ -104,17 +104,13 @@ export class KeySet {
   }
 
   async #fetch(): Promise<void> {
-    const { url, fetch, timeoutMs, clock, log } = this.#options
+    const { url, fetch, clock, log } = this.#options
     try {
-      const document = await fetchJson({
-        url,
-        fetch,
-        timeoutMs,
-        maxBytes: MAX_BODY_BYTES,
-        signal: this.#closing.signal,
-      })
-      const { keys, ignored } = await importKeys(document, this.#keys)
-      // An issuer without a key can issue nothing: more likely a fault of the answer than the wish to shut everybody out.
+      const { signal } = this.#closing
+      const answer = await exchange({ url, fetch, clock, timeoutMs: TIMEOUT_MS, maxBytes: MAX_BODY_BYTES, signal })
+      if (answer.status < 200 || answer.status > 299) throw new Error(`the answer was ${answer.status}`)
+      const { keys, ignored } = await importKeys(JSON.parse(answer.text), this.#keys)
+      // An empty set is far more likely a fault of the provider than a decision to lock out every user.
       if (keys.size === 0) throw new Error('the key set holds no usable key')
       this.#keys = keys
       this.#fetchedAtMs = clock.now()

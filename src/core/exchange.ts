@@ -12,13 +12,13 @@ export interface ExchangeOptions {
   signal?: AbortSignal
 }
 
-export interface Answer {
+export interface HttpAnswer {
   status: number
   headers: Headers
   text: string
 }
 
-/** It answered, and what it answered cannot be taken as text: asking again would bring the same. */
+/** An answer arrived, but it is too large or not UTF-8: a retry would bring the same. */
 export class UnreadableAnswer extends Error {
   readonly status: number
   readonly headers: Headers
@@ -32,10 +32,10 @@ export class UnreadableAnswer extends Error {
 }
 
 /**
- * One request and its whole answer, or a rejection that says why: within its time, headers and body together, within its
- * size, and without following a redirect.
+ * Sends one request and resolves with the whole answer, or rejects with the reason. The timeout covers headers and body, the
+ * body is bounded, and redirects are not followed.
  */
-export async function exchange(options: ExchangeOptions): Promise<Answer> {
+export async function exchange(options: ExchangeOptions): Promise<HttpAnswer> {
   const { fetch, clock, url, method = 'GET', headers = {}, body, timeoutMs, maxBytes, signal } = options
   const attempt = new AbortController()
   const over = new AbortController()
@@ -62,8 +62,8 @@ export async function exchange(options: ExchangeOptions): Promise<Answer> {
   }
 }
 
-/** Counts what arrives, after decompression, rather than trusting a length the other side states. */
-export async function readText(response: Response, maxBytes: number): Promise<string> {
+/** Counts the bytes that arrive, after decompression: a stated length is not trusted. */
+async function readText(response: Response, maxBytes: number): Promise<string> {
   const decoder = new TextDecoder('utf-8', { fatal: true })
   const decode = (chunk?: Uint8Array) => {
     try {
@@ -82,8 +82,8 @@ export async function readText(response: Response, maxBytes: number): Promise<st
   return text + decode()
 }
 
-/** `fetch failed` alone helps nobody: the socket's own words are in the cause. */
-export function describeFailure(error: unknown): Error {
+/** `fetch failed` alone says nothing: the socket's error is in the cause. */
+function describeFailure(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(String(error))
   if (!(error.cause instanceof Error)) return error
   const reason = error.cause.message || (error.cause as NodeJS.ErrnoException).code

@@ -1,6 +1,6 @@
 import type { Breaker } from '../core/async/breaker.ts'
 import type { Clock } from '../core/clock.ts'
-import { type Answer, exchange, UnreadableAnswer } from '../core/exchange.ts'
+import { exchange, type HttpAnswer, UnreadableAnswer } from '../core/exchange.ts'
 import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import {
@@ -149,7 +149,7 @@ export class RuntimeClient {
     this.#expectSuccess(answer)
   }
 
-  async #call(method: 'GET' | 'POST', path: string, signal?: AbortSignal, body?: object): Promise<Answer> {
+  async #call(method: 'GET' | 'POST', path: string, signal?: AbortSignal, body?: object): Promise<HttpAnswer> {
     const { breaker, clock } = this.#options
     if (!breaker.admit()) {
       this.#meter.count('runtime_calls_total', { outcome: 'skipped' })
@@ -176,9 +176,9 @@ export class RuntimeClient {
     }
   }
 
-  async #exchange(method: 'GET' | 'POST', path: string, signal?: AbortSignal, body?: object): Promise<Answer> {
+  async #exchange(method: 'GET' | 'POST', path: string, signal?: AbortSignal, body?: object): Promise<HttpAnswer> {
     const { url, apiKey, timeoutMs, fetch, clock } = this.#options
-    let answer: Answer
+    let answer: HttpAnswer
     try {
       answer = await exchange({
         fetch,
@@ -217,7 +217,7 @@ export class RuntimeClient {
     return listed.sort((a, b) => createdAtMs(b) - createdAtMs(a))
   }
 
-  #expectSuccess(answer: Answer): Answer {
+  #expectSuccess(answer: HttpAnswer): HttpAnswer {
     if (isSuccess(answer)) return answer
     throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
   }
