@@ -5,7 +5,6 @@ import { envelopeOf } from './http/envelope.ts'
 import { createErrorHandler } from './http/error-handler.ts'
 import { createBodyGate, createGate } from './http/gate/gate.ts'
 import { readJsonBodies } from './http/json-body.ts'
-import { serializersOnFirstUse } from './http/serialization.ts'
 import { BrokenConnections } from './http/server/client-error.ts'
 import { limitHandlers } from './http/server/handler-deadline.ts'
 import { createHttpServer } from './http/server/http-server.ts'
@@ -14,7 +13,7 @@ import { requestIdFrom } from './http/server/request-id.ts'
 import { SERVER_LIMITS } from './http/server/server-limits.ts'
 import { shedLoad } from './http/server/shed-load.ts'
 import { KnownRoutes } from './http/unknown-route.ts'
-import { createValidatorFactory } from './http/validation.ts'
+import { compileValidator } from './http/validation.ts'
 import { jobRoutes } from './jobs/api/job-routes.ts'
 import { callbackRoutes } from './jobs/callbacks/callback-routes.ts'
 import { countUnfinished } from './jobs/job-store.ts'
@@ -47,9 +46,6 @@ export async function buildApp(services: Services): Promise<App> {
     trustProxy: config.trustProxy.length > 0 ? trustedProxies(config.trustProxy) : false,
     genReqId: requestId,
     serverFactory: (handle) => createHttpServer(handle, { connections, requestId }),
-    schemaController: {
-      compilersFactory: { buildValidator: createValidatorFactory(), buildSerializer: serializersOnFirstUse },
-    },
     // While draining, requests on open connections are still served.
     return503OnClosing: false,
     forceCloseConnections: 'idle',
@@ -64,6 +60,7 @@ export async function buildApp(services: Services): Promise<App> {
 
   const routes = new KnownRoutes()
   const description = new ApiDescription({ envelope, version: VERSION, rateLimitHeaders: config.rateLimitHeaders })
+  app.setValidatorCompiler(compileValidator)
   app.setErrorHandler(handleError)
   app.setNotFoundHandler(routes.handle)
   readJsonBodies(app)

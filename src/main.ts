@@ -1,10 +1,6 @@
 #!/usr/bin/env node
-import { enableCompileCache } from 'node:module'
-
-// Before anything else is loaded: a second start then reads compiled code instead of stripping types again.
-enableCompileCache()
-const { runCommandLine } = await import('./cli/command-line.ts')
-const { readFileSync } = await import('node:fs')
+import { readFileSync } from 'node:fs'
+import { runCommandLine } from './cli/command-line.ts'
 
 const stopping = new AbortController()
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -15,7 +11,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   })
 }
 
-// Whoever stops reading, as `head` does, has seen enough: that is no failure.
+// A reader that closes the pipe early, as `head` does, is no failure.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') throw error
@@ -32,7 +28,7 @@ process.exitCode = await runCommandLine({
   stopping: stopping.signal,
 })
 
-// What is still on its way into a pipe goes out first; whatever else is open then ends with the process.
+// Output still on its way into a pipe is written first. Anything else that is open ends with the process.
 const written = [process.stdout, process.stderr].map((stream) => new Promise((done) => stream.write('', done)))
 await Promise.all(written)
 process.exit()

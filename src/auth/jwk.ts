@@ -1,6 +1,5 @@
-import { createRequire } from 'node:module'
+import { importJWK } from 'jose/key/import'
 
-const load = createRequire(import.meta.url)
 const MAX_KEYS = 100
 export const MAX_KID_LENGTH = 256
 /** Below 2048 a modulus is within reach; above 8192 one signature check costs more than a request may. */
@@ -69,8 +68,6 @@ function unsigned(text: unknown): bigint | undefined {
 
 /** Only `n` and `e` are handed on, so that no other member of a foreign document steers the import. */
 async function importKey({ kid, n, e }: UsableJwk): Promise<VerificationKey | undefined> {
-  // Loaded with the first key, after the service listens.
-  const { importJWK } = load('jose/key/import') as typeof import('jose/key/import')
   try {
     return { kid, modulus: n, exponent: e, publicKey: await importJWK({ kty: 'RSA', n, e }, 'RS256') }
   } catch {

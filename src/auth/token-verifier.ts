@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { createRequire } from 'node:module'
+import { compactVerify } from 'jose/jws/compact/verify'
 import { SingleFlight } from '../core/async/single-flight.ts'
 import type { Clock } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
@@ -11,7 +11,6 @@ import { type ClaimRules, checkClaims } from './token-claims.ts'
 import { TokenFault } from './token-fault.ts'
 import { parseToken } from './token-format.ts'
 
-const load = createRequire(import.meta.url)
 /** Longer ones are refused before they are even hashed. */
 const MAX_TOKEN_LENGTH = 8192
 
@@ -74,8 +73,6 @@ export class TokenVerifier {
 }
 
 async function checkSignature(token: string, key: VerificationKey): Promise<void> {
-  // Loaded with the first token that gets this far: the service starts sooner.
-  const { compactVerify } = load('jose/jws/compact/verify') as typeof import('jose/jws/compact/verify')
   try {
     await compactVerify(token, key.publicKey, { algorithms: ['RS256'] })
   } catch (cause) {

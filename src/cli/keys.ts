@@ -3,7 +3,7 @@ import { parseConfig } from '../config.ts'
 import { systemClock, toRfc3339 } from '../core/clock.ts'
 import { IdGenerator } from '../core/ids.ts'
 import { systemRandom } from '../core/random.ts'
-import { faultOfDocument } from '../http/validation.ts'
+import { faultOfBody } from '../http/validation.ts'
 import { createServiceAccount } from '../service-accounts/service-account-schema.ts'
 import { findServiceAccountPage, type ServiceAccountRow } from '../service-accounts/service-account-store.ts'
 import { ServiceAccounts } from '../service-accounts/service-accounts.ts'
@@ -45,7 +45,7 @@ function createKey(args: readonly string[]): Prepared {
   if (unknown.length > 0) {
     throw new UsageError(`Unknown scope ${unknown.join(', ')}; the scopes are ${Object.keys(SCOPES).join(', ')}`)
   }
-  const fault = faultOfDocument(createServiceAccount.body, { name, scopes, expires_at: expires })
+  const fault = faultOfBody(createServiceAccount.body, { name, scopes, expires_at: expires })
   if (fault) throw new UsageError(`${OPTION_OF_FIELD[fault.field]} ${fault.what}`)
   const expiresAtMs = expires === null ? null : Date.parse(expires)
   const account = { name, scopes, createdBy: 'command line', expiresAtMs }

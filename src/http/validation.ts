@@ -1,6 +1,5 @@
-import { createRequire } from 'node:module'
-import type { Ajv, ErrorObject, ValidateFunction } from 'ajv'
-import type { FastifyError, FastifySchemaCompiler, FastifySchemaValidationError, FastifyServerOptions } from 'fastify'
+import { Ajv, type ErrorObject } from 'ajv'
+import type { FastifyError, FastifySchemaCompiler, FastifySchemaValidationError } from 'fastify'
 import { isStorableText } from '../core/text.ts'
 
 const FORMATS: Record<string, { validate: (text: string) => boolean; message: string }> = {
@@ -11,33 +10,19 @@ const FORMATS: Record<string, { validate: (text: string) => boolean; message: st
   'time-zone': { validate: isTimeZone, message: 'must be an IANA time zone, such as Europe/Berlin' },
 }
 
+const ajv = new Ajv({ useDefaults: true, strictTypes: false, allowUnionTypes: true })
+for (const [name, format] of Object.entries(FORMATS)) ajv.addFormat(name, format.validate)
+
 /**
  * One schema is type, validator and documentation. Bodies must have the types of their schema exactly; query, path and
  * headers arrive as text, and only whole numbers in digits, `true` and `false` are converted. Unknown fields are refused.
  */
-export function createValidatorFactory(): ValidatorFactory {
-  const ajv = onFirstUse(createAjv)
-  const compiler: FastifySchemaCompiler<object> = ({ schema, httpPart }) => {
-    const validate = validateWith(onFirstUse(() => ajv().compile(schema)))
-    return httpPart === 'body' ? validate : converting(schema as TextSchema, validate)
-  }
-  // Fastify gives its compilers more than the types of this option say.
-  return (() => compiler) as unknown as ValidatorFactory
+export const compileValidator: FastifySchemaCompiler<object> = ({ schema, httpPart }) => {
+  const validate = ajv.compile(schema) as Validate
+  return httpPart === 'body' ? validate : converting(schema as TextSchema, validate)
 }
 
-type CompilersFactory = NonNullable<NonNullable<FastifyServerOptions['schemaController']>['compilersFactory']>
-type ValidatorFactory = NonNullable<CompilersFactory['buildValidator']>
 type Validate = ReturnType<FastifySchemaCompiler<object>>
-
-function validateWith(compiled: () => ValidateFunction): Validate {
-  const validate: Validate = (data) => {
-    const check = compiled()
-    const isValid = check(data)
-    validate.errors = check.errors as FastifySchemaValidationError[] | null
-    return isValid
-  }
-  return validate
-}
 
 interface TextSchema {
   properties?: Record<string, { type?: unknown }>
@@ -68,34 +53,10 @@ function readBoolean(text: unknown): unknown {
   return text === 'false' ? false : text
 }
 
-/** Loading Ajv and compiling every schema take a good part of the start, and most instances never see most routes. */
-function onFirstUse<T>(make: () => T): () => T {
-  let made: T | undefined
-  return () => {
-    made ??= make()
-    return made
-  }
-}
-
-function createAjv(): Ajv {
-  const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv')
-  const ajv = new Ajv({
-    useDefaults: true,
-    strict: true,
-    strictTypes: false,
-    allowUnionTypes: true,
-    // The compiler has checked the schemas' own form; checking it again at every start takes a quarter of the start.
-    meta: false,
-    validateSchema: false,
-  })
-  for (const [name, format] of Object.entries(FORMATS)) ajv.addFormat(name, format.validate)
-  return ajv
-}
-
-/** The first fault of a document that did not come as a request's body, in the same words; null when there is none. */
-export function faultOfDocument(schema: object, document: unknown): { field: string; what: string } | null {
-  const validate = createAjv().compile(schema)
-  if (validate(document)) return null
+/** The first fault of a request body that did not arrive over HTTP, in the same words; null when there is none. */
+export function faultOfBody(schema: object, body: unknown): { field: string; what: string } | null {
+  const validate = ajv.compile(schema)
+  if (validate(body)) return null
   const [fault] = validate.errors ?? []
   return { field: fault?.instancePath.split('/')[1] ?? '', what: fault ? describeFault(fault) : 'is not valid' }
 }

@@ -1,4 +1,4 @@
-import type { Answer } from '../core/exchange.ts'
+import type { HttpAnswer } from '../core/exchange.ts'
 import { isJsonObject, type Json } from '../core/json.ts'
 import { asStorableText } from '../core/text.ts'
 import { readError, withoutTokens } from './read-answers.ts'
@@ -10,26 +10,26 @@ export function provesNothing(status: number): boolean {
 }
 
 /** The runtime never sends web pages: a proxy or another server answered. */
-export function isWebPage({ headers }: Pick<Answer, 'headers'>): boolean {
+export function isWebPage({ headers }: Pick<HttpAnswer, 'headers'>): boolean {
   return /^text\/html\b/i.test(headers.get('content-type') ?? '')
 }
 
-export function isSuccess({ status }: Pick<Answer, 'status'>): boolean {
+export function isSuccess({ status }: Pick<HttpAnswer, 'status'>): boolean {
   return status >= 200 && status < 300
 }
 
 /** False for the plain text of a gateway, whatever its status. */
-export function hasJsonType({ headers }: Pick<Answer, 'headers'>): boolean {
+export function hasJsonType({ headers }: Pick<HttpAnswer, 'headers'>): boolean {
   return /^application\/json\b/i.test(headers.get('content-type') ?? '')
 }
 
 /** The runtime has the paths that start a run, so a gateway or another server gave this answer. */
-export function isNotTheRuntime({ status }: Answer): boolean {
+export function isNotTheRuntime({ status }: HttpAnswer): boolean {
   return status === 404 || status === 405 || status === 410
 }
 
 /** Matches the runtime's own text. An unknown thread is no refusal: it is created again before the next start. */
-export function isUnknownGraph({ status, text }: Answer): boolean {
+export function isUnknownGraph({ status, text }: HttpAnswer): boolean {
   return status === 404 && /\bno (?:assistant|graph)\b|\b(?:assistant|graph)\b.*\bnot found\b/is.test(text)
 }
 
@@ -37,7 +37,7 @@ export function isUnknownGraph({ status, text }: Answer): boolean {
  * The runtime knows no such run or thread, or the id is not valid. Matches the runtime's own text, because the 404 of a
  * proxy or of a wrong address proves nothing about the run.
  */
-export function isUnknownRun({ status, text }: Answer): boolean {
+export function isUnknownRun({ status, text }: HttpAnswer): boolean {
   if (status === 404) return /\b(?:run|thread)\b/i.test(text)
   return (status === 400 || status === 422) && /uuid/i.test(text)
 }
@@ -46,7 +46,7 @@ export function isBusy({ status, message }: RuntimeRefusal): boolean {
   return status === 422 && /already running|multitask|inflight|in-flight/i.test(message)
 }
 
-export function refusalOf(answer: Answer): RuntimeRefusal {
+export function refusalOf(answer: HttpAnswer): RuntimeRefusal {
   return { status: answer.status, message: asStorableText(withoutTokens(messageIn(answer.text)), 500) }
 }
 

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 import { freshFolder, runProgram, type Settings } from '../support/program.ts'
 import { settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { freePort } from '../support/server-process.ts'
@@ -27,6 +29,14 @@ describe('the command line', { concurrency: 2 }, () => {
   test('says its version', async () => {
     const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
     assert.deepEqual(await runProgram(['--version']), { code: 0, output: `${version}\n`, errors: '' })
+  })
+
+  test('caches compiled code beside the installed code, never in the temporary folder that every account can write', () => {
+    const program = fileURLToPath(new URL('../../bin/project-api.js', import.meta.url))
+    const TMPDIR = freshFolder()
+    execFileSync(process.execPath, [program, '--version'], { env: { TMPDIR } })
+    assert.deepEqual(readdirSync(TMPDIR), [])
+    assert.notDeepEqual(readdirSync(new URL('../../node_modules/.cache/project-api/', import.meta.url)), [])
   })
 
   test('refuses a command it does not know, also one that every object has', async () => {

@@ -1,6 +1,6 @@
+import { Ajv } from 'ajv'
 import { type Config, parseConfig } from '../../config.ts'
 import { ConfigError, ConfigReader } from '../../config-reader.ts'
-import { faultsOfForm } from '../../core/form.ts'
 import { isJsonObject } from '../../core/json.ts'
 import { type Static, Type } from '../../core/schema.ts'
 import { faultsOfJobTypes, faultsOfOddNames, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
@@ -59,12 +59,19 @@ export function loadJobTypes(line: CommandLine): LoadedJobTypes {
 export function parseJobTypesFile(text: string): LoadedJobTypes {
   const document = parseJson(text)
   if (isJsonObject(document)) refuse(faultsOfOddNames(document.types))
-  refuse(faultsOfForm(fileSchema, document))
+  refuse(faultsOfSchema(document))
   const { types, project_notifications: projectNotifications = {} } = document as Static<typeof fileSchema>
   refuse([...faultsOfTexts('/project_notifications', projectNotifications), ...faultsOfJobTypes(types)])
   const loaded = { jobTypes: toJobTypes(types), projectNotifications }
   refuse(faultsOfTextSizes(loaded))
   return loaded
+}
+
+/** Every fault with its path: `/types/report must have required property 'assistant_id'`. */
+function faultsOfSchema(document: unknown): string[] {
+  const validate = new Ajv({ allErrors: true }).compile(fileSchema)
+  validate(document)
+  return (validate.errors ?? []).map(({ instancePath, message }) => `${instancePath || '/'} ${message}`)
 }
 
 function refuse(faults: readonly string[]): void {
