@@ -186,7 +186,10 @@ export async function createServices(config: Config, dependencies: Dependencies)
     projectExists,
     pushOptOut: hasPushTurnedOff,
     outbox,
-    readiness: new Readiness({ config, db, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox }),
+    readiness: new Readiness(
+      { config, db, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
+      clock,
+    ),
     close: async () => {
       await eventServices.close()
       await jobServices.close()

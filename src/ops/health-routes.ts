@@ -1,4 +1,3 @@
-import { UnavailableError } from '../core/errors.ts'
 import { Type } from '../core/schema.ts'
 import type { App } from '../http/app-instance.ts'
 import { open } from '../http/gate/access.ts'
@@ -14,36 +13,34 @@ const healthz = {
   response: { 200: Type.Object({ status: Type.Literal('ok') }, { title: 'Health', examples: [{ status: 'ok' }] }) },
 }
 
+function readinessOf(status: 'ready' | 'not_ready', database: DependencyReport) {
+  const checks = Type.Record(
+    Type.String(),
+    Type.Object({
+      state: Type.Unsafe<DependencyReport['state']>({ type: 'string', enum: ['ok', 'degraded', 'down'] }),
+      detail: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+    }),
+  )
+  const runtime = { state: 'degraded', detail: 'not configured: jobs cannot be started' }
+  return Type.Object(
+    { status: Type.Literal(status), checks },
+    {
+      title: status === 'ready' ? 'Readiness' : 'NotReady',
+      description: status === 'ready' ? 'Ready.' : 'Not ready. The one error that has the form of its success.',
+      examples: [{ status, checks: { database, runtime } }],
+    },
+  )
+}
+
 const readyz = {
   operationId: 'getReadiness',
   tags,
   summary: 'Is the service ready for traffic?',
-  description: 'Reports each dependency. 503 while a required one is down, and while the process shuts down.',
+  description:
+    'Reports each dependency, at most a second late. 503 while a required one is down, and while the process shuts down.',
   response: {
-    200: Type.Object(
-      {
-        status: Type.Literal('ready'),
-        checks: Type.Record(
-          Type.String(),
-          Type.Object({
-            state: Type.Unsafe<string>({ type: 'string', enum: ['ok', 'degraded', 'down'] }),
-            detail: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
-          }),
-        ),
-      },
-      {
-        title: 'Readiness',
-        examples: [
-          {
-            status: 'ready',
-            checks: {
-              database: { state: 'ok', detail: 'postgres' },
-              runtime: { state: 'degraded', detail: 'not configured: jobs cannot be started' },
-            },
-          },
-        ],
-      },
-    ),
+    200: readinessOf('ready', { state: 'ok', detail: 'postgres' }),
+    503: readinessOf('not_ready', { state: 'down', detail: 'The database is unavailable' }),
   },
 }
 
@@ -56,17 +53,9 @@ export function healthRoutes(app: App, readiness: Readiness): void {
 
   app.get('/healthz', { config: probe, schema: healthz, serializerCompiler }, () => ({ status: 'ok' as const }))
 
-  const readinessProbe = { ...probe, refusals: { service_unavailable: 'Not ready: database down' } }
-  app.get('/readyz', { config: readinessProbe, schema: readyz, serializerCompiler }, async () => {
-    if (readiness.draining) throw new UnavailableError('Not ready: shutting down')
-    const checks = await readiness.report()
-    if (Object.values(checks).some((check) => check.state === 'down')) {
-      throw new UnavailableError(`Not ready: ${Object.entries(checks).map(describe).join(', ')}`)
-    }
-    return { status: 'ready' as const, checks }
+  app.get('/readyz', { config: probe, schema: readyz, serializerCompiler }, async (_request, reply) => {
+    const { ready, checks } = await readiness.report()
+    if (ready) return { status: 'ready' as const, checks }
+    return reply.code(503).header('retry-after', '1').send({ status: 'not_ready', checks })
   })
-}
-
-function describe([name, { state, detail }]: [string, DependencyReport]): string {
-  return detail === null ? `${name} ${state}` : `${name} ${state} (${detail})`
 }

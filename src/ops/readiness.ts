@@ -1,3 +1,5 @@
+import { SingleFlight } from '../core/async/single-flight.ts'
+import type { Clock } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import {
   DEPENDENCY_CHECKS,
@@ -6,13 +8,26 @@ import {
   type LiveDependencies,
 } from './dependency-checks.ts'
 
+export interface ReadinessReport {
+  ready: boolean
+  checks: Record<string, DependencyReport>
+}
+
+/** How long callers share a report: probes cost the dependencies nothing, however many there are. */
+const SHARED_MS = 1_000
+const DRAINING: ReadinessReport = { ready: false, checks: { process: { state: 'down', detail: 'shutting down' } } }
+
 /** Decides whether load balancers should send traffic here: reports every dependency, and knows when the process drains. */
 export class Readiness {
   readonly #live: LiveDependencies
+  readonly #clock: Clock
+  readonly #asking = new SingleFlight<'all', ReadinessReport>()
+  #latest: { report: ReadinessReport; atMs: number } | null = null
   #draining = false
 
-  constructor(live: LiveDependencies) {
+  constructor(live: LiveDependencies, clock: Clock) {
     this.#live = live
+    this.#clock = clock
   }
 
   get draining(): boolean {
@@ -23,9 +38,25 @@ export class Readiness {
     this.#draining = true
   }
 
-  async report(): Promise<Record<string, DependencyReport>> {
-    const reports = DEPENDENCY_CHECKS.map(async (check) => [check.name, await this.#attempt(check)] as const)
-    return Object.fromEntries(await Promise.all(reports))
+  /** At most a second old; a drain shows at once. */
+  async report(): Promise<ReadinessReport> {
+    const report = this.#draining ? DRAINING : await this.#shared()
+    return this.#draining ? DRAINING : report
+  }
+
+  async #shared(): Promise<ReadinessReport> {
+    const latest = this.#latest
+    // The distance, because a clock may be set back.
+    if (latest !== null && Math.abs(this.#clock.now() - latest.atMs) < SHARED_MS) return latest.report
+    return this.#asking.run('all', () => this.#ask())
+  }
+
+  async #ask(): Promise<ReadinessReport> {
+    const attempts = DEPENDENCY_CHECKS.map(async (check) => [check.name, await this.#attempt(check)] as const)
+    const checks = Object.fromEntries(await Promise.all(attempts))
+    const report = { ready: Object.values(checks).every(({ state }) => state !== 'down'), checks }
+    this.#latest = { report, atMs: this.#clock.now() }
+    return report
   }
 
   async #attempt(check: DependencyCheck): Promise<DependencyReport> {

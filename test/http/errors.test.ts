@@ -197,9 +197,10 @@ describe('errors', () => {
         assertError(service, answer, { status: 503, code: 'service_unavailable', message })
         assert.equal(answer.headers['retry-after'], '1')
       }
-      const ready = await service.request('GET', '/readyz')
-      assertError(service, ready, { status: 503, code: 'service_unavailable', message: /\bdatabase down\b/ })
+      const ready = await service.request<{ checks: { database: object } }>('GET', '/readyz')
+      assert.equal(ready.status, 503)
       assert.equal(ready.headers['retry-after'], '1')
+      assert.match(JSON.stringify(ready.body.checks.database), /^{"state":"down","detail":"The database is \w+"}$/)
       assert.equal((await service.request('GET', '/healthz')).status, 200, 'the process itself is alive')
     })
   })
@@ -356,7 +357,9 @@ describe('errors before, around and in place of a handler', () => {
       const service = await beside()
       service.services.readiness.startDraining()
       const ready = await service.request('GET', '/readyz')
-      assertError(service, ready, { status: 503, code: 'service_unavailable', message: 'Not ready: shutting down' })
+      assert.equal(ready.status, 503)
+      const draining = { process: { state: 'down', detail: 'shutting down' } }
+      assert.deepEqual(ready.body, { status: 'not_ready', checks: draining })
       const served = await service.request('GET', '/v1/users/me', { token: service.tokenFor() })
       assert.equal(served.status, 200)
       assert.equal(served.headers.connection, 'close')

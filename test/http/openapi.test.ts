@@ -133,6 +133,8 @@ describe('the description of the API', () => {
         for (const [status, { description, content }] of Object.entries(operation.responses)) {
           if (status < '400') continue
           const name = `${method} ${path} ${status}`
+          // The one error without an envelope: its body is that of the success.
+          if (name === 'GET /readyz 503') continue
           const { schema, examples = {} } = content?.['application/json'] ?? {}
           assert.deepEqual(schema, ERROR_REF, name)
           const values = Object.values(examples).map(({ value }) => value as object)
