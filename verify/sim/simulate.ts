@@ -47,7 +47,7 @@ export async function createSimulator(): Promise<Simulator> {
   installTimers()
   // Every abort makes an error, and nobody reads its stack.
   Error.stackTraceLimit = 0
-  const identity = createIdentity()
+  const identity = await createIdentity()
   const idle = await openSqlite({ path: ':memory:' })
   const shells = await buildShells({
     clock: { now: () => START_MS, sleep: () => never() },

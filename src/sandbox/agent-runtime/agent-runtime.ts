@@ -7,10 +7,11 @@ import { type HttpResponse, json, text } from '../http-response.ts'
 import { authorityOf, FORMER_FAULTS_PATH, isForeign, listenOnLoopback } from '../loopback.ts'
 import { type CallbackRecord, CallbackSender, type CallbackStats } from './callbacks.ts'
 import { NO_RUNTIME_FAULTS, RUNTIME_FAULTS, type RuntimeFaults } from './faults.ts'
+import { GRAPH_IDS, planRun } from './graphs.ts'
 import { createIdSource } from './ids.ts'
 import { renderAgentRuntimePage } from './page.ts'
 import type { Run } from './records.ts'
-import { type Route, runtimeRoutes } from './routes.ts'
+import { findRoute, type Route, runtimeRoutes } from './routes.ts'
 import { RuntimeState } from './state.ts'
 
 const MAX_BODY_BYTES = 11 * 1024 * 1024
@@ -68,8 +69,21 @@ export class AgentRuntime {
     const faults = () => this.#faults
     const newId = createIdSource(clock, random)
     this.#sender = new CallbackSender({ clock, random, fetch, faults })
-    this.#state = new RuntimeState({ clock, newId, faults, onEnd: (run) => this.#sender.send(run) })
-    this.#routes = runtimeRoutes({ state: this.#state, faults, newId })
+    this.#state = new RuntimeState({
+      clock,
+      newId,
+      isHosted: () => faults().delivery === 'hosted',
+      onEnd: (run) => this.#sender.send(run),
+      planner: {
+        pendingMs: () => faults().pending_ms,
+        plan: planRun,
+        defaultRunningMs: () => faults().running_ms,
+        onTimeOver: (_run, finish) => {
+          if (!faults().zombie) finish()
+        },
+      },
+    })
+    this.#routes = runtimeRoutes({ state: this.#state, faults, newId, graphIds: GRAPH_IDS })
     server.on('request', (request, response) => void this.#serve(request, response))
   }
 
@@ -152,8 +166,9 @@ export class AgentRuntime {
     if (pathname === '/ok') return json(200, { ok: true })
     if (pathname.startsWith('/sandbox/'))
       return this.#control(`${method} ${pathname.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, request)
-    const route = this.#routes.find((one) => one.method === method && one.path.test(pathname))
-    if (!route) return text(404, '404 Not Found')
+    const found = findRoute(this.#routes, { method, pathname })
+    if (!found) return text(404, '404 Not Found')
+    const { route, ids } = found
     this.#calls[route.name] = (this.#calls[route.name] ?? 0) + 1
     if (this.#apiKey !== undefined && headers['x-api-key'] !== this.#apiKey) {
       return json(403, { detail: 'Invalid API key' })
@@ -161,8 +176,7 @@ export class AgentRuntime {
     const body = await readJson(request)
     const failed = await this.#injectFault(route)
     if (failed) return failed
-    const { threadId = '', runId = '' } = route.path.exec(pathname)?.groups ?? {}
-    const answer = route.answer({ threadId, runId, query, headers, body })
+    const answer = route.answer({ ...ids, query, headers, body })
     return route.kind === 'start' && this.#happens(this.#faults.lose_start_answers) ? null : answer
   }
 

@@ -8,7 +8,7 @@ import type { RuntimeFaults } from './faults.ts'
 import type { Run } from './records.ts'
 import { renderCallback } from './wire.ts'
 
-const TIMEOUT_MS = 30_000
+export const CALLBACK_TIMEOUT_MS = 30_000
 const HOSTED_ATTEMPTS = 3
 const HOSTED_BACKOFF = { baseMs: 1_000, maxMs: 10_000 }
 const REORDER_HOLD_MS = 5_000
@@ -131,7 +131,6 @@ export class CallbackSender {
     if (this.#held === release) this.#held = null
   }
 
-  /** The hosted runtime tries again on a network error, 5xx and 429; the JS server tries once. */
   async #post(url: string, body: string, record: CallbackRecord): Promise<void> {
     const { clock, random, faults } = this.#options
     const { signal } = this.#stopping
@@ -147,9 +146,8 @@ export class CallbackSender {
         record.state = 'delivered'
         return
       }
-      const isFinal = status !== null && status < 500 && status !== 429
-      record.state = isFinal ? 'refused' : 'failed'
-      if (isFinal || faults().delivery !== 'hosted' || attempt === HOSTED_ATTEMPTS) return
+      record.state = isRefused(status) ? 'refused' : 'failed'
+      if (!isRetried(status, { hosted: faults().delivery === 'hosted', attempt })) return
       await clock.sleep(backoffMs(HOSTED_BACKOFF, attempt, random), signal)
     }
   }
@@ -164,7 +162,7 @@ export class CallbackSender {
         method: 'POST',
         headers: { 'content-type': faults().content_type },
         body,
-        timeoutMs: TIMEOUT_MS,
+        timeoutMs: CALLBACK_TIMEOUT_MS,
         maxBytes: MAX_ANSWER_BYTES,
         signal: this.#stopping.signal,
       })
@@ -177,7 +175,7 @@ export class CallbackSender {
   async #fail(url: string, body: string): Promise<null> {
     const over = new AbortController()
     const signal = AbortSignal.any([this.#stopping.signal, over.signal])
-    void this.#options.clock.sleep(TIMEOUT_MS, signal).then(() => over.abort())
+    void this.#options.clock.sleep(CALLBACK_TIMEOUT_MS, signal).then(() => over.abort())
     await breakOff(url, { body, contentType: this.#options.faults().content_type, signal })
     over.abort()
     return null
@@ -186,4 +184,13 @@ export class CallbackSender {
   #happens(ratio: number): boolean {
     return ratio > 0 && this.#options.random.fraction() < ratio
   }
+}
+
+/** The hosted runtime makes three attempts, after a network error (null), 5xx and 429. The JS server makes one. */
+export function isRetried(status: number | null, { hosted, attempt }: { hosted: boolean; attempt: number }): boolean {
+  return hosted && attempt < HOSTED_ATTEMPTS && !isRefused(status)
+}
+
+function isRefused(status: number | null): boolean {
+  return status !== null && status < 500 && status !== 429
 }

@@ -1,23 +1,30 @@
 import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 import type { NewId } from './ids.ts'
+import type { Run } from './records.ts'
 
-export type StepResult = { update: JsonObject } | { ask: Json } | { fail: string }
+/** `update` is merged into the values, `values` replaces them. A pause or failure may end the run by another status. */
+export type StepResult =
+  | { update: JsonObject }
+  | { values: JsonObject }
+  | { ask: Json; endsAs?: 'interrupted' }
+  | { fail: string; endsAs?: 'timeout' }
 
-/** One node of a graph. `answers` are those given to this step's questions so far. */
+/** One node of a graph. `answers` are the answers to this step's questions so far. */
 export interface Step {
   name: string
   take(values: JsonObject, answers: readonly Json[], newId: NewId): StepResult
 }
 
-export interface Plan {
-  steps: readonly Step[]
-  /** Replaces the setting `running_ms`. */
+export interface RunPlan {
+  /** Null: the run goes on where its thread stopped. */
+  steps: readonly Step[] | null
+  /** Null: the default holds. */
   runningMs: number | null
 }
 
 const QUESTION: Json = { question: 'Publish it?' }
 
-/** A graph for each way a run can end, the same as those the real runtime is tested with. */
+/** A graph for each way a run can end. The tests of the real runtime use the same graphs. */
 const GRAPHS: Record<string, readonly Step[]> = {
   agent: [{ name: 'answer', take: answer }],
   report: [{ name: 'write', take: writeReport }],
@@ -61,8 +68,10 @@ const GRAPHS: Record<string, readonly Step[]> = {
 
 export const GRAPH_IDS: readonly string[] = Object.keys(GRAPHS)
 
-/** The graph's steps, with what `input.sandbox` (`duration_ms`, `pause`, `fail`) puts before them. */
-export function planRun(graphId: string, input: JsonObject): Plan {
+/** The graph's steps. `input.sandbox` (`duration_ms`, `pause`, `fail`) adds steps before them. */
+export function planRun({ graphId, work }: Pick<Run, 'graphId' | 'work'>): RunPlan {
+  if ('command' in work) return { steps: null, runningMs: null }
+  const input = isJsonObject(work.input) ? work.input : {}
   const wish = isJsonObject(input.sandbox) ? input.sandbox : {}
   const { duration_ms, pause, fail } = wish
   const napMs = graphId === 'sleep' ? (input.ms ?? 1_000) : undefined
@@ -77,7 +86,7 @@ export function planRun(graphId: string, input: JsonObject): Plan {
   }
 }
 
-/** Lays an input over the values that a thread has; messages are added to its conversation. */
+/** Merges an input into the values of a thread. Messages are appended to its conversation. */
 export function applyInput(values: JsonObject, input: JsonObject, newId: NewId): JsonObject {
   const { sandbox, messages, ...fields } = input
   if (messages === undefined) return { ...values, ...fields }

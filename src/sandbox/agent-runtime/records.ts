@@ -1,7 +1,7 @@
 import type { Json, JsonObject } from '../../core/json.ts'
 import type { Step } from './graphs.ts'
 
-/** What the sandbox runtime remembers of its threads, runs and checkpoints. */
+/** Threads, runs and checkpoints, as the sandbox runtime stores them. */
 export interface Thread {
   threadId: string
   metadata: JsonObject
@@ -14,11 +14,11 @@ export interface Thread {
   /** Newest last. */
   checkpoints: Checkpoint[]
   runs: Run[]
-  /** Where its graph stands, and the answers given to the questions of that step. */
+  /** The current step of its graph, and the answers given to the questions of that step. */
   position: { steps: readonly Step[]; index: number; answers: Json[]; runningMs: number | null } | null
 }
 
-export type RunStatus = 'pending' | 'running' | 'success' | 'error' | 'interrupted' | 'rollback'
+export type RunStatus = 'pending' | 'running' | 'success' | 'error' | 'timeout' | 'interrupted' | 'rollback'
 
 export interface Run {
   runId: string
@@ -26,7 +26,7 @@ export interface Run {
   graphId: string
   metadata: JsonObject
   status: RunStatus
-  /** What was asked for: the input, or the command that resumes. */
+  /** The input, or the command that resumes. */
   work: { input: Json } | { command: JsonObject }
   configurable: JsonObject
   webhook: string | null
@@ -37,6 +37,11 @@ export interface Run {
   endedAtMs: number | null
   values: JsonObject | undefined
   error: string | null
+  /** It ended with a question. */
+  paused: boolean
+  /** The runtime no longer knows it. */
+  removed: boolean
+  /** Aborted once nothing works on it any more: it ended, or a crash left it as it is. */
   stop: AbortController
   ended: PromiseWithResolvers<void>
 }
@@ -49,7 +54,7 @@ export interface Checkpoint {
   values: JsonObject
   task: Task | null
   createdAtMs: number
-  /** A resumed run worked on the task and left it open: the runtime's state then no longer lists it under `next`. */
+  /** A resumed run worked on the task and left it open. The thread's state then no longer lists the task under `next`. */
   retried: boolean
 }
 

@@ -1,7 +1,6 @@
 import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 import { type HttpResponse, json, text } from '../http-response.ts'
 import type { RuntimeFaults } from './faults.ts'
-import { GRAPH_IDS } from './graphs.ts'
 import { assistantIdOf, isUuid, type NewId } from './ids.ts'
 import type { Run, Thread } from './records.ts'
 import type { RuntimeState } from './state.ts'
@@ -16,7 +15,7 @@ export interface Call {
 }
 
 export interface Route {
-  /** As the counters name it. */
+  /** Its name in the counters. */
   name: string
   method: 'GET' | 'POST'
   path: RegExp
@@ -32,12 +31,13 @@ const RUN = `${THREAD}/runs/(?<runId>[^/]+)`
 
 export interface RuntimeRoutesOptions {
   state: RuntimeState
-  faults: () => RuntimeFaults
+  faults: () => Pick<RuntimeFaults, 'delivery' | 'lose_runs' | 'refuse_webhook'>
   newId: NewId
+  graphIds: readonly string[]
 }
 
-/** The part of the runtime's API that this service calls, with the real one's statuses, bodies and oddities. */
-export function runtimeRoutes({ state, faults, newId }: RuntimeRoutesOptions): Route[] {
+/** The part of the runtime's API that this service calls, with the statuses and bodies of the real runtime. */
+export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesOptions): Route[] {
   const onThread = (call: Call, answer: (thread: Thread) => HttpResponse): HttpResponse => {
     if (!isUuid(call.threadId)) return malformed('thread_id')
     const thread = state.thread(call.threadId)
@@ -51,6 +51,7 @@ export function runtimeRoutes({ state, faults, newId }: RuntimeRoutesOptions): R
     })
   }
   const runsOf = (thread: Thread) => (faults().lose_runs ? [] : thread.runs)
+  const busy = () => (faults().delivery === 'hosted' ? json(409, { detail: BUSY }) : text(422, BUSY))
 
   const createThread = ({ body }: Call): HttpResponse => {
     if (!isJsonObject(body)) return malformed('', 'Expected object')
@@ -77,15 +78,15 @@ export function runtimeRoutes({ state, faults, newId }: RuntimeRoutesOptions): R
     if (webhook !== null && faults().refuse_webhook) {
       return json(422, { detail: 'The webhook URL must not point to a loopback address' })
     }
-    const graphId = GRAPH_IDS.find((id) => id === assistant_id || assistantIdOf(id) === assistant_id)
+    const graphId = graphIds.find((id) => id === assistant_id || assistantIdOf(id) === assistant_id)
     if (graphId === undefined) {
       const advice = 'Make sure the assistant ID is for a valid assistant or a valid graph ID.'
       return text(404, `No assistant found for "${assistant_id}". ${advice}`)
     }
     if (state.isFull) return text(503, 'Too many runs are under way')
     const thread = state.thread(threadId)
-    // The real one says this of a thread it does not know, too.
-    if (!thread) return text(422, BUSY)
+    // The real runtime answers the same for a thread it does not know.
+    if (!thread) return busy()
     const run = state.startRun(thread, {
       graphId,
       work: command ? { command } : { input: body.input ?? null },
@@ -95,7 +96,7 @@ export function runtimeRoutes({ state, faults, newId }: RuntimeRoutesOptions): R
       multitaskStrategy: String(multitask_strategy),
       afterMs: typeof after_seconds === 'number' ? after_seconds * 1000 : 0,
     })
-    if (!run) return text(422, BUSY)
+    if (!run) return busy()
     return json(200, renderRun(run), { 'content-location': `/threads/${threadId}/runs/${run.runId}` })
   }
 
@@ -144,6 +145,17 @@ export function runtimeRoutes({ state, faults, newId }: RuntimeRoutesOptions): R
   ]
 }
 
+/** The route of a request, and the ids in its path. */
+export function findRoute(
+  routes: readonly Route[],
+  { method, pathname }: { method: string; pathname: string },
+): { route: Route; ids: { threadId: string; runId: string } } | undefined {
+  const route = routes.find((one) => one.method === method && one.path.test(pathname))
+  if (!route) return undefined
+  const { threadId = '', runId = '' } = route.path.exec(pathname)?.groups ?? {}
+  return { route, ids: { threadId, runId } }
+}
+
 function malformed(path: string, message = 'Invalid uuid'): HttpResponse {
   const issues = [{ code: 'invalid_string', message, path: path === '' ? [] : [path] }]
   return json(400, { success: false, error: { issues, name: 'ZodError' } })
@@ -163,7 +175,7 @@ function limitOf(limit: Json | undefined): number {
   return Number.isInteger(count) && count > 0 ? count : 10
 }
 
-/** Request headers end up in the run's configuration, and so in the callback: never put a secret into one of these. */
+/** Request headers become part of the run's configuration, and so of the callback: never put a secret into one of these. */
 function configurableFrom(headers: Call['headers']): JsonObject {
   const kept = Object.entries(headers).filter(
     ([name]) => name === 'user-agent' || (name.startsWith('x-') && name !== 'x-api-key'),

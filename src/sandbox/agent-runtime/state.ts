@@ -1,30 +1,47 @@
 import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Clock } from '../../core/clock.ts'
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
-import type { RuntimeFaults } from './faults.ts'
-import { applyInput, planRun } from './graphs.ts'
+import { applyInput, type RunPlan, type StepResult } from './graphs.ts'
 import { assistantIdOf, type NewId } from './ids.ts'
 import { type Checkpoint, isLive, type Run, type RunRequest, type RunStatus, type Thread } from './records.ts'
 
 const MAX_THREADS = 10_000
-const MAX_LIVING = 10_000
+const MAX_UNFINISHED = 10_000
 const MAX_CHECKPOINTS = 100
 const MAX_RUNS_PER_THREAD = 1_000
 const MAX_RECENT = 50
+/** The callbacks of these carry the graph's values. */
+const WITH_VALUES = new Set<RunStatus>(['success', 'error', 'timeout'])
+
+/** Decides what runs do and how long they take. The sandbox decides by graph and settings, the simulation by its seed. */
+export interface RunPlanner {
+  /** How long a run waits for a worker. Called once per run, when it begins to wait. */
+  pendingMs(run: Run): number
+  /** Called when a run starts. */
+  plan(run: Run): RunPlan
+  defaultRunningMs(): number
+  /** Called when the time of a run is over. `finish` takes its steps. */
+  onTimeOver(run: Run, finish: () => void): void
+}
 
 export interface RuntimeStateOptions {
   clock: Clock
   newId: NewId
-  faults: () => RuntimeFaults
-  /** A run that had begun has ended; one cancelled before that is never heard of. */
+  planner: RunPlanner
+  /** Whether it behaves like the hosted runtime or like the JS server. */
+  isHosted: () => boolean
+  /** A run that had started has ended. A run cancelled before its start is not reported, as in the real runtime. */
   onEnd: (run: Run) => void
 }
 
-/** Threads and the runs on them: pending, then running, then ended, each in the injected clock's time. */
+/**
+ * The agent runtime as a state machine without I/O: threads and the runs on them, which are pending, then running, then
+ * ended. Time comes from the clock. The sandbox serves it over HTTP, the simulation drives it in virtual time.
+ */
 export class RuntimeState {
   readonly #options: RuntimeStateOptions
   readonly #threads = new BoundedMap<string, Thread>(MAX_THREADS)
-  readonly #living = new Map<Run, Promise<void>>()
+  readonly #unfinished = new Map<Run, Promise<void>>()
   #recent: Run[] = []
 
   constructor(options: RuntimeStateOptions) {
@@ -37,7 +54,7 @@ export class RuntimeState {
   }
 
   get isFull(): boolean {
-    return this.#living.size >= MAX_LIVING
+    return this.#unfinished.size >= MAX_UNFINISHED
   }
 
   thread(threadId: string): Thread | undefined {
@@ -66,7 +83,7 @@ export class RuntimeState {
     return thread
   }
 
-  /** Undefined when the thread is busy and the strategy is to reject. */
+  /** Undefined when the thread is busy and the strategy is `reject`. */
   startRun(thread: Thread, request: RunRequest): Run | undefined {
     const { clock, newId } = this.#options
     const before = thread.runs.filter(isLive)
@@ -92,105 +109,116 @@ export class RuntimeState {
       endedAtMs: null,
       values: undefined,
       error: null,
+      paused: false,
+      removed: false,
       stop: new AbortController(),
       ended: Promise.withResolvers(),
     }
     thread.runs = [...thread.runs, run].slice(-MAX_RUNS_PER_THREAD)
     this.#recent = [run, ...this.#recent].slice(0, MAX_RECENT)
-    this.#living.set(
+    this.#unfinished.set(
       run,
-      this.#live(thread, run, before).finally(() => this.#living.delete(run)),
+      this.#process(thread, run, before).finally(() => this.#unfinished.delete(run)),
     )
     return run
   }
 
-  /** As the runtime does: an ended run is left as it is, one that never began ends unheard. */
+  /** As in the real runtime: an ended run stays as it is, and a run that never started ends without a callback. */
   cancel(thread: Thread, run: Run, action: 'interrupt' | 'rollback'): void {
-    // One that a crash left behind has nobody who would hear it.
+    // Nothing works on a run that a crash left behind, so nothing can stop it.
     if (!isLive(run) || run.stop.signal.aborted) return
-    const began = run.status === 'running'
-    const hosted = this.#options.faults().delivery === 'hosted'
-    if (action === 'rollback' && began && !hosted) {
-      this.#fail(thread, run, 'rollback')
+    const started = run.status === 'running'
+    if (action === 'rollback' && started && !this.#options.isHosted()) {
+      this.#fail(thread, run, { fail: 'rollback' })
       return
     }
-    if (action === 'rollback') thread.runs = thread.runs.filter((other) => other !== run)
+    if (action === 'rollback') this.#drop(thread, run)
     this.#settle(thread, run, action === 'rollback' ? 'rollback' : 'interrupted')
-    if (began) this.#options.onEnd(run)
+    if (started) this.#options.onEnd(run)
   }
 
-  /** Whatever is under way stays as it is for ever, and nobody is told: what a killed server leaves behind. */
+  /** Deletes a run, ended or not, without a callback. */
+  remove(thread: Thread, run: Run): void {
+    this.#drop(thread, run)
+    if (run.endedAtMs === null) this.#settle(thread, run, run.status)
+  }
+
+  /** Unfinished runs stay as they are for ever, without a callback: this is what a killed server leaves behind. */
   crash(): void {
-    for (const run of this.#living.keys()) run.stop.abort()
+    for (const run of this.#unfinished.keys()) run.stop.abort()
   }
 
-  /** Forgets everything. */
+  /** Deletes everything. */
   async clear(): Promise<void> {
-    const living = [...this.#living]
-    for (const [run] of living) {
+    const unfinished = [...this.#unfinished]
+    for (const [run] of unfinished) {
       run.stop.abort()
       run.ended.resolve()
     }
-    await Promise.all(living.map(([, done]) => done))
+    await Promise.all(unfinished.map(([, done]) => done))
     this.#threads.clear()
     this.#recent = []
   }
 
-  async #live(thread: Thread, run: Run, before: readonly Run[]): Promise<void> {
-    const { clock, faults } = this.#options
+  async #process(thread: Thread, run: Run, before: readonly Run[]): Promise<void> {
+    const { clock, planner } = this.#options
     const { signal } = run.stop
     for (const other of before) await Promise.race([other.ended.promise, run.ended.promise])
-    await clock.sleep(Math.max(0, run.createdAtMs - clock.now() + faults().pending_ms), signal)
+    await clock.sleep(Math.max(0, run.createdAtMs - clock.now() + planner.pendingMs(run)), signal)
     if (signal.aborted) return
     run.status = 'running'
     run.startedAtMs = clock.now()
     run.updatedAtMs = clock.now()
     const problem = this.#begin(thread, run)
-    await clock.sleep(thread.position?.runningMs ?? faults().running_ms, signal)
-    if (signal.aborted || faults().zombie) return
-    if (problem === null) this.#walk(thread, run)
-    else this.#fail(thread, run, problem)
+    await clock.sleep(thread.position?.runningMs ?? planner.defaultRunningMs(), signal)
+    if (signal.aborted) return
+    planner.onTimeOver(run, () => {
+      if (problem === null) this.#takeSteps(thread, run)
+      else this.#fail(thread, run, { fail: problem })
+    })
   }
 
-  /** An input starts the graph anew; an answer goes to the step that asked. Says what is wrong with the input. */
+  /** An input starts the graph from its first step; an answer goes to the step that asked. Returns what is wrong with the input. */
   #begin(thread: Thread, run: Run): string | null {
+    const { planner, newId } = this.#options
     const { work, graphId } = run
-    if ('command' in work) {
-      thread.position?.answers.push(work.command.resume ?? null)
-      return null
+    if ('input' in work && !isJsonObject(work.input)) return `Received no input for graph ${graphId}`
+    const { steps, runningMs } = planner.plan(run)
+    const answers = 'command' in work ? [...(thread.position?.answers ?? []), work.command.resume ?? null] : []
+    if (steps) thread.position = { steps, index: 0, answers, runningMs }
+    else if (thread.position) thread.position.answers = answers
+    if ('input' in work && isJsonObject(work.input)) {
+      this.#write(thread, run, applyInput(thread.checkpoints.at(-1)?.values ?? {}, work.input, newId))
     }
-    if (!isJsonObject(work.input)) return `Received no input for graph ${graphId}`
-    const { steps, runningMs } = planRun(graphId, work.input)
-    thread.position = { steps, index: 0, answers: [], runningMs }
-    this.#write(thread, run, applyInput(thread.checkpoints.at(-1)?.values ?? {}, work.input, this.#options.newId))
     return null
   }
 
-  /** Step by step until the graph is done, asks, or fails. */
-  #walk(thread: Thread, run: Run): void {
+  /** One after the other, until the graph is done, asks, or fails. */
+  #takeSteps(thread: Thread, run: Run): void {
     const { newId } = this.#options
     const { position } = thread
     for (let step = position?.steps[position.index]; position && step; step = position.steps[position.index]) {
       const checkpoint = thread.checkpoints.at(-1)
       if (!checkpoint?.task) break
       const result = step.take(checkpoint.values, position.answers, newId)
-      if ('update' in result) {
+      if ('update' in result || 'values' in result) {
         position.index += 1
         position.answers = []
-        this.#write(thread, run, { ...checkpoint.values, ...result.update })
+        this.#write(thread, run, 'values' in result ? result.values : { ...checkpoint.values, ...result.update })
         continue
       }
       checkpoint.retried = position.answers.length > 0
       if ('fail' in result) {
         checkpoint.task.error = JSON.stringify({ message: result.fail, name: 'Error' })
-        this.#fail(thread, run, result.fail)
+        this.#fail(thread, run, result)
         return
       }
       checkpoint.task.interrupts = [{ id: newId().replaceAll('-', ''), value: result.ask }]
-      this.#succeed(thread, run, 'interrupted')
+      run.paused = true
+      this.#end(thread, run, { status: result.endsAs ?? 'success', threadStatus: 'interrupted' })
       return
     }
-    this.#succeed(thread, run, 'idle')
+    this.#end(thread, run, { status: 'success', threadStatus: 'idle' })
   }
 
   #write(thread: Thread, run: Run, values: JsonObject): void {
@@ -210,16 +238,20 @@ export class RuntimeState {
     thread.checkpoints = [...thread.checkpoints, checkpoint].slice(-MAX_CHECKPOINTS)
   }
 
-  #succeed(thread: Thread, run: Run, threadStatus: Thread['status']): void {
-    this.#settle(thread, run, 'success', threadStatus)
+  #fail(thread: Thread, run: Run, { fail, endsAs }: Extract<StepResult, { fail: string }>): void {
+    run.error = fail
+    thread.position = null
+    this.#end(thread, run, { status: endsAs ?? 'error', threadStatus: 'error' })
+  }
+
+  #end(thread: Thread, run: Run, end: { status: RunStatus; threadStatus: Thread['status'] }): void {
+    this.#settle(thread, run, end.status, end.threadStatus)
     this.#options.onEnd(run)
   }
 
-  #fail(thread: Thread, run: Run, error: string): void {
-    run.error = error
-    thread.position = null
-    this.#settle(thread, run, 'error', 'error')
-    this.#options.onEnd(run)
+  #drop(thread: Thread, run: Run): void {
+    run.removed = true
+    thread.runs = thread.runs.filter((other) => other !== run)
   }
 
   #settle(thread: Thread, run: Run, status: RunStatus, threadStatus: Thread['status'] = 'idle'): void {
@@ -228,8 +260,7 @@ export class RuntimeState {
     run.endedAtMs = nowMs
     run.updatedAtMs = nowMs
     const newest = thread.checkpoints.at(-1)
-    const told = status === 'success' || status === 'error'
-    run.values = told ? newest?.values : undefined
+    run.values = WITH_VALUES.has(status) ? newest?.values : undefined
     thread.values = run.values
     thread.interrupts = newest?.task ? { [newest.task.id]: newest.task.interrupts } : {}
     thread.status = thread.runs.some(isLive) ? 'busy' : threadStatus

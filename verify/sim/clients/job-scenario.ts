@@ -1,6 +1,6 @@
 import type { Json } from '../../../src/core/json.ts'
 import type { Theme } from '../faults/plan.ts'
-import type { SimRun } from '../outside/runtime-records.ts'
+import type { SimRun } from '../outside/runtime.ts'
 import type { Answer } from '../system/node.ts'
 import type { Prng } from '../time/prng.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
@@ -78,7 +78,7 @@ export class JobStory {
   /** A run that was started elsewhere. */
   async follow(run: SimRun): Promise<void> {
     const { client, promises } = this.#options
-    const body = { type: run.assistant, thread_id: run.threadId, run_id: run.runId }
+    const body = { type: run.graphId, thread_id: run.threadId, run_id: run.runId }
     const headers = { 'idempotency-key': `follow-${this.#marker}` }
     const answer = await client.insist({ method: 'POST', path: '/jobs', body, headers })
     if (answer === null) return

@@ -1,5 +1,5 @@
 import { SHORT_TOKEN_MS } from '../outside/identity.ts'
-import type { SimRun } from '../outside/runtime-records.ts'
+import type { SimRun } from '../outside/runtime.ts'
 import { PUBLIC_URL } from '../system/sim-config.ts'
 import type { World } from '../system/simulated-system.ts'
 import type { Prng } from '../time/prng.ts'

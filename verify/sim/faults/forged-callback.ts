@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto'
-import { valuesText } from '../outside/runtime-graphs.ts'
-import { renderCallback, type SimRun } from '../outside/runtime-records.ts'
+import { callbackBody } from '../outside/callbacks.ts'
+import { valuesOf } from '../outside/run-plans.ts'
+import type { SimRun } from '../outside/runtime.ts'
 import type { SimNode } from '../system/node.ts'
 import { PUBLIC_URL, WEBHOOK_SECRET } from '../system/sim-config.ts'
 import type { Prng } from '../time/prng.ts'
@@ -55,11 +56,11 @@ export class Forger {
   }
 
   #lie(run: SimRun, nonce: string): string {
-    const { prng } = this.#options
-    const status = prng.pick(['success', 'error', 'interrupted', 'rollback'])
-    const values = status === 'success' ? valuesText(run.assistant, '"forged"', false) : null
+    const { prng, time } = this.#options
+    const status = prng.pick(['success', 'error', 'interrupted', 'rollback'] as const)
+    const values = status === 'success' ? valuesOf(run.graphId, '"forged"') : undefined
     const error = status === 'error' ? 'forged' : null
-    return renderCallback({ ...run, error }, { status, hosted: true, values, nonce })
+    return callbackBody({ ...run, status, values, error }, { hosted: true, sentAtMs: time.now, nonce })
   }
 
   #signed(secret: string, body: string, ageMs: number): Record<string, string> {

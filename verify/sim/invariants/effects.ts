@@ -1,6 +1,6 @@
 import { sql } from '../../../src/db/sql.ts'
 import type { JobRow } from '../../../src/jobs/job-row.ts'
-import { countsTokens, TOKENS } from '../outside/runtime-graphs.ts'
+import { countsTokens, TOKENS } from '../outside/run-plans.ts'
 import { JOB_TYPES } from '../system/sim-config.ts'
 import type { Move } from './change-triggers.ts'
 import { type Evidence, isFinal } from './evidence.ts'

@@ -1,6 +1,6 @@
 import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { STALE_MS } from '../outside/network.ts'
-import type { SimRun } from '../outside/runtime-records.ts'
+import { isZombie, type SimRun } from '../outside/runtime.ts'
 import { thawsOf } from './change-triggers.ts'
 import { type Evidence, isFinal } from './evidence.ts'
 
@@ -47,14 +47,14 @@ function allowedEnds(job: JobRow, evidence: Evidence): End[] {
 function endsOf(run: SimRun, cancelAsked: boolean): End[] {
   // Gone before or after the cancellation: whoever looked cannot tell.
   if (run.forgotten)
-    return [...(cancelAsked ? [CANCELLED] : []), ...endsOf({ ...run, forgotten: false, deleted: false }, cancelAsked)]
-  if (run.deleted) return cancelAsked || run.plan.ending.kind === 'rolled_back' ? [CANCELLED, LOST] : [LOST]
+    return [...(cancelAsked ? [CANCELLED] : []), ...endsOf({ ...run, forgotten: false, removed: false }, cancelAsked)]
+  if (run.removed) return cancelAsked || run.plan.ending.kind === 'rolled_back' ? [CANCELLED, LOST] : [LOST]
   if (run.paused) return [{ status: 'awaiting_input' }, ...(cancelAsked ? [CANCELLED] : [])]
   switch (run.status) {
     case 'success':
-      return run.outputText === null
-        ? [{ status: 'failed', code: 'output_missing' }]
-        : [{ status: 'completed', outputText: run.outputText }]
+      return run.plan.ending.kind === 'success'
+        ? [{ status: 'completed', outputText: run.plan.ending.outputText }]
+        : [{ status: 'failed', code: 'output_missing' }]
     case 'error':
       return [{ status: 'failed', code: 'run_failed', message: run.error ?? '' }]
     case 'timeout':
@@ -85,7 +85,7 @@ function mayBeOverdue(job: JobRow, run: SimRun | undefined, runs: Iterable<SimRu
   if ((job.finished_at ?? 0) < job.deadline_at - MAX_SKEW_MS) return false
   if (run) return run.endedAtMs === null || run.endedAtMs >= job.deadline_at - STALE_MS - MAX_SKEW_MS
   return ![...runs].some(
-    (one) => one.metadata.job_id === job.id && one.metadata.run_seq === job.run_seq && !one.deleted,
+    (one) => one.metadata.job_id === job.id && one.metadata.run_seq === job.run_seq && !one.removed,
   )
 }
 
@@ -100,7 +100,9 @@ function isEnd(job: JobRow, { status, code, outputText, message }: End): boolean
 
 function describe(job: JobRow, allowed: readonly End[], { runtime, nowMs }: Evidence): string {
   const run = job.run_id === null ? undefined : runtime.runs.get(job.run_id)
-  const truth = run ? { status: run.status, ending: run.plan.ending, zombie: run.zombie, endedAt: run.endedAtMs } : null
+  const truth = run
+    ? { status: run.status, ending: run.plan.ending, zombie: isZombie(run), endedAt: run.endedAtMs }
+    : null
   return `${job.id} is ${JSON.stringify({ ...job, nowMs })}, its run ${JSON.stringify(truth)}, allowed ${JSON.stringify(allowed)}`
 }
 
@@ -128,7 +130,7 @@ function checkRuns({ runtime, jobs, violate }: Evidence): void {
   const byStart = Map.groupBy(own, ({ metadata }) => `${metadata.job_id}:${metadata.run_seq}`)
   for (const [start, runs] of byStart) {
     // One that vanished before anybody knew of it is started again.
-    if (runs.filter((run) => !run.deleted).length > 1)
+    if (runs.filter((run) => !run.removed).length > 1)
       violate('one run', `${runs.length} runs were started for ${start}`)
   }
   for (const run of own) {
@@ -143,7 +145,7 @@ function checkRuns({ runtime, jobs, violate }: Evidence): void {
 /** What was cancelled before any start gets no run any more, and a run of ours is no other job's unless somebody took it. */
 function checkOwners({ runtime, jobs, violate }: Evidence): void {
   const byId = new Map(jobs.map((job) => [job.id, job]))
-  const known = [...runtime.runs.values()].filter((run) => !run.deleted)
+  const known = [...runtime.runs.values()].filter((run) => !run.removed)
   for (const { runId, metadata } of known) {
     const job = byId.get(String(metadata.job_id))
     if (job?.status !== 'cancelled' || job.run_id !== null || job.run_seq !== metadata.run_seq) continue
@@ -175,13 +177,13 @@ function checkPromises({ promises, jobs, runtime, violate, faultsStoppedAtMs }: 
     const job = byId.get(jobId)
     const heardBy = Math.max(atMs, faultsStoppedAtMs) + PATIENCE_MS
     const run = runtime.runs.get(job?.run_id ?? '')
-    const heard = run && (run.zombie || (run.cancelHeardAtMs ?? Number.POSITIVE_INFINITY) <= heardBy)
+    const heard = run && (isZombie(run) || (run.cancelHeardAtMs ?? Number.POSITIVE_INFINITY) <= heardBy)
     const wasOverdue = job && run && job.error_code === 'deadline_exceeded' && job.deadline_at > heardBy
     if (wasOverdue && !heard) violate('promises', `the cancellation of ${jobId} was never passed on`)
   }
   for (const [jobId, answers] of promises.resumed) {
     const job = byId.get(jobId)
-    const given = runtime.threads.get(job?.thread_id ?? '')?.runs.map(({ work }) => JSON.stringify(work)) ?? []
+    const given = runtime.runsOn(job?.thread_id ?? '').map(({ work }) => JSON.stringify(work))
     const over = job && isFinal(job.status) && job.run_id === null
     const lost = answers.filter((answer) => !given.includes(JSON.stringify({ command: { resume: answer } })))
     if (lost.length > 0 && !over) violate('promises', `${jobId} was resumed with ${lost}, which no run got`)

@@ -1,15 +1,15 @@
+import { CALLBACK_TIMEOUT_MS, isRetried } from '../../../src/sandbox/agent-runtime/callbacks.ts'
+import type { Run } from '../../../src/sandbox/agent-runtime/records.ts'
+import { renderCallback } from '../../../src/sandbox/agent-runtime/wire.ts'
 import type { Dials } from '../faults/plan.ts'
 import type { Answer, SimNode } from '../system/node.ts'
 import { PUBLIC_URL } from '../system/sim-config.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
-import { valuesText } from './runtime-graphs.ts'
-import { renderCallback, type SimRun } from './runtime-records.ts'
+import type { SimRun } from './runtime.ts'
 
 const DAY_MS = 86_400_000
-const TIMEOUT_MS = 30_000
-const HOSTED_ATTEMPTS = 3
 
 export interface CallbackSenderOptions {
   time: VirtualTime
@@ -39,25 +39,20 @@ export class CallbackSender {
     this.#options = options
   }
 
-  send(run: SimRun, status: string): void {
+  send(run: SimRun): void {
     if (run.webhook === null) return
-    const { prng, trace, hosted } = this.#options
+    const { time, prng, trace, hosted } = this.#options
     const dials = this.#options.dials().callbacks
     const isNameless = dials.nameless > 0 && prng.chance(dials.nameless)
     if (isNameless) trace.fault('callback_nameless', run.runId)
     const webhook = isNameless ? namelessUrl(run.webhook, prng.chance(0.3)) : run.webhook
     const shown = isNameless ? { ...run, metadata: {} } : run
-    const hasValues = run.values !== null && status !== 'interrupted' && status !== 'rollback'
-    const values = hasValues ? valuesText(run.assistant, run.shownText, !hosted) : null
     const nonce = `cb-${++this.#sent}`
-    const body = renderCallback(shown, { status, hosted, values, nonce })
+    const body = callbackBody(shown, { hosted, sentAtMs: time.now, nonce })
     if (prng.chance(dials.early)) {
       trace.fault('callback_early')
-      this.#post(
-        webhook,
-        renderCallback(shown, { status: 'running', hosted, values: null, nonce: `${nonce}-early` }),
-        0,
-      )
+      const running: Run = { ...shown, status: 'running', values: undefined, error: null }
+      this.#post(webhook, callbackBody(running, { hosted, sentAtMs: time.now, nonce: `${nonce}-early` }), 0)
     }
     if (prng.chance(dials.drop)) return trace.fault('callback_dropped', run.runId)
     const copies = prng.chance(dials.double) ? 2 : 1
@@ -118,8 +113,7 @@ export class CallbackSender {
     if (answer !== null && answer.status >= 500 && answer.status !== 503) {
       this.#options.onViolation('answers', `a callback was answered ${answer.status}: ${answer.body}`)
     }
-    const isFinal = answer !== null && answer.status < 500 && answer.status !== 429
-    if (isFinal || !hosted || attempt === HOSTED_ATTEMPTS) return
+    if (!isRetried(answer?.status ?? null, { hosted, attempt })) return
     time.after(prng.int(500, 5_000) * attempt, () => void this.#attempt(webhook, body, attempt + 1))
   }
 
@@ -140,7 +134,7 @@ export class CallbackSender {
     const thread = /"thread_id":"([^"]*)"/.exec(body)?.[1] ?? ''
     this.arrived.set(thread, (this.arrived.get(thread) ?? 0) + 1)
     return new Promise((resolve) => {
-      const timeout = time.after(TIMEOUT_MS, () => resolve(null))
+      const timeout = time.after(CALLBACK_TIMEOUT_MS, () => resolve(null))
       void pickNode()
         .request({ method: 'POST', path, headers, body })
         .then((answer) => {
@@ -157,6 +151,14 @@ function namelessUrl(webhook: string, namesJob: boolean): string {
   url.searchParams.delete('token')
   if (!namesJob) url.searchParams.delete('job_id')
   return url.href
+}
+
+/** The callback of the sandbox with a nonce, by which the checks find it in the store. */
+export function callbackBody(
+  run: Run,
+  { nonce, ...options }: { hosted: boolean; sentAtMs: number; nonce: string },
+): string {
+  return JSON.stringify({ ...renderCallback(run, options), nonce })
 }
 
 function nonceIn(body: string): string {

@@ -1,9 +1,10 @@
-import { generateKeyPairSync, KeyObject, sign, verify } from 'node:crypto'
+import { generateKeyPairSync, KeyObject, verify } from 'node:crypto'
+import { type MintRequest, TokenMint } from '../../../src/sandbox/identity-provider/token-mint.ts'
 
 export const ISSUER = 'http://127.0.0.1:9100'
 /** A minute and a half before a month ends, so that usage falls into two periods. */
 export const START_MS = Date.UTC(2026, 0, 31, 23, 58, 30)
-/** When the short-lived token ends, after the start. */
+/** When the short-lived token expires, counted from the start. */
 export const SHORT_TOKEN_MS = 20_000
 
 export interface Identity {
@@ -12,40 +13,34 @@ export interface Identity {
   admin: { sub: string; token: string }
   /** Good until `SHORT_TOKEN_MS`. */
   short: { sub: string; token: string }
-  /** Well formed, and signed by somebody else. */
+  /** Well formed, but signed with a key that is not the provider's. */
   forged: string
 }
 
 const MAX_USERS = 3
+const MONTH_MS = 30 * 86_400_000
 
-/** The identity provider: signing takes time, so each process signs once, and every seed uses the same tokens. */
-export function createIdentity(): Identity {
-  const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
-  const kid = 'sim-key'
-  const mint = (sub: string, claims: object, lifeMs: number, key: KeyObject = privateKey): string => {
-    const iat = Math.floor(START_MS / 1000) - 60
-    const exp = Math.floor((START_MS + lifeMs) / 1000)
-    const head = encode({ alg: 'RS256', kid, typ: 'JWT' })
-    const body = encode({ iss: ISSUER, sub, iat, exp, token_use: 'access', client_id: 'sim', ...claims })
-    return `${head}.${body}.${sign('sha256', Buffer.from(`${head}.${body}`), key).toString('base64url')}`
-  }
-  const monthMs = 30 * 86_400_000
+/** Tokens of the sandbox's identity provider. Signing takes time, so each process signs once, and all seeds use the same tokens. */
+export async function createIdentity(): Promise<Identity> {
+  const issuedAtMs = START_MS - 60_000
+  const clock = { now: () => issuedAtMs, sleep: () => Promise.resolve() }
+  const mint = new TokenMint({ issuer: ISSUER, clock, users: [] })
+  await mint.rotate()
+  const tokenFor = (request: MintRequest, lifeMs: number) =>
+    mint.mint({ ...request, expiresInSeconds: (START_MS + lifeMs - issuedAtMs) / 1000 })
   const users = Array.from({ length: MAX_USERS }, (_, index) => {
     const sub = `user-${index + 1}`
-    return { sub, token: mint(sub, { email: `${sub}@example.com` }, monthMs) }
+    return { sub, token: tokenFor({ sub, email: `${sub}@example.com` }, MONTH_MS) }
   })
-  const stranger = generateKeyPairSync('rsa', { modulusLength: 2048 })
+  const admin = { sub: 'admin', scopes: ['admin:*'] }
+  const { privateKey: key } = generateKeyPairSync('rsa', { modulusLength: 2048 })
   return {
-    jwks: JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid, use: 'sig', alg: 'RS256' }] }),
+    jwks: JSON.stringify(mint.jwks),
     user: (index) => users[index] as { sub: string; token: string },
-    admin: { sub: 'admin', token: mint('admin', { 'custom:scopes': 'admin:*' }, monthMs) },
-    short: { sub: 'short', token: mint('short', {}, SHORT_TOKEN_MS) },
-    forged: mint('admin', { 'custom:scopes': 'admin:*' }, monthMs, stranger.privateKey),
+    admin: { sub: 'admin', token: tokenFor(admin, MONTH_MS) },
+    short: { sub: 'short', token: tokenFor({ sub: 'short' }, SHORT_TOKEN_MS) },
+    forged: tokenFor({ ...admin, key }, MONTH_MS),
   }
-}
-
-function encode(value: object): string {
-  return Buffer.from(JSON.stringify(value)).toString('base64url')
 }
 
 /**

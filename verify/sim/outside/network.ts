@@ -1,3 +1,4 @@
+import { type HttpResponse, json, text } from '../../../src/sandbox/http-response.ts'
 import type { Dials } from '../faults/plan.ts'
 import type { SimNode } from '../system/node.ts'
 import type { Life } from '../system/process-instance.ts'
@@ -5,7 +6,7 @@ import { RUNTIME_URL } from '../system/sim-config.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
-import { json, type SimRuntime, text, type WireAnswer, type WireRequest } from './runtime.ts'
+import type { RuntimeRequest, SimRuntime } from './runtime.ts'
 
 const HTML = { 'content-type': 'text/html' }
 const NO_ROUTE = 'no Route matched with those values'
@@ -26,7 +27,7 @@ export interface NetworkOptions {
 
 /** One exchange: `run` answers null when the connection breaks, and not at all when it hangs. */
 interface Call {
-  run: (answer: (answer: WireAnswer | null) => void) => void
+  run: (answer: (answer: HttpResponse | null) => void) => void
   finished: () => void
 }
 
@@ -83,7 +84,7 @@ export class Network {
       })
   }
 
-  #toRuntime(request: WireRequest, life: Life): Call {
+  #toRuntime(request: RuntimeRequest, life: Life): Call {
     const { time, runtime, trace } = this.#options
     const thread = threadOf(request)
     let asking = thread !== '' && !request.path.includes('/cancel')
@@ -122,7 +123,7 @@ export class Network {
             trace.fault('identity_refused')
             return answer(this.#options.prng.chance(0.5) ? null : text(503, 'later'))
           }
-          answer({ status: 200, headers: { 'content-type': 'application/json' }, body: jwks })
+          answer({ status: 200, body: jwks })
         })
       },
     }
@@ -149,7 +150,7 @@ export class Network {
   }
 
   /** Says nothing about the run; neither does the page of another server, nor a gateway that has lost the runtime. */
-  #error({ method, path }: WireRequest): WireAnswer {
+  #error({ method, path }: RuntimeRequest): HttpResponse {
     const { prng } = this.#options
     const status = prng.pick([500, 502, 503, 504, 429, 401, 403, 404, 404, 405, 410])
     if (status === 404 && prng.chance(0.3)) return { status, headers: HTML, body: '<h1>Not Found</h1>' }
@@ -160,29 +161,29 @@ export class Network {
   }
 
   /** A replica that lags: for a while it shows the run as it was. */
-  #perhapsStale(request: WireRequest, real: WireAnswer): WireAnswer {
+  #perhapsStale(request: RuntimeRequest, real: HttpResponse): HttpResponse {
     const { prng, dials, runtime, time, trace } = this.#options
     const runId = /^\/threads\/[^/]+\/runs\/([^/?]+)$/.exec(request.path)?.[1]
     const run = runId === undefined ? undefined : runtime.runs.get(runId)
-    if (!run || run.endedAtMs === null || run.deleted || time.now - run.endedAtMs > STALE_MS) return real
+    if (!run || run.endedAtMs === null || run.removed || time.now - run.endedAtMs > STALE_MS) return real
     if (!prng.chance(dials().calls.stale)) return real
     trace.fault('call_stale', run.runId)
     return { ...real, body: real.body.replace(/"status":"\w+"/, '"status":"running"') }
   }
 }
 
-function garbage(real: WireAnswer): WireAnswer {
+function garbage(real: HttpResponse): HttpResponse {
   if (real.body.length % 2 === 0) return { status: 200, headers: HTML, body: '<h1>Hi</h1>' }
   return { ...real, body: real.body.slice(0, -2) }
 }
 
-function threadOf({ path, body }: WireRequest): string {
+function threadOf({ path, body }: RuntimeRequest): string {
   const [, , thread = ''] = path.split('?', 1)[0]?.split('/') ?? []
   if (thread !== '' || body === null) return thread
   return String((JSON.parse(body) as { thread_id?: string }).thread_id ?? '')
 }
 
-function toRequest(url: string, init: RequestInit | undefined): WireRequest {
+function toRequest(url: string, init: RequestInit | undefined): RuntimeRequest {
   return {
     method: init?.method ?? 'GET',
     path: url.slice(new URL(url).origin.length),
@@ -191,6 +192,6 @@ function toRequest(url: string, init: RequestInit | undefined): WireRequest {
   }
 }
 
-function toResponse({ status, headers, body }: WireAnswer): Response {
-  return new Response(body, { status, headers })
+function toResponse({ status, headers, body }: HttpResponse): Response {
+  return new Response(body, { status, headers: { 'content-type': 'application/json', ...headers } })
 }

@@ -4,6 +4,8 @@ import { fcm } from '../../../src/push/fcm/fcm-provider.ts'
 import type { FcmAnswer } from '../../../src/push/fcm/fcm-transport.ts'
 import { judgeAnswer } from '../../../src/push/fcm/fcm-verdict.ts'
 import type { PushMessage, PushSender, PushVerdict } from '../../../src/push/push-provider.ts'
+import { type HttpResponse, json } from '../../../src/sandbox/http-response.ts'
+import { failed, outcomeOf } from '../../../src/sandbox/push-provider/answers.ts'
 import type { Dials } from '../faults/plan.ts'
 import type { SimNode } from '../system/node.ts'
 import { type Life, never } from '../system/process-instance.ts'
@@ -45,7 +47,6 @@ export class PushProvider {
   refuses = false
   readonly #options: PushProviderOptions
   readonly #sending = new Map<string, Set<Life>>()
-  #messages = 0
 
   constructor(options: PushProviderOptions) {
     this.#options = options
@@ -102,46 +103,32 @@ export class PushProvider {
     return { push, answer }
   }
 
-  #answer(push: Push, troubled: boolean): FcmAnswer | 'hang' | 'reset' {
+  #answer(push: Push, faulty: boolean): FcmAnswer | 'hang' | 'reset' {
     const { prng, trace } = this.#options
-    if (this.refuses) return error(prng.pick([401, 403, 404]), 'PERMISSION_DENIED', null)
+    if (this.refuses) return toAnswer(failed(prng.pick(REFUSALS)))
     if (this.deadTokens.has(push.token)) {
       trace.fault('push_dead_token')
       this.calledDead.add(push.token)
-      return prng.pick(DEAD_TOKEN)
+      return this.#answerAs(prng.pick(DEAD_DEVICES), push)
     }
-    if (!troubled) return this.#deliver(push)
-    const how = prng.pick(TROUBLES)
-    trace.fault(`push_${how}`)
-    switch (how) {
-      case 'rejected':
-        this.rejected.add(`${push.jobId} ${push.status} ${push.token}`)
-        return error(401, 'UNAUTHENTICATED', 'THIRD_PARTY_AUTH_ERROR')
-      case 'hollow':
-        return { status: 200, headers: {}, body: prng.pick(['{}', '<h1>Welcome</h1>']) }
-      case 'quota':
-        return error(429, 'RESOURCE_EXHAUSTED', 'QUOTA_EXCEEDED', prng.chance(0.5) ? { 'retry-after': '30' } : {})
-      case '500':
-        return error(500, 'INTERNAL', 'INTERNAL')
-      case '502':
-        return { status: 502, headers: { 'content-type': 'text/html' }, body: '<h1>Bad Gateway</h1>' }
-      case '503':
-        return error(503, 'UNAVAILABLE', 'UNAVAILABLE')
-      case 'delivered_503':
-        this.#deliver(push)
-        return error(503, 'UNAVAILABLE', 'UNAVAILABLE')
-      case 'hang_delivered':
-        this.#deliver(push)
-        return 'hang'
-      default:
-        return how
-    }
+    if (!faulty) return this.#answerAs('', push)
+    const fault = prng.pick(MESSAGE_FAULTS)
+    trace.fault(`push_${fault}`)
+    if (fault === 'hollow') return { status: 200, headers: {}, body: prng.pick(['{}', '<h1>Welcome</h1>']) }
+    if (fault === 'thirdparty') this.rejected.add(`${push.jobId} ${push.status} ${push.token}`)
+    if (fault !== 'hang_delivered') return this.#answerAs(`${fault}-`, push)
+    push.delivered = true
+    return 'hang'
   }
 
-  #deliver(push: Push): FcmAnswer {
-    push.delivered = true
-    this.#messages += 1
-    return { status: 200, headers: {}, body: JSON.stringify({ name: `projects/sim/messages/${this.#messages}` }) }
+  /** As the sandbox answers for a registration token with this prefix. */
+  #answerAs(prefix: string, push: Push): FcmAnswer | 'hang' | 'reset' {
+    const accepted = json(200, { name: `projects/sim/messages/${this.pushes.length}` })
+    const retryAfter: Record<string, string> = this.#options.prng.chance(0.5) ? { 'retry-after': '30' } : {}
+    const { delivered, way, response } = outcomeOf(prefix, { accepted, retryAfter })
+    push.delivered = delivered
+    if (way === 'hang') return 'hang'
+    return way === 'answer' ? toAnswer(response) : 'reset'
   }
 
   /** Two processes that send the same message at once do not know of each other. */
@@ -163,38 +150,22 @@ function keyOf({ data, token }: PushMessage): string {
   return `${data.job_id} ${data.status} ${token}`
 }
 
-function error(
-  status: number,
-  word: string,
-  errorCode: string | null,
-  headers: Record<string, string> = {},
-): FcmAnswer {
-  const details =
-    errorCode === null ? [] : [{ '@type': 'type.googleapis.com/google.firebase.fcm.v1.FcmError', errorCode }]
-  return { status, headers, body: JSON.stringify({ error: { code: status, status: word, message: word, details } }) }
+function toAnswer({ status, headers = {}, body }: HttpResponse): FcmAnswer {
+  return { status, headers, body }
 }
 
-const TROUBLES = [
+/** The last two are of the simulation alone, the others are prefixes of the sandbox. */
+const MESSAGE_FAULTS = [
   'quota',
-  '500',
-  '502',
-  '503',
-  'delivered_503',
-  'reset',
+  'internal',
+  'html',
+  'down',
+  'delivered503',
+  'rst',
   'hang',
+  'thirdparty',
   'hang_delivered',
   'hollow',
-  'rejected',
 ] as const
-
-const NOT_A_TOKEN = 'The registration token is not a valid FCM registration token'
-
-const DEAD_TOKEN: readonly FcmAnswer[] = [
-  error(404, 'NOT_FOUND', 'UNREGISTERED'),
-  error(403, 'PERMISSION_DENIED', 'SENDER_ID_MISMATCH'),
-  {
-    status: 400,
-    headers: {},
-    body: JSON.stringify({ error: { code: 400, status: 'INVALID_ARGUMENT', message: NOT_A_TOKEN } }),
-  },
-]
+const DEAD_DEVICES = ['dead-', 'mismatch-', 'bad-'] as const
+const REFUSALS = ['unauthenticated', 'permission', 'wrong_project'] as const

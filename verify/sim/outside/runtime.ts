@@ -1,268 +1,174 @@
-import { isJsonObject, type Json, type JsonObject } from '../../../src/core/json.ts'
+import { isJsonObject, type Json } from '../../../src/core/json.ts'
 import { uuidFrom } from '../../../src/core/random.ts'
+import { NO_RUNTIME_FAULTS } from '../../../src/sandbox/agent-runtime/faults.ts'
+import { isLive, type Run, type Thread } from '../../../src/sandbox/agent-runtime/records.ts'
+import { findRoute, type Route, runtimeRoutes } from '../../../src/sandbox/agent-runtime/routes.ts'
+import { RuntimeState } from '../../../src/sandbox/agent-runtime/state.ts'
+import { type HttpResponse, json } from '../../../src/sandbox/http-response.ts'
 import type { Theme } from '../faults/plan.ts'
-import { RUNTIME_KEY } from '../system/sim-config.ts'
+import { RUNTIME_KEY, RUNTIME_URL } from '../system/sim-config.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
-import { planRun, valuesText } from './runtime-graphs.ts'
-import { isLive, renderCheckpoint, renderRun, renderState, type SimRun, type SimThread } from './runtime-records.ts'
+import { ASSISTANTS, planRun, type SimRunPlan } from './run-plans.ts'
 
-export interface WireRequest {
+/** A run, the plan that its seed made for it, and what happened to it: the truth that its job is checked against. */
+export interface SimRun extends Run {
+  plan: SimRunPlan
+  /** It ended as it says, and was deleted afterwards. */
+  forgotten: boolean
+  /** When the service cancelled it. */
+  cancelHeardAtMs: number | null
+}
+
+export interface RuntimeRequest {
   method: string
   path: string
   headers: Record<string, string>
   body: string | null
 }
 
-export interface WireAnswer {
-  status: number
-  headers: Record<string, string>
-  body: string
-}
-
-export interface RuntimeOptions {
+export interface SimRuntimeOptions {
   time: VirtualTime
   prng: Prng
   trace: Trace
   theme: Theme
   hosted: boolean
   refusesWebhooks: boolean
-  /** Share of runs it forgets soon after their end. */
+  /** Share of runs that it deletes soon after their end. */
   forgets: number
-  onBegin: (run: SimRun) => void
-  /** A run ended and has somebody to tell. */
-  onEnd: (run: SimRun, status: string) => void
-  /** What the service should never ask for. */
-  onFault: (what: string) => void
+  onCreate: (run: SimRun) => void
+  /** A run ended, and its callback is due. */
+  onEnd: (run: SimRun) => void
+  /** The service sent a request that it must never send. */
+  onWrongRequest: (what: string) => void
 }
 
-const BUSY = 'Thread is already running a task. Wait for it to finish or choose a different multitask strategy.'
-const ASSISTANTS = new Set(['agent', 'report', 'review'])
-
-/** The agent runtime as a state machine in virtual time: it holds the truth of every run, and speaks the real wire. */
+/** The sandbox's agent runtime in virtual time. Its seed decides how each run ends; it keeps the truth of every run. */
 export class SimRuntime {
-  readonly threads = new Map<string, SimThread>()
   readonly runs = new Map<string, SimRun>()
-  readonly #options: RuntimeOptions
+  readonly #options: SimRuntimeOptions
+  readonly #state: RuntimeState
+  readonly #routes: readonly Route[]
+  readonly #newId: () => string
 
-  constructor(options: RuntimeOptions) {
+  constructor(options: SimRuntimeOptions) {
     this.#options = options
+    const { time, prng, hosted, refusesWebhooks } = options
+    const newId = () => uuidFrom(prng)
+    this.#newId = newId
+    this.#state = new RuntimeState({
+      clock: time.clock,
+      newId,
+      isHosted: () => hosted,
+      planner: {
+        pendingMs: (run) => this.#register(run).plan.pendingMs,
+        plan: (run) => this.#known(run).plan,
+        defaultRunningMs: () => 0,
+        onTimeOver: (run, finish) => this.#conclude(this.#known(run), finish),
+      },
+      onEnd: (run) => this.#ended(this.#known(run)),
+    })
+    const faults = {
+      ...NO_RUNTIME_FAULTS,
+      delivery: hosted ? 'hosted' : 'js',
+      refuse_webhook: refusesWebhooks,
+    } as const
+    this.#routes = runtimeRoutes({ state: this.#state, faults: () => faults, newId, graphIds: ASSISTANTS })
   }
 
-  /** How the calls of the service are answered when nothing interferes. */
-  handle({ method, path, headers, body }: WireRequest): WireAnswer {
+  /** The response to a request of the service when no fault interferes. */
+  handle({ method, path, headers, body: text }: RuntimeRequest): HttpResponse {
     if (headers['x-api-key'] !== RUNTIME_KEY) return json(403, { detail: 'Forbidden' })
-    const [route = '', query = ''] = path.split('?', 2)
-    const [, , threadId = '', section = '', runId = '', action = ''] = route.split('/')
-    const document = body === null ? {} : (JSON.parse(body) as JsonObject)
-    if (threadId === '') return this.#createThread(document)
-    const thread = this.threads.get(threadId)
-    if (section === 'runs' && method === 'POST' && runId === '') return this.#startRun(threadId, document)
-    if (!thread) return text(404, `Thread with ID ${threadId} not found`)
-    if (section === 'state') return raw(renderState(thread))
-    if (section === 'history') return this.#history(thread, document)
-    const runs = thread.runs.filter((run) => !run.deleted)
-    if (runId === '') return raw(`[${runs.map((run) => renderRun(run)).join(',')}]`)
-    const run = runs.find((one) => one.runId === runId)
-    if (!run) return text(404, 'Run not found')
-    if (action !== 'cancel') return raw(renderRun(run))
-    if (!query.includes('action=interrupt')) this.#options.onFault(`cancelled with ${query}`)
-    return this.#cancel(run)
+    const { pathname, searchParams: query } = new URL(path, RUNTIME_URL)
+    const found = findRoute(this.#routes, { method, pathname })
+    if (!found) throw new Error(`The runtime has no ${method} ${pathname}`)
+    const { route, ids } = found
+    const body = text === null ? null : (JSON.parse(text) as Json)
+    this.#check(route, body, query)
+    const run = this.runs.get(ids.runId)
+    if (route.kind === 'cancel' && run && !run.removed) run.cancelHeardAtMs ??= this.#options.time.now
+    return route.answer({ ...ids, query, headers, body })
   }
 
-  /** A run that somebody else starts; it gets a thread of its own. */
-  startForeign(assistant: string, webhook: string | null): SimRun {
-    const threadId = uuidFrom(this.#options.prng)
-    const thread = { threadId, metadata: {}, runs: [], checkpoints: [] }
-    this.threads.set(threadId, thread)
-    return this.#begin(thread, { assistant, webhook, metadata: {}, work: { input: 'elsewhere' } })
+  /** A run that another client of the runtime starts, on a thread of its own. */
+  startForeign(graphId: string, webhook: string | null): SimRun {
+    const thread = this.#state.createThread({ threadId: this.#newId(), metadata: {} })
+    const request = { graphId, webhook, work: { input: { from: 'elsewhere' } }, metadata: {}, configurable: {} }
+    const run = this.#state.startRun(thread, { ...request, multitaskStrategy: 'reject', afterMs: 0 })
+    if (!run) throw new Error('A new thread is not busy')
+    return this.#known(run)
   }
 
-  /** Killed and back: what was under way says `running` for ever. */
+  runsOn(threadId: string): SimRun[] {
+    return [...this.runs.values()].filter((run) => run.threadId === threadId)
+  }
+
+  /** Killed and started again: its unfinished runs stay as they are for ever. */
   restart(): void {
-    for (const run of this.runs.values()) if (isLive(run)) run.zombie = true
+    for (const run of this.runs.values()) if (isLive(run)) run.stop.abort()
   }
 
-  #createThread({ thread_id, metadata }: JsonObject): WireAnswer {
-    const threadId = String(thread_id)
-    let thread = this.threads.get(threadId)
-    if (!thread) {
-      thread = { threadId, metadata: isJsonObject(metadata) ? metadata : {}, runs: [], checkpoints: [] }
-      this.threads.set(threadId, thread)
+  #check({ name }: Route, body: Json, query: URLSearchParams): void {
+    const { onWrongRequest } = this.#options
+    if (name === 'POST /threads/{t}/runs') {
+      const { multitask_strategy, durability } = isJsonObject(body) ? body : {}
+      if (multitask_strategy !== 'reject' || durability !== 'sync') onWrongRequest('a run without its strategy')
     }
-    return json(200, { thread_id: threadId, metadata: thread.metadata, status: 'idle' })
+    if (name.endsWith('/cancel') && query.get('action') !== 'interrupt') onWrongRequest(`cancelled with ${query}`)
   }
 
-  #startRun(threadId: string, body: JsonObject): WireAnswer {
-    const { hosted, refusesWebhooks, onFault } = this.#options
-    const { assistant_id, webhook, metadata, command, input } = body
-    const assistant = String(assistant_id)
-    if (body.multitask_strategy !== 'reject' || body.durability !== 'sync') onFault('a run without its strategy')
-    if (webhook !== undefined && refusesWebhooks) return json(422, { detail: 'The webhook URL must not be loopback' })
-    if (!ASSISTANTS.has(assistant)) return text(404, `No assistant found for "${assistant}".`)
-    const thread = this.threads.get(threadId)
-    if (!thread || thread.runs.some(isLive)) return hosted ? json(409, { detail: BUSY }) : text(422, BUSY)
-    const work = isJsonObject(command) ? { command } : { input: input ?? null }
-    const given = { assistant, work, metadata: isJsonObject(metadata) ? metadata : {} }
-    return raw(renderRun(this.#begin(thread, { ...given, webhook: typeof webhook === 'string' ? webhook : null })))
+  #register(run: Run): SimRun {
+    const { prng, trace, theme, forgets, hosted, onCreate } = this.#options
+    const traits = { assistant: run.graphId, resumed: 'command' in run.work, theme, forgets, hosted }
+    const plan = planRun(prng, traits)
+    const known = Object.assign(run, { plan, forgotten: false, cancelHeardAtMs: null })
+    this.runs.set(run.runId, known)
+    const { pendingMs, runningMs, ending } = plan
+    const planned = JSON.stringify({ pendingMs, runningMs, ending })
+    trace.note('runtime', `run ${run.runId} of ${JSON.stringify(run.metadata)} planned ${planned}`)
+    onCreate(known)
+    return known
   }
 
-  #begin(thread: SimThread, given: Pick<SimRun, 'assistant' | 'work' | 'metadata' | 'webhook'>): SimRun {
-    const { time, prng, trace, theme, forgets } = this.#options
-    const plan = planRun(prng, { assistant: given.assistant, resumed: 'command' in given.work, theme, forgets })
-    const run: SimRun = {
-      ...given,
-      runId: uuidFrom(prng),
-      threadId: thread.threadId,
-      status: 'pending',
-      plan,
-      deleted: false,
-      forgotten: false,
-      zombie: false,
-      paused: false,
-      createdAtMs: time.now,
-      startedAtMs: null,
-      endedAtMs: null,
-      values: null,
-      outputText: null,
-      shownText: null,
-      error: null,
-      cancelHeardAtMs: null,
-    }
-    thread.runs.push(run)
-    this.runs.set(run.runId, run)
-    trace.note('runtime', `run ${run.runId} of ${JSON.stringify(run.metadata)} planned ${JSON.stringify(plan)}`)
-    time.after(plan.pendingMs, () => this.#run(thread, run))
-    this.#options.onBegin(run)
-    return run
+  #known({ runId }: Run): SimRun {
+    return this.runs.get(runId) as SimRun
   }
 
-  #run(thread: SimThread, run: SimRun): void {
-    if (!isLive(run) || run.zombie) return
-    const { time } = this.#options
-    run.status = 'running'
-    run.startedAtMs = time.now
-    // A resumed run that comes to nothing in its first step leaves no checkpoint of its own.
-    if (!isResumed(run)) this.#checkpoint(thread, run, { next: ['work'] })
-    const { kind } = run.plan.ending
-    if (kind === 'zombie') run.zombie = true
-    if (kind === 'zombie' || kind === 'endless') return
-    time.after(run.plan.runningMs, () => this.#end(thread, run))
-  }
-
-  /** The row says so before anybody is told. */
-  #end(thread: SimThread, run: SimRun): void {
-    if (!isLive(run) || run.zombie) return
-    const { trace, time } = this.#options
-    const { ending } = run.plan
-    run.endedAtMs = time.now
-    trace.note('runtime', `run ${run.runId} ended: ${ending.kind}`)
-    if (run.plan.forgottenAfterMs !== null) time.after(run.plan.forgottenAfterMs, () => this.#forget(run))
-    switch (ending.kind) {
-      case 'success':
-        return this.#succeed(thread, run, ending.outputText)
-      case 'no_output':
-        return this.#succeed(thread, run, null)
-      case 'pause':
-        return this.#pause(thread, run, ending)
-      case 'error':
-      case 'timeout':
-        run.status = ending.kind
-        run.error = ending.kind === 'error' ? ending.message : null
-        run.values = valuesText(run.assistant, null, false)
-        this.#leave(thread, run, { next: ['work'], error: run.error })
-        return this.#tell(run, run.status)
+  #conclude(run: SimRun, finish: () => void): void {
+    const thread = this.#state.thread(run.threadId) as Thread
+    switch (run.plan.ending.kind) {
+      case 'endless':
+        return
+      case 'zombie':
+        return run.stop.abort()
       case 'stopped':
-        run.status = 'interrupted'
-        return this.#tell(run, run.status)
+        return this.#state.cancel(thread, run, 'interrupt')
       case 'rolled_back':
-        run.deleted = true
-        return this.#tell(run, 'rollback')
+        return this.#state.cancel(thread, run, 'rollback')
+      case 'vanished':
+        return this.#state.remove(thread, run)
       default:
-        run.deleted = true
+        finish()
     }
   }
 
-  #forget(run: SimRun): void {
-    this.#options.trace.fault('run_forgotten', run.runId)
-    run.forgotten = true
-    run.deleted = true
-  }
-
-  #succeed(thread: SimThread, run: SimRun, outputText: string | null): void {
-    run.status = 'success'
-    run.outputText = outputText
-    run.shownText = outputText
-    run.values = valuesText(run.assistant, outputText, false)
-    this.#checkpoint(thread, run, { next: [] })
-    this.#tell(run, 'success')
-  }
-
-  #pause(thread: SimThread, run: SimRun, ending: { early: boolean; interrupted: boolean }): void {
-    run.paused = true
-    run.status = ending.interrupted ? 'interrupted' : 'success'
-    run.shownText = ending.early ? '"a draft"' : null
-    run.values = valuesText(run.assistant, run.shownText, false)
-    this.#leave(thread, run, { next: ['ask'], interrupts: [{ value: `question of ${run.runId}` }] })
-    this.#tell(run, run.status)
-  }
-
-  /** Where a resumed run has no checkpoint, its error or question is found on the one it came from. */
-  #leave(thread: SimThread, run: SimRun, left: { next: string[]; error?: string | null; interrupts?: Json[] }): void {
-    const newest = thread.checkpoints.at(-1)
-    if (isResumed(run) && newest && this.#options.prng.chance(0.5) && run.status !== 'interrupted') {
-      newest.error = left.error ?? null
-      newest.interrupts = left.interrupts ?? []
-      return
+  #ended(run: SimRun): void {
+    const { trace, time, onEnd } = this.#options
+    trace.note('runtime', `run ${run.runId} ended: ${run.status}`)
+    const { forgottenAfterMs } = run.plan
+    if (forgottenAfterMs !== null) {
+      time.after(forgottenAfterMs, () => {
+        trace.fault('run_forgotten', run.runId)
+        run.forgotten = true
+        this.#state.remove(this.#state.thread(run.threadId) as Thread, run)
+      })
     }
-    this.#checkpoint(thread, run, left)
-  }
-
-  #checkpoint(
-    thread: SimThread,
-    run: SimRun,
-    { next, error = null, interrupts = [] }: { next: string[]; error?: string | null; interrupts?: Json[] },
-  ): void {
-    const values = run.values ?? valuesText(run.assistant, null, false)
-    thread.checkpoints.push({ runId: run.runId, values, next, error, interrupts })
-  }
-
-  #tell(run: SimRun, status: string): void {
-    this.#options.onEnd(run, status)
-  }
-
-  #cancel(run: SimRun): WireAnswer {
-    run.cancelHeardAtMs ??= this.#options.time.now
-    if (isLive(run) && !run.zombie) {
-      const wasPending = run.status === 'pending'
-      run.status = 'interrupted'
-      run.endedAtMs = this.#options.time.now
-      // One that never began ends unheard.
-      if (!wasPending) this.#tell(run, 'interrupted')
-    }
-    return { status: 202, headers: {}, body: '' }
-  }
-
-  #history(thread: SimThread, { metadata }: JsonObject): WireAnswer {
-    const runId = isJsonObject(metadata) ? metadata.run_id : undefined
-    const found = thread.checkpoints.findLast((checkpoint) => checkpoint.runId === runId)
-    return raw(found ? `[${renderCheckpoint(thread, found)}]` : '[]')
+    onEnd(run)
   }
 }
 
-function isResumed(run: SimRun): boolean {
-  return 'command' in run.work
-}
-
-export function json(status: number, value: Json): WireAnswer {
-  return { status, headers: { 'content-type': 'application/json' }, body: JSON.stringify(value) }
-}
-
-function raw(body: string): WireAnswer {
-  return { status: 200, headers: { 'content-type': 'application/json' }, body }
-}
-
-export function text(status: number, body: string): WireAnswer {
-  return { status, headers: { 'content-type': 'text/plain;charset=UTF-8' }, body }
+/** Nothing works on it any more, and it still says that it does. */
+export function isZombie(run: Run): boolean {
+  return isLive(run) && run.stop.signal.aborted
 }

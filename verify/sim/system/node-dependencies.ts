@@ -46,20 +46,13 @@ export function surround(outside: Outside): Dependencies {
 }
 
 function clockOf({ time, life, skewMs, stretch }: Outside): Clock {
+  const { now, sleep } = time.clock
   return {
-    now: () => time.now + skewMs,
-    sleep: (ms, signal) => {
+    now: () => now() + skewMs,
+    sleep: async (ms, signal) => {
       if (!life.alive) return never()
-      return new Promise((resolve) => {
-        if (signal?.aborted) return resolve()
-        const wake = () => {
-          timer.cancel()
-          signal?.removeEventListener('abort', wake)
-          life.reach(resolve)
-        }
-        const timer = time.after(ms * stretch(), wake)
-        signal?.addEventListener('abort', wake, { once: true })
-      })
+      await sleep(ms * stretch(), signal)
+      return life.awake()
     },
   }
 }

@@ -1,4 +1,5 @@
 import { buildApp } from '../../../src/app.ts'
+import type { Clock } from '../../../src/core/clock.ts'
 import type { App } from '../../../src/http/app-instance.ts'
 import { createServices, type Dependencies, type Services } from '../../../src/services.ts'
 import { ArmedFaults } from '../faults/armed-faults.ts'
@@ -35,6 +36,8 @@ export interface Shell {
   name: NodeName
   app: App
   use(services: Services): void
+  /** Ends whatever the application itself waits for, so that the next boot finds nothing of this one. */
+  release(): void
 }
 
 /** Builds each node's application once for all seeds; it is the real one, and only its services are replaced. */
@@ -43,14 +46,27 @@ export async function buildShells(dependencies: Dependencies): Promise<Record<No
     NODE_NAMES.map(async (name) => {
       const config = configOf(name)
       let current = await createServices(config, dependencies)
-      const app = await buildApp({ ...mirrorMembers(current, () => current), config })
+      let boot = new AbortController()
+      const clock: Clock = {
+        now: () => current.clock.now(),
+        sleep: (ms, signal) => Promise.race([current.clock.sleep(ms, signal), untilAborted(boot.signal)]),
+      }
+      const app = await buildApp({ ...mirrorMembers(current, () => current), clock, config })
       const use = (services: Services) => {
         current = services
+        boot = new AbortController()
       }
-      return [name, { name, app, use }] as const
+      return [name, { name, app, use, release: () => boot.abort() }] as const
     }),
   )
   return Object.fromEntries(shells) as Record<NodeName, Shell>
+}
+
+function untilAborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
 }
 
 export interface SimNodeOptions {
@@ -104,6 +120,7 @@ export class SimNode {
     if (!life.alive) return
     this.#services = services
     this.#options.shell.use(services)
+    life.onEnd(() => this.#options.shell.release())
     void services.keySet.warmUp()
     void services.outbox.start().catch(() => {})
     this.#options.note('booted')

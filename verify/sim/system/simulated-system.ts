@@ -88,9 +88,9 @@ export class World {
       hosted: plan.hosted,
       refusesWebhooks: plan.refusesWebhooks,
       forgets: plan.forgets,
-      onBegin: (run) => contest(this, run),
-      onEnd: (run, status) => this.callbacks.send(run, status),
-      onFault: (what) => this.violate('runtime', what),
+      onCreate: (run) => contest(this, run),
+      onEnd: (run) => this.callbacks.send(run),
+      onWrongRequest: (what) => this.violate('runtime', what),
     })
     this.network = new Network({
       ...common,

@@ -1,3 +1,5 @@
+import type { Clock } from '../../../src/core/clock.ts'
+
 export interface Timer {
   cancel(): void
 }
@@ -45,6 +47,24 @@ export class VirtualTime {
     return new Promise((resolve) => {
       this.after(ms, resolve)
     })
+  }
+
+  /** This time as a `Clock`. */
+  get clock(): Clock {
+    return {
+      now: () => this.#nowMs,
+      sleep: (ms, signal) =>
+        new Promise((resolve) => {
+          if (signal?.aborted) return resolve()
+          const wake = () => {
+            timer.cancel()
+            signal?.removeEventListener('abort', wake)
+            resolve()
+          }
+          const timer = this.after(ms, wake)
+          signal?.addEventListener('abort', wake, { once: true })
+        }),
+    }
   }
 
   /** Everything due until then happens, each moment drained before the next begins. */
