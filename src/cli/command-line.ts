@@ -3,13 +3,13 @@ import { ApiError } from '../core/errors.ts'
 import { VERSION } from '../version.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 
-type Run = (line: CommandLine) => Promise<ExitCode>
+type RunCommand = (line: CommandLine) => Promise<ExitCode>
 
 interface Command {
   summary: string
   /** Absent for a command without arguments. */
   usage?: string
-  load: () => Promise<Run>
+  load: () => Promise<RunCommand>
 }
 
 /** Each command is loaded when it runs, so that `serve` does not load what only `dev` or `doctor` needs. */
