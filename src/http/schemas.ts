@@ -1,7 +1,7 @@
 import { type TSchemaOptions, Type } from '../core/schema.ts'
 
 /** Building blocks of the resources' schemas, so that every field of one kind reads and is checked alike. */
-export function text(options: TSchemaOptions & { minLength?: number; maxLength: number }) {
+export function boundedText(options: TSchemaOptions & { minLength?: number; maxLength: number }) {
   return Type.String({ format: 'text', ...options })
 }
 
@@ -21,7 +21,10 @@ export const nullableTimestamp = Type.Unsafe<string | null>({
 
 /** Path parameters: a malformed id is simply not found, but what no database can hold is refused. */
 export function pathParams<const Name extends string>(name: Name) {
-  return Type.Object({ [name]: text({ minLength: 1, maxLength: 255 }) } as Record<Name, ReturnType<typeof text>>)
+  return Type.Object({ [name]: boundedText({ minLength: 1, maxLength: 255 }) } as Record<
+    Name,
+    ReturnType<typeof boundedText>
+  >)
 }
 
 export const ifMatchHeader = Type.Object({

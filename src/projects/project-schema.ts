@@ -2,12 +2,12 @@ import type { JsonObject } from '../core/json.ts'
 import { type Static, Type } from '../core/schema.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import {
+  boundedText,
   idempotencyHeader,
   ifMatchHeader,
   ifNoneMatchHeader,
   nullableText,
   pathParams,
-  text,
   timestamp,
 } from '../http/schemas.ts'
 
@@ -21,7 +21,7 @@ const example = {
   updated_at: '2026-01-31T12:00:00.000Z',
 }
 
-const name = text({ minLength: 1, maxLength: 200, description: 'The name shown to people.' })
+const name = boundedText({ minLength: 1, maxLength: 200, description: 'The name shown to people.' })
 const description = nullableText({ maxLength: 2000 })
 const metadata = Type.Unsafe<JsonObject>({
   type: 'object',

@@ -1,6 +1,6 @@
 import { type Static, Type } from '../core/schema.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
-import { idempotencyHeader, nullableTimestamp, pathParams, text, timestamp } from '../http/schemas.ts'
+import { boundedText, idempotencyHeader, nullableTimestamp, pathParams, timestamp } from '../http/schemas.ts'
 import { DEFAULT_PROVIDER } from './provider-registry.ts'
 import { PLATFORMS, type Platform } from './push-provider.ts'
 
@@ -47,7 +47,7 @@ export const registerDevice = {
     'Of more than 50 devices the one not seen for longest is removed.',
   headers: idempotencyHeader,
   body: Type.Object(
-    { token: text({ minLength: 1, maxLength: MAX_TOKEN_BYTES }), platform },
+    { token: boundedText({ minLength: 1, maxLength: MAX_TOKEN_BYTES }), platform },
     { title: 'DeviceInput', additionalProperties: false, examples: [{ token: 'cX3…:APA91b…', platform: 'web' }] },
   ),
   response: { 201: Device },

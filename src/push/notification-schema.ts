@@ -1,5 +1,5 @@
 import { type Static, Type } from '../core/schema.ts'
-import { idempotencyHeader, pathParams, text, timestamp } from '../http/schemas.ts'
+import { boundedText, idempotencyHeader, pathParams, timestamp } from '../http/schemas.ts'
 import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
 import { PUSH_PROVIDERS } from './provider-registry.ts'
 
@@ -79,7 +79,11 @@ export type Notification = Static<typeof Notification>
 const tags = ['Push']
 const targets = (description: string) =>
   Type.Optional(
-    Type.Array(text({ minLength: 1, maxLength: 255 }), { maxItems: MAX_TARGETS, uniqueItems: true, description }),
+    Type.Array(boundedText({ minLength: 1, maxLength: 255 }), {
+      maxItems: MAX_TARGETS,
+      uniqueItems: true,
+      description,
+    }),
   )
 
 export const createNotification = {
@@ -91,9 +95,9 @@ export const createNotification = {
     {
       users: targets('To all live devices of these users, unless they want no push.'),
       devices: targets('To these devices, unless their users want no push.'),
-      title: text({ minLength: 1, maxLength: 200 }),
-      body: text({ maxLength: 1000 }),
-      data: Type.Optional(Type.Record(Type.String(), text({ maxLength: 2000 }))),
+      title: boundedText({ minLength: 1, maxLength: 200 }),
+      body: boundedText({ maxLength: 1000 }),
+      data: Type.Optional(Type.Record(Type.String(), boundedText({ maxLength: 2000 }))),
       link: Type.Optional(
         Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'https-url', maxLength: 1000 }),
       ),

@@ -1,7 +1,7 @@
 import { SCOPES, type Scope } from '../auth/scopes.ts'
 import { type Static, Type } from '../core/schema.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
-import { idempotencyHeader, nullableTimestamp, pathParams, text, timestamp } from '../http/schemas.ts'
+import { boundedText, idempotencyHeader, nullableTimestamp, pathParams, timestamp } from '../http/schemas.ts'
 
 const scopeNames = Type.Array(Type.Unsafe<Scope>({ type: 'string', enum: Object.keys(SCOPES) }), {
   maxItems: 20,
@@ -69,7 +69,7 @@ export const createServiceAccount = {
   headers: idempotencyHeader,
   body: Type.Object(
     {
-      name: text({ minLength: 1, maxLength: 200 }),
+      name: boundedText({ minLength: 1, maxLength: 200 }),
       scopes: scopeNames,
       expires_at: Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'date-time' })),
     },

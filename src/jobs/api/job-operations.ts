@@ -1,13 +1,13 @@
 import { Type } from '../../core/schema.ts'
 import { streamDescription, streamQuery, streamResponse } from '../../events/event-routes.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { idempotencyHeader, pathParams, text } from '../../http/schemas.ts'
+import { boundedText, idempotencyHeader, pathParams } from '../../http/schemas.ts'
 import { JOB_STATUSES, type JobStatus, WATCHED_STATUSES } from '../job.ts'
 import { anyJson, inCode, Job, JobTypeList, TimelineEntry } from './job-schema.ts'
 
 const tags = ['Jobs']
 const params = pathParams('id')
-const id = text({ minLength: 1, maxLength: 255 })
+const id = boundedText({ minLength: 1, maxLength: 255 })
 
 export const createJob = {
   operationId: 'startJob',
@@ -19,7 +19,7 @@ export const createJob = {
   headers: idempotencyHeader,
   body: Type.Object(
     {
-      type: text({ minLength: 1, maxLength: 64 }),
+      type: boundedText({ minLength: 1, maxLength: 64 }),
       input: Type.Optional(anyJson('The graph’s input.')),
       thread_id: Type.Optional(id),
       run_id: Type.Optional(id),
@@ -27,7 +27,7 @@ export const createJob = {
         Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'text', maxLength: 255 }),
       ),
       created_by: Type.Optional(
-        text({ minLength: 1, maxLength: 255, description: 'The user it is for; only with `admin:*`.' }),
+        boundedText({ minLength: 1, maxLength: 255, description: 'The user it is for; only with `admin:*`.' }),
       ),
     },
     { title: 'JobInput', additionalProperties: false, examples: [{ type: 'report', input: { topic: 'sales' } }] },
@@ -46,9 +46,11 @@ export const listJobs = {
     {
       ...pageQuery,
       status: Type.Optional(Type.Unsafe<JobStatus>({ type: 'string', enum: [...JOB_STATUSES] })),
-      type: Type.Optional(text({ maxLength: 64 })),
-      project: Type.Optional(text({ maxLength: 255, description: 'A project’s id.' })),
-      project_id: Type.Optional(text({ maxLength: 255, description: 'The same as `project`, by the field’s name.' })),
+      type: Type.Optional(boundedText({ maxLength: 64 })),
+      project: Type.Optional(boundedText({ maxLength: 255, description: 'A project’s id.' })),
+      project_id: Type.Optional(
+        boundedText({ maxLength: 255, description: 'The same as `project`, by the field’s name.' }),
+      ),
     },
     { additionalProperties: false },
   ),

@@ -1,7 +1,7 @@
 import type { Json } from '../../core/json.ts'
 import { type Static, Type } from '../../core/schema.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { pathParams, text, timestamp } from '../../http/schemas.ts'
+import { boundedText, pathParams, timestamp } from '../../http/schemas.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'
 
 const outcome = Type.Unsafe<CallbackOutcome>({
@@ -20,14 +20,14 @@ const received = Type.Object(
   },
 )
 
-const id = text({ minLength: 1, maxLength: 255 })
+const id = boundedText({ minLength: 1, maxLength: 255 })
 
 /** The fields that `parseCallback` reads. Other fields are stored and ignored. */
 export const CallbackBody = Type.Object(
   {
     thread_id: id,
     run_id: id,
-    status: text({
+    status: boundedText({
       minLength: 1,
       maxLength: 255,
       description: '`success`, `error`, `timeout` or `interrupted`. For any other status the runtime is asked.',
@@ -99,7 +99,7 @@ const tags = ['Callbacks']
 
 const querystring = Type.Object({
   token: Type.Optional(Type.String()),
-  job_id: Type.Optional(text({ maxLength: 255 })),
+  job_id: Type.Optional(boundedText({ maxLength: 255 })),
 })
 
 const description =
@@ -130,7 +130,7 @@ export const listCallbacks = {
   tags,
   summary: 'List received callbacks, newest first',
   querystring: Type.Object(
-    { ...pageQuery, job_id: Type.Optional(text({ maxLength: 255 })) },
+    { ...pageQuery, job_id: Type.Optional(boundedText({ maxLength: 255 })) },
     { additionalProperties: false },
   ),
   response: { 200: pageOf(Callback) },
