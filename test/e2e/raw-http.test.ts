@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import { after, before, describe, test } from 'node:test'
-import { openSocket, type RawAnswer, rawExchange, readToEnd } from '../support/raw-exchange.ts'
+import { openSocket, parseAnswers, type RawAnswer, rawExchange, readToEnd } from '../support/raw-exchange.ts'
 import { type Served, sharedIssuer, startServe } from '../support/served.ts'
 
 const HOST = 'Host: x\r\n'
@@ -156,6 +156,20 @@ describe('bytes that are not quite HTTP', () => {
     const cut = await rawExchange(served.url, `${post('Content-Length: 14\r\n', '{"name":"cut"}')}garbage\r\n\r\n`)
     assert.equal(cut.shift()?.status, 201)
     assertRefused(cut, 'garbage')
+  })
+
+  test('on localhost every address it listens on refuses with an envelope', async () => {
+    const { url } = await startServe({ settings: { HOST: 'localhost' } })
+    const { port } = new URL(url)
+    const answered = []
+    for (const host of ['127.0.0.1', '[::1]']) {
+      const listens = await openSocket(`http://${host}:${port}`).catch(() => null)
+      if (listens === null) continue
+      listens.write('garbage\r\n\r\n')
+      assertRefused(parseAnswers(await readToEnd(listens)), host)
+      answered.push(host)
+    }
+    assert.equal(answered.length, 1)
   })
 
   test('a request that was refused before its body came is not refused again for that body', async () => {

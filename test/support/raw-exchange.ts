@@ -10,7 +10,7 @@ export interface RawAnswer {
 /** Opens a bare connection, for bytes that no client library would send. */
 export async function openSocket(url: string): Promise<Socket> {
   const { hostname, port } = new URL(url)
-  const socket = connect({ host: hostname, port: Number(port) })
+  const socket = connect({ host: hostname.replace(/^\[|\]$/g, ''), port: Number(port) })
   // A server that refuses early closes while we still write; what it said before is what counts.
   socket.on('error', () => {})
   await once(socket, 'connect')
