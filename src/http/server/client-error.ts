@@ -1,12 +1,9 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { ApiError } from '../../core/errors.ts'
 import type { IdGenerator } from '../../core/ids.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import type { Envelope } from '../envelope.ts'
-
-/** Importing its names one by one would make Node load a whole HTTP client at the start. */
-const { STATUS_CODES } = process.getBuiltinModule('node:http')
 
 const REFUSALS: Record<string, ApiError> = {
   ERR_HTTP_REQUEST_TIMEOUT: new ApiError('request_timeout', 'The request took too long to arrive'),

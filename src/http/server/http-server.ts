@@ -1,12 +1,10 @@
-import type { RequestListener, Server } from 'node:http'
+import { createServer, METHODS, type RequestListener, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { ApiError } from '../../core/errors.ts'
 import { type BrokenConnections, MALFORMED } from './client-error.ts'
 import type { requestIdFrom } from './request-id.ts'
 import { SERVER_LIMITS } from './server-limits.ts'
 
-/** Importing its names one by one would make Node load a whole HTTP client at the start. */
-const { createServer, METHODS } = process.getBuiltinModule('node:http')
 const KNOWN_METHODS: ReadonlySet<string> = new Set(METHODS)
 const NO_TUNNEL = new ApiError('method_not_allowed', 'CONNECT is not allowed here', {
   headers: { allow: 'DELETE, GET, HEAD, PATCH, POST' },
