@@ -1,5 +1,5 @@
 import { CallbackAuthenticity } from './auth/callback-authenticity.ts'
-import { KeySet } from './auth/key-set.ts'
+import { KeySet, keySetUrl } from './auth/key-set.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
 import { TokenVerifier } from './auth/token-verifier.ts'
 import type { Config } from './config.ts'
@@ -90,7 +90,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const db = meteredDatabase(dependencies.db, metrics)
   const ids = new IdGenerator(clock, random)
   const keySet = new KeySet({
-    url: `${config.issuerUrl.replace(/\/$/, '')}/.well-known/jwks.json`,
+    url: keySetUrl(config.issuerUrl),
     fetch: dependencies.fetch,
     clock,
     log,

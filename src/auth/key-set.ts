@@ -122,3 +122,8 @@ export class KeySet {
     }
   }
 }
+
+/** Where an issuer publishes its keys. */
+export function keySetUrl(issuerUrl: string): string {
+  return `${issuerUrl.replace(/\/$/, '')}/.well-known/jwks.json`
+}

@@ -1,4 +1,4 @@
-import { KeySet } from '../auth/key-set.ts'
+import { KeySet, keySetUrl } from '../auth/key-set.ts'
 import { Breaker } from '../core/async/breaker.ts'
 import type { MaybePromise } from '../core/async/maybe-promise.ts'
 import { systemClock } from '../core/clock.ts'
@@ -159,7 +159,7 @@ async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResul
 }
 
 async function probeIdentityProvider({ config }: ProbeContext): Promise<ProbeResult> {
-  const url = `${config.issuerUrl.replace(/\/$/, '')}/.well-known/jwks.json`
+  const url = keySetUrl(config.issuerUrl)
   const keySet = new KeySet({ url, fetch, clock: systemClock, log: silentLog })
   await keySet.warmUp()
   const { keys, lastError } = keySet.state()
