@@ -1,6 +1,7 @@
 import { createHmac, hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Clock } from '../core/clock.ts'
+import { bearerToken } from './bearer-token.ts'
 
 const SIGNATURE_TOLERANCE_SECONDS = 300
 
@@ -46,7 +47,7 @@ export class CallbackAuthenticity {
     if (token !== undefined && jobId !== undefined && this.#some((secret) => isSame(token, tokenOf(secret, jobId)))) {
       return { authentic: true, jobId }
     }
-    const given = [headers['x-webhook-secret'], /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1]]
+    const given = [headers['x-webhook-secret'], bearerToken(headers.authorization)]
     for (const value of given) {
       if (typeof value === 'string' && this.#isSecret(value)) return { authentic: true, jobId: null }
     }

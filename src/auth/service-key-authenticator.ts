@@ -1,9 +1,7 @@
 import { type Loop, startLoop } from '../core/async/loop.ts'
-import { chain, type MaybePromise } from '../core/async/maybe-promise.ts'
 import { SingleFlight } from '../core/async/single-flight.ts'
 import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
-import { ApiError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { ServicePrincipal } from './principal.ts'
 import { hashServiceKey, isWellFormedServiceKey } from './service-key.ts'
@@ -56,23 +54,22 @@ export class ServiceKeyAuthenticator {
     })
   }
 
-  authenticate(key: string): MaybePromise<AuthenticatedServiceKey> {
-    if (!isWellFormedServiceKey(key)) throw invalidKey()
-    return chain(this.#find(hashServiceKey(key)), (found) => {
-      const now = this.#clock.now()
-      if (found === null || isOver(found.key_expires_at, now) || isOver(found.account_expires_at, now))
-        throw invalidKey()
-      this.#used.add(found.account_id)
-      return {
-        keyId: found.key_id,
-        principal: {
-          kind: 'service',
-          id: found.account_id,
-          scopes: found.scopes.split(' ').filter((scope) => scope !== ''),
-          expiresAtMs: earliest(found.key_expires_at, found.account_expires_at),
-        },
-      }
-    })
+  /** Null for a key that is malformed, unknown, revoked or expired. */
+  async authenticate(key: string): Promise<AuthenticatedServiceKey | null> {
+    if (!isWellFormedServiceKey(key)) return null
+    const found = await this.#find(hashServiceKey(key))
+    const now = this.#clock.now()
+    if (found === null || isOver(found.key_expires_at, now) || isOver(found.account_expires_at, now)) return null
+    this.#used.add(found.account_id)
+    return {
+      keyId: found.key_id,
+      principal: {
+        kind: 'service',
+        id: found.account_id,
+        scopes: found.scopes.split(' ').filter((scope) => scope !== ''),
+        expiresAtMs: earliest(found.key_expires_at, found.account_expires_at),
+      },
+    }
   }
 
   /** A key made, rotated or revoked on this node is felt here at once. */
@@ -86,7 +83,7 @@ export class ServiceKeyAuthenticator {
     await this.#markUsed().catch(() => {})
   }
 
-  #find(hash: string): MaybePromise<LiveServiceKey | null> {
+  async #find(hash: string): Promise<LiveServiceKey | null> {
     const answer = this.#answers.get(hash)
     if (answer && this.#clock.now() - answer.askedAtMs < CACHE_MS) return answer.found
     // A look-up that began before `forgetCached` must not bring back what was forgotten.
@@ -106,10 +103,6 @@ export class ServiceKeyAuthenticator {
       for (const id of batch) this.#used.delete(id)
     }
   }
-}
-
-function invalidKey(): ApiError {
-  return new ApiError('unauthorized', 'Invalid or expired API key')
 }
 
 function isOver(expiresAtMs: number | null, nowMs: number): boolean {

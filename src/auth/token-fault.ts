@@ -22,9 +22,3 @@ export class TokenFault extends Error {
     this.reason = reason
   }
 }
-
-/** The reason behind an `unauthorized` error of the verifier, for the log and the metrics. */
-export function tokenFaultReason(error: unknown): TokenFaultReason | undefined {
-  const cause = error instanceof Error ? error.cause : undefined
-  return cause instanceof TokenFault ? cause.reason : undefined
-}

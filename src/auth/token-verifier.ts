@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
 import { compactVerify } from 'jose/jws/compact/verify'
+import type { MaybePromise } from '../core/async/maybe-promise.ts'
 import { SingleFlight } from '../core/async/single-flight.ts'
 import type { Clock } from '../core/clock.ts'
-import { ApiError } from '../core/errors.ts'
 import type { VerificationKey } from './jwk.ts'
 import type { KeySet } from './key-set.ts'
 import type { UserPrincipal } from './principal.ts'
@@ -27,7 +27,7 @@ export interface TokenVerifierOptions extends ClaimRules {
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
   readonly #cache: TokenCache
-  readonly #flights = new SingleFlight<string, UserPrincipal>()
+  readonly #flights = new SingleFlight<string, UserPrincipal | TokenFault>()
 
   constructor(options: TokenVerifierOptions) {
     this.#options = options
@@ -39,26 +39,24 @@ export class TokenVerifier {
     return this.#cache.size
   }
 
-  /** A token verified before and still good, without a promise. */
-  cached(token: string): UserPrincipal | undefined {
-    return token.length > MAX_TOKEN_LENGTH ? undefined : this.#cache.get(digestOf(token))
+  /** Rejects with `UnavailableError` while no key was ever fetched. */
+  verify(token: string): MaybePromise<UserPrincipal | TokenFault> {
+    if (token.length > MAX_TOKEN_LENGTH) return new TokenFault('too_long', 'The token is too long')
+    const digest = hash('sha256', token, 'base64')
+    return this.#cache.get(digest) ?? this.#flights.run(digest, () => this.#verifyNew(token, digest))
   }
 
-  /** Throws `unauthorized` with a `TokenFault` as its cause, or lets `UnavailableError` pass while no key was ever fetched. */
-  async verify(token: string): Promise<UserPrincipal> {
+  async #verifyNew(token: string, digest: string): Promise<UserPrincipal | TokenFault> {
     try {
-      if (token.length > MAX_TOKEN_LENGTH) throw new TokenFault('too_long', 'The token is too long')
-      const digest = digestOf(token)
-      return this.#cache.get(digest) ?? (await this.#flights.run(digest, () => this.#verifyNew(token, digest)))
-    } catch (cause) {
-      // Each caller gets an error of its own, though they may share the check that failed.
-      if (cause instanceof TokenFault) throw new ApiError('unauthorized', 'Invalid or expired token', { cause })
-      throw cause
+      return await this.#check(token, digest)
+    } catch (error) {
+      if (error instanceof TokenFault) return error
+      throw error
     }
   }
 
   /** What costs nothing is checked first, so that a token that cannot pass neither asks the provider nor costs a signature. */
-  async #verifyNew(token: string, digest: string): Promise<UserPrincipal> {
+  async #check(token: string, digest: string): Promise<UserPrincipal> {
     const { keySet, clock } = this.#options
     const { kid, claims } = parseToken(token)
     const principal = checkClaims(claims, this.#options, clock.now())
@@ -78,8 +76,4 @@ async function checkSignature(token: string, key: VerificationKey): Promise<void
   } catch (cause) {
     throw new TokenFault('signature', 'The signature does not fit', { cause })
   }
-}
-
-function digestOf(token: string): string {
-  return hash('sha256', token, 'base64')
 }

@@ -1,14 +1,12 @@
-import type { FastifyRequest } from 'fastify'
-import { tokenFaultReason } from '../../auth/token-fault.ts'
-import { ApiError } from '../../core/errors.ts'
 import type { CounterLabels, Meter } from '../../core/metrics/meter.ts'
 import type { Charge } from '../../limits/limiter.ts'
 import type { TierName } from '../../limits/tiers.ts'
+import type { GateDecision } from './decision.ts'
 
-type Outcome = 'public' | 'ok' | 'missing' | 'invalid' | 'spent' | 'forbidden' | 'unavailable'
+type CountedOutcome = Exclude<GateDecision['outcome'], 'awaits_body'>
 
-/** Made once: every request passes here. */
-const OUTCOMES: Readonly<Record<Outcome, CounterLabels<'gate_outcomes_total'>>> = {
+/** Constants, because every request is counted: counting allocates nothing. */
+const OUTCOMES: Readonly<Record<CountedOutcome, CounterLabels<'gate_outcomes_total'>>> = {
   public: { outcome: 'public' },
   ok: { outcome: 'ok' },
   missing: { outcome: 'missing' },
@@ -24,34 +22,15 @@ const CHARGES: Readonly<Record<TierName, Record<'within' | 'exceeded', CounterLa
   service: chargesOf('service'),
 }
 
-/** Tells the meter what the gate decided of a request, once; `refusal` is what it throws, if anything. */
-export function countAdmission(meter: Meter, request: FastifyRequest, refusal: unknown): void {
-  // Let through for its body alone: that is judged later, and counted then.
-  if (refusal === undefined && request.callbackProof?.authentic === false) return
-  const outcome = outcomeOf(request, refusal)
-  meter.count('gate_outcomes_total', OUTCOMES[outcome])
-  if (outcome === 'invalid') meter.count('credentials_refused_total', { reason: reasonOf(request, refusal) })
+/** Counts each request once: a decision that awaits the body is counted when it is made. */
+export function countDecision(meter: Meter, decision: GateDecision): void {
+  if (decision.outcome === 'awaits_body') return
+  meter.count('gate_outcomes_total', OUTCOMES[decision.outcome])
+  if (decision.outcome === 'invalid') meter.count('credentials_refused_total', { reason: decision.reason })
 }
 
 export function countCharge(meter: Meter, { tier, exceeded }: Charge): void {
   meter.count('tier_charges_total', exceeded ? CHARGES[tier].exceeded : CHARGES[tier].within)
-}
-
-function outcomeOf(request: FastifyRequest, refusal: unknown): Outcome {
-  if (refusal === undefined) return request.principal === null && request.callbackProof === null ? 'public' : 'ok'
-  if (!(refusal instanceof ApiError)) return 'unavailable'
-  if (refusal.code === 'rate_limit_exceeded') return 'spent'
-  if (refusal.code === 'forbidden') return 'forbidden'
-  if (refusal.code !== 'unauthorized') return 'unavailable'
-  // RFC 6750: who showed no credential is told of no error.
-  const showedNone = refusal.headers['www-authenticate'] === 'Bearer' && request.callbackProof === null
-  return showedNone ? 'missing' : 'invalid'
-}
-
-function reasonOf(request: FastifyRequest, refusal: unknown): string {
-  if (request.callbackProof !== null) return 'callback'
-  const fault = tokenFaultReason(refusal)
-  return fault ?? (request.headers['x-api-key'] === undefined ? 'header' : 'api_key')
 }
 
 function chargesOf(tier: TierName): Record<'within' | 'exceeded', CounterLabels<'tier_charges_total'>> {
