@@ -7,8 +7,8 @@ import { type SeedResult, startWorker } from './worker-process.ts'
 const MAX_SHOWN_FAILURES = 5
 
 /**
- * `npm run sim -- --seeds N [--from S] [--workers W]` plays N seeds and ends with one line that sums them up; a seed that
- * breaks an invariant shows its trace and fails the run. `--seed S` plays that one again, to the letter.
+ * `npm run sim -- --seeds N [--from S] [--workers W]` plays N seeds and prints a summary line. A seed that breaks an
+ * invariant shows its trace and fails the run. `--seed S` plays one seed again, with exactly the same trace.
  */
 async function main(): Promise<number> {
   const { values } = parseArgs({
@@ -31,7 +31,7 @@ async function main(): Promise<number> {
   return results.length === count && results.every(({ violations }) => violations.length === 0) ? 0 : 1
 }
 
-/** One seed, with everything that happened in it. */
+/** Plays one seed and prints its trace. */
 async function replay(seed: number): Promise<number> {
   const simulator = await createSimulator()
   const report = await simulator.run(seed)

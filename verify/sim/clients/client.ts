@@ -1,5 +1,5 @@
 import type { Json } from '../../../src/core/json.ts'
-import type { Answer, Request, SimNode } from '../system/node.ts'
+import type { NodeRequest, NodeResponse, SimNode } from '../system/node.ts'
 import type { Prng } from '../time/prng.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
 
@@ -13,14 +13,14 @@ export interface ClientOptions {
   onViolation: (invariant: string, what: string) => void
 }
 
-export interface Ask {
-  method: Request['method']
+export interface ClientRequest {
+  method: NodeRequest['method']
   path: string
   body?: Json
   headers?: Record<string, string>
 }
 
-/** Somebody with a token, behind a load balancer: asks, and asks again where that is safe. */
+/** An API client with a token, behind a load balancer. It retries where that is safe. */
 export class Client {
   readonly name: string
   readonly #options: ClientOptions
@@ -34,8 +34,8 @@ export class Client {
     return { host: 'api.sim', authorization: `Bearer ${this.#options.token}` }
   }
 
-  /** Null when the connection broke: then nobody knows whether it was done. */
-  async ask({ method, path, body, headers = {} }: Ask): Promise<Answer | null> {
+  /** Null when the connection broke: the request may or may not have had its effect. */
+  async request({ method, path, body, headers = {} }: ClientRequest): Promise<NodeResponse | null> {
     const { note, onViolation, pickNode } = this.#options
     const node = pickNode()
     const answer = await node.request({
@@ -51,11 +51,11 @@ export class Client {
     return answer
   }
 
-  /** Until it is answered for good, or its patience ends. */
-  async insist(ask: Ask, attempts = 12): Promise<Answer | null> {
+  /** Retries until the response is final, or returns null after `attempts`. */
+  async requestUntilAnswered(request: ClientRequest, attempts = 12): Promise<NodeResponse | null> {
     const { time, prng } = this.#options
     for (let attempt = 1; attempt <= attempts; attempt++) {
-      const answer = await this.ask(ask)
+      const answer = await this.request(request)
       const isFinal = answer !== null && answer.status !== 503 && answer.status !== 429 && !isInFlight(answer)
       if (isFinal) return answer
       await time.sleep(prng.int(200, 2_000) * attempt)
@@ -64,6 +64,6 @@ export class Client {
   }
 }
 
-function isInFlight(answer: Answer): boolean {
+function isInFlight(answer: NodeResponse): boolean {
   return answer.status === 409 && answer.body.includes('still in flight')
 }

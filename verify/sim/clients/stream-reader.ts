@@ -7,7 +7,7 @@ export interface StreamReaderOptions {
   client: Client
   /** Without the cursor. */
   path: string
-  /** Where in the log to begin. */
+  /** Begin after this event. */
   after?: number
   time: VirtualTime
   prng: Prng
@@ -15,7 +15,7 @@ export interface StreamReaderOptions {
   note: (actor: string, what: string) => void
 }
 
-/** Follows a stream from a place in the log; whenever it breaks, goes on elsewhere after the last event it saw. */
+/** Reads a stream from a place in the log. After every break it reconnects, to any node, after the last event it saw. */
 export class StreamReader {
   readonly client: Client
   readonly path: string
@@ -41,12 +41,12 @@ export class StreamReader {
     void this.#connect()
   }
 
-  /** As a phone does that goes through a tunnel. */
+  /** Closes the connection, as a lost network does. */
   breakOff(): void {
     this.#hangUp?.()
   }
 
-  /** Its user looks at the phone again. */
+  /** Reconnects now instead of at the end of its backoff. */
   nudge(): void {
     if (!this.#waiting) return
     this.#waiting.cancel()
@@ -99,7 +99,7 @@ export class StreamReader {
       if (id === undefined) continue
       this.#last = Number(id)
       if (/^event: reset$/m.test(block)) this.resets += 1
-      // An id that stands alone is a place to come back to, not an event.
+      // An id without data is a place to resume from, not an event.
       else if (/^data: /m.test(block)) this.ids.push(Number(id))
     }
   }

@@ -1,24 +1,24 @@
-import type { Effect, Point } from './plan.ts'
+import type { FaultEffect, FaultPoint } from './plan.ts'
 
-/** The faults that lie in wait inside one process; each strikes once, the next time its point is passed. */
+/** The faults armed in one process. Each triggers once, the next time the process passes its point. */
 export class ArmedFaults {
-  readonly #armed: { point: Point; effect: Effect }[] = []
-  readonly #onStrike: (point: Point, effect: Effect) => void
+  readonly #armed: { point: FaultPoint; effect: FaultEffect }[] = []
+  readonly #onTriggered: (point: FaultPoint, effect: FaultEffect) => void
 
-  constructor(onStrike: (point: Point, effect: Effect) => void) {
-    this.#onStrike = onStrike
+  constructor(onTriggered: (point: FaultPoint, effect: FaultEffect) => void) {
+    this.#onTriggered = onTriggered
   }
 
-  arm(point: Point, effect: Effect): void {
+  arm(point: FaultPoint, effect: FaultEffect): void {
     this.#armed.push({ point, effect })
   }
 
-  strike(point: Point): Effect | undefined {
+  trigger(point: FaultPoint): FaultEffect | undefined {
     if (this.#armed.length === 0) return undefined
     const index = this.#armed.findIndex((fault) => fault.point === point)
     if (index < 0) return undefined
     const [fault] = this.#armed.splice(index, 1)
-    if (fault) this.#onStrike(point, fault.effect)
+    if (fault) this.#onTriggered(point, fault.effect)
     return fault?.effect
   }
 

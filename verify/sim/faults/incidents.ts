@@ -1,15 +1,15 @@
 import type { SimNode } from '../system/node.ts'
-import type { World } from '../system/simulated-system.ts'
-import { Forger } from './forged-callback.ts'
+import type { SimulatedSystem } from '../system/simulated-system.ts'
+import { postForgedCallback } from './forged-callback.ts'
 import type { Incident } from './plan.ts'
 
-/** An orderly stop takes no longer than what is under way. */
+/** An orderly stop takes no longer than the requests in flight. */
 const STOP_WITHIN_MS = 60_000
 
-/** Lets one of the planned misfortunes happen, unless they are over. */
-export function happen(world: World, incident: Incident): void {
-  if (!world.chaos) return
-  const { nodes, network, provider, trace } = world
+/** Injects one of the planned faults, unless the time of faults is over. */
+export function injectIncident(system: SimulatedSystem, incident: Incident): void {
+  if (!system.faultsActive) return
+  const { nodes, network, provider, trace } = system
   switch (incident.kind) {
     case 'arm':
       return nodes[incident.node].faults.arm(incident.point, incident.effect)
@@ -17,76 +17,70 @@ export function happen(world: World, incident: Incident): void {
       return nodes[incident.node].kill()
     case 'suspend':
       trace.fault('suspend', `${incident.node} for ${incident.ms} ms`)
-      return nodes[incident.node].life?.suspend(incident.ms)
+      return nodes[incident.node].instance?.suspend(incident.ms)
     case 'restart':
-      return void restart(world, nodes[incident.node])
+      return void restart(system, nodes[incident.node])
     case 'database_down':
-      return during(world, incident, (on) => {
+      return during(system, incident, (on) => {
         nodes[incident.node].databaseDown = on
       })
     case 'runtime_down':
-      return during(world, incident, (on) => {
+      return during(system, incident, (on) => {
         network.runtimeDown = on ? (incident.hangs ? 'hangs' : 'refuses') : 'no'
       })
     case 'runtime_restart':
       trace.fault('runtime_restart')
-      world.callbacks.forget()
-      return world.runtime.restart()
+      system.callbacks.loseDue()
+      return system.runtime.restart()
     case 'identity_down':
-      return during(world, incident, (on) => {
+      return during(system, incident, (on) => {
         network.identityDown = on
       })
     case 'push_refused':
-      return during(world, incident, (on) => {
+      return during(system, incident, (on) => {
         provider.refuses = on
       })
     case 'forgery':
-      return void forge(world)
+      return void postForgedCallback(system)
     case 'replay':
-      return void replayCallback(world)
+      return void replayCallback(system)
     case 'bad_token':
-      return void tryForgedToken(world)
+      return void tryForgedToken(system)
   }
 }
 
-function during(world: World, { kind, ms }: { kind: string; ms: number }, turn: (on: boolean) => void): void {
-  world.trace.fault(kind, `for ${ms} ms`)
-  turn(true)
-  world.time.after(ms, () => turn(false))
+function during(system: SimulatedSystem, { kind, ms }: { kind: string; ms: number }, set: (on: boolean) => void): void {
+  system.trace.fault(kind, `for ${ms} ms`)
+  set(true)
+  system.time.after(ms, () => set(false))
 }
 
-async function restart(world: World, node: SimNode): Promise<void> {
+async function restart(system: SimulatedSystem, node: SimNode): Promise<void> {
   if (!node.up) return
-  world.trace.fault('restart', node.name)
-  const late = world.time.after(STOP_WITHIN_MS, () => {
-    if (world.suspensions + world.databaseFaults === 0) world.violate('stop', `node ${node.name} does not stop`)
+  system.trace.fault('restart', node.name)
+  const late = system.time.after(STOP_WITHIN_MS, () => {
+    if (system.suspensions + system.databaseFaults === 0) system.violate('stop', `node ${node.name} does not stop`)
   })
-  node.life?.onEnd(() => late.cancel())
+  node.instance?.onEnd(() => late.cancel())
   await node.stop()
-  world.bootLater(node)
+  system.bootLater(node)
 }
 
-async function forge(world: World): Promise<void> {
-  const { time, trace, luck, runtime, violate } = world
-  const runs = () => runtime.runs.values()
-  await new Forger({ time, trace, prng: luck, runs, pickNode: () => world.pickNode(), onViolation: violate }).forge()
-}
-
-/** An admin has a stored callback looked at again. */
-async function replayCallback(world: World): Promise<void> {
-  const client = world.client('admin', world.identity.admin.token)
-  const listed = await client.ask({ method: 'GET', path: '/v1/callbacks' })
+/** An admin replays a stored callback. */
+async function replayCallback(system: SimulatedSystem): Promise<void> {
+  const client = system.client('admin', system.identity.admin.token)
+  const listed = await client.request({ method: 'GET', path: '/v1/callbacks' })
   if (listed?.status !== 200) return
   const { data } = JSON.parse(listed.body) as { data: { id: string }[] }
   if (data.length === 0) return
-  world.trace.fault('callback_replayed')
-  await client.ask({ method: 'POST', path: `/v1/callbacks/${world.luck.pick(data).id}/replay` })
+  system.trace.fault('callback_replayed')
+  await client.request({ method: 'POST', path: `/v1/callbacks/${system.sharedPrng.pick(data).id}/replay` })
 }
 
-async function tryForgedToken(world: World): Promise<void> {
-  world.trace.fault('token_forged')
-  const client = world.client('forger', world.identity.forged)
-  const answer = await client.ask({ method: 'GET', path: '/jobs' })
+async function tryForgedToken(system: SimulatedSystem): Promise<void> {
+  system.trace.fault('token_forged')
+  const client = system.client('forged-token', system.identity.forged)
+  const answer = await client.request({ method: 'GET', path: '/jobs' })
   if (answer === null || answer.status === 503 || answer.status === 401) return
-  world.violate('tokens', `a forged token was answered ${answer.status}`)
+  system.violate('tokens', `a forged token was answered ${answer.status}`)
 }

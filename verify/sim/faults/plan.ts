@@ -3,8 +3,8 @@ import type { Prng } from '../time/prng.ts'
 export const NODE_NAMES = ['A', 'B'] as const
 export type NodeName = (typeof NODE_NAMES)[number]
 
-/** Where in a process an armed fault strikes. */
-export const POINTS = [
+/** The points in a process where an armed fault triggers. */
+export const FAULT_POINTS = [
   'read',
   'lease',
   'write',
@@ -17,20 +17,20 @@ export const POINTS = [
   'send',
   'sent',
 ] as const
-export type Point = (typeof POINTS)[number]
+export type FaultPoint = (typeof FAULT_POINTS)[number]
 
-export type Effect =
+export type FaultEffect =
   | { kind: 'crash' }
-  /** Refused, and nothing was done. */
+  /** The operation is refused and has no effect. */
   | { kind: 'unavailable' }
-  /** Done, and the answer got lost. */
+  /** The operation has its effect, but its answer is lost. */
   | { kind: 'unknown' }
   | { kind: 'stall'; ms: number }
-  /** The whole process stands still. */
+  /** The whole process stops, as with SIGSTOP. */
   | { kind: 'suspend'; ms: number }
 
 export type Incident =
-  | { kind: 'arm'; node: NodeName; point: Point; effect: Effect }
+  | { kind: 'arm'; node: NodeName; point: FaultPoint; effect: FaultEffect }
   | { kind: 'kill'; node: NodeName }
   | { kind: 'restart'; node: NodeName }
   | { kind: 'suspend'; node: NodeName; ms: number }
@@ -43,7 +43,7 @@ export type Incident =
   | { kind: 'replay' }
   | { kind: 'bad_token' }
 
-export interface Dials {
+export interface FaultRates {
   /** Shares of callbacks. */
   callbacks: {
     drop: number
@@ -52,47 +52,47 @@ export interface Dials {
     veryLate: number
     corrupt: number
     early: number
-    nameless: number
+    withoutJob: number
   }
   /** Shares of calls of the runtime. */
   calls: { error: number; reset: number; lost: number; hang: number; garbage: number; stale: number; slow: number }
-  /** Share of sends that meet trouble. */
+  /** Share of sends that fail or are slow. */
   pushes: number
 }
 
-/** Most seeds bring a bit of everything; some dwell on what takes several things at once to go wrong. */
+/** Most seeds have a mix of faults. The others repeat situations that need several faults at once. */
 export type Theme = 'anything' | 'crowds' | 'handovers' | 'pauses' | 'cancels' | 'foreign runs'
 
 export interface SeedPlan {
   theme: Theme
-  chaosMs: number
-  /** How long nobody serves, between the chaos and the calm; mostly not at all. */
+  faultsMs: number
+  /** How long no node is up after the time of faults; 0 in most seeds. */
   blackoutMs: number
-  dials: Dials
+  faultRates: FaultRates
   incidents: { atMs: number; incident: Incident }[]
   /** How far each node's clock is off. */
   skewMs: Record<NodeName, number>
-  /** Which of the runtime's two makes it is. */
+  /** Whether the runtime is the hosted one or the JS server. */
   hosted: boolean
   refusesWebhooks: boolean
   jobs: number
   foreignRuns: number
   users: number
-  /** How many jobs a node looks after at once; null: as many as it likes. */
-  places: number | null
-  /** Share of runs that the runtime forgets soon after their end. */
+  /** How many jobs a node processes at once; null: the default. */
+  slots: number | null
+  /** Share of runs that the runtime deletes soon after their end. */
   forgets: number
-  /** Share of our runs that somebody follows, as one started elsewhere, at the moment they begin. */
+  /** Share of our runs that a client follows, as if started elsewhere, when they are created. */
   contested: number
 }
 
-export const CALM: Dials = {
-  callbacks: { drop: 0, double: 0, late: 0, veryLate: 0, corrupt: 0, early: 0, nameless: 0 },
+export const NO_FAULTS: FaultRates = {
+  callbacks: { drop: 0, double: 0, late: 0, veryLate: 0, corrupt: 0, early: 0, withoutJob: 0 },
   calls: { error: 0, reset: 0, lost: 0, hang: 0, garbage: 0, stale: 0, slow: 0 },
   pushes: 0,
 }
 
-/** What will go wrong under this seed. Each family of faults is there or not, so that none always hides another. */
+/** The faults of a seed. Each family of faults is in the plan or not, so that none always hides another. */
 export function planSeed(prng: Prng): SeedPlan {
   const has = (probability: number) => prng.chance(probability)
   const apart = prng.split('places and memory')
@@ -104,31 +104,31 @@ export function planSeed(prng: Prng): SeedPlan {
     cancels: 8,
     'foreign runs': 10,
   })
-  const chaosMs = prng.int(20, theme === 'handovers' ? 90 : 70) * 1_000
+  const faultsMs = prng.int(20, theme === 'handovers' ? 90 : 70) * 1_000
   return {
     theme,
-    chaosMs,
+    faultsMs,
     blackoutMs: has(0.12) ? prng.pick([prng.int(60_000, 1_200_000), prng.int(1_200_000, 30 * 3_600_000)]) : 0,
-    dials: planDials(prng, theme),
-    incidents: planIncidents(prng, theme, chaosMs),
+    faultRates: planFaultRates(prng, theme),
+    incidents: planIncidents(prng, theme, faultsMs),
     skewMs: { A: 0, B: has(0.5) ? prng.int(-1_000, 1_000) : 0 },
     hosted: has(0.5),
     refusesWebhooks: has(0.08),
     jobs: theme === 'crowds' ? prng.int(4, 8) : prng.int(1, 5),
     foreignRuns: theme === 'foreign runs' ? prng.int(2, 4) : has(0.3) ? 1 : 0,
     users: prng.int(1, 2),
-    places: theme === 'crowds' ? apart.int(1, 2) : null,
-    forgets: dwells(theme) || !apart.chance(0.3) ? 0 : 0.5,
-    contested: dwells(theme) || !apart.chance(0.15) ? 0 : 0.3,
+    slots: theme === 'crowds' ? apart.int(1, 2) : null,
+    forgets: isNarrow(theme) || !apart.chance(0.3) ? 0 : 0.5,
+    contested: isNarrow(theme) || !apart.chance(0.15) ? 0 : 0.3,
   }
 }
 
-function planDials(prng: Prng, theme: Theme): Dials {
+function planFaultRates(prng: Prng, theme: Theme): FaultRates {
   const has = (probability: number) => prng.chance(probability)
   const callbacks = has(0.85)
     ? { drop: 0.3, double: 0.2, late: theme === 'pauses' ? 0.5 : 0.2, veryLate: 0.06, corrupt: 0.06, early: 0.05 }
-    : CALM.callbacks
-  const nameless = !dwells(theme) && prng.split('names').chance(0.3) ? 0.8 : 0
+    : NO_FAULTS.callbacks
+  const withoutJob = !isNarrow(theme) && prng.split('names').chance(0.3) ? 0.8 : 0
   const level = theme === 'handovers' ? 2 : has(0.7) ? prng.pick([0.5, 1, 2]) : 0
   const calls = {
     error: 0.06 * level,
@@ -137,26 +137,29 @@ function planDials(prng: Prng, theme: Theme): Dials {
     hang: 0.03 * level,
     garbage: 0.02 * level,
     stale: 0.05 * level,
-    // Whoever is asked for long is still being asked when another takes over.
+    // A slow call is still in flight when another node takes over the job.
     slow: theme === 'handovers' ? 0.5 : has(0.5) ? 0.1 : 0,
   }
-  // Or when a client changes its mind, or the run it is about has ended.
+  // Or when the client cancels, or when the run ends.
   if (theme === 'crowds') calls.slow = 0.75
-  else if (nameless > 0) calls.slow = 0.5
-  return { callbacks: { ...callbacks, nameless }, calls, pushes: has(0.6) ? 0.3 : 0 }
+  else if (withoutJob > 0) calls.slow = 0.5
+  return { callbacks: { ...callbacks, withoutJob }, calls, pushes: has(0.6) ? 0.3 : 0 }
 }
 
-/** What takes several rare things at once must not have to wait for yet another. */
-function dwells(theme: Theme): boolean {
+/** These themes need several rare faults at once, and so leave out others. */
+function isNarrow(theme: Theme): boolean {
   return theme === 'handovers' || theme === 'pauses'
 }
 
-function planIncidents(prng: Prng, theme: Theme, chaosMs: number): SeedPlan['incidents'] {
+function planIncidents(prng: Prng, theme: Theme, faultsMs: number): SeedPlan['incidents'] {
   const stalls = theme === 'handovers' ? prng.int(3, 7) : theme === 'pauses' ? prng.int(0, 3) : 0
   const node = () => prng.pick(NODE_NAMES)
   const some = (probability: number, max: number) => (prng.chance(probability) ? prng.int(1, max) : 0)
   const make: [number, () => Incident][] = [
-    [some(0.6, 4), () => ({ kind: 'arm', node: node(), point: prng.pick(POINTS.slice(1)), effect: { kind: 'crash' } })],
+    [
+      some(0.6, 4),
+      () => ({ kind: 'arm', node: node(), point: prng.pick(FAULT_POINTS.slice(1)), effect: { kind: 'crash' } }),
+    ],
     [some(0.2, 2), () => ({ kind: 'kill', node: node() })],
     [some(0.2, 1), () => ({ kind: 'restart', node: node() })],
     [some(0.15, 2), () => ({ kind: 'suspend', node: node(), ms: prng.int(1_000, 60_000) })],
@@ -173,11 +176,11 @@ function planIncidents(prng: Prng, theme: Theme, chaosMs: number): SeedPlan['inc
     [some(0.3, 2), () => ({ kind: 'bad_token' })],
   ]
   return make.flatMap(([count, incident]) =>
-    Array.from({ length: count }, () => ({ atMs: prng.int(0, chaosMs), incident: incident() })),
+    Array.from({ length: count }, () => ({ atMs: prng.int(0, faultsMs), incident: incident() })),
   )
 }
 
-function databaseFault(prng: Prng): { point: Point; effect: Effect } {
+function databaseFault(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   const kind = prng.pick(['unavailable', 'unknown', 'stall'] as const)
   if (kind === 'unavailable') {
     return { point: prng.pick(['read', 'lease', 'write', 'tx.begin', 'tx.commit'] as const), effect: { kind } }
@@ -187,13 +190,13 @@ function databaseFault(prng: Prng): { point: Point; effect: Effect } {
   return { point: prng.pick(['lease', 'write', 'tx.begin'] as const), effect: { kind, ms: prng.int(50, 2_000) } }
 }
 
-function longPause(prng: Prng): { point: Point; effect: Effect } {
+function longPause(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   const point = prng.pick(['written', 'fetched', 'sent', 'tx.committed'] as const)
   return { point, effect: { kind: 'suspend', ms: prng.int(20_000, 70_000) } }
 }
 
-/** Longer than a lease, often just so: whoever is held up finds that another took over, or is about to. */
-function longStall(prng: Prng): { point: Point; effect: Effect } {
+/** Longer than a lease, often by little: the stalled node finds that another took the job over, or is about to. */
+function longStall(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   const ms = prng.chance(0.5) ? prng.int(23_000, 26_000) : prng.int(24_000, 45_000)
   return { point: prng.pick(['write', 'tx.begin', 'tx.begin'] as const), effect: { kind: 'stall', ms } }
 }

@@ -2,10 +2,10 @@ import { sql } from '../../../src/db/sql.ts'
 import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { countsTokens, TOKENS } from '../outside/run-plans.ts'
 import { JOB_TYPES } from '../system/sim-config.ts'
-import type { Move } from './change-triggers.ts'
+import type { Transition } from './change-triggers.ts'
 import { type Evidence, isFinal } from './evidence.ts'
 
-/** I2: whatever a job's end brings about is there exactly once. */
+/** I2: every effect of a job's end is stored exactly once. */
 export async function checkEffects(evidence: Evidence): Promise<void> {
   await checkUsage(evidence)
   await checkEvents(evidence)
@@ -57,13 +57,13 @@ function checkUsageRow(row: UsageRow, job: JobRow, violate: Evidence['violate'])
   }
 }
 
-async function checkEvents({ store, movesByJob, violate }: Evidence): Promise<void> {
+async function checkEvents({ store, transitionsByJob, violate }: Evidence): Promise<void> {
   const rows = await store.query<{ job_id: string; type: string; data: string }>(
     sql`select job_id, type, data from events where job_id is not null order by seq`,
   )
   const byJob = Map.groupBy(rows, (row) => row.job_id)
-  for (const [jobId, moves] of movesByJob) {
-    const wanted = moves.filter(counts).map((move) => `${eventOf(move)}(${move.new})`)
+  for (const [jobId, transitions] of transitionsByJob) {
+    const wanted = transitions.filter(counts).map((transition) => `${eventOf(transition)}(${transition.new})`)
     const found = (byJob.get(jobId) ?? [])
       .map(({ type, data }) => ({ type, new: (JSON.parse(data) as { status: string }).status }))
       .filter(counts)
@@ -72,31 +72,33 @@ async function checkEvents({ store, movesByJob, violate }: Evidence): Promise<vo
   }
 }
 
-/** Two callbacks in one commit: the run was seen running, and its row went straight to its end. */
-function counts(move: { new: string }): boolean {
-  return move.new !== 'generating'
+/** Not the transition to `generating`: when two callbacks share a commit, the row goes straight to its end. */
+function counts(transition: { new: string }): boolean {
+  return transition.new !== 'generating'
 }
 
-function eventOf({ old, new: to }: Move): string {
+function eventOf({ old, new: to }: Transition): string {
   if (old === null) return 'job.created'
   return to === 'generating' || to === 'processing' ? 'job.updated' : `job.${to}`
 }
 
-async function checkTimelines({ store, movesByJob, violate }: Evidence): Promise<void> {
+async function checkTimelines({ store, transitionsByJob, violate }: Evidence): Promise<void> {
   const rows = await store.query<{ job_id: string; entries: number }>(
     sql`select job_id, count(*) as entries from job_timeline
       where kind = 'transition' and detail ->> '$.to' <> 'generating' group by job_id`,
   )
   const entries = new Map(rows.map((row) => [row.job_id, row.entries]))
-  for (const [jobId, moves] of movesByJob) {
-    const noticed = moves.filter((move) => move.old !== null && move.new !== 'processing' && counts(move)).length
+  for (const [jobId, transitions] of transitionsByJob) {
+    const noticed = transitions.filter(
+      (transition) => transition.old !== null && transition.new !== 'processing' && counts(transition),
+    ).length
     if ((entries.get(jobId) ?? 0) !== noticed)
-      violate('I2', `the timeline of ${jobId} does not show its ${noticed} moves`)
+      violate('I2', `the timeline of ${jobId} does not show its ${noticed} transitions`)
   }
 }
 
-/** One notification per move its owner is told of, one delivery for each device the owner had at that moment. */
-async function checkIntents({ store, jobs, movesByJob, violate }: Evidence): Promise<void> {
+/** One notification per transition that notifies the owner, with one delivery for each device the owner has then. */
+async function checkIntents({ store, jobs, transitionsByJob, violate }: Evidence): Promise<void> {
   const rows = await store.query<{ job_id: string; status: string; devices: string | null }>(sql`
     select n.job_id, n.data ->> '$.status' as status,
       (select group_concat(device_id, ',') from (
@@ -104,10 +106,14 @@ async function checkIntents({ store, jobs, movesByJob, violate }: Evidence): Pro
     from notifications n where n.job_id is not null order by n.id`)
   const found = Map.groupBy(rows, ({ job_id, status }) => `${job_id} ${status}`)
   const types = new Map(jobs.map((job) => [job.id, JOB_TYPES.get(job.type)]))
-  const wanted = [...movesByJob.values()].flat().filter((move) => {
-    const texts = types.get(move.job_id)?.notifications ?? {}
+  const wanted = [...transitionsByJob.values()].flat().filter((transition) => {
+    const texts = types.get(transition.job_id)?.notifications ?? {}
     return (
-      move.old !== null && move.owner !== null && move.wants_push === 1 && move.devices !== null && move.new in texts
+      transition.old !== null &&
+      transition.owner !== null &&
+      transition.wants_push === 1 &&
+      transition.devices !== null &&
+      transition.new in texts
     )
   })
   const expected = Map.groupBy(wanted, ({ job_id, new: status }) => `${job_id} ${status}`)

@@ -1,7 +1,7 @@
 import { sql } from '../../../src/db/sql.ts'
 import type { Evidence } from './evidence.ts'
 
-/** I8: whoever followed a stream through all that, from its beginning, saw every event once and in order. */
+/** I8: every reader of a stream saw every event once and in order, through all breaks. */
 export async function checkStreams({ store, streams, violate }: Evidence): Promise<void> {
   const rows = await store.query<{ seq: number; subject: string | null; job_id: string | null }>(
     sql`select seq, subject, job_id from events order by seq`,

@@ -1,20 +1,20 @@
 import { sql } from '../../../src/db/sql.ts'
-import { trespassesOf } from './change-triggers.ts'
+import { readUnleasedChecks } from './change-triggers.ts'
 import type { Evidence } from './evidence.ts'
 
-/** A start or the last look may ask five times; most looks ask once, so that a job's average stays below one. */
-const CALLS_PER_LOOK = 2
-/** Looks of a sweep that backs off from five seconds to five minutes. */
-const LOOKS_OF_A_RUN = 10
+/** The bound on the average. A start or the last check makes up to five calls, most checks make one. */
+const CALLS_PER_CHECK = 2
+/** Checks by a sweep that backs off from five seconds to five minutes. */
+const CHECKS_PER_RUN = 10
 const HOUR_MS = 3_600_000
 const LONGEST_PAUSE_MS = 150_000
 
-/** I5 to I7 and the push provider: what was accepted is stored, what was forged is not, and nobody is asked too often. */
+/** I5 to I7 and push: accepted callbacks are stored, forged ones are not, the runtime is not called too often, pushes arrive. */
 export async function checkWire(evidence: Evidence): Promise<void> {
   await checkCallbacks(evidence)
   checkCalls(evidence)
-  for (const { job_id } of await trespassesOf(evidence.store)) {
-    evidence.violate('I7', `a look at ${job_id} was concluded without a lease`)
+  for (const { job_id } of await readUnleasedChecks(evidence.store)) {
+    evidence.violate('I7', `a check of ${job_id} was stored without a lease`)
   }
   await checkDeliveries(evidence)
 }
@@ -35,7 +35,7 @@ function checkCalls({
   jobs,
   network,
   callbacks,
-  promises,
+  observed,
   crashes,
   suspensions,
   databaseFaults,
@@ -44,17 +44,18 @@ function checkCalls({
 }: Evidence): void {
   const byThread = Map.groupBy(jobs, ({ thread_id }) => thread_id)
   for (const job of jobs) {
-    // Two jobs on one thread, because somebody followed the run of another: each asks for itself.
+    // When a client followed the run of another job, two jobs share a thread, and both call the runtime.
     if ((byThread.get(job.thread_id)?.length ?? 0) > 1) continue
     const lifetimeMs = (job.finished_at ?? nowMs) - job.created_at
-    const looks =
-      LOOKS_OF_A_RUN * job.run_seq +
+    const checks =
+      CHECKS_PER_RUN * job.run_seq +
       Math.ceil(lifetimeMs / LONGEST_PAUSE_MS) +
-      (promises.looks.get(job.thread_id) ?? 0) +
+      (observed.requests.get(job.thread_id) ?? 0) +
       (callbacks.arrived.get(job.thread_id) ?? 0) +
       2 * (crashes + suspensions + databaseFaults)
     const calls = network.calls.get(job.thread_id) ?? 0
-    if (calls > looks * CALLS_PER_LOOK) violate('I7', `${job.id} cost ${calls} calls of the runtime for ${looks} looks`)
+    if (calls > checks * CALLS_PER_CHECK)
+      violate('I7', `${job.id} cost ${calls} calls of the runtime for ${checks} checks`)
   }
 }
 
@@ -88,21 +89,21 @@ async function checkDeliveries({
   )
   for (const { job_id, status, state, token, error } of rows) {
     const key = `${job_id} ${status} ${token}`
-    // Nobody waits for a push that nobody could send for an hour.
+    // A push expires when no node was up for an hour.
     if (state === 'expired' && plan.blackoutMs > HOUR_MS) continue
     if (state === 'failed' && provider.rejected.has(key)) continue
-    // Nobody must believe at once that a device is dead; once it is back, it is looked for within the hour.
+    // The outbox may doubt that a device is dead, and tries again within the hour.
     const mayWait = provider.deadTokens.has(token) || (provider.calledDead.has(token) && nowMs < doubtsEndAtMs)
     if (state !== 'sent' && mayWait) continue
     if (state !== 'sent' && state !== 'disabled') violate('push', `the delivery ${key} ended as ${state}: ${error}`)
     if (state === 'sent' && !delivered.has(key)) violate('push', `${key} is sent and never arrived`)
   }
-  // A job that paused twice is pushed twice under one status: as many as there are deliveries, each with its own cause.
+  // A job that pauses twice is pushed twice under one status: one push per delivery.
   const due = Map.groupBy(rows, ({ job_id, status, token }) => `${job_id} ${status} ${token}`)
   for (const key of suspensions > 0 ? [] : provider.overlaps) {
     if (due.get(key)?.length === 1) violate('push', `${key} was being sent twice at once`)
   }
-  // A crash between sending and marking sends twice; the tag hides it. Without one, nothing is sent twice.
+  // Only a crash between sending and marking may send twice; the device shows one, because the tag is the same.
   if (crashes + suspensions + databaseFaults > 0) return
   for (const [key, pushes] of delivered) {
     const known = pushes.filter(({ verdict }) => verdict === 'sent').length

@@ -1,8 +1,8 @@
 import { CALLBACK_TIMEOUT_MS, isRetried } from '../../../src/sandbox/agent-runtime/callbacks.ts'
 import type { Run } from '../../../src/sandbox/agent-runtime/records.ts'
 import { renderCallback } from '../../../src/sandbox/agent-runtime/wire.ts'
-import type { Dials } from '../faults/plan.ts'
-import type { Answer, SimNode } from '../system/node.ts'
+import type { FaultRates } from '../faults/plan.ts'
+import type { NodeResponse, SimNode } from '../system/node.ts'
 import { PUBLIC_URL } from '../system/sim-config.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
@@ -11,76 +11,76 @@ import type { SimRun } from './runtime.ts'
 
 const DAY_MS = 86_400_000
 
-export interface CallbackSenderOptions {
+export interface CallbackDeliveryOptions {
   time: VirtualTime
   prng: Prng
   trace: Trace
-  dials: () => Dials
+  rates: () => FaultRates
   hosted: boolean
   pickNode: () => SimNode
-  /** How a run that was started elsewhere proves its callback. */
+  /** The headers that authenticate a callback without a token in its URL. */
   proofOf: (body: string) => Record<string, string>
   onViolation: (invariant: string, what: string) => void
 }
 
-/** Carries the end of each run to the service as badly as the dials say, and remembers what the service said to it. */
-export class CallbackSender {
-  /** Each body that was answered with a 2xx, by its nonce. */
+/** Delivers the callback of each run to the service with the planned faults, and keeps the service's responses. */
+export class CallbackDelivery {
+  /** Callbacks that were answered with a 2xx, by nonce. */
   readonly accepted = new Map<string, { runId: string; answer: string }>()
-  /** Ends the service heard, as they were, of the run that it holds to be the job's. */
-  readonly told: { runId: string; jobId: string; atMs: number }[] = []
-  /** How many reached the service, by thread. */
+  /** Ends of runs that the service accepted for a job. */
+  readonly reportedEnds: { runId: string; jobId: string; atMs: number }[] = []
+  /** How many callbacks reached the service, by thread. */
   readonly arrived = new Map<string, number>()
-  readonly #options: CallbackSenderOptions
+  readonly #options: CallbackDeliveryOptions
   #sent = 0
   #generation = 0
 
-  constructor(options: CallbackSenderOptions) {
+  constructor(options: CallbackDeliveryOptions) {
     this.#options = options
   }
 
   send(run: SimRun): void {
     if (run.webhook === null) return
     const { time, prng, trace, hosted } = this.#options
-    const dials = this.#options.dials().callbacks
-    const isNameless = dials.nameless > 0 && prng.chance(dials.nameless)
-    if (isNameless) trace.fault('callback_nameless', run.runId)
-    const webhook = isNameless ? namelessUrl(run.webhook, prng.chance(0.3)) : run.webhook
-    const shown = isNameless ? { ...run, metadata: {} } : run
+    const rates = this.#options.rates().callbacks
+    const lacksJob = rates.withoutJob > 0 && prng.chance(rates.withoutJob)
+    if (lacksJob) trace.fault('callback_without_job', run.runId)
+    const webhook = lacksJob ? urlWithoutToken(run.webhook, prng.chance(0.3)) : run.webhook
+    const shown = lacksJob ? { ...run, metadata: {} } : run
     const nonce = `cb-${++this.#sent}`
     const body = callbackBody(shown, { hosted, sentAtMs: time.now, nonce })
-    if (prng.chance(dials.early)) {
+    if (prng.chance(rates.early)) {
       trace.fault('callback_early')
       const running: Run = { ...shown, status: 'running', values: undefined, error: null }
       this.#post(webhook, callbackBody(running, { hosted, sentAtMs: time.now, nonce: `${nonce}-early` }), 0)
     }
-    if (prng.chance(dials.drop)) return trace.fault('callback_dropped', run.runId)
-    const copies = prng.chance(dials.double) ? 2 : 1
+    if (prng.chance(rates.drop)) return trace.fault('callback_dropped', run.runId)
+    const copies = prng.chance(rates.double) ? 2 : 1
     if (copies === 2) trace.fault('callback_doubled', run.runId)
     for (let copy = 0; copy < copies; copy++)
-      this.#post(webhook, this.#corrupted(body, dials.corrupt), this.#delay(dials))
+      this.#post(webhook, this.#corrupted(body, rates.corrupt), this.#delay(rates))
   }
 
-  /** A crash of the runtime takes with it what it has not delivered yet. */
-  forget(): void {
+  /** A crash of the runtime loses the callbacks that are due within a second. */
+  loseDue(): void {
     this.#generation += 1
   }
 
-  #delay(dials: Dials['callbacks']): number {
+  #delay(rates: FaultRates['callbacks']): number {
     const { prng, trace } = this.#options
     const how = prng.fraction()
-    if (how < dials.veryLate) {
+    if (how < rates.veryLate) {
       trace.fault('callback_very_late')
       return prng.int(60_000, DAY_MS)
     }
-    if (how < dials.veryLate + dials.late) {
+    if (how < rates.veryLate + rates.late) {
       trace.fault('callback_late')
       return prng.int(500, 60_000)
     }
     return prng.int(0, 100)
   }
 
-  /** As a broken proxy would: cut short, emptied, or with a word nobody knows; never a plausible lie. */
+  /** As a broken proxy does: truncated, empty, or with an unknown word; never a body that could be genuine. */
   #corrupted(body: string, share: number): string {
     const { prng, trace } = this.#options
     if (!prng.chance(share)) return body
@@ -96,7 +96,6 @@ export class CallbackSender {
     const { time } = this.#options
     const generation = this.#generation
     time.after(delayMs, () => {
-      // What was on its way already arrives.
       if (delayMs < 1_000 && generation !== this.#generation) return
       void this.#attempt(webhook, body, 1)
     })
@@ -104,11 +103,11 @@ export class CallbackSender {
 
   async #attempt(webhook: string, body: string, attempt: number): Promise<void> {
     const { time, prng, hosted, trace } = this.#options
-    const answer = await this.#ask(webhook, body)
+    const answer = await this.#request(webhook, body)
     trace.note('callback', `${nonceIn(body)} attempt ${attempt}: ${answer?.status ?? 'no answer'} ${outcomeIn(answer)}`)
     if (answer !== null && answer.status < 300) {
       this.accepted.set(nonceIn(body), { runId: runIn(body), answer: answer.body })
-      return this.#noteTold(body, answer)
+      return this.#noteEnd(body, answer)
     }
     if (answer !== null && answer.status >= 500 && answer.status !== 503) {
       this.#options.onViolation('answers', `a callback was answered ${answer.status}: ${answer.body}`)
@@ -117,14 +116,14 @@ export class CallbackSender {
     time.after(prng.int(500, 5_000) * attempt, () => void this.#attempt(webhook, body, attempt + 1))
   }
 
-  #noteTold(body: string, answer: Answer): void {
+  #noteEnd(body: string, answer: NodeResponse): void {
     const { outcome, job_id: jobId } = JSON.parse(answer.body) as { outcome: string; job_id: string }
     const isEnd = /"status":"(?:success|error|timeout|interrupted)"/.test(body)
     if (!isEnd || outcome === 'stale' || outcome === 'duplicate') return
-    this.told.push({ runId: runIn(body), jobId, atMs: this.#options.time.now })
+    this.reportedEnds.push({ runId: runIn(body), jobId, atMs: this.#options.time.now })
   }
 
-  #ask(webhook: string, body: string): Promise<Answer | null> {
+  #request(webhook: string, body: string): Promise<NodeResponse | null> {
     const { time, hosted, pickNode, proofOf } = this.#options
     const path = webhook.slice(PUBLIC_URL.length)
     const headers = {
@@ -145,8 +144,8 @@ export class CallbackSender {
   }
 }
 
-/** Proven by its headers instead, and so bound to no job; the URL may still name one. */
-function namelessUrl(webhook: string, namesJob: boolean): string {
+/** The URL without its token, and mostly without its job. Headers authenticate such a callback. */
+function urlWithoutToken(webhook: string, namesJob: boolean): string {
   const url = new URL(webhook)
   url.searchParams.delete('token')
   if (!namesJob) url.searchParams.delete('job_id')
@@ -169,6 +168,6 @@ function runIn(body: string): string {
   return /"run_id":"([^"]*)"/.exec(body)?.[1] ?? ''
 }
 
-function outcomeIn(answer: Answer | null): string {
+function outcomeIn(answer: NodeResponse | null): string {
   return /"outcome":"(\w+)"/.exec(answer?.body ?? '')?.[1] ?? ''
 }

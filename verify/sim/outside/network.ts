@@ -1,7 +1,7 @@
 import { type HttpResponse, json, text } from '../../../src/sandbox/http-response.ts'
-import type { Dials } from '../faults/plan.ts'
+import type { FaultRates } from '../faults/plan.ts'
 import type { SimNode } from '../system/node.ts'
-import type { Life } from '../system/process-instance.ts'
+import type { ProcessInstance } from '../system/process-instance.ts'
 import { RUNTIME_URL } from '../system/sim-config.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
@@ -11,72 +11,72 @@ import type { RuntimeRequest, SimRuntime } from './runtime.ts'
 const HTML = { 'content-type': 'text/html' }
 const NO_ROUTE = 'no Route matched with those values'
 
-/** How long after its end a run may still be shown as running. */
+/** How long after its end a lagging replica may show a run as running. */
 export const STALE_MS = 15_000
 
 export interface NetworkOptions {
   time: VirtualTime
   prng: Prng
   trace: Trace
-  dials: () => Dials
+  rates: () => FaultRates
   runtime: SimRuntime
   jwks: string
-  /** Two asked about one thread at once. */
+  /** Two processes called the runtime about one thread at once. */
   onOverlap: (thread: string) => void
 }
 
-/** One exchange: `run` answers null when the connection breaks, and not at all when it hangs. */
+/** One call. `run` answers null when the connection breaks, and never when it hangs. */
 interface Call {
   run: (answer: (answer: HttpResponse | null) => void) => void
   finished: () => void
 }
 
-type Fate = 'ok' | 'error' | 'reset' | 'lost' | 'hang' | 'garbage'
+type CallFault = 'ok' | 'error' | 'reset' | 'lost' | 'hang' | 'garbage'
 
 /**
- * What lies between the service and the others: every call takes its time, and some go wrong, before or after they had
- * their effect. It also counts: how often each thread was asked about, and whether two asked at once.
+ * The network between the service and the outside. Every call has a latency; some fail, before or after their effect. It
+ * counts the calls about each thread, and reports two processes that make them at once.
  */
 export class Network {
   readonly calls = new Map<string, number>()
   runtimeDown: 'no' | 'refuses' | 'hangs' = 'no'
   identityDown = false
   readonly #options: NetworkOptions
-  /** Who is asking about a thread now, as often as they do. */
-  readonly #asking = new Map<string, Life[]>()
+  /** The processes that are calling about a thread now, once per call. */
+  readonly #calling = new Map<string, ProcessInstance[]>()
 
   constructor(options: NetworkOptions) {
     this.#options = options
   }
 
-  fetchFor(node: SimNode, life: Life): typeof fetch {
+  fetchFor(node: SimNode, instance: ProcessInstance): typeof fetch {
     return (input, init) =>
       new Promise((resolve, reject) => {
-        if (!life.alive) return
+        if (!instance.alive) return
         const url = String(input)
         const request = toRequest(url, init)
-        const call = url.startsWith(RUNTIME_URL) ? this.#toRuntime(request, life) : this.#toIdentity()
+        const call = url.startsWith(RUNTIME_URL) ? this.#toRuntime(request, instance) : this.#toIdentity()
         let over = false
         const finish = (end: () => void) => {
           if (over) return
           over = true
           forget()
           call.finished()
-          if (life.alive) end()
+          if (instance.alive) end()
         }
-        const forget = life.onEnd(() => finish(() => {}))
+        const forget = instance.onEnd(() => finish(() => {}))
         const { signal } = init ?? {}
         if (signal?.aborted) return finish(() => reject(signal.reason))
         signal?.addEventListener('abort', () => finish(() => reject(signal.reason)), { once: true })
-        node.faults.strike('fetch')
-        if (!life.alive) return
+        node.faults.trigger('fetch')
+        if (!instance.alive) return
         call.run((answer) => {
-          // Arrived, as far as the others are concerned; the process hears of it when it is awake.
+          // The call is over for the network; a suspended process notices when it is awake.
           call.finished()
-          life.reach(() => {
+          instance.whenAwake(() => {
             if (over) return
-            node.faults.strike('fetched')
-            life.reach(() =>
+            node.faults.trigger('fetched')
+            instance.whenAwake(() =>
               finish(() => (answer === null ? reject(new TypeError('fetch failed')) : resolve(toResponse(answer)))),
             )
           })
@@ -84,30 +84,30 @@ export class Network {
       })
   }
 
-  #toRuntime(request: RuntimeRequest, life: Life): Call {
+  #toRuntime(request: RuntimeRequest, instance: ProcessInstance): Call {
     const { time, runtime, trace } = this.#options
     const thread = threadOf(request)
     let asking = thread !== '' && !request.path.includes('/cancel')
-    if (asking) this.#ask(thread, life)
+    if (asking) this.#countCall(thread, instance)
     return {
       finished: () => {
-        const askers = this.#asking.get(thread)
-        if (asking) askers?.splice(askers.indexOf(life), 1)
+        const callers = this.#calling.get(thread)
+        if (asking) callers?.splice(callers.indexOf(instance), 1)
         asking = false
       },
       run: (answer) => {
         if (this.runtimeDown === 'hangs') return
-        const fate = this.runtimeDown === 'refuses' ? 'reset' : this.#fate()
-        if (fate !== 'ok') trace.fault(`call_${fate}`, `${request.method} ${request.path}`)
+        const fault = this.runtimeDown === 'refuses' ? 'reset' : this.#nextFault()
+        if (fault !== 'ok') trace.fault(`call_${fault}`, `${request.method} ${request.path}`)
         time.after(this.#latency(), () => {
-          if (fate === 'reset') return answer(null)
-          if (fate === 'error') return answer(this.#error(request))
-          if (fate === 'hang' && this.#options.prng.chance(0.5)) return
+          if (fault === 'reset') return answer(null)
+          if (fault === 'error') return answer(this.#error(request))
+          if (fault === 'hang' && this.#options.prng.chance(0.5)) return
           const real = this.#perhapsStale(request, runtime.handle(request))
-          if (fate === 'hang') return
+          if (fault === 'hang') return
           trace.note('runtime', `${request.method} ${request.path}: ${real.status}`)
-          const given = fate === 'garbage' ? garbage(real) : real
-          time.after(this.#latency(), () => answer(fate === 'lost' ? null : given))
+          const given = fault === 'garbage' ? garbage(real) : real
+          time.after(this.#latency(), () => answer(fault === 'lost' ? null : given))
         })
       },
     }
@@ -129,27 +129,27 @@ export class Network {
     }
   }
 
-  #ask(thread: string, life: Life): void {
+  #countCall(thread: string, instance: ProcessInstance): void {
     this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
-    const askers = this.#asking.get(thread) ?? []
-    this.#asking.set(thread, askers)
-    // One that was suspended may wake up without its lease, in the middle of its questions.
-    if (askers.some((one) => !one.wasSuspended) && !life.wasSuspended) this.#options.onOverlap(thread)
-    askers.push(life)
+    const callers = this.#calling.get(thread) ?? []
+    this.#calling.set(thread, callers)
+    // A suspended process may wake up after its lease, in the middle of its calls.
+    if (callers.some((one) => !one.wasSuspended) && !instance.wasSuspended) this.#options.onOverlap(thread)
+    callers.push(instance)
   }
 
-  #fate(): Fate {
-    const { error, reset, lost, hang, garbage } = this.#options.dials().calls
+  #nextFault(): CallFault {
+    const { error, reset, lost, hang, garbage } = this.#options.rates().calls
     const ok = 1 - error - reset - lost - hang - garbage
     return this.#options.prng.weighted({ ok, error, reset, lost, hang, garbage })
   }
 
   #latency(): number {
-    const { prng, dials } = this.#options
-    return prng.chance(dials().calls.slow) ? prng.int(100, 1_200) : prng.int(1, 30)
+    const { prng, rates } = this.#options
+    return prng.chance(rates().calls.slow) ? prng.int(100, 1_200) : prng.int(1, 30)
   }
 
-  /** Says nothing about the run; neither does the page of another server, nor a gateway that has lost the runtime. */
+  /** An error that says nothing about the run, or the response of a gateway that has lost the runtime. */
   #error({ method, path }: RuntimeRequest): HttpResponse {
     const { prng } = this.#options
     const status = prng.pick([500, 502, 503, 504, 429, 401, 403, 404, 404, 405, 410])
@@ -160,13 +160,13 @@ export class Network {
     return prng.chance(0.5) ? json(status, { detail: 'the run is out of reach' }) : text(status, 'run')
   }
 
-  /** A replica that lags: for a while it shows the run as it was. */
+  /** A lagging replica still shows the run as running. */
   #perhapsStale(request: RuntimeRequest, real: HttpResponse): HttpResponse {
-    const { prng, dials, runtime, time, trace } = this.#options
+    const { prng, rates, runtime, time, trace } = this.#options
     const runId = /^\/threads\/[^/]+\/runs\/([^/?]+)$/.exec(request.path)?.[1]
     const run = runId === undefined ? undefined : runtime.runs.get(runId)
     if (!run || run.endedAtMs === null || run.removed || time.now - run.endedAtMs > STALE_MS) return real
-    if (!prng.chance(dials().calls.stale)) return real
+    if (!prng.chance(rates().calls.stale)) return real
     trace.fault('call_stale', run.runId)
     return { ...real, body: real.body.replace(/"status":"\w+"/, '"status":"running"') }
   }

@@ -6,9 +6,9 @@ import { judgeAnswer } from '../../../src/push/fcm/fcm-verdict.ts'
 import type { PushMessage, PushSender, PushVerdict } from '../../../src/push/push-provider.ts'
 import { type HttpResponse, json } from '../../../src/sandbox/http-response.ts'
 import { failed, outcomeOf } from '../../../src/sandbox/push-provider/answers.ts'
-import type { Dials } from '../faults/plan.ts'
+import type { FaultRates } from '../faults/plan.ts'
 import type { SimNode } from '../system/node.ts'
-import { type Life, never } from '../system/process-instance.ts'
+import { never, type ProcessInstance } from '../system/process-instance.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
@@ -20,55 +20,55 @@ export interface Push {
   tag: string
   jobId: string
   status: string
-  /** Whether the device got it, whatever the sender was told. */
+  /** Whether the device got it, whatever the response says. */
   delivered: boolean
-  /** What the service was told; null when it did not live to hear it. */
+  /** What the service made of the response; null when it crashed before. */
   verdict: PushVerdict['kind'] | null
 }
 
-export interface PushProviderOptions {
+export interface SimPushProviderOptions {
   time: VirtualTime
   prng: Prng
   trace: Trace
-  dials: () => Dials
+  rates: () => FaultRates
   onViolation: (what: string) => void
 }
 
-/** The push provider: it knows which tokens live, and holds every message a device ever got, with its tag. */
-export class PushProvider {
+/** The push provider: knows which tokens are dead, and keeps every message it received. */
+export class SimPushProvider {
   readonly pushes: Push[] = []
-  /** Messages that were being sent twice at once. */
+  /** Messages that two processes sent at the same time. */
   readonly overlaps = new Set<string>()
-  /** Messages it will not have, whoever asks how often. */
+  /** Messages that it refuses for ever. */
   readonly rejected = new Set<string>()
   readonly deadTokens = new Set<string>()
-  /** Those it has called dead at some time, alive again or not. */
+  /** Tokens that it has called dead at some time. */
   readonly calledDead = new Set<string>()
   refuses = false
-  readonly #options: PushProviderOptions
-  readonly #sending = new Map<string, Set<Life>>()
+  readonly #options: SimPushProviderOptions
+  readonly #sending = new Map<string, Set<ProcessInstance>>()
 
-  constructor(options: PushProviderOptions) {
+  constructor(options: SimPushProviderOptions) {
     this.#options = options
   }
 
-  /** The real sender's messages and verdicts; what lies between them is this network. */
-  senderFor(node: SimNode, life: Life, clock: Clock): PushSender {
+  /** Builds messages and judges responses as the real sender does; the network between them is simulated. */
+  senderFor(node: SimNode, instance: ProcessInstance, clock: Clock): PushSender {
     const { time } = this.#options
     return {
       provider: fcm,
       send: async (message) => {
-        if (!life.alive) return never()
-        node.faults.strike('send')
-        if (!life.alive) return never()
-        const done = this.#enter(keyOf(message), life)
+        if (!instance.alive) return never()
+        node.faults.trigger('send')
+        if (!instance.alive) return never()
+        const done = this.#enter(keyOf(message), instance)
         await time.sleep(this.#latency())
         const { push, answer } = this.#receive(message, buildFcmMessage(message, clock.now()))
         await time.sleep(answer === 'hang' ? SEND_TIMEOUT_MS : this.#latency())
         done()
-        await life.awake()
-        node.faults.strike('sent')
-        await life.awake()
+        await instance.untilAwake()
+        node.faults.trigger('sent')
+        await instance.untilAwake()
         const verdict: PushVerdict =
           typeof answer === 'string'
             ? { kind: 'retry', reason: answer, afterMs: null }
@@ -85,7 +85,7 @@ export class PushProvider {
     message: PushMessage,
     { message: wire }: FcmRequestBody,
   ): { push: Push; answer: FcmAnswer | 'hang' | 'reset' } {
-    const { prng, dials, trace, onViolation } = this.#options
+    const { prng, rates, trace, onViolation } = this.#options
     const tags = new Set([wire.android.notification.tag, wire.webpush.notification.tag])
     if (tags.size > 1) onViolation('one message, two tags')
     const push: Push = {
@@ -97,7 +97,7 @@ export class PushProvider {
       verdict: null,
     }
     this.pushes.push(push)
-    const answer = this.#answer(push, prng.chance(dials().pushes))
+    const answer = this.#answer(push, prng.chance(rates().pushes))
     const words = typeof answer === 'string' ? answer : `${answer.status}`
     trace.note('push', `${push.jobId} ${push.status} to ${push.token}: ${words}${push.delivered ? ', delivered' : ''}`)
     return { push, answer }
@@ -131,18 +131,18 @@ export class PushProvider {
     return way === 'answer' ? toAnswer(response) : 'reset'
   }
 
-  /** Two processes that send the same message at once do not know of each other. */
-  #enter(key: string, life: Life): () => void {
-    const senders = this.#sending.get(key) ?? new Set<Life>()
+  /** Notes when another process is sending the same message. */
+  #enter(key: string, instance: ProcessInstance): () => void {
+    const senders = this.#sending.get(key) ?? new Set<ProcessInstance>()
     this.#sending.set(key, senders)
     if ([...senders].some((one) => one.alive)) this.overlaps.add(key)
-    senders.add(life)
-    return () => void senders.delete(life)
+    senders.add(instance)
+    return () => void senders.delete(instance)
   }
 
   #latency(): number {
-    const { prng, dials } = this.#options
-    return prng.chance(dials().pushes / 2) ? prng.int(500, 4_000) : prng.int(5, 80)
+    const { prng, rates } = this.#options
+    return prng.chance(rates().pushes / 2) ? prng.int(500, 4_000) : prng.int(5, 80)
   }
 }
 
@@ -154,7 +154,7 @@ function toAnswer({ status, headers = {}, body }: HttpResponse): FcmAnswer {
   return { status, headers, body }
 }
 
-/** The last two are of the simulation alone, the others are prefixes of the sandbox. */
+/** The last two exist only here; the others are prefixes of the sandbox's tokens. */
 const MESSAGE_FAULTS = [
   'quota',
   'internal',

@@ -124,7 +124,7 @@ function stepsOf(ending: Ending, assistant: string): Step[] {
     case 'pause': {
       const draft = step('draft', { values: valuesOf(assistant, ending.early ? '"a draft"' : null) })
       const ask = step('ask', { ask: 'Go on?', ...(ending.interrupted ? { endsAs: 'interrupted' } : {}) })
-      // Without a checkpoint of its own, a resumed run that says `interrupted` cannot be told from a cancelled one.
+      // Without a checkpoint of its own, a resumed run that says `interrupted` cannot be reportedEnds from a cancelled one.
       return ending.early || ending.interrupted ? [draft, ask] : [ask]
     }
     case 'error':

@@ -3,33 +3,33 @@ import { Announcements, type Topic, type TopicListener } from '../../../src/db/a
 import type { Database, Row, Transaction, TransactionOptions } from '../../../src/db/database.ts'
 import type { Sql } from '../../../src/db/sql.ts'
 import type { ArmedFaults } from '../faults/armed-faults.ts'
-import type { Point } from '../faults/plan.ts'
+import type { FaultPoint } from '../faults/plan.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
-import { type Life, never } from './process-instance.ts'
+import { never, type ProcessInstance } from './process-instance.ts'
 
-export interface MortalDatabaseOptions {
-  /** Shared by all processes; what is committed there stays. */
+export interface FaultInjectingDatabaseOptions {
+  /** Shared by all processes. Committed data survives a crash. */
   store: Database
-  life: Life
+  instance: ProcessInstance
   time: VirtualTime
   faults: ArmedFaults
-  /** Whether this process cannot reach the store now. */
+  /** Whether this process cannot reach the database now. */
   isDown: () => boolean
 }
 
 class Killed extends Error {}
 
 /**
- * The store as one process sees it: it may be out of reach, slow, or silent about what it did. When the process ends, its
- * open transaction is rolled back and nothing it waits for ever comes; what it had committed stays.
+ * The database as one process sees it: it may be unavailable, slow, or lose the answer to a commit. When the process ends,
+ * its open transaction is rolled back, its committed data stays, and its pending calls never resolve.
  */
-export class MortalDatabase implements Database {
+export class FaultInjectingDatabase implements Database {
   readonly engine: Database['engine']
-  readonly #options: MortalDatabaseOptions
-  // Commits of another process are not heard of here: that is what the polls are for.
+  readonly #options: FaultInjectingDatabaseOptions
+  // Commits of other processes are not announced here, so that only polling finds them.
   readonly #announcements = new Announcements()
 
-  constructor(options: MortalDatabaseOptions) {
+  constructor(options: FaultInjectingDatabaseOptions) {
     this.#options = options
     this.engine = options.store.engine
   }
@@ -39,24 +39,24 @@ export class MortalDatabase implements Database {
     const point = pointOf(statement.parts[0] ?? '')
     return this.#reach(point, async () => {
       const rows = await store.query<R>(statement)
-      // A lease that found nothing is no moment worth dying at.
+      // An attempt to lease that found nothing is no interesting moment for a crash.
       if (point !== 'read' && rows.length > 0) await this.#pass('written')
       return rows
     })
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T> {
-    const { store, life } = this.#options
+    const { store, instance } = this.#options
     return this.#reach('tx.begin', async () => {
       const topics = new Set<Topic>()
-      const mortally = (tx: Transaction) =>
-        unlessKilled(life, async () => {
-          const done = await work(mortal(tx, life, topics))
+      const runOrRollBack = (tx: Transaction) =>
+        unlessKilled(instance, async () => {
+          const done = await work(boundTo(tx, instance, topics))
           await this.#pass('tx.commit')
           return done
         })
-      const result = await store.transaction(mortally, options)
-      if (!life.alive) return never()
+      const result = await store.transaction(runOrRollBack, options)
+      if (!instance.alive) return never()
       await this.#pass('tx.committed')
       this.#announcements.publish(topics)
       return result
@@ -73,64 +73,64 @@ export class MortalDatabase implements Database {
 
   async close(): Promise<void> {}
 
-  /** Before, during and after: the dead get no answer, whatever it would have been. */
-  async #reach<T>(point: Point, run: () => Promise<T>): Promise<T> {
-    const { life, isDown } = this.#options
-    if (!life.alive) return never()
+  /** Never resolves once the process has ended. */
+  async #reach<T>(point: FaultPoint, run: () => Promise<T>): Promise<T> {
+    const { instance, isDown } = this.#options
+    if (!instance.alive) return never()
     try {
       await this.#pass(point)
-      if (isDown()) throw outOfReach()
+      if (isDown()) throw unavailable()
       const result = await run()
-      await life.awake()
+      await instance.untilAwake()
       return result
     } catch (error) {
-      await life.awake()
+      await instance.untilAwake()
       throw error
     }
   }
 
-  async #pass(point: Point): Promise<void> {
-    const { faults, life, time } = this.#options
-    const effect = faults.strike(point)
+  async #pass(point: FaultPoint): Promise<void> {
+    const { faults, instance, time } = this.#options
+    const effect = faults.trigger(point)
     if (effect === undefined) return
-    if (effect.kind === 'crash') life.end()
+    if (effect.kind === 'crash') instance.end()
     if (effect.kind === 'stall') await time.sleep(effect.ms)
-    if (effect.kind === 'suspend') await life.awake()
-    if (!life.alive) throw new Killed()
-    if (effect.kind === 'unavailable' || effect.kind === 'unknown') throw outOfReach()
+    if (effect.kind === 'suspend') await instance.untilAwake()
+    if (!instance.alive) throw new Killed()
+    if (effect.kind === 'unavailable' || effect.kind === 'unknown') throw unavailable()
   }
 }
 
-/** Leases are taken every second, found or not; a fault in store for a write should not always meet one. */
-function pointOf(text: string): Point {
+/** Leases have a point of their own: they are taken every second, and would use up all faults armed for writes. */
+function pointOf(text: string): FaultPoint {
   if (/^\s*select/i.test(text)) return 'read'
   return /^\s*(?:with|update deliveries|update jobs set lease_token =)/i.test(text) ? 'lease' : 'write'
 }
 
-function outOfReach(): UnavailableError {
+function unavailable(): UnavailableError {
   return new UnavailableError('The database is unavailable')
 }
 
-/** Ends a transaction in progress the moment its process ends, so that the store is free for the others. */
-function unlessKilled<T>(life: Life, run: () => Promise<T>): Promise<T> {
+/** Rolls a transaction back at the moment its process ends, so that the other processes can go on. */
+function unlessKilled<T>(instance: ProcessInstance, run: () => Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    if (!life.alive) return reject(new Killed())
-    const forget = life.onEnd(() => reject(new Killed()))
+    if (!instance.alive) return reject(new Killed())
+    const forget = instance.onEnd(() => reject(new Killed()))
     run().then(resolve, reject).finally(forget)
   })
 }
 
-function mortal(tx: Transaction, life: Life, topics: Set<Topic>): Transaction {
-  const unlessDead = async <T>(run: () => Promise<T>): Promise<T> => {
-    if (!life.alive) return never()
+function boundTo(tx: Transaction, instance: ProcessInstance, topics: Set<Topic>): Transaction {
+  const whileAlive = async <T>(run: () => Promise<T>): Promise<T> => {
+    if (!instance.alive) return never()
     const result = await run()
-    return life.alive ? result : never()
+    return instance.alive ? result : never()
   }
   return {
     engine: tx.engine,
-    query: (statement) => unlessDead(() => tx.query(statement)),
-    tryLock: (name) => unlessDead(() => tx.tryLock(name)),
-    exec: (script) => unlessDead(() => tx.exec(script)),
+    query: (statement) => whileAlive(() => tx.query(statement)),
+    tryLock: (name) => whileAlive(() => tx.tryLock(name)),
+    exec: (script) => whileAlive(() => tx.exec(script)),
     announce: (topic) => void topics.add(topic),
   }
 }

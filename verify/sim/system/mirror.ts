@@ -1,7 +1,6 @@
 /**
- * Stands for an object that is replaced while others hold on to it: every access goes to the one that is current at that
- * moment, however deep. Building an application compiles some hundred schemas; behind a mirror of its services one build
- * serves any number of boots, which differ in nothing but their services.
+ * A proxy for an object that is replaced from time to time: every access, at any depth, goes to the current one. Building
+ * an application compiles some hundred schemas. With a mirror of its services, one build serves any number of boots.
  */
 export function mirror<T extends object>(current: () => T): T {
   const members = new Map<PropertyKey, unknown>()
@@ -22,7 +21,7 @@ export function mirror<T extends object>(current: () => T): T {
   })
 }
 
-/** The same with its first level spelled out, for those who copy it member by member. */
+/** The same with real properties on its first level, so that it can be spread. */
 export function mirrorMembers<T extends object>(template: T, current: () => T): T {
   const deep = mirror(current)
   return Object.fromEntries(Object.keys(template).map((name) => [name, Reflect.get(deep, name)])) as T

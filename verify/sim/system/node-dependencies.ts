@@ -3,67 +3,67 @@ import type { Log } from '../../../src/core/log.ts'
 import type { Database } from '../../../src/db/database.ts'
 import type { Dependencies } from '../../../src/services.ts'
 import type { Network } from '../outside/network.ts'
-import type { PushProvider } from '../outside/push-provider.ts'
+import type { SimPushProvider } from '../outside/push-provider.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
-import { MortalDatabase } from './fault-injecting-database.ts'
+import { FaultInjectingDatabase } from './fault-injecting-database.ts'
 import type { SimNode } from './node.ts'
-import { type Life, never } from './process-instance.ts'
+import { never, type ProcessInstance } from './process-instance.ts'
 import { JOB_TYPES } from './sim-config.ts'
 
-export interface Outside {
+export interface NodeEnvironment {
   time: VirtualTime
   trace: Trace
   network: Network
-  provider: PushProvider
+  provider: SimPushProvider
   prng: Prng
   store: Database
   node: SimNode
-  life: Life
-  /** How far this process's clock is off. */
+  instance: ProcessInstance
+  /** The error of this process's clock. */
   skewMs: number
-  /** How many jobs it looks after at once; null: as many as it likes. */
-  places: number | null
-  /** By how much every sleep is too long at present. */
+  /** How many jobs it processes at once; null: the default. */
+  slots: number | null
+  /** The factor by which every sleep is too long now. */
   stretch: () => number
 }
 
-/** All that one run of a process gets from outside; it ends with that run. */
-export function surround(outside: Outside): Dependencies {
-  const { time, network, provider, prng, store, node, life, places } = outside
-  const clock = clockOf(outside)
+/** The dependencies of one process instance. They stop working when it ends. */
+export function dependenciesOf(environment: NodeEnvironment): Dependencies {
+  const { time, network, provider, prng, store, node, instance, slots } = environment
+  const clock = clockOf(environment)
   return {
     clock,
-    random: prng.split(`process ${life.name}`),
-    log: logOf(outside),
-    fetch: network.fetchFor(node, life),
-    db: new MortalDatabase({ store, life, time, faults: node.faults, isDown: () => node.databaseDown }),
+    random: prng.split(`process ${instance.name}`),
+    log: logOf(environment),
+    fetch: network.fetchFor(node, instance),
+    db: new FaultInjectingDatabase({ store, instance, time, faults: node.faults, isDown: () => node.databaseDown }),
     jobTypes: JOB_TYPES,
-    pushSenders: [provider.senderFor(node, life, clock)],
-    ...(places === null ? {} : { jobSlots: places }),
+    pushSenders: [provider.senderFor(node, instance, clock)],
+    ...(slots === null ? {} : { jobSlots: slots }),
   }
 }
 
-function clockOf({ time, life, skewMs, stretch }: Outside): Clock {
+function clockOf({ time, instance, skewMs, stretch }: NodeEnvironment): Clock {
   const { now, sleep } = time.clock
   return {
     now: () => now() + skewMs,
     sleep: async (ms, signal) => {
-      if (!life.alive) return never()
+      if (!instance.alive) return never()
       await sleep(ms * stretch(), signal)
-      return life.awake()
+      return instance.untilAwake()
     },
   }
 }
 
-/** Without anything the machine decides, such as how long a request took. */
-function logOf({ trace, life }: Outside): Log {
+/** Leaves out what depends on the machine, such as how long a request took. */
+function logOf({ trace, instance }: NodeEnvironment): Log {
   const write = (fields: object, event: string) => {
-    if (event === 'request.completed' || !life.alive) return
+    if (event === 'request.completed' || !instance.alive) return
     const { err, jobId } = fields as { err?: unknown; jobId?: string }
     const reason = err instanceof Error ? `: ${err.message}` : ''
-    trace.note(life.name, `${event}${jobId === undefined ? '' : ` ${jobId}`}${reason}`)
+    trace.note(instance.name, `${event}${jobId === undefined ? '' : ` ${jobId}`}${reason}`)
   }
   return { debug: () => {}, info: write, warn: write, error: write }
 }

@@ -3,46 +3,46 @@ import type { Clock } from '../../../src/core/clock.ts'
 import type { App } from '../../../src/http/app-instance.ts'
 import { createServices, type Dependencies, type Services } from '../../../src/services.ts'
 import { ArmedFaults } from '../faults/armed-faults.ts'
-import { type Effect, NODE_NAMES, type NodeName, type Point } from '../faults/plan.ts'
+import { type FaultEffect, type FaultPoint, NODE_NAMES, type NodeName } from '../faults/plan.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
 import { mirrorMembers } from './mirror.ts'
-import { Life } from './process-instance.ts'
+import { ProcessInstance } from './process-instance.ts'
 import { configOf } from './sim-config.ts'
 
-export interface Request {
+export interface NodeRequest {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   path: string
   headers: Record<string, string>
   body?: string
 }
 
-export interface Answer {
+export interface NodeResponse {
   status: number
   headers: Record<string, string>
   body: string
 }
 
-/** An event stream as its client holds it. */
+/** The client's side of an event stream. */
 export interface StreamClient {
   onChunk(text: string): void
-  /** Either side ended it, or the process did. */
+  /** Either side closed it, or the process ended. */
   onClose(): void
 }
 
 const STREAMED = { validate: false, payloadAsStream: true } as const
 
-/** A built application whose services change with each boot of the process it stands for. */
-export interface Shell {
+/** A built application that is used by every boot of one node, each with its own services. */
+export interface ReusableApp {
   name: NodeName
   app: App
   use(services: Services): void
-  /** Ends whatever the application itself waits for, so that the next boot finds nothing of this one. */
+  /** Ends the timers that the application itself waits for, so that the next boot does not inherit them. */
   release(): void
 }
 
-/** Builds each node's application once for all seeds; it is the real one, and only its services are replaced. */
-export async function buildShells(dependencies: Dependencies): Promise<Record<NodeName, Shell>> {
-  const shells = await Promise.all(
+/** Builds the real application of each node once for all seeds. Only its services are replaced. */
+export async function buildApps(dependencies: Dependencies): Promise<Record<NodeName, ReusableApp>> {
+  const apps = await Promise.all(
     NODE_NAMES.map(async (name) => {
       const config = configOf(name)
       let current = await createServices(config, dependencies)
@@ -59,7 +59,7 @@ export async function buildShells(dependencies: Dependencies): Promise<Record<No
       return [name, { name, app, use, release: () => boot.abort() }] as const
     }),
   )
-  return Object.fromEntries(shells) as Record<NodeName, Shell>
+  return Object.fromEntries(apps) as Record<NodeName, ReusableApp>
 }
 
 function untilAborted(signal: AbortSignal): Promise<void> {
@@ -70,17 +70,17 @@ function untilAborted(signal: AbortSignal): Promise<void> {
 }
 
 export interface SimNodeOptions {
-  shell: Shell
+  application: ReusableApp
   time: VirtualTime
-  /** What surrounds one run of this process. */
-  surround: (node: SimNode, life: Life) => Dependencies
+  /** The dependencies of a new process instance. */
+  dependenciesOf: (node: SimNode, instance: ProcessInstance) => Dependencies
   note: (what: string) => void
-  onStrike: (point: Point, effect: Effect) => void
-  /** The process ended by itself, in the middle of something. */
+  onTriggered: (point: FaultPoint, effect: FaultEffect) => void
+  /** The process crashed. */
   onCrash: (node: SimNode) => void
 }
 
-/** One process of the service: it boots, serves, dies at any moment, and boots again. */
+/** One node of the service: its process boots, serves, crashes at any moment, and boots again. */
 export class SimNode {
   readonly name: NodeName
   readonly faults: ArmedFaults
@@ -88,17 +88,17 @@ export class SimNode {
   boots = 0
   crashes = 0
   readonly #options: SimNodeOptions
-  #life: Life | null = null
+  #instance: ProcessInstance | null = null
   #services: Services | null = null
   #draining = false
 
   constructor(options: SimNodeOptions) {
     this.#options = options
-    this.name = options.shell.name
+    this.name = options.application.name
     this.faults = new ArmedFaults((point, effect) => {
-      options.onStrike(point, effect)
+      options.onTriggered(point, effect)
       if (effect.kind === 'crash') this.#crashed()
-      if (effect.kind === 'suspend') this.#life?.suspend(effect.ms)
+      if (effect.kind === 'suspend') this.#instance?.suspend(effect.ms)
     })
   }
 
@@ -106,61 +106,62 @@ export class SimNode {
     return this.#services !== null && !this.#draining
   }
 
-  get life(): Life | null {
-    return this.#life
+  get instance(): ProcessInstance | null {
+    return this.#instance
   }
 
   async boot(): Promise<void> {
-    if (this.#life) return
+    if (this.#instance) return
     this.boots += 1
-    const life = new Life(`${this.name}${this.boots}`, this.#options.time)
-    this.#life = life
+    const instance = new ProcessInstance(`${this.name}${this.boots}`, this.#options.time)
+    this.#instance = instance
     this.#draining = false
-    const services = await createServices(configOf(this.name), this.#options.surround(this, life))
-    if (!life.alive) return
+    const services = await createServices(configOf(this.name), this.#options.dependenciesOf(this, instance))
+    if (!instance.alive) return
     this.#services = services
-    this.#options.shell.use(services)
-    life.onEnd(() => this.#options.shell.release())
+    this.#options.application.use(services)
+    instance.onEnd(() => this.#options.application.release())
     void services.keySet.warmUp()
     void services.outbox.start().catch(() => {})
     this.#options.note('booted')
   }
 
   kill(): void {
-    if (!this.#life) return
+    if (!this.#instance) return
     this.#options.note('killed')
     this.#crashed()
   }
 
-  /** The orderly way: what is under way ends, then the process does. */
+  /** An orderly stop: requests in flight end first. */
   async stop(): Promise<void> {
-    const life = this.#life
+    const instance = this.#instance
     const services = this.#services
-    if (!life || !services || this.#draining) return
+    if (!instance || !services || this.#draining) return
     this.#draining = true
     this.#options.note('stopping')
     services.readiness.startDraining()
     await services.close()
-    if (!life.alive) return
+    if (!instance.alive) return
     this.#options.note('stopped')
     this.#end()
   }
 
-  /** Null when the connection breaks, or there is nobody to connect to. */
-  request({ method, path, headers, body }: Request): Promise<Answer | null> {
-    const life = this.#life
-    if (!life || !this.up) return Promise.resolve(null)
+  /** Null when the connection breaks or cannot be made. */
+  request({ method, path, headers, body }: NodeRequest): Promise<NodeResponse | null> {
+    const instance = this.#instance
+    if (!instance || !this.up) return Promise.resolve(null)
     return new Promise((resolve) => {
-      const forget = life.onEnd(() => resolve(null))
-      const answered = (answer: Answer | null) => {
-        // The last words of a process that is gone reach nobody.
-        if (!life.alive) return
+      const forget = instance.onEnd(() => resolve(null))
+      const answered = (answer: NodeResponse | null) => {
+        // A process that has ended sends nothing.
+        if (!instance.alive) return
         forget()
         resolve(answer)
       }
       const payload = body === undefined ? {} : { payload: body }
-      const inject = () => this.#options.shell.app.inject({ method, url: path, headers, validate: false, ...payload })
-      life.reach(() => {
+      const inject = () =>
+        this.#options.application.app.inject({ method, url: path, headers, validate: false, ...payload })
+      instance.whenAwake(() => {
         inject().then(
           ({ statusCode, headers, body }) => {
             answered({ status: statusCode, headers: headers as Record<string, string>, body })
@@ -171,32 +172,32 @@ export class SimNode {
     })
   }
 
-  /** The status of the answer, or null when there was none; `close` hangs up. */
+  /** The status of the response, or null when there was none; `close` hangs up. */
   async stream(
-    { path, headers }: Pick<Request, 'path' | 'headers'>,
+    { path, headers }: Pick<NodeRequest, 'path' | 'headers'>,
     client: StreamClient,
   ): Promise<{ status: number; close: () => void } | null> {
-    const life = this.#life
-    if (!life || !this.up) return null
-    const open = () => this.#options.shell.app.inject({ method: 'GET', url: path, headers, ...STREAMED })
+    const instance = this.#instance
+    if (!instance || !this.up) return null
+    const open = () => this.#options.application.app.inject({ method: 'GET', url: path, headers, ...STREAMED })
     const response = await new Promise<Awaited<ReturnType<typeof open>> | null>((resolve) => {
-      life.onEnd(() => resolve(null))
-      life.reach(() => {
+      instance.onEnd(() => resolve(null))
+      instance.whenAwake(() => {
         open().then(resolve, () => resolve(null))
       })
     })
-    if (!response || !life.alive) return null
+    if (!response || !instance.alive) return null
     const stream = response.stream()
     const close = () => {
       forget()
       response.raw.res.destroy()
       stream.destroy()
     }
-    const forget = life.onEnd(close)
+    const forget = instance.onEnd(close)
     stream.on('error', () => {})
     stream.setEncoding('utf8')
     stream.on('data', (text: string) => {
-      if (life.alive) client.onChunk(text)
+      if (instance.alive) client.onChunk(text)
     })
     stream.once('close', () => {
       forget()
@@ -212,9 +213,9 @@ export class SimNode {
   }
 
   #end(): void {
-    const life = this.#life
-    this.#life = null
+    const instance = this.#instance
+    this.#instance = null
     this.#services = null
-    life?.end()
+    instance?.end()
   }
 }

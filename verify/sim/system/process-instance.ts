@@ -1,13 +1,13 @@
 import type { VirtualTime } from '../time/virtual-time.ts'
 
 /**
- * One run of a process, from its boot to its end. Whatever it waits for when it ends, it waits for in vain. It may also be
- * suspended for a while, as a whole: then nothing reaches it, its own timers least of all.
+ * One process from its boot to its end. Nothing that it waits for when it ends ever resolves. It can be suspended for a
+ * while: until then no response and no timer reaches it.
  */
-export class Life {
+export class ProcessInstance {
   readonly name: string
   readonly #time: VirtualTime
-  readonly #mourners = new Set<() => void>()
+  readonly #endListeners = new Set<() => void>()
   #alive = true
   #suspendedUntilMs = 0
 
@@ -27,35 +27,35 @@ export class Life {
   end(): void {
     if (!this.#alive) return
     this.#alive = false
-    for (const mourn of this.#mourners) mourn()
-    this.#mourners.clear()
+    for (const listener of this.#endListeners) listener()
+    this.#endListeners.clear()
   }
 
   suspend(ms: number): void {
     this.#suspendedUntilMs = this.#time.now + ms
   }
 
-  /** Now, or once it wakes up; never when it is dead by then. */
-  reach(run: () => void): void {
+  /** Runs it now, or at the end of the suspension. Never when the process has ended by then. */
+  whenAwake(run: () => void): void {
     if (!this.#alive) return
     const leftMs = this.#suspendedUntilMs - this.#time.now
     if (leftMs <= 0) run()
-    else this.#time.after(leftMs, () => this.reach(run))
+    else this.#time.after(leftMs, () => this.whenAwake(run))
   }
 
-  /** Resolves once it can go on; for the dead, never. */
-  awake(): Promise<void> {
-    return new Promise((resolve) => this.reach(resolve))
+  /** Resolves when it is not suspended; never when it has ended. */
+  untilAwake(): Promise<void> {
+    return new Promise((resolve) => this.whenAwake(resolve))
   }
 
-  /** Returns how to stop waiting for the end. */
-  onEnd(mourn: () => void): () => void {
-    this.#mourners.add(mourn)
-    return () => void this.#mourners.delete(mourn)
+  /** Returns how to remove the listener. */
+  onEnd(listener: () => void): () => void {
+    this.#endListeners.add(listener)
+    return () => void this.#endListeners.delete(listener)
   }
 }
 
-/** What a dead process gets. */
+/** For a process that has ended. */
 export function never<T>(): Promise<T> {
   return new Promise(() => {})
 }

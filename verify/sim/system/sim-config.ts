@@ -8,7 +8,7 @@ export const RUNTIME_KEY = 'runtime-key'
 export const PUBLIC_URL = 'http://api.sim'
 export const WEBHOOK_SECRET = 'sim-webhook-secret'
 
-/** One node of each variant, as they may share one database. */
+/** One node of each variant; both share one database. */
 export function configOf(node: NodeName): Config {
   const env = {
     NODE_ENV: 'test',
@@ -27,7 +27,7 @@ export function configOf(node: NodeName): Config {
 
 const text = (title: string) => ({ title, body: '' })
 
-/** Each way of finding an output, graphs that pause and graphs that do not, and one type whose graph does not exist. */
+/** A type for each way of finding an output, types that pause and types that do not, and one whose graph does not exist. */
 export const JOB_TYPES: JobTypes = toJobTypes({
   agent: { assistant_id: 'agent', may_pause: true, deadline_seconds: 600 },
   report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage', deadline_seconds: 600 },

@@ -1,82 +1,82 @@
 import type { Database } from '../../../src/db/database.ts'
 import { Client } from '../clients/client.ts'
-import { Promises } from '../clients/job-scenario.ts'
+import { ClientObservations } from '../clients/job-scenario.ts'
 import { StreamReader } from '../clients/stream-reader.ts'
-import { contest, populate } from '../clients/workload.ts'
+import { contestRun, startWorkload } from '../clients/workload.ts'
 import { signatureHeaders } from '../faults/forged-callback.ts'
-import { happen } from '../faults/incidents.ts'
-import { CALM, type Dials, NODE_NAMES, type NodeName, type SeedPlan } from '../faults/plan.ts'
-import { CallbackSender } from '../outside/callbacks.ts'
+import { injectIncident } from '../faults/incidents.ts'
+import { type FaultRates, NO_FAULTS, NODE_NAMES, type NodeName, type SeedPlan } from '../faults/plan.ts'
+import { CallbackDelivery } from '../outside/callbacks.ts'
 import { type Identity, START_MS } from '../outside/identity.ts'
 import { Network } from '../outside/network.ts'
-import { PushProvider } from '../outside/push-provider.ts'
+import { SimPushProvider } from '../outside/push-provider.ts'
 import { SimRuntime } from '../outside/runtime.ts'
 import type { Prng } from '../time/prng.ts'
 import { Trace } from '../time/trace.ts'
 import { VirtualTime } from '../time/virtual-time.ts'
-import { type Shell, SimNode } from './node.ts'
-import { surround } from './node-dependencies.ts'
+import { type ReusableApp, SimNode } from './node.ts'
+import { dependenciesOf } from './node-dependencies.ts'
 import { WEBHOOK_SECRET } from './sim-config.ts'
 
-export interface WorldOptions {
+export interface SimulatedSystemOptions {
   plan: SeedPlan
   prng: Prng
   store: Database
-  shells: Record<NodeName, Shell>
+  apps: Record<NodeName, ReusableApp>
   identity: Identity
 }
 
-/** A stream somebody follows, and which part of the log it shows: one subject's, one job's, or all. */
+/** A stream with a reader, and the part of the log it shows: one subject's events, one job's, or all. */
 export interface FollowedStream {
   reader: StreamReader
   subject: string | null
   jobId: string | null
 }
 
-/** Two processes of the service on one store, the others around them, and everybody who uses it. */
-export class World {
+/** Two nodes of the service on one database, everything they talk to, and all their clients. */
+export class SimulatedSystem {
   readonly time = new VirtualTime(START_MS)
   readonly trace = new Trace(() => this.time.now)
-  readonly promises = new Promises()
+  readonly observed = new ClientObservations()
   readonly violations: { invariant: string; what: string }[] = []
   readonly streams: FollowedStream[] = []
-  /** Threads of ours whose run somebody followed as another's: two jobs may ask about them. */
+  /** Threads of ours whose run a client followed as if started elsewhere: two jobs may call about them. */
   readonly contested = new Set<string>()
   readonly nodes: Record<NodeName, SimNode>
   readonly runtime: SimRuntime
   readonly network: Network
-  readonly callbacks: CallbackSender
-  readonly provider: PushProvider
+  readonly callbacks: CallbackDelivery
+  readonly provider: SimPushProvider
   readonly plan: SeedPlan
   readonly identity: Identity
   readonly prng: Prng
-  /** For what no part decides by itself. */
-  readonly luck: Prng
+  /** For decisions that belong to no single part. */
+  readonly sharedPrng: Prng
   jobsSeen = 0
-  readonly #options: WorldOptions
-  #dials: Dials
-  #chaos = true
-  #dark = false
-  /** Idle processes may oversleep: once nothing goes wrong any more, there is no point in watching them tick. */
+  readonly #options: SimulatedSystemOptions
+  #faultRates: FaultRates
+  #faultsActive = true
+  #blackedOut = false
+  /** The factor by which sleeps are too long. Without faults the idle loops may run less often, which saves time. */
   #stretch = 1
 
-  constructor(options: WorldOptions) {
+  constructor(options: SimulatedSystemOptions) {
     this.#options = options
     const { plan, prng, identity } = options
     this.plan = plan
     this.prng = prng
     this.identity = identity
-    this.luck = prng.split('luck')
-    this.#dials = plan.dials
+    this.sharedPrng = prng.split('shared')
+    this.#faultRates = plan.faultRates
     const { time, trace } = this
-    const common = { time, trace, dials: () => this.#dials }
-    this.callbacks = new CallbackSender({
+    const common = { time, trace, rates: () => this.#faultRates }
+    this.callbacks = new CallbackDelivery({
       ...common,
       prng: prng.split('callbacks'),
       hosted: plan.hosted,
       pickNode: () => this.pickNode(),
       proofOf: (body) =>
-        this.luck.chance(0.5)
+        this.sharedPrng.chance(0.5)
           ? { 'x-webhook-secret': WEBHOOK_SECRET }
           : signatureHeaders({ secret: WEBHOOK_SECRET, body, atMs: time.now }),
       onViolation: this.violate,
@@ -88,7 +88,7 @@ export class World {
       hosted: plan.hosted,
       refusesWebhooks: plan.refusesWebhooks,
       forgets: plan.forgets,
-      onCreate: (run) => contest(this, run),
+      onCreate: (run) => contestRun(this, run),
       onEnd: (run) => this.callbacks.send(run),
       onWrongRequest: (what) => this.violate('runtime', what),
     })
@@ -98,19 +98,20 @@ export class World {
       runtime: this.runtime,
       jwks: identity.jwks,
       onOverlap: (thread) => {
-        if (!this.contested.has(thread)) this.violate('I7', `two ask the runtime about thread ${thread} at once`)
+        if (!this.contested.has(thread))
+          this.violate('I7', `two processes call the runtime about thread ${thread} at once`)
       },
     })
-    this.provider = new PushProvider({
+    this.provider = new SimPushProvider({
       ...common,
       prng: prng.split('push'),
       onViolation: (what) => this.violate('push', what),
     })
-    this.nodes = Object.fromEntries(NODE_NAMES.map((name) => [name, this.#makeNode(name)])) as World['nodes']
+    this.nodes = Object.fromEntries(NODE_NAMES.map((name) => [name, this.#makeNode(name)])) as SimulatedSystem['nodes']
   }
 
-  get chaos(): boolean {
-    return this.#chaos
+  get faultsActive(): boolean {
+    return this.#faultsActive
   }
 
   get crashes(): number {
@@ -121,7 +122,7 @@ export class World {
     return this.trace.counts.get('suspend') ?? 0
   }
 
-  /** Those that may leave something done and unsaid, or done late. */
+  /** Database faults after which an operation may be done but not answered, or done late. */
   get databaseFaults(): number {
     const { counts } = this.trace
     return ['unavailable', 'unknown', 'stall', 'database_down'].reduce((sum, kind) => sum + (counts.get(kind) ?? 0), 0)
@@ -132,11 +133,11 @@ export class World {
     this.violations.push({ invariant, what })
   }
 
-  /** The load balancer does not always know yet who is gone. */
+  /** As a load balancer does, which does not always know yet that a node is down. */
   pickNode(): SimNode {
     const all = NODE_NAMES.map((name) => this.nodes[name])
     const up = all.filter((node) => node.up)
-    return this.luck.pick(up.length === 0 || this.luck.chance(0.05) ? all : up)
+    return this.sharedPrng.pick(up.length === 0 || this.sharedPrng.chance(0.05) ? all : up)
   }
 
   client(name: string, token: string): Client {
@@ -151,36 +152,36 @@ export class World {
     })
   }
 
-  /** Somebody follows a stream from the beginning of the log, and loses the connection now and then. */
+  /** Reads a stream from the beginning of the log, with some lost connections. */
   follow(stream: { client: Client; path: string; subject: string | null; jobId: string | null }): void {
     const { client, path, subject, jobId } = stream
     const reader = this.#readerFor(client, path, 0)
     this.streams.push({ reader, subject, jobId })
-    this.time.after(this.luck.int(0, 10_000), () => reader.start())
-    for (let breaks = this.luck.int(0, 3); breaks > 0; breaks--) {
-      this.time.after(this.luck.int(1_000, this.plan.chaosMs), () => reader.breakOff())
+    this.time.after(this.sharedPrng.int(0, 10_000), () => reader.start())
+    for (let breaks = this.sharedPrng.int(0, 3); breaks > 0; breaks--) {
+      this.time.after(this.sharedPrng.int(1_000, this.plan.faultsMs), () => reader.breakOff())
     }
   }
 
   async begin(): Promise<void> {
     for (const name of NODE_NAMES) await this.nodes[name].boot()
-    for (const { atMs, incident } of this.plan.incidents) this.time.after(atMs, () => happen(this, incident))
-    populate(this)
+    for (const { atMs, incident } of this.plan.incidents) this.time.after(atMs, () => injectIncident(this, incident))
+    startWorkload(this)
   }
 
-  /** Everything is down at once: nobody is there to hear or to ask. */
-  blackOut(): void {
+  /** All nodes are down at once. */
+  blackout(): void {
     this.trace.fault('blackout', `for ${this.plan.blackoutMs} ms`)
-    this.#chaos = false
-    this.#dark = true
+    this.#faultsActive = false
+    this.#blackedOut = true
     for (const name of NODE_NAMES) this.nodes[name].kill()
   }
 
-  /** From here on everything works, and everybody is up. */
-  async calm(stretch: number): Promise<void> {
-    this.#chaos = false
-    this.#dark = false
-    this.#dials = CALM
+  /** From here on there are no faults, and all nodes are up. */
+  async stopFaults(stretch: number): Promise<void> {
+    this.#faultsActive = false
+    this.#blackedOut = false
+    this.#faultRates = NO_FAULTS
     this.#stretch = stretch
     this.network.runtimeDown = 'no'
     this.network.identityDown = false
@@ -194,11 +195,11 @@ export class World {
     for (const { reader } of this.streams) reader.nudge()
   }
 
-  /** The same streams once more, each from a place somewhere in the log. */
+  /** Reads some of the streams again, each from a random place in the log. */
   async replayStreams(): Promise<void> {
-    const chosen = this.streams.filter(() => this.luck.chance(0.7)).slice(0, 3)
+    const chosen = this.streams.filter(() => this.sharedPrng.chance(0.7)).slice(0, 3)
     const replays = chosen.map(({ reader, subject, jobId }) => {
-      const after = reader.ids.length === 0 ? 0 : this.luck.pick(reader.ids)
+      const after = reader.ids.length === 0 ? 0 : this.sharedPrng.pick(reader.ids)
       const again = this.#readerFor(reader.client, reader.path, after)
       again.start()
       return { reader: again, subject, jobId }
@@ -209,28 +210,28 @@ export class World {
 
   end(): void {
     for (const { reader } of this.streams) reader.stop()
-    for (const name of NODE_NAMES) this.nodes[name].life?.end()
+    for (const name of NODE_NAMES) this.nodes[name].instance?.end()
   }
 
   bootLater(node: SimNode): void {
     const boot = () => {
-      if (!this.#dark) void node.boot()
+      if (!this.#blackedOut) void node.boot()
     }
-    if (this.#chaos) this.time.after(this.luck.int(100, 20_000), boot)
+    if (this.#faultsActive) this.time.after(this.sharedPrng.int(100, 20_000), boot)
     else boot()
   }
 
   #makeNode(name: NodeName): SimNode {
-    const { store, shells } = this.#options
+    const { store, apps } = this.#options
     const { time, trace, network, provider, prng } = this
-    const outside = { time, trace, network, provider, prng, store, stretch: () => this.#stretch }
+    const environment = { time, trace, network, provider, prng, store, stretch: () => this.#stretch }
     return new SimNode({
       time,
-      shell: shells[name],
-      surround: (node, life) =>
-        surround({ ...outside, node, life, skewMs: this.plan.skewMs[name], places: this.plan.places }),
+      application: apps[name],
+      dependenciesOf: (node, instance) =>
+        dependenciesOf({ ...environment, node, instance, skewMs: this.plan.skewMs[name], slots: this.plan.slots }),
       note: (what) => trace.note(`node ${name}`, what),
-      onStrike: (point, effect) => {
+      onTriggered: (point, effect) => {
         if (effect.kind === 'crash') trace.note(`node ${name}`, `dies at ${point}`)
         else trace.fault(effect.kind, `of ${name} at ${point}`)
       },

@@ -1,6 +1,6 @@
 import type { Random } from '../../../src/core/random.ts'
 
-/** All chance of a simulation: one seed gives one sequence, and each part draws from a sequence of its own. */
+/** The only source of randomness: one seed gives one sequence, and each part has a sequence of its own. */
 export class Prng implements Random {
   readonly #key: string
   #a: number
@@ -14,7 +14,7 @@ export class Prng implements Random {
     for (let warmUp = 0; warmUp < 12; warmUp++) this.#next()
   }
 
-  /** A further draw of one part never shifts what another part gets. */
+  /** A sequence for one part: its draws never change those of other parts. */
   split(name: string): Prng {
     return new Prng(`${this.#key}/${name}`)
   }
@@ -55,7 +55,7 @@ export class Prng implements Random {
     return (entries[0] as [Name, number])[0]
   }
 
-  /** sfc32: small, fast, and good enough to decide what breaks. */
+  /** sfc32: small and fast, and random enough to choose faults. */
   #next(): number {
     const sum = (this.#a + this.#b + this.#counter++) | 0
     this.#a = this.#b ^ (this.#b >>> 9)

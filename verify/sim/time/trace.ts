@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 
-/** What happened, line by line in virtual time; two runs of one seed must agree to the letter. */
+/** The log of a simulation in virtual time. Two runs of one seed give exactly the same lines. */
 export class Trace {
   readonly lines: string[] = []
   readonly counts = new Map<string, number>()
@@ -16,7 +16,7 @@ export class Trace {
     this.lines.push(`${((this.#now() - this.#startMs) / 1000).toFixed(3)} ${actor}: ${what}`)
   }
 
-  /** A fault that was really injected, by its kind. */
+  /** Records a fault that was injected. */
   fault(kind: string, what = ''): void {
     this.counts.set(kind, (this.counts.get(kind) ?? 0) + 1)
     this.note('fault', what === '' ? kind : `${kind} ${what}`)

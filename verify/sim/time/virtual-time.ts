@@ -12,12 +12,12 @@ interface Entry {
 
 const MAX_TURNS_IN_A_MOMENT = 20_000
 
-/** Whoever keeps the event loop busy without letting time pass would do so for ever. */
+/** Code keeps the event loop busy without letting time pass, and would do so for ever. */
 export class Livelock extends Error {}
 
 /**
- * Time that passes only when nobody has anything left to do now: it jumps from one timer to the next. What runs between
- * two timers is the real event loop, drained to the last callback, so that order is the same in every run.
+ * Time that passes only when the event loop is empty: then it jumps to the next timer. Between two timers the real event
+ * loop runs until nothing is left, so that the order is the same in every run.
  */
 export class VirtualTime {
   #nowMs: number
@@ -67,7 +67,7 @@ export class VirtualTime {
     }
   }
 
-  /** Everything due until then happens, each moment drained before the next begins. */
+  /** Runs everything that is due until then, and empties the event loop after each moment. */
   async runUntil(endMs: number): Promise<void> {
     let turns = 0
     await drain()
@@ -122,8 +122,8 @@ function isBefore(a: Entry, b: Entry): boolean {
 }
 
 /**
- * Resolves when the event loop has nothing left: no I/O is ever under way in a simulation, so that once no immediate is
- * queued, and with it no tick and no promise job, nothing can happen any more by itself.
+ * Resolves when the event loop is empty. A simulation does no I/O, so once no immediate is queued (and with it no tick and
+ * no promise job), nothing more runs by itself.
  */
 export async function drain(): Promise<void> {
   for (let turns = 0; ; turns++) {

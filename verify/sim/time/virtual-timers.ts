@@ -3,7 +3,7 @@ import type { Timer, VirtualTime } from './virtual-time.ts'
 const real = { setTimeout, clearTimeout }
 let time: VirtualTime | null = null
 
-/** What frameworks time by themselves (a handler's limit, say) passes in virtual time too, as long as a world is being played. */
+/** While a simulation runs, the timers of frameworks (a request timeout, for example) use virtual time too. */
 export function useTime(current: VirtualTime | null): void {
   time = current
 }
