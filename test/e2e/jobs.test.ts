@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import type { TestResponse } from '../support/http-client.ts'
 import { freshFolder, type Settings } from '../support/program.ts'
-import { type RuntimeGate, type Step, startRuntimeGate } from '../support/runtime-fault-proxy.ts'
+import { type RuntimeFaultProxy, type Step, startRuntimeFaultProxy } from '../support/runtime-fault-proxy.ts'
 import { type Served, sharedIssuer, startServe } from '../support/served.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
@@ -173,7 +173,7 @@ describe('killed', { concurrency: true }, () => {
       })
 
       test('between any two steps of a start, it makes one run of the job when it is back', async () => {
-        const gate: RuntimeGate = await startRuntimeGate(runtime.url)
+        const proxy: RuntimeFaultProxy = await startRuntimeFaultProxy(runtime.url)
         const threads = { method: 'POST', path: /^\/threads$/ }
         const runs = { method: 'POST', path: /\/runs$/ }
         const steps: Step[] = [
@@ -182,14 +182,14 @@ describe('killed', { concurrency: true }, () => {
           { when: 'before', ...runs },
           { when: 'after', ...runs },
         ]
-        gate.holdThreadsAt(steps)
+        proxy.holdThreadsAt(steps)
         // A lease outlasts six of these calls: the shorter they may be, the sooner another takes over.
-        const settings = { RUNTIME_URL: gate.url, RUNTIME_TIMEOUT_MS: '1500' }
+        const settings = { RUNTIME_URL: proxy.url, RUNTIME_TIMEOUT_MS: '1500' }
         const served = await start(settings)
         const jobs = await Promise.all(steps.map((_, n) => startJob(served, `killed ${n}`)))
-        await until(() => gate.held === steps.length)
+        await until(() => proxy.held === steps.length)
         await served.program.kill()
-        gate.open()
+        proxy.open()
 
         const again = await start(settings)
         const token = await adminToken()

@@ -2,25 +2,25 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { after } from 'node:test'
 
-/** A moment in the talk with the runtime: before it hears a request, or after it did and before it is heard. */
+/** A moment of a call: before the runtime receives the request, or before the service receives the response. */
 export interface Step {
   when: 'before' | 'after'
   method: string
   path: RegExp
 }
 
-export interface RuntimeGate {
+export interface RuntimeFaultProxy {
   url: string
-  /** The nth thread that is made is held at the nth of these; what belongs to any other passes. */
+  /** Holds the calls of the nth thread at the nth of these steps. Other calls pass. */
   holdThreadsAt(steps: readonly Step[]): void
-  /** How many are being held. */
+  /** How many calls are held. */
   readonly held: number
-  /** What is held is lost, and from now on everything passes. */
+  /** Breaks the held calls; from now on all calls pass. */
   open(): void
 }
 
-/** Stands between the service and its runtime, and stops the talk at a moment a test names. */
-export async function startRuntimeGate(runtimeUrl: string): Promise<RuntimeGate> {
+/** A proxy between the service and its runtime that holds calls at the steps a test names. */
+export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<RuntimeFaultProxy> {
   let plan: readonly Step[] = []
   const stepOf = new Map<string, Step | undefined>()
   const held = new Set<ServerResponse>()
@@ -47,7 +47,7 @@ export async function startRuntimeGate(runtimeUrl: string): Promise<RuntimeGate>
   }
 
   const server = createServer((request, response) => {
-    // A service that was killed in the middle of its request is what this is for.
+    // The service may be killed in the middle of its request.
     serve(request, response).catch(() => response.destroy())
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))

@@ -1,47 +1,47 @@
 import { compare, type Outcome } from './comparison.ts'
-import type { World } from './environment.ts'
-import { installExpress } from './express-install.ts'
+import type { BenchEnvironment } from './environment.ts'
+import { installPackages } from './packages.ts'
 import type { ServerSpec } from './server.ts'
 
-export const OPPONENTS = ['bare', 'express'] as const
+export const BASELINES = ['bare', 'express'] as const
 
-export type Opponent = (typeof OPPONENTS)[number]
+export type Baseline = (typeof BASELINES)[number]
 
-/** The servers count every request against a limit, but never refuse one. */
+/** The servers count every request against this limit, but never reach it. */
 const UNREACHABLE = '1000000000'
 
-/** GET /v1/projects by 500 users through everything `serve` does, against servers that answer the same. */
+/** GET /v1/projects by 500 users: the service compared with servers that give the same response. */
 export function compareAuthedReads(
-  world: World,
-  { opponents, ...pace }: { opponents: readonly Opponent[]; rounds: number; roundMs: number; warmUpMs: number },
-): Promise<Outcome<Opponent>> {
-  if (opponents.includes('express')) installExpress()
-  const specs: Record<Opponent, ServerSpec> = { bare: bare(world), express: express(world) }
+  environment: BenchEnvironment,
+  { baselines, ...pace }: { baselines: readonly Baseline[]; rounds: number; roundMs: number; warmUpMs: number },
+): Promise<Outcome<Baseline>> {
+  if (baselines.includes('express')) installPackages('express')
+  const specs: Record<Baseline, ServerSpec> = { bare: bare(environment), express: express(environment) }
   return compare({
-    ours: service(world),
-    opponents: new Map(opponents.map((name) => [name, specs[name]])),
-    requests: world.listRequests,
+    ours: service(environment),
+    baselines: new Map(baselines.map((name) => [name, specs[name]])),
+    requests: environment.listRequests,
     essence: ({ data, has_more }) => ({ data, has_more }),
     ...pace,
   })
 }
 
-/** GET /jobs/{id} of a finished job by the same 500 users, each of a job of its own, against a bare server. */
+/** GET /jobs/{id} of a finished job by the same 500 users, each of their own job, compared with a bare server. */
 export function compareJobReads(
-  world: World,
+  environment: BenchEnvironment,
   pace: { rounds: number; roundMs: number; warmUpMs: number },
 ): Promise<Outcome<'bare'>> {
   return compare({
-    ours: service(world),
-    opponents: new Map([['bare', bare(world)]]),
-    requests: world.jobRequests,
+    ours: service(environment),
+    baselines: new Map([['bare', bare(environment)]]),
+    requests: environment.jobRequests,
     essence: (job) => job,
     ...pace,
   })
 }
 
-/** The real thing, as anyone starts it; the issuer on loopback is why it is not production. */
-function service({ databaseUrl, issuerUrl }: World): ServerSpec {
+/** The service as users start it. Production mode would refuse the issuer on loopback. */
+function service({ databaseUrl, issuerUrl }: BenchEnvironment): ServerSpec {
   return {
     script: '../../bin/project-api.js',
     args: ['serve'],
@@ -54,11 +54,11 @@ function service({ databaseUrl, issuerUrl }: World): ServerSpec {
   }
 }
 
-function bare({ databaseUrl }: World): ServerSpec {
+function bare({ databaseUrl }: BenchEnvironment): ServerSpec {
   return { script: './servers/bare-server.ts', env: { NODE_ENV: 'production', DATABASE_URL: databaseUrl } }
 }
 
-function express({ databaseUrl, issuerUrl }: World): ServerSpec {
+function express({ databaseUrl, issuerUrl }: BenchEnvironment): ServerSpec {
   const env = {
     NODE_ENV: 'production',
     DATABASE_URL: databaseUrl,

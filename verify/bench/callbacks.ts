@@ -9,14 +9,14 @@ import { startIdentityProvider } from '../../src/sandbox/identity-provider/ident
 import { findPostgres } from '../../test/support/binaries.ts'
 import { startPostgres } from '../../test/support/postgres.ts'
 import { type Figures, median } from './comparison.ts'
-import { installExpress } from './express-install.ts'
 import { applyLoad, type Sample } from './load.ts'
+import { installPackages } from './packages.ts'
 import { type Server, startServer } from './server.ts'
 
 export interface CallbackOutcome {
   ours: Figures
   express: Figures
-  /** What a server that only reads and answers takes: no service on this framework can do better. */
+  /** A server that only reads and answers: the upper bound for any service on this framework. */
   echo: Figures
   pgbenchPerSecond: number
   pgbenchSettlingPerSecond: number
@@ -34,7 +34,7 @@ interface Pace {
 const SECRET = 'bench'
 const CONNECTIONS = 256
 const USERS = 500
-/** As many as any server could settle in the time there is; a callback sent twice would be cheaper than one sent once. */
+/** More than any server can settle in that time. No callback is sent twice, because a repeated one is cheaper. */
 const JOBS_PER_SECOND = 12_000
 const PGBENCH_CLIENTS = 8
 
@@ -44,7 +44,7 @@ const PGBENCH_CLIENTS = 8
  * per commit, in turns on one server.
  */
 export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Promise<CallbackOutcome> {
-  installExpress()
+  installPackages('express')
   const postgres = await startPostgres()
   const issuer = await startIdentityProvider()
   const folder = mkdtempSync(join(tmpdir(), 'bench-callbacks-'))
@@ -117,7 +117,7 @@ export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Pro
   }
 }
 
-/** Every round goes on with callbacks nobody has sent yet. */
+/** Every round sends new callbacks. */
 function loader({ port }: Server, requests: readonly Buffer[]): (durationMs: number) => Promise<Sample> {
   let sent = 0
   return async (durationMs) => {
@@ -153,7 +153,7 @@ function runOf(n: number): string {
   return `run-${n}`
 }
 
-/** Jobs whose runs are under way, each with its run known, and no check of theirs due. */
+/** Stores jobs with unfinished, known runs, and no check due. */
 async function seeded(url: string, jobs: number): Promise<string> {
   const db = await openPostgres({ url, queryTimeoutMs: 120_000 })
   try {
@@ -174,16 +174,16 @@ async function seeded(url: string, jobs: number): Promise<string> {
   }
 }
 
-/** A server that answered 200 and settled nothing would win for nothing. */
+/** Rejects when the server answered 200 without settling the jobs. */
 async function checkSettled(url: string): Promise<void> {
   const db = await openPostgres({ url })
   try {
-    const [row] = await db.query<{ settled: number; counted: number; told: number; kept: number }>(sql`
+    const [row] = await db.query<{ settled: number; counted: number; events: number; callbacks: number }>(sql`
       select (select count(*) from jobs where status = 'completed') as settled,
         (select coalesce(sum(runs), 0)::bigint from usage_counters) as counted,
-        (select count(*) from events) as told, (select count(*) from callbacks) as kept`)
-    const { settled = 0, counted, told, kept } = row ?? {}
-    if (settled === 0 || counted !== settled || told !== settled || (kept ?? 0) < settled) {
+        (select count(*) from events) as events, (select count(*) from callbacks) as callbacks`)
+    const { settled = 0, counted, events, callbacks = 0 } = row ?? {}
+    if (settled === 0 || counted !== settled || events !== settled || callbacks < settled) {
       throw new Error(`Not everything was written: ${JSON.stringify(row)}`)
     }
   } finally {
@@ -197,7 +197,7 @@ values ('cbk_' || :client_id || '_' || :n || '_' || clock_timestamp(), '/webhook
   'run', 'success', 'applied', 1, repeat('x', 800));
 `
 
-/** What the Express handler does, without the handler. */
+/** The statements of the Express handler. */
 function settleScript(jobs: number): string {
   const id = `:client_id || '_' || :n || '_' || clock_timestamp()`
   return `\\set n random(0, ${jobs - 1})

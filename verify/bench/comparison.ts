@@ -2,11 +2,11 @@ import { isDeepStrictEqual } from 'node:util'
 import { applyLoad, type Sample } from './load.ts'
 import { type Server, type ServerSpec, startServer } from './server.ts'
 
-export interface Contest<Opponent extends string> {
+export interface ComparisonSpec<Baseline extends string> {
   ours: ServerSpec
-  opponents: ReadonlyMap<Opponent, ServerSpec>
+  baselines: ReadonlyMap<Baseline, ServerSpec>
   requests: readonly Buffer[]
-  /** Of the body of an answer, what must be the same from all. */
+  /** The part of the response body that must be the same from all servers. */
   essence: (body: Readonly<Record<string, unknown>>) => unknown
   rounds: number
   roundMs: number
@@ -15,13 +15,13 @@ export interface Contest<Opponent extends string> {
 
 /** The medians of a server's rounds. */
 export interface Figures extends Omit<Sample, 'requests'> {
-  /** Processor time of the server's process for one request; it hardly feels what else the machine does. */
+  /** Processor time of the server for one request; other load on the machine hardly changes it. */
   cpuMicroseconds: number | null
 }
 
-export interface Outcome<Opponent extends string> {
+export interface Outcome<Baseline extends string> {
   ours: Figures
-  opponents: ReadonlyMap<Opponent, { ratio: number; figures: Figures }>
+  baselines: ReadonlyMap<Baseline, { ratio: number; figures: Figures }>
 }
 
 interface Round extends Sample {
@@ -31,10 +31,12 @@ interface Round extends Sample {
 const CONNECTIONS = 64
 
 /**
- * Servers under the same load in turns (A, B, C, A, B, C, …), so that whatever else the machine does meets all of them.
+ * Puts the same load on the servers in turns (A, B, C, A, B, C, …), so that other load on the machine affects all of them.
  * A ratio is the median of the rounds' ratios, the figures are the medians of the rounds.
  */
-export async function compare<Opponent extends string>(contest: Contest<Opponent>): Promise<Outcome<Opponent>> {
+export async function compare<Baseline extends string>(
+  comparison: ComparisonSpec<Baseline>,
+): Promise<Outcome<Baseline>> {
   const started: Server[] = []
   const start = async (spec: ServerSpec) => {
     const server = await startServer(spec)
@@ -42,21 +44,21 @@ export async function compare<Opponent extends string>(contest: Contest<Opponent
     return server
   }
   try {
-    const ours = await start(contest.ours)
-    const opponents = new Map<Opponent, Server>()
-    for (const [name, spec] of contest.opponents) opponents.set(name, await start(spec))
-    await checkSameAnswers(contest, started)
-    return await takeTurns(contest, ours, opponents)
+    const ours = await start(comparison.ours)
+    const baselines = new Map<Baseline, Server>()
+    for (const [name, spec] of comparison.baselines) baselines.set(name, await start(spec))
+    await checkSameAnswers(comparison, started)
+    return await takeTurns(comparison, ours, baselines)
   } finally {
     for (const server of started) await server.stop()
   }
 }
 
-async function takeTurns<Opponent extends string>(
-  { requests, rounds, roundMs, warmUpMs }: Contest<Opponent>,
+async function takeTurns<Baseline extends string>(
+  { requests, rounds, roundMs, warmUpMs }: ComparisonSpec<Baseline>,
   ours: Server,
-  opponents: ReadonlyMap<Opponent, Server>,
-): Promise<Outcome<Opponent>> {
+  baselines: ReadonlyMap<Baseline, Server>,
+): Promise<Outcome<Baseline>> {
   const load = async (server: Server, durationMs: number): Promise<Round> => {
     const beforeMs = server.cpuMs()
     const sample = await applyLoad({ port: server.port, requests, connections: CONNECTIONS, durationMs })
@@ -64,24 +66,24 @@ async function takeTurns<Opponent extends string>(
     return { ...sample, cpuMs: beforeMs === null || afterMs === null ? null : afterMs - beforeMs }
   }
   const mine: Round[] = []
-  const theirs = new Map([...opponents.keys()].map((name) => [name, [] as Round[]]))
+  const theirs = new Map([...baselines.keys()].map((name) => [name, [] as Round[]]))
 
-  for (const server of [ours, ...opponents.values()]) await load(server, warmUpMs)
+  for (const server of [ours, ...baselines.values()]) await load(server, warmUpMs)
   for (let round = 0; round < rounds; round++) {
     mine.push(await load(ours, roundMs))
-    for (const [name, server] of opponents) theirs.get(name)?.push(await load(server, roundMs))
+    for (const [name, server] of baselines) theirs.get(name)?.push(await load(server, roundMs))
   }
 
   const outcomes = [...theirs].map(([name, played]) => {
     const ratios = played.map((round, at) => (mine[at]?.requestsPerSecond ?? 0) / round.requestsPerSecond)
     return [name, { ratio: median(ratios), figures: summarize(played) }] as const
   })
-  return { ours: summarize(mine), opponents: new Map(outcomes) }
+  return { ours: summarize(mine), baselines: new Map(outcomes) }
 }
 
-/** A server that did less would win for nothing. */
+/** Rejects unless all servers give the same response. */
 async function checkSameAnswers(
-  { requests, essence }: Pick<Contest<string>, 'requests' | 'essence'>,
+  { requests, essence }: Pick<ComparisonSpec<string>, 'requests' | 'essence'>,
   servers: readonly Server[],
 ): Promise<void> {
   const request = requests[0]?.toString() ?? ''

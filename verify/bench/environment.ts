@@ -9,12 +9,12 @@ import { insertProject } from '../../src/projects/project-store.ts'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { startPostgres } from '../../test/support/postgres.ts'
 
-export interface World {
+export interface BenchEnvironment {
   databaseUrl: string
   issuerUrl: string
-  /** The same read by many users, each with a token of its own. */
+  /** The same read by many users, each with their own token. */
   listRequests: readonly Buffer[]
-  /** Each user reads a finished job of its own. */
+  /** Each user reads a finished job of their own. */
   jobRequests: readonly Buffer[]
   close(): Promise<void>
 }
@@ -22,8 +22,8 @@ export interface World {
 const PROJECTS = 200
 const USERS = 500
 
-/** What all servers of a run share: one PostgreSQL with projects and jobs in it, and one issuer whose tokens are real. */
-export async function startWorld(): Promise<World> {
+/** Shared by all servers of a run: one PostgreSQL with projects and jobs, and one issuer of real tokens. */
+export async function startBenchEnvironment(): Promise<BenchEnvironment> {
   const postgres = await startPostgres()
   const issuer = await startIdentityProvider()
   const databaseUrl = await postgres.createDatabase()
@@ -53,7 +53,7 @@ function getRequest(path: string, token: string): Buffer {
   )
 }
 
-/** Answers with the ids of the users' jobs, in the order of the users. */
+/** Returns the ids of the users' jobs, in the order of the users. */
 async function seed(url: string): Promise<string[]> {
   const db = await openPostgres({ url })
   try {

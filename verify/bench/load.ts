@@ -15,7 +15,7 @@ export interface Sample {
   requestsPerSecond: number
   p50Ms: number
   p99Ms: number
-  /** The share of the time this generator was busy: near 1 it would have measured itself. */
+  /** The share of time in which the generator was busy. Near 1 it would measure itself. */
   generatorBusy: number
 }
 
@@ -24,8 +24,8 @@ const OK = 'HTTP/1.1 200 '
 const STALL_MS = 5_000
 
 /**
- * Keeps every connection busy with one request at a time, as clients with keep-alive do, and fails unless every answer
- * is a 200. It speaks to the socket itself: a generator that parses headers into objects costs as much as the servers.
+ * Keeps every connection busy with one request at a time, and fails unless every response is a 200. It uses the socket
+ * directly: a generator that parses headers into objects costs as much as the servers.
  */
 export async function applyLoad({ port, requests, connections, durationMs }: Load): Promise<Sample> {
   const sockets = await Promise.all(Array.from({ length: connections }, () => open(port)))

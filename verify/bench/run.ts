@@ -1,8 +1,8 @@
 import { availableParallelism, loadavg } from 'node:os'
-import { compareAuthedReads, compareJobReads, OPPONENTS } from './authed-read.ts'
+import { BASELINES, compareAuthedReads, compareJobReads } from './authed-read.ts'
 import { compareCallbacks } from './callbacks.ts'
 import type { Figures, Outcome } from './comparison.ts'
-import { startWorld } from './environment.ts'
+import { startBenchEnvironment } from './environment.ts'
 import { comparePush } from './push/push.ts'
 import { measureColdStart, measureIdleMegabytes } from './startup.ts'
 
@@ -11,9 +11,9 @@ type Pace = typeof QUICK
 const QUICK = { rounds: 9, roundMs: 500, warmUpMs: 5_000, callbackRounds: 3, push: { rounds: 3, size: 2_000 } }
 const THOROUGH = { rounds: 21, roundMs: 2_000, warmUpMs: 10_000, callbackRounds: 9, push: { rounds: 9, size: 4_000 } }
 
-/** Each prints what it is asked for of the names it stands for. */
+/** Each benchmark prints the figures of the wanted names. */
 const BENCHMARKS: { names: readonly string[]; run: (wanted: readonly string[], pace: Pace) => Promise<void> }[] = [
-  { names: [...OPPONENTS.map((name) => `authed-read-vs-${name}`), 'job-read-vs-bare'], run: reads },
+  { names: [...BASELINES.map((name) => `authed-read-vs-${name}`), 'job-read-vs-bare'], run: reads },
   {
     names: ['callback-vs-express', 'callback-vs-pgbench', 'callback-vs-pgbench-settling'],
     run: (_wanted, pace) => callbacks(pace),
@@ -30,18 +30,18 @@ const BENCHMARKS: { names: readonly string[]; run: (wanted: readonly string[], p
 ]
 
 async function reads(wanted: readonly string[], pace: Pace): Promise<void> {
-  const world = await startWorld()
+  const environment = await startBenchEnvironment()
   try {
-    const opponents = OPPONENTS.filter((name) => wanted.includes(`authed-read-vs-${name}`))
-    if (opponents.length > 0) printRatios('authed-read', await compareAuthedReads(world, { opponents, ...pace }))
-    if (wanted.includes('job-read-vs-bare')) printRatios('job-read', await compareJobReads(world, pace))
+    const baselines = BASELINES.filter((name) => wanted.includes(`authed-read-vs-${name}`))
+    if (baselines.length > 0) printRatios('authed-read', await compareAuthedReads(environment, { baselines, ...pace }))
+    if (wanted.includes('job-read-vs-bare')) printRatios('job-read', await compareJobReads(environment, pace))
   } finally {
-    await world.close()
+    await environment.close()
   }
 }
 
-function printRatios<Opponent extends string>(subject: string, { ours, opponents }: Outcome<Opponent>): void {
-  for (const [name, { ratio, figures }] of opponents) {
+function printRatios<Baseline extends string>(subject: string, { ours, baselines }: Outcome<Baseline>): void {
+  for (const [name, { ratio, figures }] of baselines) {
     print(`ratio ${subject}-vs-${name} ${ratio.toFixed(2)}`)
     print(`  ours     ${describe(ours)}`)
     print(`  ${name.padEnd(8)} ${describe(figures)}`)
@@ -85,7 +85,7 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
-/** What `npm run bench -- [--quick] [name …]` runs: `ratio` and `figure` lines for machines, the rest for people. */
+/** `npm run bench -- [--quick] [name …]` prints `ratio` and `figure` lines for programs, and other lines for people. */
 async function main(args: readonly string[]): Promise<number> {
   const given = args.filter((arg) => arg !== '--quick')
   const all = BENCHMARKS.flatMap(({ names }) => names)

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { freePort } from '../../test/support/server-process.ts'
 
 export interface ServerSpec {
-  /** Of the file to run, relative to `bench/`. */
+  /** The file to run, relative to `verify/bench/`. */
   script: string
   args?: readonly string[]
   nodeArgs?: readonly string[]
@@ -18,7 +18,7 @@ export interface Server {
   pid: number
   /** From the start of the process to the first 200 of `/healthz`. */
   readyMs: number
-  /** Processor time used so far, by all threads; not to be had everywhere. */
+  /** Processor time of all threads so far; null where the system does not say. */
   cpuMs(): number | null
   stop(): Promise<void>
 }
@@ -27,8 +27,8 @@ const READY_TIMEOUT_MS = 15_000
 const POLL_EVERY_MS = 5
 
 /**
- * A server in a process of its own, so that it and the load generator do not share an event loop. Its standard output,
- * where logs go, is the null device: lines are made and written, but no disk or terminal is measured.
+ * Starts a server in its own process, so that it does not share the event loop of the load generator. It writes its log to
+ * the null device, so that no disk or terminal is measured.
  */
 export async function startServer(spec: ServerSpec): Promise<Server> {
   const port = await freePort()
@@ -38,7 +38,7 @@ export async function startServer(spec: ServerSpec): Promise<Server> {
     env: { PATH: process.env.PATH, PORT: String(port), ...spec.env },
     stdio: ['ignore', openSync(devNull, 'w'), 'inherit'],
   })
-  // A bench that dies must not leave servers behind.
+  // When the benchmark crashes, its servers end too.
   const reap = () => child.kill('SIGKILL')
   process.once('exit', reap)
   try {

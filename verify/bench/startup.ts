@@ -10,7 +10,7 @@ import { type Server, type ServerSpec, startServer } from './server.ts'
 const STARTS = 5
 const IDLE_MS = 1_000
 
-/** How long `serve` takes from its spawn to a healthy answer, on an embedded database and a compile cache that exist. */
+/** The time from the spawn of `serve` to its first healthy response, with an existing database and compile cache. */
 export async function measureColdStart(): Promise<number> {
   return withEmbeddedService(async (spec) => {
     const readyMs: number[] = []
@@ -23,7 +23,7 @@ export async function measureColdStart(): Promise<number> {
   })
 }
 
-/** What the process holds in memory once it is ready and has had nothing to do for a second. */
+/** The resident memory of the process when it is ready and was idle for a second. */
 export async function measureIdleMegabytes(): Promise<number> {
   return withEmbeddedService(async (spec) => {
     const server = await startServer(spec)
@@ -42,7 +42,7 @@ async function withEmbeddedService<T>(work: (spec: ServerSpec) => Promise<T>): P
   const env = { NODE_ENV: 'development', ISSUER_URL: issuer.issuer, DATA_DIR: dataDir }
   const spec = { script: '../../bin/project-api.js', args: ['serve'], env }
   try {
-    // The first start makes the database and fills the compile cache, which is written at the end of a process.
+    // The first start creates the database, and writes the compile cache when it ends.
     await (await startServer(spec)).stop()
     return await work(spec)
   } finally {

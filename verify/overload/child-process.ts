@@ -7,19 +7,19 @@ import { fileURLToPath } from 'node:url'
 
 const READY_TIMEOUT_MS = 20_000
 
-/** A part of the load world that talks to this process; it ends with it. */
+/** Starts a child process of the environment, which ends with this process. */
 export function startChild(script: string): ChildProcess {
   return fork(fileURLToPath(new URL(script, import.meta.url)), { execArgv: [] })
 }
 
-/** The next thing it says. */
-export async function answerOf<Answer>(child: ChildProcess): Promise<Answer> {
+/** The next message of the child; rejects when the child ends. */
+export async function nextMessageOf<Message>(child: ChildProcess): Promise<Message> {
   const over = new AbortController()
   const ended = once(child, 'exit', { signal: over.signal }).then(([code]) => {
-    throw new Error(`A part of the load world ended with ${code}`)
+    throw new Error(`A child process of the environment ended with ${code}`)
   })
   try {
-    const said = once(child, 'message', { signal: over.signal }).then(([message]) => message as Answer)
+    const said = once(child, 'message', { signal: over.signal }).then(([message]) => message as Message)
     return await Promise.race([said, ended])
   } finally {
     over.abort()
@@ -27,7 +27,7 @@ export async function answerOf<Answer>(child: ChildProcess): Promise<Answer> {
   }
 }
 
-/** `serve` as an operator runs it. Its log goes to the null device: lines are made and written, but no disk is measured. */
+/** Starts `serve` as an operator does. It writes its log to the null device, so that no disk is measured. */
 export async function startServe(url: string, env: Record<string, string>): Promise<ChildProcess> {
   const child = spawn(process.execPath, [fileURLToPath(new URL('../../src/main.ts', import.meta.url)), 'serve'], {
     env: { PATH: process.env.PATH, ...env },

@@ -1,19 +1,19 @@
 import { connect, type Socket } from 'node:net'
 
-export interface LoadAnswer {
+export interface LoadResponse {
   status: number
-  saysWhenToComeBack: boolean
+  hasRetryAfter: boolean
 }
 
 const HEAD_END = '\r\n\r\n'
 
-/** One keep-alive connection with one request at a time, read no further than its figures need. */
+/** One keep-alive connection with one request at a time. It parses only what the figures need. */
 export class LoadConnection {
   readonly #socket: Socket
   readonly #onEnd: () => void
-  #done: ((answer: LoadAnswer | null) => void) | null = null
+  #done: ((answer: LoadResponse | null) => void) | null = null
   #head = ''
-  #answer: LoadAnswer | null = null
+  #answer: LoadResponse | null = null
   #bodyLeft = 0
 
   constructor(port: number, onEnd: () => void) {
@@ -25,7 +25,7 @@ export class LoadConnection {
   }
 
   /** Null when the connection broke. */
-  send(bytes: Buffer, done: (answer: LoadAnswer | null) => void): void {
+  send(bytes: Buffer, done: (answer: LoadResponse | null) => void): void {
     this.#done = done
     this.#socket.write(bytes)
   }
@@ -41,7 +41,7 @@ export class LoadConnection {
       if (end < 0) return
       this.#answer = {
         status: Number(this.#head.slice(9, 12)),
-        saysWhenToComeBack: /\nretry-after: \d/i.test(this.#head),
+        hasRetryAfter: /\nretry-after: \d/i.test(this.#head),
       }
       const length = /\ncontent-length: (\d+)/i.exec(this.#head)?.[1]
       if (length === undefined) throw new Error(`No Content-Length:\n${this.#head.slice(0, 500)}`)

@@ -5,9 +5,9 @@ import { sql } from '../../src/db/sql.ts'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { startPostgres } from '../../test/support/postgres.ts'
 import { freePort } from '../../test/support/server-process.ts'
-import { answerOf, startChild, startServe, stopChild } from './child-process.ts'
+import { nextMessageOf, startChild, startServe, stopChild } from './child-process.ts'
 import { type LoadPlan, runId } from './load-requests.ts'
-import type { Phase, Tally } from './load-result.ts'
+import type { LoadResult, Phase } from './load-result.ts'
 
 const USERS = 200
 const PROJECTS = 200
@@ -15,20 +15,23 @@ const WEBHOOK_SECRET = 'the-secret-of-the-load'
 const NO_LIMIT = '1000000000'
 const FAR_FUTURE_MS = 9_000_000_000_000
 
-export interface World {
+export interface OverloadEnvironment {
   url: string
   token: string
-  /** Of the service. */
+  /** The process of the service. */
   pid: number
-  /** One phase of load, from the generator's own process. */
-  send(phase: Phase): Promise<Tally>
-  /** How many of these runs have no callback stored. */
+  /** Runs one phase of load in the generator's process. */
+  send(phase: Phase): Promise<LoadResult>
+  /** How many of these runs have no stored callback. */
   countMissing(runs: readonly number[]): Promise<number>
   close(): Promise<void>
 }
 
-/** One `serve` on a PostgreSQL of its own with the sandbox's runtime and the generator, each in a process of its own. */
-export async function startWorld({ runs, mix }: Pick<LoadPlan, 'runs' | 'mix'>): Promise<World> {
+/** One `serve`, its PostgreSQL, the sandbox's runtime and the load generator, each in its own process. */
+export async function startOverloadEnvironment({
+  runs,
+  mix,
+}: Pick<LoadPlan, 'runs' | 'mix'>): Promise<OverloadEnvironment> {
   const closers: (() => Promise<unknown>)[] = []
   const close = async () => {
     for (const one of closers.splice(0).reverse()) await one()
@@ -40,7 +43,7 @@ export async function startWorld({ runs, mix }: Pick<LoadPlan, 'runs' | 'mix'>):
     closers.push(() => issuer.close())
     const runtime = startChild('./runtime.ts')
     closers.push(() => stopChild(runtime))
-    const { runtimeUrl } = await answerOf<{ runtimeUrl: string }>(runtime)
+    const { runtimeUrl } = await nextMessageOf<{ runtimeUrl: string }>(runtime)
     const databaseUrl = await postgres.createDatabase()
     await seed(databaseUrl, runs)
     const port = await freePort()
@@ -70,9 +73,9 @@ export async function startWorld({ runs, mix }: Pick<LoadPlan, 'runs' | 'mix'>):
       pid: server.pid ?? 0,
       send: async (phase) => {
         generator.send({ phase })
-        const answer = await answerOf<{ tally: Tally } | { failed: string }>(generator)
+        const answer = await nextMessageOf<{ result: LoadResult } | { failed: string }>(generator)
         if ('failed' in answer) throw new Error(answer.failed)
-        return answer.tally
+        return answer.result
       },
       countMissing: (accepted) => countMissing(databaseUrl, accepted),
       close,
@@ -83,7 +86,7 @@ export async function startWorld({ runs, mix }: Pick<LoadPlan, 'runs' | 'mix'>):
   }
 }
 
-/** Projects to read, and jobs whose runs are under way: each callback of the load settles one of them. */
+/** Stores projects to read, and jobs with unfinished runs: each callback settles one of them. */
 async function seed(url: string, runs: number): Promise<void> {
   const db = await openPostgres({ url, queryTimeoutMs: 120_000 })
   try {

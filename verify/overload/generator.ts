@@ -1,40 +1,40 @@
 import { performance } from 'node:perf_hooks'
 import { setTimeout as pause } from 'node:timers/promises'
-import { type LoadAnswer, LoadConnection } from './connection.ts'
+import { LoadConnection, type LoadResponse } from './connection.ts'
 import { type LoadPlan, type LoadRequest, LoadRequests } from './load-requests.ts'
-import { emptyTally, type Phase, type Tally } from './load-result.ts'
+import { emptyResult, type LoadResult, type Phase } from './load-result.ts'
 
 const MAX_CONNECTIONS = 2_000
-/** Open beforehand, as a balancer has them. */
+/** Opened before the load starts, as a load balancer does. */
 const FIRST_CONNECTIONS = 1_000
-/** A client's patience: what is answered later than that helps nobody. */
-const PATIENCE_MS = 5_000
+/** Clients give up after this time. */
+const CLIENT_TIMEOUT_MS = 5_000
 const EVERY_MS = 2
 const CONNECTING_MS = 500
 
-interface Underway extends LoadRequest {
+interface RequestInFlight extends LoadRequest {
   dueMs: number
 }
 
 /**
- * Open-loop load in a process of its own: requests are due at a constant rate whether or not those before were answered,
- * as they come from people who know nothing of each other. A latency runs from the moment a request was due.
+ * Open-loop load in its own process: requests are due at a constant rate, whether or not earlier ones were answered. A
+ * latency runs from the moment a request was due.
  */
 class Generator {
   readonly #plan: LoadPlan
   readonly #requests: LoadRequests
   readonly #idle: LoadConnection[] = []
   #open = 0
-  #underway = 0
-  #tally = emptyTally()
+  #inFlight = 0
+  #result = emptyResult()
 
   constructor(plan: LoadPlan) {
     this.#plan = plan
     this.#requests = new LoadRequests(plan)
   }
 
-  async run({ ratePerSecond, durationMs }: Phase): Promise<Tally> {
-    this.#tally = emptyTally()
+  async run({ ratePerSecond, durationMs }: Phase): Promise<LoadResult> {
+    this.#result = emptyResult()
     while (this.#open < FIRST_CONNECTIONS) {
       const connection = this.#connect()
       if (connection) this.#idle.push(connection)
@@ -48,27 +48,27 @@ class Generator {
       for (; sent < due; sent++) this.#begin(startMs + (sent * 1_000) / ratePerSecond)
       await pause(EVERY_MS)
     }
-    const tally = this.#tally
-    tally.generatorBusy = performance.eventLoopUtilization(before).utilization
-    // What is still open gets its time, and counts with the phase it was due in.
-    const deadlineMs = performance.now() + PATIENCE_MS
-    while (this.#underway > 0 && performance.now() < deadlineMs) await pause(EVERY_MS)
-    if (this.#underway > 0) throw new Error(`${this.#underway} requests were neither answered nor given up`)
-    tally.seconds = (performance.now() - startMs) / 1_000
-    tally.connections = this.#open
-    return tally
+    const result = this.#result
+    result.generatorBusy = performance.eventLoopUtilization(before).utilization
+    // Requests still in flight count with the phase they were due in.
+    const deadlineMs = performance.now() + CLIENT_TIMEOUT_MS
+    while (this.#inFlight > 0 && performance.now() < deadlineMs) await pause(EVERY_MS)
+    if (this.#inFlight > 0) throw new Error(`${this.#inFlight} requests were neither answered nor given up`)
+    result.seconds = (performance.now() - startMs) / 1_000
+    result.connections = this.#open
+    return result
   }
 
   #begin(dueMs: number): void {
     const request = { ...this.#requests.next(), dueMs }
-    this.#tally.offered[request.kind] += 1
+    this.#result.offered[request.kind] += 1
     const connection = this.#idle.pop() ?? this.#connect()
     if (connection) this.#send(connection, request)
-    else this.#tally.unsent += 1
+    else this.#result.unsent += 1
   }
 
   #fail(what: string): void {
-    this.#tally.failures[what] = (this.#tally.failures[what] ?? 0) + 1
+    this.#result.failures[what] = (this.#result.failures[what] ?? 0) + 1
   }
 
   #connect(): LoadConnection | undefined {
@@ -82,18 +82,18 @@ class Generator {
     return connection
   }
 
-  #send(connection: LoadConnection, request: Underway): void {
-    this.#underway += 1
+  #send(connection: LoadConnection, request: RequestInFlight): void {
+    this.#inFlight += 1
     let givenUp = false
     const timer = setTimeout(
       () => {
         givenUp = true
         connection.destroy()
       },
-      Math.max(0, request.dueMs + PATIENCE_MS - performance.now()),
+      Math.max(0, request.dueMs + CLIENT_TIMEOUT_MS - performance.now()),
     )
     connection.send(request.bytes, (answer) => {
-      this.#underway -= 1
+      this.#inFlight -= 1
       clearTimeout(timer)
       if (answer === null) return this.#fail(givenUp ? 'timeout' : 'connection broken')
       this.#idle.push(connection)
@@ -101,19 +101,19 @@ class Generator {
     })
   }
 
-  #note(request: Underway, { status, saysWhenToComeBack }: LoadAnswer): void {
-    if (status < 300) this.#succeed(this.#tally, request)
+  #note(request: RequestInFlight, { status, hasRetryAfter }: LoadResponse): void {
+    if (status < 300) this.#succeed(this.#result, request)
     else if (status !== 429 && status !== 503) this.#fail(`status ${status}`)
     else {
-      this.#tally.refused[request.kind] += 1
-      if (!saysWhenToComeBack) this.#tally.refusedWithoutHint += 1
+      this.#result.refused[request.kind] += 1
+      if (!hasRetryAfter) this.#result.refusedWithoutRetryAfter += 1
     }
   }
 
-  #succeed(tally: Tally, { kind, dueMs, run }: Underway): void {
-    tally.succeeded[kind] += 1
-    tally.latenciesMs[kind].push(performance.now() - dueMs)
-    if (kind === 'callback') tally.acceptedRuns.push(run)
+  #succeed(result: LoadResult, { kind, dueMs, run }: RequestInFlight): void {
+    result.succeeded[kind] += 1
+    result.latenciesMs[kind].push(performance.now() - dueMs)
+    if (kind === 'callback') result.acceptedRuns.push(run)
   }
 }
 
@@ -125,7 +125,7 @@ process.on('message', (message: { plan: LoadPlan } | { phase: Phase }) => {
     return
   }
   generator?.run(message.phase).then(
-    (tally) => process.send?.({ tally }),
+    (result) => process.send?.({ result }),
     (error: unknown) => process.send?.({ failed: String(error) }),
   )
 })

@@ -1,11 +1,11 @@
 import type { Kind } from './load-result.ts'
 
-/** What the generator is told once: where to send, and as whom. */
+/** The generator's configuration: where to send, and with which tokens. */
 export interface LoadPlan {
   port: number
   tokens: readonly string[]
   webhookSecret: string
-  /** How many of each kind among so many. */
+  /** How many of each kind in one round. */
   mix: Record<Kind, number>
   /** Callbacks are for the runs `run-00000000`, `run-00000001`, … */
   runs: number
@@ -16,11 +16,11 @@ const DIGITS = 8
 export interface LoadRequest {
   kind: Kind
   bytes: Buffer
-  /** Of a callback. */
+  /** The number of a callback's run. */
   run: number
 }
 
-/** Whole requests, put together beforehand but for the number of a run: the generator shares the machine's cores. */
+/** Prepares whole requests; only the number of a run is filled in later. This saves time on cores shared with the service. */
 export class LoadRequests {
   readonly #reads: readonly Buffer[]
   readonly #starts: readonly Buffer[]
@@ -88,7 +88,7 @@ function indexesOf(buffer: Buffer, text: string): number[] {
   return found
 }
 
-/** Evenly, so that every short stretch of the load is the whole mix. */
+/** Spreads the kinds evenly, so that every short part of the load has the whole mix. */
 function spread(shares: Record<Kind, number>): Kind[] {
   const size = shares.read + shares.start + shares.callback
   const places = (Object.entries(shares) as [Kind, number][]).flatMap(([kind, count]) =>

@@ -2,24 +2,24 @@ export type Kind = 'read' | 'start' | 'callback'
 export const KINDS: readonly Kind[] = ['read', 'start', 'callback']
 
 export interface Phase {
-  /** Arrivals a second, whatever becomes of those before. */
+  /** Requests due per second, whether or not earlier ones were answered. */
   ratePerSecond: number
   durationMs: number
 }
 
-/** What became of the requests of one phase, as their sender saw it. */
-export interface Tally {
+/** The outcome of the requests of one phase, as the clients see it. */
+export interface LoadResult {
   seconds: number
   offered: Record<Kind, number>
   succeeded: Record<Kind, number>
-  /** Of successes alone, from the moment a request was due, so that a late start counts as waiting. */
+  /** Of successful requests, from the moment they were due, so that a late start counts as waiting. */
   latenciesMs: Record<Kind, number[]>
-  /** 429 or 503, with the hint when to come back. */
+  /** 429 or 503. */
   refused: Record<Kind, number>
-  refusedWithoutHint: number
-  /** Never left their sender, all of whose connections were waiting for an answer. */
+  refusedWithoutRetryAfter: number
+  /** Not sent, because all connections were waiting for a response. */
   unsent: number
-  /** Neither a success nor a refusal, by what it was: another status, a timeout, a broken connection. */
+  /** Neither success nor refusal, by kind: another status, a timeout, a broken connection. */
   failures: Record<string, number>
   /** The runs of callbacks that were answered 200. */
   acceptedRuns: number[]
@@ -27,7 +27,7 @@ export interface Tally {
   generatorBusy: number
 }
 
-export function emptyTally(): Tally {
+export function emptyResult(): LoadResult {
   const none = () => ({ read: 0, start: 0, callback: 0 })
   return {
     seconds: 0,
@@ -35,7 +35,7 @@ export function emptyTally(): Tally {
     succeeded: none(),
     latenciesMs: { read: [], start: [], callback: [] },
     refused: none(),
-    refusedWithoutHint: 0,
+    refusedWithoutRetryAfter: 0,
     unsent: 0,
     failures: {},
     acceptedRuns: [],
@@ -48,12 +48,12 @@ export function total(counts: Record<Kind, number>): number {
   return counts.read + counts.start + counts.callback
 }
 
-export function ordinaryLatencies({ latenciesMs }: Tally): number[] {
+export function ordinaryLatencies({ latenciesMs }: LoadResult): number[] {
   return [...latenciesMs.read, ...latenciesMs.start]
 }
 
-export function perSecond(tally: Tally, counts: Record<Kind, number>): number {
-  return total(counts) / tally.seconds
+export function perSecond(result: LoadResult, counts: Record<Kind, number>): number {
+  return total(counts) / result.seconds
 }
 
 export function quantile(values: readonly number[], share: number): number {

@@ -1,56 +1,59 @@
 import { availableParallelism, loadavg } from 'node:os'
 import { setTimeout as pause } from 'node:timers/promises'
-import { startWorld, type World } from './environment.ts'
-import { KINDS, ordinaryLatencies, type Phase, perSecond, quantile, type Tally, total } from './load-result.ts'
-import { startWatch, timeRequest, timeToRecover, type Watch } from './service-monitor.ts'
+import { type OverloadEnvironment, startOverloadEnvironment } from './environment.ts'
+import { KINDS, type LoadResult, ordinaryLatencies, type Phase, perSecond, quantile, total } from './load-result.ts'
+import { type ServiceMonitor, startMonitor, timeRequest, timeToRecover } from './service-monitor.ts'
 
 const QUICK = { warmUpMs: 3_000, stepMs: 1_500, phaseMs: 4_000, pauseMs: 1_000 }
 const THOROUGH = { warmUpMs: 8_000, stepMs: 4_000, phaseMs: 15_000, pauseMs: 3_000 }
 type Pace = typeof QUICK
 
 const RAMP = { fromPerSecond: 300, factor: 1.35, maxSteps: 14 }
-/** Of twenty requests, eleven read, three start a job and six bring the end of a run. */
+/** Of twenty requests, eleven read, three start a job and six are callbacks. */
 const MIX = { read: 11, start: 3, callback: 6 }
 const MULTIPLES = [1, 2, 5]
 const RECOVERY_MS = 10_000
 const MEMORY_MB = 700
 const GOODPUT_SHARE = 0.8
 const TIMEOUT_SHARE = 0.05
-/** For what the quickest machine could take, at five times its knee, in all phases together. */
+/** Enough runs for the callbacks of all phases on the fastest machine. */
 const RUNS_PER_SECOND = 6_000
 
 interface Row {
   multiple: number
-  tally: Tally
-  watch: Watch
+  result: LoadResult
+  monitor: ServiceMonitor
 }
 
-/** More and more load until the service no longer keeps up; the most it got done in any step is its knee. */
-async function findKnee(world: World, pace: Pace): Promise<{ kneePerSecond: number; tallies: Tally[] }> {
-  const tallies: Tally[] = []
+/** Raises the load until the service no longer keeps up. The highest goodput of any step is its knee. */
+async function findKnee(
+  environment: OverloadEnvironment,
+  pace: Pace,
+): Promise<{ kneePerSecond: number; results: LoadResult[] }> {
+  const results: LoadResult[] = []
   let kneePerSecond = 0
   let rate = RAMP.fromPerSecond
   for (let step = 0; step < RAMP.maxSteps; step++) {
-    const tally = await world.send({ ratePerSecond: rate, durationMs: pace.stepMs })
-    tallies.push(tally)
-    const goodput = perSecond(tally, tally.succeeded)
-    const p99Ms = quantile(ordinaryLatencies(tally), 0.99)
+    const result = await environment.send({ ratePerSecond: rate, durationMs: pace.stepMs })
+    results.push(result)
+    const goodput = perSecond(result, result.succeeded)
+    const p99Ms = quantile(ordinaryLatencies(result), 0.99)
     print(`# ramp ${rate.toFixed(0)}/s offered: ${goodput.toFixed(0)}/s done, p99 ${p99Ms.toFixed(0)} ms`)
     kneePerSecond = Math.max(kneePerSecond, goodput)
     if (goodput < rate * 0.85) break
     rate *= RAMP.factor
   }
-  return { kneePerSecond, tallies }
+  return { kneePerSecond, results }
 }
 
-async function loadAt(world: World, multiple: number, phase: Phase): Promise<Row> {
-  const watch = startWatch(world.url)
-  const tally = await world.send(phase)
-  await watch.stop()
-  return { multiple, tally, watch }
+async function loadAt(environment: OverloadEnvironment, multiple: number, phase: Phase): Promise<Row> {
+  const monitor = startMonitor(environment.url)
+  const result = await environment.send(phase)
+  await monitor.stop()
+  return { multiple, result, monitor }
 }
 
-async function normalLatencyMs({ url, token }: World): Promise<number> {
+async function normalLatencyMs({ url, token }: OverloadEnvironment): Promise<number> {
   const latencies: number[] = []
   while (latencies.length < 50) {
     const tookMs = await timeRequest(url, token)
@@ -59,22 +62,22 @@ async function normalLatencyMs({ url, token }: World): Promise<number> {
   return quantile(latencies, 0.99)
 }
 
-function describe({ multiple, tally, watch }: Row): string {
+function describe({ multiple, result, monitor }: Row): string {
   const cells = [
     `${multiple}×`,
-    perSecond(tally, tally.offered).toFixed(0),
-    perSecond(tally, tally.succeeded).toFixed(0),
-    KINDS.map((kind) => (tally.succeeded[kind] / tally.seconds).toFixed(0)).join(' / '),
-    [0.5, 0.99].map((share) => quantile(ordinaryLatencies(tally), share).toFixed(0)).join(' / '),
-    [0.5, 0.99].map((share) => quantile(tally.latenciesMs.callback, share).toFixed(0)).join(' / '),
-    String(total(tally.refused)),
-    String(tally.refusedWithoutHint),
-    String(tally.unsent),
-    String(total(tally.offered) - total(tally.succeeded) - total(tally.refused) - tally.unsent),
-    `${tally.offered.callback} / ${tally.succeeded.callback}`,
-    watch.rssMaxMb.toFixed(0),
-    `${watch.cpuPercent.toFixed(0)} %`,
-    `${(tally.generatorBusy * 100).toFixed(0)} %`,
+    perSecond(result, result.offered).toFixed(0),
+    perSecond(result, result.succeeded).toFixed(0),
+    KINDS.map((kind) => (result.succeeded[kind] / result.seconds).toFixed(0)).join(' / '),
+    [0.5, 0.99].map((share) => quantile(ordinaryLatencies(result), share).toFixed(0)).join(' / '),
+    [0.5, 0.99].map((share) => quantile(result.latenciesMs.callback, share).toFixed(0)).join(' / '),
+    String(total(result.refused)),
+    String(result.refusedWithoutRetryAfter),
+    String(result.unsent),
+    String(total(result.offered) - total(result.succeeded) - total(result.refused) - result.unsent),
+    `${result.offered.callback} / ${result.succeeded.callback}`,
+    monitor.rssMaxMb.toFixed(0),
+    `${monitor.cpuPercent.toFixed(0)} %`,
+    `${(result.generatorBusy * 100).toFixed(0)} %`,
   ]
   return `| ${cells.join(' | ')} |`
 }
@@ -105,19 +108,20 @@ interface Outcome {
 
 function findFaults({ rows, peakPerSecond, lost, recoveredMs }: Outcome): string[] {
   const faults: string[] = []
-  for (const { multiple, tally, watch } of rows) {
-    const goodput = perSecond(tally, tally.succeeded)
+  for (const { multiple, result, monitor } of rows) {
+    const goodput = perSecond(result, result.succeeded)
     const share = goodput / peakPerSecond
     if (multiple > 1 && share < GOODPUT_SHARE)
       faults.push(`goodput at ${multiple}× is ${(share * 100).toFixed(0)} % of the peak`)
-    if (tally.refusedWithoutHint > 0) faults.push(`refusals without Retry-After at ${multiple}×`)
-    for (const [what, count] of Object.entries(tally.failures)) {
-      // Past the knee some wait in vain: the patience of a client is shorter than the longest queue.
-      const isBearable = what === 'timeout' && multiple > 1 && count <= total(tally.offered) * TIMEOUT_SHARE
-      if (!isBearable) faults.push(`${count} times ${what} at ${multiple}×`)
+    if (result.refusedWithoutRetryAfter > 0) faults.push(`refusals without Retry-After at ${multiple}×`)
+    for (const [what, count] of Object.entries(result.failures)) {
+      // Past the knee some requests time out: clients wait less long than the longest queue takes.
+      const isAllowed = what === 'timeout' && multiple > 1 && count <= total(result.offered) * TIMEOUT_SHARE
+      if (!isAllowed) faults.push(`${count} times ${what} at ${multiple}×`)
     }
-    if (watch.rssMaxMb > MEMORY_MB) faults.push(`${watch.rssMaxMb.toFixed(0)} MB at ${multiple}×`)
-    if (watch.probesFailed > 0) faults.push(`${watch.probesFailed} of ${watch.probes} probes failed at ${multiple}×`)
+    if (monitor.rssMaxMb > MEMORY_MB) faults.push(`${monitor.rssMaxMb.toFixed(0)} MB at ${multiple}×`)
+    if (monitor.probesFailed > 0)
+      faults.push(`${monitor.probesFailed} of ${monitor.probes} probes failed at ${multiple}×`)
   }
   if (lost > 0) faults.push(`${lost} accepted callbacks are lost`)
   if (recoveredMs === null) faults.push(`no recovery within ${RECOVERY_MS} ms`)
@@ -128,38 +132,40 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
-/** What `npm run overload -- [--quick]` runs: the table for people, and an exit code that says whether it held. */
+/** `npm run overload -- [--quick]` prints a table, and exits with 1 when a bound is broken. */
 async function main(args: readonly string[]): Promise<number> {
   const pace = args.includes('--quick') ? QUICK : THOROUGH
   print(`# node ${process.version}, ${availableParallelism()} cores, load before ${loadavg()[0]?.toFixed(1)}`)
   const seconds = (pace.warmUpMs + RAMP.maxSteps * pace.stepMs + MULTIPLES.length * pace.phaseMs) / 1_000
-  const world = await startWorld({ runs: Math.round(seconds * RUNS_PER_SECOND * 0.3), mix: MIX })
+  const environment = await startOverloadEnvironment({ runs: Math.round(seconds * RUNS_PER_SECOND * 0.3), mix: MIX })
   try {
-    const warmUp = await world.send({ ratePerSecond: RAMP.fromPerSecond, durationMs: pace.warmUpMs })
-    const normalMs = Math.max(50, 3 * (await normalLatencyMs(world)))
-    const { kneePerSecond, tallies } = await findKnee(world, pace)
+    const warmUp = await environment.send({ ratePerSecond: RAMP.fromPerSecond, durationMs: pace.warmUpMs })
+    const normalMs = Math.max(50, 3 * (await normalLatencyMs(environment)))
+    const { kneePerSecond, results } = await findKnee(environment, pace)
     print(`# knee ${kneePerSecond.toFixed(0)}/s`)
     const rows: Row[] = []
     for (const multiple of MULTIPLES) {
       await pause(pace.pauseMs)
-      rows.push(await loadAt(world, multiple, { ratePerSecond: kneePerSecond * multiple, durationMs: pace.phaseMs }))
+      rows.push(
+        await loadAt(environment, multiple, { ratePerSecond: kneePerSecond * multiple, durationMs: pace.phaseMs }),
+      )
     }
-    const recoveredMs = await timeToRecover(world, { normalMs, withinMs: RECOVERY_MS })
-    const everything = [warmUp, ...tallies, ...rows.map(({ tally }) => tally)]
-    const accepted = everything.flatMap((tally) => tally.acceptedRuns)
-    const lost = await world.countMissing(accepted)
+    const recoveredMs = await timeToRecover(environment, { normalMs, withinMs: RECOVERY_MS })
+    const everything = [warmUp, ...results, ...rows.map(({ result }) => result)]
+    const accepted = everything.flatMap((result) => result.acceptedRuns)
+    const lost = await environment.countMissing(accepted)
 
     print(`\n| ${HEADINGS.join(' | ')} |\n|${'---|'.repeat(HEADINGS.length)}`)
     for (const row of rows) print(describe(row))
     print(`\naccepted callbacks: ${accepted.length}, lost: ${lost}`)
     print(`an ordinary request is answered within ${normalMs.toFixed(0)} ms again after ${recoveredMs?.toFixed(0)} ms`)
-    const peakPerSecond = Math.max(kneePerSecond, ...rows.map(({ tally }) => perSecond(tally, tally.succeeded)))
+    const peakPerSecond = Math.max(kneePerSecond, ...rows.map(({ result }) => perSecond(result, result.succeeded)))
     const faults = findFaults({ rows, peakPerSecond, lost, recoveredMs })
     for (const fault of faults) print(`FAIL ${fault}`)
     print(faults.length === 0 ? 'ok' : `${faults.length} faults`)
     return faults.length === 0 ? 0 : 1
   } finally {
-    await world.close()
+    await environment.close()
   }
 }
 

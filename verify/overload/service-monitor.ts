@@ -1,9 +1,9 @@
 import { setTimeout as pause } from 'node:timers/promises'
 
-export interface Watch {
-  /** Of the service; the highest seen. */
+export interface ServiceMonitor {
+  /** The highest resident memory of the service. */
   rssMaxMb: number
-  /** Of one core, on average. */
+  /** The average load of one core. */
   cpuPercent: number
   probes: number
   probesFailed: number
@@ -13,21 +13,21 @@ export interface Watch {
 const EVERY_MS = 250
 const PROBE_TIMEOUT_MS = 5_000
 
-/** Looks at the service as a balancer and a scraper do, all through the load. */
-export function startWatch(url: string): Watch {
+/** Polls `/healthz` and `/metrics` during the load, as a load balancer and a scraper do. */
+export function startMonitor(url: string): ServiceMonitor {
   const over = new AbortController()
-  const watch = { rssMaxMb: 0, cpuPercent: 0, probes: 0, probesFailed: 0 }
+  const monitor = { rssMaxMb: 0, cpuPercent: 0, probes: 0, probesFailed: 0 }
   let begun: { atMs: number; cpuSeconds: number } | undefined
   const note = (text: string) => {
     const cpuSeconds = sumOf(text, 'process_cpu_seconds_total')
     const atMs = performance.now()
     begun ??= { atMs, cpuSeconds }
-    if (atMs > begun.atMs) watch.cpuPercent = (100_000 * (cpuSeconds - begun.cpuSeconds)) / (atMs - begun.atMs)
-    watch.rssMaxMb = Math.max(watch.rssMaxMb, sumOf(text, 'process_resident_memory_bytes') / 1024 / 1024)
+    if (atMs > begun.atMs) monitor.cpuPercent = (100_000 * (cpuSeconds - begun.cpuSeconds)) / (atMs - begun.atMs)
+    monitor.rssMaxMb = Math.max(monitor.rssMaxMb, sumOf(text, 'process_resident_memory_bytes') / 1024 / 1024)
   }
-  const look = async () => {
+  const poll = async () => {
     while (!over.signal.aborted) {
-      watch.probes += 1
+      monitor.probes += 1
       try {
         const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS)
         const [alive, metrics] = await Promise.all([
@@ -36,19 +36,19 @@ export function startWatch(url: string): Watch {
         ])
         const text = await metrics.text()
         await alive.arrayBuffer()
-        if (alive.status !== 200 || metrics.status !== 200) watch.probesFailed += 1
+        if (alive.status !== 200 || metrics.status !== 200) monitor.probesFailed += 1
         note(text)
       } catch {
-        watch.probesFailed += 1
+        monitor.probesFailed += 1
       }
       await pause(EVERY_MS)
     }
   }
-  const looking = look()
-  return Object.assign(watch, {
+  const polling = poll()
+  return Object.assign(monitor, {
     stop: () => {
       over.abort()
-      return looking
+      return polling
     },
   })
 }
@@ -58,7 +58,7 @@ function sumOf(text: string, metric: string): number {
   return Array.from(samples, ([, value]) => Number(value)).reduce((sum, value) => sum + value, 0)
 }
 
-/** One ordinary request after the other until several in a row are answered as fast as when nothing is going on. */
+/** Sends one request after the other until several in a row are as fast as without load. */
 export async function timeToRecover(
   { url, token }: { url: string; token: string },
   { normalMs, withinMs }: { normalMs: number; withinMs: number },

@@ -2,10 +2,10 @@ import { parseArgs } from 'node:util'
 import { type TortureOptions, type TortureReport, torture } from './torture.ts'
 
 const USAGE = 'npm run torture -- --jobs N --kills K [--engine postgres|sqlite] [--seed S] [--hurry] [--keep]'
-/** The sandbox runtime remembers so many threads, and each job has its own. */
+/** The sandbox runtime keeps this many threads, and each job has its own. */
 const MAX_JOBS = 10_000
 
-/** Real kills from the command line: prints a table, and fails when anything in it that must be zero is not. */
+/** Runs the kills from the command line, prints a table, and fails when a count that must be zero is not. */
 async function main(): Promise<number> {
   const options = readOptions()
   if (typeof options === 'string') {
@@ -37,17 +37,17 @@ function readOptions(): TortureOptions | string {
   return { engine, jobs, kills, seed, hurry, keep }
 }
 
-function render({ figures, tallies, failed, folder }: TortureReport): string {
-  const rows = [...figures, ...tallies.map(({ name, count }): [string, string] => [name, String(count)])]
+function render({ figures, violations, failed, folder }: TortureReport): string {
+  const rows = [...figures, ...violations.map(({ name, count }): [string, string] => [name, String(count)])]
   const width = Math.max(...rows.map(([name]) => name.length))
   const lines = rows.map(([name, value]) => `${name.padEnd(width)}  ${value}`)
   lines.splice(figures.length, 0, '')
-  const examples = tallies.flatMap(({ name, examples }) => examples.slice(0, 3).map((one) => `  ${name}: ${one}`))
-  const verdict = failed ? ['', ...examples, '', 'It failed.'] : ['', 'All zeros.']
+  const examples = violations.flatMap(({ name, examples }) => examples.slice(0, 3).map((one) => `  ${name}: ${one}`))
+  const verdict = failed ? ['', ...examples, '', 'Failed: some counts are not zero.'] : ['', 'All counts are zero.']
   if (folder !== null) verdict.push(`Logs and findings: ${folder}`)
   return [...lines, ...verdict].join('\n')
 }
 
 process.exitCode = await main()
-// Sockets of the gates and of those they served may linger; nothing of the run does.
+// Sockets of the proxies may still be open; everything else has ended.
 process.exit()

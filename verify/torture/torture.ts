@@ -5,21 +5,21 @@ import type { Database, Engine } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { psql } from '../../test/support/postgres.ts'
 import { Prng } from '../sim/time/prng.ts'
-import { openLedger, untilSettled } from './audit/audit-database.ts'
+import { openAuditDatabase, untilSettled } from './audit/audit-database.ts'
 import { auditEffects } from './audit/effects.ts'
 import { auditEnds, type EndsAudit } from './audit/ends.ts'
 import { auditPushes } from './audit/pushes.ts'
 import { areCaughtUp, auditStreams } from './audit/streams.ts'
-import { countBy, percentile, Tally } from './audit/violation-count.ts'
-import { startWorld, type World } from './cluster/cluster.ts'
-import { calmDown, wreakHavoc } from './faults/kills.ts'
-import { Flow } from './workload/paced-queue.ts'
+import { countBy, percentile, ViolationCount } from './audit/violation-count.ts'
+import { startCluster, type TortureCluster } from './cluster/cluster.ts'
+import { injectFaults, stopFaults } from './faults/kills.ts'
+import { PacedQueue } from './workload/paced-queue.ts'
 import { Workload } from './workload/workload.ts'
 
 const SETTLE_TIMEOUT_MS = 5 * 60_000
 const CATCH_UP_MS = 20_000
-const LOOK_EVERY_MS = 100
-/** Four lanes and a pool of ten. */
+const POLL_EVERY_MS = 100
+/** Four connections of its own and a pool of ten. */
 const CONNECTIONS_PER_NODE = 14
 
 export interface TortureOptions {
@@ -27,41 +27,41 @@ export interface TortureOptions {
   jobs: number
   kills: number
   seed: number
-  /** At the end, what would come due by itself is made due at once: for a run that has no minute to wait. */
+  /** At the end, makes everything due at once instead of waiting for it. */
   hurry?: boolean
-  /** Keeps logs and findings also when all is well. */
+  /** Keeps logs and findings also after a success. */
   keep?: boolean
 }
 
 export interface TortureReport {
-  /** What it was and how it went, line by line. */
+  /** Name and value of each line of the report. */
   figures: [name: string, value: string][]
-  /** What must all be zero. */
-  tallies: Tally[]
+  /** All of them must be zero. */
+  violations: ViolationCount[]
   failed: boolean
-  /** The timelines of the jobs whose end took longest to arrive. */
+  /** The timelines of the jobs that took longest to end. */
   slowest: string[]
-  /** Logs and findings, where they were kept. */
+  /** The folder with logs and findings, when they are kept. */
   folder: string | null
 }
 
-/** Lets jobs flow through real processes while they, and what they stand on, are killed; then counts what was lost. */
+/** Runs jobs on real processes while these and their servers are killed. Then counts what is lost, doubled or wrong. */
 export async function torture(options: TortureOptions): Promise<TortureReport> {
   const { engine, jobs, kills, seed, hurry = false, keep = false } = options
   const random = new Prng(`torture-${seed}`)
   const sinceMs = Date.now()
-  const world = await startWorld({ engine, random: random.split('world') })
+  const cluster = await startCluster({ engine, random: random.split('cluster') })
   let report: TortureReport | undefined
   try {
-    const { balancer, identity } = world
+    const { balancer, identity } = cluster
     const users = Math.max(3, Math.min(30, Math.ceil(jobs / 20)))
     const workload = new Workload({ url: balancer.url, identity, users, random: random.split('workload') })
     await workload.prepare()
-    const flow = new Flow(jobs)
-    const working = workload.run(flow)
-    await wreakHavoc(world, { flow, jobs, kills, random: random.split('chaos') })
-    calmDown(world)
-    report = await conclude(world, workload, { working, hurry, keep })
+    const queue = new PacedQueue(jobs)
+    const working = workload.run(queue)
+    await injectFaults(cluster, { queue, jobs, kills, random: random.split('faults') })
+    stopFaults(cluster)
+    report = await conclude(cluster, workload, { working, hurry, keep })
     report.figures.unshift(
       ['engine', engine === 'postgres' ? 'PostgreSQL and Redis, two nodes, variants A and B' : 'SQLite, one node'],
       ['seed', String(seed)],
@@ -69,63 +69,66 @@ export async function torture(options: TortureOptions): Promise<TortureReport> {
     )
     return report
   } finally {
-    await world.close()
-    if (report?.failed === false && !keep) rmSync(world.folder, { recursive: true, force: true })
-    else keepEvidence(world, report)
+    await cluster.close()
+    if (report?.failed === false && !keep) rmSync(cluster.folder, { recursive: true, force: true })
+    else writeFindings(cluster, report)
   }
 }
 
 async function conclude(
-  world: World,
+  cluster: TortureCluster,
   workload: Workload,
   { working, hurry, keep }: { working: Promise<void>; hurry: boolean; keep: boolean },
 ): Promise<TortureReport> {
-  const calmSinceMs = Date.now()
-  const leaked = await auditConnections(world)
-  const db = await openLedger(world)
+  const faultsStoppedMs = Date.now()
+  const leaked = await auditConnections(cluster)
+  const db = await openAuditDatabase(cluster)
   try {
-    const settling = { timeoutMs: SETTLE_TIMEOUT_MS, calmSinceMs, hurry }
-    // Those who wait for a job are spared the wait as well; what they do with it then comes to its end afterwards.
+    const settling = { timeoutMs: SETTLE_TIMEOUT_MS, faultsStoppedMs, hurry }
+    // Clients that wait for a job need it settled first. What they do next is settled in the second round.
     await Promise.all([working, untilSettled(db, settling)])
     await untilSettled(db, settling)
     await untilCaughtUp(workload, db)
-    const ends = await auditEnds(world, workload, db)
-    const pushes = await auditPushes(world, db)
-    const effects = await auditEffects(world, db)
+    const ends = await auditEnds(cluster, workload, db)
+    const pushes = await auditPushes(cluster, db)
+    const effects = await auditEffects(cluster, db)
     const streams = await auditStreams(workload.followers, db)
-    const surprises = new Tally('answers nobody should get')
-    surprises.addAll(workload.surprises)
+    const unexpected = new ViolationCount('unexpected responses')
+    unexpected.addAll(workload.unexpected)
     await Promise.all(workload.followers.map((follower) => follower.stop()))
-    const exits = await auditExits(world)
-    const tallies = [...effects, ...ends.tallies, ...streams, ...pushes.tallies, surprises, leaked, exits]
+    const exits = await auditExits(cluster)
+    const violations = [...effects, ...ends.violations, ...streams, ...pushes.violations, unexpected, leaked, exits]
     const { afterNode, afterDatabase } = pushes.repeated
-    const failed = tallies.some(({ count }) => count > 0)
+    const failed = violations.some(({ count }) => count > 0)
     const figures: TortureReport['figures'] = [
-      ...countFaults(world, workload),
+      ...countFaults(cluster, workload),
       ['jobs ended by', listed(countBy(ends.settledBy, (via) => via))],
       ['pushes sent', String(pushes.sent)],
-      ['of them again, under the same tag', `${afterNode} after a node’s death, ${afterDatabase} after the database’s`],
+      [
+        'of them again, under the same tag',
+        `${afterNode} after a kill of the node, ${afterDatabase} after a kill of the database`,
+      ],
       ['time to truth, stored', spread(ends.storedMs)],
-      ['time to truth, as seen by who asks', spread(ends.seenMs)],
+      ['time to truth, as seen by a polling client', spread(ends.seenMs)],
     ]
-    const slowest = await tellSlowest(db, ends.slowest)
-    return { figures, tallies, failed, slowest, folder: failed || keep ? world.folder : null }
+    const slowest = await describeSlowest(db, ends.slowest)
+    return { figures, violations, failed, slowest, folder: failed || keep ? cluster.folder : null }
   } finally {
     await db.close()
   }
 }
 
-function countFaults({ records, runtime }: World, workload: Workload): TortureReport['figures'] {
-  const kills = records.faults.filter(({ what }) => what !== 'cut')
+function countFaults({ observed, runtime }: TortureCluster, workload: Workload): TortureReport['figures'] {
+  const kills = observed.faults.filter(({ what }) => what !== 'cut')
   const { callbacks, calls } = runtime.stats
   const allCalls = Object.values(calls).reduce((sum, count) => sum + count, 0)
   const breaks = workload.followers.reduce((sum, { connections }) => sum + connections - 1, 0)
   return [
     ['jobs', String(workload.submissions.length)],
     ['kills', `${kills.length} (${listed(countBy(kills, ({ what }) => what))})`],
-    ['database connections cut', String(records.connectionsCut)],
+    ['database connections cut', String(observed.connectionsCut)],
     ['callbacks due, dropped, sent', `${callbacks.due}, ${callbacks.dropped}, ${callbacks.attempted}`],
-    ['callbacks accepted', String(records.accepted.length)],
+    ['callbacks accepted', String(observed.accepted.length)],
     ['requests tried again', listed(new Map(Object.entries(workload.client.retries)))],
     ['streams taken up again', `${breaks} times by ${workload.followers.length} followers`],
     ['calls of the runtime per job', (allCalls / Math.max(1, workload.submissions.length)).toFixed(1)],
@@ -134,12 +137,12 @@ function countFaults({ records, runtime }: World, workload: Workload): TortureRe
 
 async function untilCaughtUp({ followers }: Workload, db: Database): Promise<void> {
   const deadlineMs = Date.now() + CATCH_UP_MS
-  while (!(await areCaughtUp(followers, db)) && Date.now() < deadlineMs) await systemClock.sleep(LOOK_EVERY_MS)
+  while (!(await areCaughtUp(followers, db)) && Date.now() < deadlineMs) await systemClock.sleep(POLL_EVERY_MS)
 }
 
-/** Whoever comes back after every cut must not leave the old connections behind. */
-async function auditConnections({ shared, nodes }: World): Promise<Tally> {
-  const leaked = new Tally('database connections left behind')
+/** Nodes that reconnect after every cut must not leave old connections open. */
+async function auditConnections({ shared, nodes }: TortureCluster): Promise<ViolationCount> {
+  const leaked = new ViolationCount('database connections left behind')
   if (!shared) return leaked
   const mine = `application_name = 'project-api' and datname = current_database()`
   const open = Number(await psql(shared.databaseUrl, `select count(*) from pg_stat_activity where ${mine}`))
@@ -147,18 +150,18 @@ async function auditConnections({ shared, nodes }: World): Promise<Tally> {
   return leaked
 }
 
-/** Nobody may have died but by our hand, and in the end all leave in good order. */
-async function auditExits({ nodes }: World): Promise<Tally> {
-  const exits = new Tally('unexpected exits')
+/** No node may have ended by itself, and each ends with code 0 when stopped. */
+async function auditExits({ nodes }: TortureCluster): Promise<ViolationCount> {
+  const exits = new ViolationCount('unexpected exits')
   for (const { process } of nodes) {
     exits.addAll(process.unexpectedExits)
     const code = await process.stop()
-    if (code !== 0) exits.add(`${process.name} was told to stop and ended with ${code}`)
+    if (code !== 0) exits.add(`${process.name} was stopped and ended with ${code}`)
   }
   return exits
 }
 
-async function tellSlowest(db: Database, slowest: EndsAudit['slowest']): Promise<string[]> {
+async function describeSlowest(db: Database, slowest: EndsAudit['slowest']): Promise<string[]> {
   const told: string[] = []
   for (const { jobId, storedMs } of slowest) {
     const rows = await db.query<{ at: number; kind: string; via: string | null; detail: string; last_at: number }>(
@@ -172,10 +175,10 @@ async function tellSlowest(db: Database, slowest: EndsAudit['slowest']): Promise
   return told
 }
 
-function keepEvidence({ folder, records }: World, report: TortureReport | undefined): void {
-  writeFileSync(join(folder, 'faults.log'), `${records.notes.join('\n')}\n`)
+function writeFindings({ folder, observed }: TortureCluster, report: TortureReport | undefined): void {
+  writeFileSync(join(folder, 'faults.log'), `${observed.notes.join('\n')}\n`)
   writeFileSync(join(folder, 'slowest.log'), `${report?.slowest.join('\n') ?? ''}\n`)
-  const found = report?.tallies.filter(({ count }) => count > 0) ?? []
+  const found = report?.violations.filter(({ count }) => count > 0) ?? []
   writeFileSync(
     join(folder, 'findings.json'),
     JSON.stringify(

@@ -5,16 +5,16 @@ const { url, ca, credentials } = JSON.parse(process.env.PROVIDER)
 const BATCH = 500
 
 /**
- * The library has its host built in, and reads it from no setting. It opens its connections with `http2.connect`, so in
- * this process that one function goes to the sandbox instead, and trusts its certificate; all other options of the
- * library's (its streams, its one connection for each call) stay as they are. This must come before its import.
+ * The host of the library is fixed and cannot be configured. It connects with `http2.connect`, so in this process that
+ * function connects to the sandbox instead and trusts its certificate. Everything else of the library stays as it is. This
+ * must run before the library is imported.
  */
 const http2 = createRequire(import.meta.url)('node:http2')
 const { connect } = http2
 http2.connect = (_authority, options, listener) => {
   const session = connect(url, { ...options, ca }, listener)
   const { request } = session
-  // It says `https:`, which the real provider takes; Node's server does not.
+  // The library sends the scheme `https:`. The real provider accepts it, Node's server does not.
   session.request = (headers, more) => request.call(session, Object.assign(headers, { ':scheme': 'https' }), more)
   return session
 }
@@ -23,7 +23,7 @@ syncBuiltinESMExports()
 const { initializeApp } = await import('firebase-admin/app')
 const { getMessaging } = await import('firebase-admin/messaging')
 
-// Its own credentials would ask for an access token at a built-in address, too; asking once is not what is measured.
+// Its own credentials would fetch an access token from a fixed address too. That fetch is not measured.
 const credential = { getAccessToken: async () => ({ access_token: process.env.ACCESS_TOKEN, expires_in: 3600 }) }
 const messaging = getMessaging(initializeApp({ credential, projectId: credentials.projectId }))
 
@@ -40,7 +40,7 @@ process.on('message', async ({ messages, tag }) => {
   process.send({ elapsedMs: performance.now() - startedMs, cpuMs: (user + system) / 1_000 })
 })
 
-/** The very message of the service, in this library's words. */
+/** The message of the service, in the form that this library takes. */
 function toMessage(token, tag) {
   const { title, body, data, link, ttlSeconds } = CONTENT
   return {

@@ -1,7 +1,7 @@
 import type { FcmCredentials } from '../../../src/push/fcm/fcm-assertion.ts'
 import type { PushMessage } from '../../../src/push/push-provider.ts'
 
-/** Where the provider is, as its process says once it listens. */
+/** The address of the provider, sent by its process once it listens. */
 export interface ProviderAddress {
   url: string
   tokenUrl: string
@@ -11,7 +11,7 @@ export interface ProviderAddress {
   credentials: FcmCredentials
 }
 
-/** What a contestant is asked for: this many messages, each to a device of its own, under one tag. */
+/** The work of one round: this many messages, each to another device, under one tag. */
 export interface Task {
   way: 'outbox' | 'raw' | 'firebase-admin'
   messages: number
@@ -20,11 +20,11 @@ export interface Task {
 
 export interface Done {
   elapsedMs: number
-  /** Processor time of the contestant's process; it hardly feels what else the machine does. */
+  /** Processor time of the sending process; other load on the machine hardly changes it. */
   cpuMs: number
 }
 
-/** What everybody sends; token and tag are the round's. */
+/** The content of every message; token and tag come from the round. */
 export const CONTENT: Omit<PushMessage, 'token' | 'tag'> = {
   title: 'Your report is ready',
   body: 'The quarterly report on sales has 12 pages.',
@@ -35,7 +35,7 @@ export const CONTENT: Omit<PushMessage, 'token' | 'tag'> = {
   dryRun: false,
 }
 
-/** As long as a real one. */
+/** As long as a real token. */
 export function deviceToken(n: number): string {
   return `device-${n}:${'APA91b'.repeat(22)}`
 }

@@ -17,14 +17,14 @@ type Way = Task['way']
 
 export interface PushPace {
   rounds: number
-  /** Of each round; a multiple of 500 each. */
+  /** Per round; a multiple of 500 each. */
   messages: Readonly<Record<Way, number>>
 }
 
 /** The medians of the rounds. */
 export interface PushFigures {
   messagesPerSecond: number
-  /** Of the process that sends, for one message. */
+  /** Of the sending process, for one message. */
   cpuMicroseconds: number
 }
 
@@ -39,9 +39,9 @@ const TASK_TIMEOUT_MS = 60_000
 const WAYS: readonly Way[] = ['outbox', 'raw', 'firebase-admin']
 
 /**
- * Messages per second to a provider that takes 60 ms for each: committed as rows, leased, sent and marked by the outbox;
- * by the sender alone; and by firebase-admin's sendEach, 500 at a time. In turns, over the same TLS to one server in a
- * process of its own, which must have received every message of every round once.
+ * Compares messages per second to a provider that takes 60 ms for each: through the outbox (committed, leased, sent,
+ * marked), by the sender alone, and by firebase-admin's sendEach with 500 at a time. They take turns over TLS to one
+ * provider, which must receive every message of every round once.
  */
 export async function comparePush({ rounds, messages }: PushPace): Promise<PushOutcome> {
   installPackages('firebase-admin')
@@ -119,7 +119,7 @@ async function answerOf<T>(child: ChildProcess): Promise<T> {
   }
 }
 
-/** All of one user, as many as a round has messages. */
+/** Stores one device per message of a round, all of one user. */
 async function withDevices(url: string, devices: number): Promise<string> {
   const db = await openPostgres({ url })
   try {
@@ -154,7 +154,7 @@ function statsOf(provider: ProviderAddress): Promise<PushStats> {
   return ask<PushStats>(provider, 'stats')
 }
 
-/** Every message, and to every device once. */
+/** Throws unless every device got its message exactly once. */
 function checkArrived({ before, after, messages }: { before: PushStats; after: PushStats; messages: number }): void {
   const delivered = after.delivered - before.delivered
   if (delivered !== messages || after.sends - before.sends !== messages || after.repeated > 0) {
@@ -162,7 +162,7 @@ function checkArrived({ before, after, messages }: { before: PushStats; after: P
   }
 }
 
-/** The fields of the newest message, without their values: a smaller message would win for nothing. */
+/** The field names of the newest message. All senders must send the same fields. */
 async function shapeOfLast(provider: ProviderAddress): Promise<string> {
   const { data } = await ask<{ data: Arrival[] }>(provider, 'messages')
   return pathsOf(data[0]?.message ?? null)

@@ -12,7 +12,7 @@ import { Outbox } from '../../../src/push/outbox/outbox.ts'
 import { hasPushTurnedOff } from '../../../src/users/user-store.ts'
 import { CONTENT, type Done, deviceToken, type ProviderAddress, type Task } from './push-task.ts'
 
-/** More than the provider allows on all connections together, so that the sender is never short of work. */
+/** More than the provider allows on all connections together, so that the sender always has work. */
 const RAW_CONCURRENCY = 500
 
 const { url: apiUrl, tokenUrl, ca, credentials }: ProviderAddress = JSON.parse(process.env.PROVIDER ?? '')
@@ -21,8 +21,8 @@ const ids = new IdGenerator(systemClock, systemRandom)
 const newSender = () =>
   createFcmSender({ apiUrl, tokenUrl, ca, credentials, clock: systemClock, log: silentLog, maxSessions: 4 })
 
-/** Metrics as in the service; what it counts as sent is marked and committed. */
-class SentWatch extends Metrics {
+/** The service's metrics, which also resolve when all messages are marked as sent and committed. */
+class SentMetrics extends Metrics {
   #left = 0
   #done = Promise.withResolvers<void>()
 
@@ -41,7 +41,7 @@ class SentWatch extends Metrics {
   }
 }
 
-const metrics = new SentWatch()
+const metrics = new SentMetrics()
 const outbox = new Outbox({
   db,
   clock: systemClock,
@@ -53,7 +53,7 @@ const outbox = new Outbox({
 })
 const rawSender = newSender()
 
-/** From the commit of a notification to all devices to the commit of the last mark. */
+/** From the notification's commit to the commit of the last mark. */
 async function sendThroughOutbox({ messages, tag }: Task): Promise<void> {
   const { title, body, data, link, priority, ttlSeconds: ttl_seconds } = CONTENT
   const content = { title, body, data: JSON.stringify(data), link, priority, ttl_seconds }
@@ -72,7 +72,7 @@ async function sendThroughOutbox({ messages, tag }: Task): Promise<void> {
   await sent
 }
 
-/** The sender alone: no row before, none after. */
+/** The sender alone, without the database. */
 async function sendRaw({ messages, tag }: Task): Promise<void> {
   const { signal } = new AbortController()
   let next = 0

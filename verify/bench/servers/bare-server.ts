@@ -14,8 +14,8 @@ const LIST = listById('projects')
 const db = await openPostgres({ url: DATABASE_URL })
 
 /**
- * The same reads and the same answers on a bare Fastify with the same server timeouts: no credential, no rate limit, no ids,
- * no owner, no check of the query, no log, no hook at all.
+ * The same reads and responses on a bare Fastify with the same server timeouts: no credentials, rate limits, request ids,
+ * owners, query validation, logs or hooks.
  */
 const app = fastify(SERVER_LIMITS)
 

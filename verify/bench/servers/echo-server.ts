@@ -1,6 +1,6 @@
 import fastify from 'fastify'
 
-/** Takes callbacks, reads their JSON and answers, and does nothing else: the most this machine's HTTP could carry. */
+/** Parses callbacks and answers, and does nothing else: the upper bound of HTTP on this machine. */
 const app = fastify()
 
 app.get('/healthz', () => ({ status: 'ok' }))

@@ -3,18 +3,18 @@ import type { Database } from '../../../src/db/database.ts'
 import { openPostgres } from '../../../src/db/postgres/postgres.ts'
 import { sql } from '../../../src/db/sql.ts'
 import { openSqlite } from '../../../src/db/sqlite/sqlite.ts'
-import type { World } from '../cluster/cluster.ts'
+import type { TortureCluster } from '../cluster/cluster.ts'
 
-const LOOK_EVERY_MS = 200
-const LOOKS_PER_HURRY = 8
-/** Whoever lives gives a lease back within this time. */
-const LIVING_MS = 2_000
-/** How long they are: six times the runtime's timeout and five seconds; a minute. */
+const POLL_EVERY_MS = 200
+const POLLS_PER_HURRY = 8
+/** A running node releases a lease within this time. */
+const MAX_HELD_MS = 2_000
+/** The durations of leases: for jobs six times the runtime's timeout plus five seconds, for pushes a minute. */
 const JOB_LEASE_MS = 11_000
 const PUSH_LEASE_MS = 60_000
 
-/** The database itself, read beside the nodes once the faults are over. */
-export function openLedger({ shared, databaseFile }: World): Promise<Database> {
+/** A connection to the nodes' database, for the audit. */
+export function openAuditDatabase({ shared, databaseFile }: TortureCluster): Promise<Database> {
   return shared ? openPostgres({ url: shared.databaseUrl }) : openSqlite({ path: databaseFile })
 }
 
@@ -30,30 +30,30 @@ export async function countRemaining(db: Database): Promise<Remaining> {
   return { jobs: row?.jobs ?? 0, deliveries: row?.deliveries ?? 0 }
 }
 
-/** Resolves once nothing is left to do, or with what is left when the time is over. */
+/** Resolves once no job and no delivery is left, or with the rest at the timeout. */
 export async function untilSettled(
   db: Database,
-  { timeoutMs, calmSinceMs, hurry }: { timeoutMs: number; calmSinceMs: number; hurry: boolean },
+  { timeoutMs, faultsStoppedMs, hurry }: { timeoutMs: number; faultsStoppedMs: number; hurry: boolean },
 ): Promise<Remaining> {
   const deadlineMs = Date.now() + timeoutMs
   for (let look = 1; ; look++) {
     const remaining = await countRemaining(db)
     if ((remaining.jobs === 0 && remaining.deliveries === 0) || Date.now() > deadlineMs) return remaining
-    if (hurry && look % LOOKS_PER_HURRY === 0) await letTimePass(db, calmSinceMs)
-    await systemClock.sleep(LOOK_EVERY_MS)
+    if (hurry && look % POLLS_PER_HURRY === 0) await makeDueNow(db, faultsStoppedMs)
+    await systemClock.sleep(POLL_EVERY_MS)
   }
 }
 
-/** What would come due by itself some time later, comes due now: looks that were put off, and leases of dead nodes. */
-async function letTimePass(db: Database, calmSinceMs: number): Promise<void> {
+/** Makes due now what would be due later: checks, retries, and leases of killed nodes. */
+async function makeDueNow(db: Database, faultsStoppedMs: number): Promise<void> {
   const nowMs = Date.now()
-  const takenByTheDeadMs = Math.min(calmSinceMs, nowMs - LIVING_MS)
+  const deadLeaseMs = Math.min(faultsStoppedMs, nowMs - MAX_HELD_MS)
   await db.query(sql`
     update jobs set lease_until = null, lease_token = null
-    where finished_at is null and lease_until < ${takenByTheDeadMs + JOB_LEASE_MS}`)
+    where finished_at is null and lease_until < ${deadLeaseMs + JOB_LEASE_MS}`)
   await db.query(sql`update jobs set next_check_at = ${nowMs} where finished_at is null and next_check_at > ${nowMs}`)
   await db.query(sql`
     update deliveries set lease_until = null, lease_token = null
-    where next_attempt_at is not null and lease_until < ${takenByTheDeadMs + PUSH_LEASE_MS}`)
+    where next_attempt_at is not null and lease_until < ${deadLeaseMs + PUSH_LEASE_MS}`)
   await db.query(sql`update deliveries set next_attempt_at = ${nowMs} where next_attempt_at > ${nowMs}`)
 }

@@ -1,21 +1,21 @@
 import type { Database } from '../../../src/db/database.ts'
 import { sql } from '../../../src/db/sql.ts'
-import type { World } from '../cluster/cluster.ts'
-import { countBy, Tally } from './violation-count.ts'
+import type { TortureCluster } from '../cluster/cluster.ts'
+import { countBy, ViolationCount } from './violation-count.ts'
 
 type Counted = { job_id: string; times: number }
 
-/** Holds the rows of every effect against the jobs that ended: each effect once, none twice, none missing. */
-export async function auditEffects({ records }: World, db: Database): Promise<Tally[]> {
-  const lost = new Tally('accepted callbacks lost')
-  const duplicates = new Tally('duplicate effects')
-  const missing = new Tally('missing effects')
+/** Checks that every job that ended has each of its effects exactly once. */
+export async function auditEffects({ observed }: TortureCluster, db: Database): Promise<ViolationCount[]> {
+  const lost = new ViolationCount('accepted callbacks lost')
+  const duplicates = new ViolationCount('duplicate effects')
+  const missing = new ViolationCount('missing effects')
 
   const stored = await db.query<{ run_id: string; times: number }>(
     sql`select run_id, count(*) as times from callbacks group by run_id`,
   )
   const timesOf = new Map(stored.map(({ run_id, times }) => [run_id, times]))
-  for (const [runId, times] of countBy(records.accepted, (callback) => callback.runId)) {
+  for (const [runId, times] of countBy(observed.accepted, (callback) => callback.runId)) {
     const kept = timesOf.get(runId) ?? 0
     for (let n = kept; n < times; n++) lost.add(`run ${runId}: ${times} accepted, ${kept} stored`)
   }
@@ -43,14 +43,14 @@ export async function auditEffects({ records }: World, db: Database): Promise<Ta
       where kind = 'transition' and (detail like '%"to":"completed"%' or detail like '%"to":"failed"%'
         or detail like '%"to":"cancelled"%') group by job_id`),
   )
-  const miscounted = await db.query<{ subject: string; runs: number; records: number }>(sql`
-    select c.subject, c.runs, coalesce(r.records, 0) as records
+  const miscounted = await db.query<{ subject: string; runs: number; observed: number }>(sql`
+    select c.subject, c.runs, coalesce(r.observed, 0) as observed
     from (select subject, sum(runs) as runs from usage_counters group by subject) as c
-    left join (select subject, count(*) as records from usage_records group by subject) as r on r.subject = c.subject`)
-  for (const { subject, runs, records: kept } of miscounted) {
-    // Sums come as text from one engine and as a number from the other.
-    if (Number(runs) > kept) duplicates.add(`${subject} was charged ${runs} runs for ${kept} records`)
-    if (Number(runs) < kept) missing.add(`${subject} was charged ${runs} runs for ${kept} records`)
+    left join (select subject, count(*) as observed from usage_records group by subject) as r on r.subject = c.subject`)
+  for (const { subject, runs, observed: kept } of miscounted) {
+    // One engine returns sums as text, the other as numbers.
+    if (Number(runs) > kept) duplicates.add(`${subject} was charged ${runs} runs for ${kept} observed`)
+    if (Number(runs) < kept) missing.add(`${subject} was charged ${runs} runs for ${kept} observed`)
   }
   return [lost, duplicates, missing]
 }

@@ -1,34 +1,34 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Database } from '../../../src/db/database.ts'
 import { sql } from '../../../src/db/sql.ts'
-import type { World } from '../cluster/cluster.ts'
+import type { TortureCluster } from '../cluster/cluster.ts'
 import type { ShownJob, Submission, Workload } from '../workload/workload.ts'
 import { readEnd, readRuns, readThreads, type TrueRun } from './runtime-truth.ts'
-import { Tally } from './violation-count.ts'
+import { ViolationCount } from './violation-count.ts'
 
 const AT_ONCE = 25
 const SLOWEST = 10
 
 export interface EndsAudit {
-  tallies: Tally[]
-  /** From the run's end on the runtime to the job's end in the database. */
+  violations: ViolationCount[]
+  /** From the end of the run on the runtime to the end of the job in the database. */
   storedMs: number[]
-  /** The jobs this took longest for. */
+  /** The jobs that took longest. */
   slowest: { jobId: string; storedMs: number }[]
-  /** From the run's end on the runtime to a client that asked and saw it. */
+  /** From the end of the run on the runtime to the client's read that showed it. */
   seenMs: number[]
   settledBy: string[]
 }
 
-/** Holds every job, as its owner is shown it, against what the runtime says of its runs. */
-export async function auditEnds(world: World, workload: Workload, db: Database): Promise<EndsAudit> {
-  const lost = new Tally('accepted jobs lost')
-  const unasked = new Tally('jobs nobody asked for')
-  const notEnded = new Tally('jobs not ended')
-  const wrong = new Tally('wrong ends')
-  const secondRuns = new Tally('second runs')
+/** Checks every job, as its owner sees it, against its runs on the runtime. */
+export async function auditEnds(cluster: TortureCluster, workload: Workload, db: Database): Promise<EndsAudit> {
+  const lost = new ViolationCount('accepted jobs lost')
+  const unexpected = new ViolationCount('unexpected jobs')
+  const notEnded = new ViolationCount('jobs not ended')
+  const wrong = new ViolationCount('wrong ends')
+  const secondRuns = new ViolationCount('second runs')
   const audit: EndsAudit = {
-    tallies: [lost, unasked, notEnded, wrong, secondRuns],
+    violations: [lost, unexpected, notEnded, wrong, secondRuns],
     storedMs: [],
     slowest: [],
     seenMs: [],
@@ -37,22 +37,24 @@ export async function auditEnds(world: World, workload: Workload, db: Database):
   const rows = await db.query<{ id: string; run_seq: number }>(sql`select id, run_seq from jobs`)
   const runSeqs = new Map(rows.map(({ id, run_seq }) => [id, run_seq]))
   const asked = new Set(workload.submissions.map(({ jobId }) => jobId))
-  unasked.addAll(rows.filter(({ id }) => !asked.has(id)).map(({ id }) => id))
-  const threads = new Set(await readThreads(world.runtime.url))
+  unexpected.addAll(rows.filter(({ id }) => !asked.has(id)).map(({ id }) => id))
+  const threads = new Set(await readThreads(cluster.runtime.url))
 
   const auditOne = async (submission: Submission): Promise<void> => {
     const { jobId, owner } = submission
     if (jobId === null) return
     const runSeq = runSeqs.get(jobId)
-    const { body: job } = await workload.client.insist<ShownJob>(`/jobs/${jobId}`, { token: workload.tokenOf(owner) })
+    const { body: job } = await workload.client.requestUntilAnswered<ShownJob>(`/jobs/${jobId}`, {
+      token: workload.tokenOf(owner),
+    })
     if (runSeq === undefined || job.id !== jobId) return lost.add(jobId)
     const known = threads.delete(job.thread_id)
-    const runs = known ? await readRuns(world.runtime.url, job.thread_id) : []
-    if (runs.length > runSeq) secondRuns.add(`${jobId} has ${runs.length} runs, and had reason for ${runSeq}`)
+    const runs = known ? await readRuns(cluster.runtime.url, job.thread_id) : []
+    if (runs.length > runSeq) secondRuns.add(`${jobId} has ${runs.length} runs, and was started ${runSeq} times`)
     if (job.finished_at === null) return notEnded.add(`${jobId} is ${job.status}`)
     audit.settledBy.push(job.settled_by ?? 'none')
     const last = runs.at(-1)
-    const fault = await faultOf(world, { job, last, submission })
+    const fault = await faultOf(cluster, { job, last, submission })
     if (fault !== null) wrong.add(`${jobId}: ${fault}`)
     if (!last) return
     const storedMs = Math.max(0, Date.parse(job.finished_at) - last.endedAtMs)
@@ -71,7 +73,7 @@ export async function auditEnds(world: World, workload: Workload, db: Database):
 }
 
 async function faultOf(
-  { runtime }: World,
+  { runtime }: TortureCluster,
   { job, last, submission }: { job: ShownJob; last: TrueRun | undefined; submission: Submission },
 ): Promise<string | null> {
   if (!last) return job.status === 'cancelled' && submission.cancelled ? null : `it is ${job.status} and has no run`

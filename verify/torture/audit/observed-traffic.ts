@@ -1,14 +1,14 @@
 import { isJsonObject, type Json } from '../../../src/core/json.ts'
-import type { Answer, Passing } from '../cluster/fault-proxy.ts'
+import type { ProxiedRequest, ProxiedResponse } from '../cluster/fault-proxy.ts'
 
-/** A callback that was answered with a 2xx: from here on it must not be lost. */
+/** A callback that was answered with a 2xx: it must not be lost. */
 export interface AcceptedCallback {
   runId: string
   node: string
   atMs: number
 }
 
-/** A message the push provider took. */
+/** A message that the push provider accepted. */
 export interface SentPush {
   node: string
   device: string
@@ -20,15 +20,15 @@ export interface SentPush {
 
 export interface Fault {
   atMs: number
-  /** When it was over: the node or server was back. */
+  /** When the node or server was back. */
   untilMs: number
   what: string
-  /** A node's name, or what all nodes share. */
-  whom: string
+  /** The name of a node, or `postgres`, or `redis`. */
+  target: string
 }
 
-/** All that was seen from outside, which the audit later holds against the database and the runtime. */
-export class Records {
+/** What the proxies saw. The audit checks it against the database and the runtime. */
+export class ObservedTraffic {
   readonly accepted: AcceptedCallback[] = []
   readonly pushes: SentPush[] = []
   readonly faults: Fault[] = []
@@ -39,12 +39,12 @@ export class Records {
     this.notes.push(`${new Date().toISOString()} ${text}`)
   }
 
-  acceptCallback({ node, body }: Passing): void {
+  acceptCallback({ node, body }: ProxiedRequest): void {
     const run = parse(body)
     if (isJsonObject(run)) this.accepted.push({ runId: String(run.run_id), node, atMs: Date.now() })
   }
 
-  addPush({ node, body }: Passing): void {
+  addPush({ node, body }: ProxiedRequest): void {
     const request = parse(body)
     const message = isJsonObject(request) && isJsonObject(request.message) ? request.message : {}
     const android = isJsonObject(message.android) ? message.android : {}
@@ -61,7 +61,7 @@ export class Records {
   }
 }
 
-export function isAccepted({ status }: Answer): boolean {
+export function isAccepted({ status }: ProxiedResponse): boolean {
   return status >= 200 && status < 300
 }
 

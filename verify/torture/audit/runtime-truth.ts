@@ -3,7 +3,7 @@ import { call } from '../workload/http-call.ts'
 
 const MAX_THREADS = 100_000
 
-/** A run as the runtime itself has it. */
+/** A run as the runtime stores it. */
 export interface TrueRun {
   runId: string
   jobId: string
@@ -12,13 +12,13 @@ export interface TrueRun {
   endedAtMs: number
 }
 
-/** How a job has to look, as far as the runtime can tell. */
+/** How the job of a run must have ended. */
 export interface TrueEnd {
   status: 'completed' | 'failed' | 'cancelled' | 'unfinished'
   output: Json
 }
 
-/** Every thread the runtime was ever asked to make. */
+/** All threads of the runtime. */
 export async function readThreads(runtimeUrl: string): Promise<string[]> {
   const threads = await ask(`${runtimeUrl}/threads/search`, { limit: MAX_THREADS })
   return asList(threads).map((thread) => String(thread.thread_id))
@@ -39,7 +39,7 @@ export async function readRuns(runtimeUrl: string, threadId: string): Promise<Tr
     .sort((a, b) => a.runSeq - b.runSeq)
 }
 
-/** Read here in a way of its own: an oracle that shared the service's reading would share its mistakes. */
+/** Does not use the service's code: an oracle that shared it would share its mistakes. */
 export async function readEnd(
   runtimeUrl: string,
   job: { type: string; thread_id: string },

@@ -1,7 +1,7 @@
 const MAX_EXAMPLES = 20
 
-/** One thing that must never happen: how often it did, and what it looked like. */
-export class Tally {
+/** Counts one kind of violation, and keeps examples. */
+export class ViolationCount {
   readonly name: string
   readonly examples: string[] = []
   #count = 0
@@ -24,7 +24,7 @@ export class Tally {
   }
 }
 
-/** The value below which this share of all values lies; null for none. */
+/** The value below which this share of all values lies; null without values. */
 export function percentile(values: readonly number[], share: number): number | null {
   const sorted = [...values].sort((a, b) => a - b)
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? null

@@ -1,26 +1,26 @@
 import { systemClock } from '../../../src/core/clock.ts'
 import { call } from '../workload/http-call.ts'
-import { type Gate, startGate, type Target, type Watch } from './fault-proxy.ts'
+import { type FaultProxy, type ProxyHooks, startFaultProxy, type Target } from './fault-proxy.ts'
 
 const PROBE_EVERY_MS = 100
 const PROBE_TIMEOUT_MS = 2_000
-const LOOK_EVERY_MS = 20
+const POLL_EVERY_MS = 20
 
-/** A load balancer as they come: asks `/readyz`, spreads requests over the nodes that are ready, and retries nothing. */
-export async function startBalancer(watch: Watch = {}): Promise<Balancer> {
+/** A simple load balancer: polls `/readyz`, distributes requests over the ready nodes, and never retries. */
+export async function startBalancer(hooks: ProxyHooks = {}): Promise<Balancer> {
   let balancer: Balancer | undefined
-  const gate = await startGate({
+  const proxy = await startFaultProxy({
     choose: () => balancer?.next(),
-    onUnreachable: (target) => balancer?.giveUpOn(target),
-    watch,
+    onUnreachable: (target) => balancer?.markUnready(target),
+    hooks,
   })
-  balancer = new Balancer(gate)
+  balancer = new Balancer(proxy)
   return balancer
 }
 
 export class Balancer {
   readonly url: string
-  readonly #gate: Gate
+  readonly #proxy: FaultProxy
   readonly #targets: Target[] = []
   readonly #ready = new Set<string>()
   readonly #out = new Set<string>()
@@ -28,9 +28,9 @@ export class Balancer {
   readonly #probes: Promise<void>[] = []
   #turn = 0
 
-  constructor(gate: Gate) {
-    this.url = gate.url
-    this.#gate = gate
+  constructor(proxy: FaultProxy) {
+    this.url = proxy.url
+    this.#proxy = proxy
   }
 
   add(target: Target): void {
@@ -44,12 +44,12 @@ export class Balancer {
     return ready[this.#turn % ready.length]
   }
 
-  /** Until the next probe finds it again. */
-  giveUpOn({ name }: Target): void {
+  /** Until the next successful probe. */
+  markUnready({ name }: Target): void {
     this.#ready.delete(name)
   }
 
-  /** As an operator does by hand: no request goes to this node while the work goes on. */
+  /** Sends no request to this node while the work goes on, as an operator does by hand. */
   async without<T>({ name }: Target, work: () => Promise<T>): Promise<T> {
     this.#out.add(name)
     try {
@@ -67,14 +67,14 @@ export class Balancer {
     const deadlineMs = Date.now() + timeoutMs
     while (!this.isReady(name)) {
       if (Date.now() > deadlineMs) throw new Error(`${name} was not ready within ${timeoutMs} ms`)
-      await systemClock.sleep(LOOK_EVERY_MS, this.#closing.signal)
+      await systemClock.sleep(POLL_EVERY_MS, this.#closing.signal)
     }
   }
 
   async close(): Promise<void> {
     this.#closing.abort()
     await Promise.all(this.#probes)
-    await this.#gate.close()
+    await this.#proxy.close()
   }
 
   async #probe(target: Target): Promise<void> {

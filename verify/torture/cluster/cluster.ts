@@ -12,50 +12,53 @@ import { type SandboxPushProvider, startPushProvider } from '../../../src/sandbo
 import { type PostgresServer, startPostgres } from '../../../test/support/postgres.ts'
 import { type RedisServer, startRedis } from '../../../test/support/redis.ts'
 import type { Prng } from '../../sim/time/prng.ts'
-import { Records } from '../audit/observed-traffic.ts'
-import { Marks } from '../faults/kill-points.ts'
+import { ObservedTraffic } from '../audit/observed-traffic.ts'
+import { KillPoints } from '../faults/kill-points.ts'
 import { type Balancer, startBalancer } from './balancer.ts'
-import { startGate, type Watch } from './fault-proxy.ts'
+import { type ProxyHooks, startFaultProxy } from './fault-proxy.ts'
 import { NodeProcess } from './node-process.ts'
-import { startTcpGate, type TcpGate } from './tcp-fault-proxy.ts'
+import { startTcpFaultProxy, type TcpFaultProxy } from './tcp-fault-proxy.ts'
 
 const JOB_TYPES = fileURLToPath(new URL('../../../job-types.json', import.meta.url))
 const READY_TIMEOUT_MS = 60_000
-/** Together with the service's own factor and slack this makes a lease of 11 s: what a killed node holds is free then. */
+/** Makes a lease of 11 s (six times this plus 5 s): then the jobs of a killed node are free. */
 const RUNTIME_TIMEOUT_MS = 1_000
 const NO_LIMIT = '1000000000'
 
-export interface TorturedNode {
+export interface ClusterNode {
   process: NodeProcess
   /** Between this node and PostgreSQL; null on the embedded engine. */
-  database: TcpGate | null
+  database: TcpFaultProxy | null
 }
 
-/** What PostgreSQL and Redis are to several nodes; the embedded engine has neither. */
+/** The servers that all nodes share; with SQLite there are none. */
 export interface SharedServers {
   postgres: PostgresServer
   databaseUrl: string
   redis: RedisServer
 }
 
-export interface World {
+export interface TortureCluster {
   folder: string
   engine: Engine
   shared: SharedServers | null
-  /** Where the embedded database lies. */
+  /** The file of the embedded database. */
   databaseFile: string
   identity: IdentityProvider
   runtime: AgentRuntime
   push: SandboxPushProvider
   balancer: Balancer
-  nodes: TorturedNode[]
-  marks: Marks
-  records: Records
+  nodes: ClusterNode[]
+  killPoints: KillPoints
+  observed: ObservedTraffic
   close(): Promise<void>
 }
 
-/** Real processes with all they talk to, a gate on every wire: two nodes of both variants on PostgreSQL, or one on SQLite. */
-export async function startWorld({ engine, random }: { engine: Engine; random: Prng }): Promise<World> {
+/**
+ * Real processes and everything they talk to, with a fault proxy on every connection: one node of each variant on
+ * PostgreSQL, or one node on SQLite.
+ */
+export async function startCluster({ engine, random }: { engine: Engine; random: Prng }): Promise<TortureCluster> {
   const folder = mkdtempSync(join(tmpdir(), 'torture-'))
   const closers: (() => Promise<unknown>)[] = []
   const keep = <T>(thing: T, close: () => Promise<unknown>): T => {
@@ -66,9 +69,11 @@ export async function startWorld({ engine, random }: { engine: Engine; random: P
     for (const one of closers.splice(0).reverse()) await one()
   }
   try {
-    const records = new Records()
-    const nodes: TorturedNode[] = []
-    const marks = new Marks(records, (name) => nodes.find(({ process }) => process.name === name)?.process.kill())
+    const observed = new ObservedTraffic()
+    const nodes: ClusterNode[] = []
+    const killPoints = new KillPoints(observed, (name) =>
+      nodes.find(({ process }) => process.name === name)?.process.kill(),
+    )
     const identity = await startIdentityProvider()
     keep(identity, () => identity.close())
     const runtime = await startAgentRuntime({ random: random.split('runtime') })
@@ -76,17 +81,17 @@ export async function startWorld({ engine, random }: { engine: Engine; random: P
     const push = await startPushProvider()
     keep(push, () => push.close())
     const shared = engine === 'postgres' ? await startShared(keep) : null
-    const balancer = await startBalancer(marks.atTheFront)
+    const balancer = await startBalancer(killPoints.atBalancer)
     keep(balancer, () => balancer.close())
 
-    const gate = async (name: string, url: string, watch: Watch) => {
-      const opened = await startGate({ choose: () => ({ name, url }), watch })
+    const proxy = async (name: string, url: string, hooks: ProxyHooks) => {
+      const opened = await startFaultProxy({ choose: () => ({ name, url }), hooks })
       return keep(opened, () => opened.close()).url
     }
     const databaseFile = join(folder, 'data', 'project-api.db')
     for (const variant of engine === 'postgres' ? (['A', 'B'] as const) : (['B'] as const)) {
       const name = `node-${variant}`
-      const database = shared ? await startTcpGate(Number(new URL(shared.databaseUrl).port)) : null
+      const database = shared ? await startTcpFaultProxy(Number(new URL(shared.databaseUrl).port)) : null
       if (database) keep(database, () => database.close())
       const settings: Record<string, string> = {
         API_VARIANT: variant,
@@ -94,12 +99,12 @@ export async function startWorld({ engine, random }: { engine: Engine; random: P
         ISSUER_URL: identity.issuer,
         JOB_TYPES_FILE: JOB_TYPES,
         WEBHOOK_SECRET: 'the-secret-of-the-torture',
-        RUNTIME_URL: await gate(name, runtime.url, marks.atTheRuntime),
+        RUNTIME_URL: await proxy(name, runtime.url, killPoints.atRuntime),
         RUNTIME_TIMEOUT_MS: String(RUNTIME_TIMEOUT_MS),
         PUSH_PROJECT_ID: push.credentials.projectId,
         PUSH_CLIENT_EMAIL: push.credentials.clientEmail,
         PUSH_PRIVATE_KEY: push.credentials.privateKey,
-        PUSH_API_URL: await gate(name, push.plainUrl, marks.atTheProvider),
+        PUSH_API_URL: await proxy(name, push.plainUrl, killPoints.atPushProvider),
         PUSH_TOKEN_URL: `${push.plainUrl}/token`,
         RATE_LIMIT_AUTHENTICATED: NO_LIMIT,
         RATE_LIMIT_UNAUTHENTICATED: NO_LIMIT,
@@ -114,10 +119,23 @@ export async function startWorld({ engine, random }: { engine: Engine; random: P
       })
       await process.start()
       balancer.add(process)
-      // One after the other: the first brings the schema, so that the second need not wait for it.
+      // One after the other: the first one migrates the database, and the second need not wait for that.
       await balancer.untilReady(name, READY_TIMEOUT_MS)
     }
-    return { folder, engine, shared, databaseFile, identity, runtime, push, balancer, nodes, marks, records, close }
+    return {
+      folder,
+      engine,
+      shared,
+      databaseFile,
+      identity,
+      runtime,
+      push,
+      balancer,
+      nodes,
+      killPoints,
+      observed,
+      close,
+    }
   } catch (error) {
     await close()
     throw error
@@ -134,8 +152,8 @@ async function startShared(keep: Keep): Promise<SharedServers> {
   return { postgres, redis, databaseUrl: await postgres.createDatabase() }
 }
 
-function sharedSettings({ databaseUrl, redis }: SharedServers, gate: TcpGate | null): Record<string, string> {
+function sharedSettings({ databaseUrl, redis }: SharedServers, proxy: TcpFaultProxy | null): Record<string, string> {
   const url = new URL(databaseUrl)
-  if (gate) url.port = String(gate.port)
+  if (proxy) url.port = String(proxy.port)
   return { DATABASE_URL: url.href, REDIS_URL: redis.url }
 }

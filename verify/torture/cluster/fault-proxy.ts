@@ -11,7 +11,7 @@ import type { AddressInfo } from 'node:net'
 
 const MAX_BODY_BYTES = 12 * 1024 * 1024
 const KEEP_ALIVE_MS = 60_000
-/** What concerns one connection is not passed on; lengths are stated anew. */
+/** Headers of one connection are not forwarded; the proxy sets the length itself. */
 const HOP_BY_HOP = new Set(['connection', 'keep-alive', 'transfer-encoding', 'content-length'])
 
 export interface Target {
@@ -19,47 +19,47 @@ export interface Target {
   readonly url: string
 }
 
-/** A request on its way: to the node of this name, or from it. */
-export interface Passing {
+/** A request to this node or from it. */
+export interface ProxiedRequest {
   node: string
   method: string
   path: string
   body: Buffer
 }
 
-export interface Answer {
+export interface ProxiedResponse {
   status: number
   headers: IncomingHttpHeaders
   body: Buffer
 }
 
-/** Sees what passes, may hold it, and with `false` breaks the connection instead. */
-export interface Watch {
-  arriving?: (passing: Passing) => boolean | Promise<boolean>
-  answering?: (passing: Passing, answer: Answer) => boolean | Promise<boolean>
+/** Called for every request and response. May delay it; `false` breaks the connection instead. */
+export interface ProxyHooks {
+  onRequest?: (request: ProxiedRequest) => boolean | Promise<boolean>
+  onResponse?: (request: ProxiedRequest, answer: ProxiedResponse) => boolean | Promise<boolean>
 }
 
-export interface GateOptions {
-  /** Where this request goes; undefined when there is nowhere. */
+export interface FaultProxyOptions {
+  /** The target of the next request; undefined when there is none. */
   choose: () => Target | undefined
-  watch?: Watch
+  hooks?: ProxyHooks
   onUnreachable?: (target: Target) => void
 }
 
-/** Starts an HTTP proxy on loopback that tries nothing twice: what breaks behind it is broken for its client, as a 502. */
-export async function startGate(options: GateOptions): Promise<Gate> {
+/** Starts an HTTP proxy on loopback without retries: when its target fails, the client gets a 502. */
+export async function startFaultProxy(options: FaultProxyOptions): Promise<FaultProxy> {
   const server = createServer({ keepAliveTimeout: KEEP_ALIVE_MS, requestTimeout: 0 })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  return new Gate(server, options)
+  return new FaultProxy(server, options)
 }
 
-export class Gate {
+export class FaultProxy {
   readonly url: string
   readonly #server: Server
-  readonly #options: GateOptions
+  readonly #options: FaultProxyOptions
   readonly #agent = new Agent({ keepAlive: true })
 
-  constructor(server: Server, options: GateOptions) {
+  constructor(server: Server, options: FaultProxyOptions) {
     this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
     this.#server = server
     this.#options = options
@@ -75,19 +75,19 @@ export class Gate {
     await closed
   }
 
-  async #pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #pass(received: IncomingMessage, response: ServerResponse): Promise<void> {
     response.on('error', () => {})
-    const { method = 'GET', url: path = '/' } = request
-    const body = await readAll(request)
+    const { method = 'GET', url: path = '/' } = received
+    const body = await readAll(received)
     const target = this.#options.choose()
     if (!target) return refuse(response, 503)
-    const passing: Passing = { node: target.name, method, path, body }
-    const { watch } = this.#options
-    if (watch?.arriving && !(await watch.arriving(passing))) return void response.destroy()
+    const request: ProxiedRequest = { node: target.name, method, path, body }
+    const { hooks } = this.#options
+    if (hooks?.onRequest && !(await hooks.onRequest(request))) return void response.destroy()
 
-    const headers = { ...endToEnd(request.headers), 'content-length': String(body.byteLength) }
+    const headers = { ...endToEnd(received.headers), 'content-length': String(body.byteLength) }
     const outgoing = send(`${target.url}${path}`, { method, headers, agent: this.#agent })
-    // A client that left has nothing more to ask; a stream behind it would stay open for ever.
+    // When the client hangs up, the request to the target ends too; a stream would stay open for ever.
     response.once('close', () => outgoing.destroy())
     outgoing.on('error', () => {
       this.#options.onUnreachable?.(target)
@@ -95,20 +95,20 @@ export class Gate {
     })
     outgoing.on('response', (incoming) => {
       const streams = incoming.headers['content-type']?.startsWith('text/event-stream')
-      const passed = streams ? passStream(incoming, response) : this.#passWhole(passing, incoming, response)
+      const passed = streams ? passStream(incoming, response) : this.#passWhole(request, incoming, response)
       passed.catch(() => refuse(response, 502))
     })
     outgoing.end(body)
   }
 
-  async #passWhole(passing: Passing, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-    const answer: Answer = {
+  async #passWhole(request: ProxiedRequest, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
+    const answer: ProxiedResponse = {
       status: incoming.statusCode ?? 502,
       headers: endToEnd(incoming.headers),
       body: await readAll(incoming),
     }
-    const { watch } = this.#options
-    if (watch?.answering && !(await watch.answering(passing, answer))) return void response.destroy()
+    const { hooks } = this.#options
+    if (hooks?.onResponse && !(await hooks.onResponse(request, answer))) return void response.destroy()
     if (response.destroyed) return
     response.writeHead(answer.status, { ...answer.headers, 'content-length': answer.body.byteLength }).end(answer.body)
   }

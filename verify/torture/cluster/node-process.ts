@@ -13,14 +13,14 @@ const REAPER = fileURLToPath(new URL('../../../test/support/program-reaper.ts', 
 const COMPILE_CACHE = join(tmpdir(), 'node-compile-cache')
 const STOP_TIMEOUT_MS = 20_000
 const BETWEEN_STARTS_MS = 300
-/** The database was not there: worth another start, as a service manager makes it. */
+/** Exit code when the database is unavailable: a service manager starts the node again. */
 const UNAVAILABLE = 69
-/** Among other things: somebody has taken the port meanwhile. */
+/** Exit code when, among others, another process has taken the port. */
 const CONFIG = 78
 
 /**
- * One `serve` under a service manager: started again when it ends unasked, and that is noted unless the database was
- * away. It never outlives this process (see program-reaper.ts).
+ * One `serve` under a service manager, which starts it again when it ends by itself. That counts as unexpected unless the
+ * database was unavailable. It never outlives this process (see program-reaper.ts).
  */
 export class NodeProcess implements Target {
   readonly name: string
@@ -31,8 +31,8 @@ export class NodeProcess implements Target {
   #child: ChildProcess | undefined
   #exited: Promise<number | null> = Promise.resolve(null)
   #wanted = false
-  /** Which wish to run is the current one: a start that was put off belongs to an earlier one. */
-  #wish = 0
+  /** Counts calls of `start`: a delayed restart belongs to an earlier one and must not run. */
+  #starts = 0
 
   constructor(name: string, { settings, folder }: { settings: Record<string, string>; folder: string }) {
     this.name = name
@@ -47,22 +47,22 @@ export class NodeProcess implements Target {
   async start(): Promise<void> {
     if (this.#port === 0) this.#port = await freePort()
     this.#wanted = true
-    this.#wish += 1
+    this.#starts += 1
     this.#spawn()
   }
 
-  /** At once, as a power cut would; false when it was not running. */
+  /** SIGKILL; false when it was not running. */
   kill(): boolean {
     this.#wanted = false
     return this.#child?.kill('SIGKILL') ?? false
   }
 
-  /** Resolves once nothing is left of it. */
+  /** Resolves once the process has ended. */
   async gone(): Promise<void> {
     await this.#exited
   }
 
-  /** Asks it to end in good order; resolves with its exit code, null when it had to be killed. */
+  /** SIGTERM; resolves with its exit code, null when it had to be killed. */
   async stop(): Promise<number | null> {
     this.#wanted = false
     this.#child?.kill('SIGTERM')
@@ -101,9 +101,9 @@ export class NodeProcess implements Target {
   async #startAgain(exit: number | string | null): Promise<void> {
     if (exit === CONFIG) this.#port = await freePort()
     else if (exit !== UNAVAILABLE) this.unexpectedExits.push(`${this.name} ended with ${exit}`)
-    const wish = this.#wish
+    const starts = this.#starts
     await systemClock.sleep(BETWEEN_STARTS_MS)
-    if (this.#wanted && wish === this.#wish) this.#spawn()
+    if (this.#wanted && starts === this.#starts) this.#spawn()
   }
 }
 

@@ -1,13 +1,13 @@
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 
-/** Passes connections on to a port of this machine, and can cut them all at once, as a network does: without a word. */
-export async function startTcpGate(targetPort: number): Promise<TcpGate> {
+/** Forwards connections to a port of this machine, and can reset all of them at once. */
+export async function startTcpFaultProxy(targetPort: number): Promise<TcpFaultProxy> {
   const server = createServer()
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  return new TcpGate(server, targetPort)
+  return new TcpFaultProxy(server, targetPort)
 }
 
-export class TcpGate {
+export class TcpFaultProxy {
   readonly port: number
   readonly #server: Server
   readonly #sockets = new Set<Socket>()

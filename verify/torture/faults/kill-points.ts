@@ -1,91 +1,91 @@
-import { isAccepted, type Records } from '../audit/observed-traffic.ts'
-import type { Watch } from '../cluster/fault-proxy.ts'
+import { isAccepted, type ObservedTraffic } from '../audit/observed-traffic.ts'
+import type { ProxyHooks } from '../cluster/fault-proxy.ts'
 
-/** The moments at which dying is worst: something has happened out there, and the node has not written it down. */
-export const MARKS = [
+/** The worst moments for a crash: something has happened outside, and the node has not stored it yet. */
+export const KILL_POINTS = [
   'callback_answered',
   'callback_unanswered',
   'job_answered',
   'job_unanswered',
-  'start_unheard',
-  'start_heard',
+  'start_not_received',
+  'start_received',
   'push_sent',
 ] as const
-export type Mark = (typeof MARKS)[number]
+export type KillPoint = (typeof KILL_POINTS)[number]
 
 const START = /^\/threads\/[^/]+\/runs$/
 const SEND = /\/messages:send$/
 
-/** Lies in wait for a moment to pass by and kills the node it passes, before anything else can happen to it. */
-export class Marks {
+/** Kills the first node that passes the armed point, before it can do anything else. */
+export class KillPoints {
   readonly #kill: (node: string) => void
-  readonly #records: Records
-  #armed: { mark: Mark; struck: (node: string) => void } | null = null
+  readonly #observed: ObservedTraffic
+  #armed: { point: KillPoint; killed: (node: string) => void } | null = null
 
-  constructor(records: Records, kill: (node: string) => void) {
-    this.#records = records
+  constructor(observed: ObservedTraffic, kill: (node: string) => void) {
+    this.#observed = observed
     this.#kill = kill
   }
 
-  /** Resolves with the name of the node it killed. */
-  arm(mark: Mark): Promise<string> {
+  /** Resolves with the name of the killed node. */
+  arm(point: KillPoint): Promise<string> {
     return new Promise((resolve) => {
-      this.#armed = { mark, struck: resolve }
+      this.#armed = { point, killed: resolve }
     })
   }
 
-  /** False when it has struck already. */
+  /** False when it has killed a node already. */
   disarm(): boolean {
     const wasArmed = this.#armed !== null
     this.#armed = null
     return wasArmed
   }
 
-  /** For the balancer: the runtime's callbacks and the clients' jobs. */
-  get atTheFront(): Watch {
+  /** For the balancer, which sees the runtime's callbacks and the clients' jobs. */
+  get atBalancer(): ProxyHooks {
     return {
-      answering: (passing, answer) => {
-        const { method, path, node } = passing
+      onResponse: (request, answer) => {
+        const { method, path, node } = request
         if (method !== 'POST' || !isAccepted(answer)) return true
         if (path.startsWith('/webhooks/')) {
-          this.#records.acceptCallback(passing)
-          this.#strike('callback_answered', node)
-          return !this.#strike('callback_unanswered', node)
+          this.#observed.acceptCallback(request)
+          this.#killAt('callback_answered', node)
+          return !this.#killAt('callback_unanswered', node)
         }
         if (path !== '/jobs') return true
-        this.#strike('job_answered', node)
-        return !this.#strike('job_unanswered', node)
+        this.#killAt('job_answered', node)
+        return !this.#killAt('job_unanswered', node)
       },
     }
   }
 
-  /** For what a node asks of the runtime: it dies before the runtime hears of a start, or before it hears the answer. */
-  get atTheRuntime(): Watch {
+  /** For the calls of the runtime: the node dies before the runtime receives a start, or before the node receives the response. */
+  get atRuntime(): ProxyHooks {
     return {
-      arriving: ({ method, path, node }) =>
-        !(method === 'POST' && START.test(path) && this.#strike('start_unheard', node)),
-      answering: ({ method, path, node }, answer) =>
-        !(method === 'POST' && START.test(path) && isAccepted(answer) && this.#strike('start_heard', node)),
+      onRequest: ({ method, path, node }) =>
+        !(method === 'POST' && START.test(path) && this.#killAt('start_not_received', node)),
+      onResponse: ({ method, path, node }, answer) =>
+        !(method === 'POST' && START.test(path) && isAccepted(answer) && this.#killAt('start_received', node)),
     }
   }
 
-  /** For what a node sends to the push provider: it dies between sending and marking. */
-  get atTheProvider(): Watch {
+  /** For the push provider: the node dies after sending a message and before marking it as sent. */
+  get atPushProvider(): ProxyHooks {
     return {
-      answering: (passing, answer) => {
-        if (!SEND.test(passing.path) || !isAccepted(answer)) return true
-        this.#records.addPush(passing)
-        return !this.#strike('push_sent', passing.node)
+      onResponse: (request, answer) => {
+        if (!SEND.test(request.path) || !isAccepted(answer)) return true
+        this.#observed.addPush(request)
+        return !this.#killAt('push_sent', request.node)
       },
     }
   }
 
-  #strike(mark: Mark, node: string): boolean {
+  #killAt(point: KillPoint, node: string): boolean {
     const armed = this.#armed
-    if (armed?.mark !== mark) return false
+    if (armed?.point !== point) return false
     this.#armed = null
     this.#kill(node)
-    armed.struck(node)
+    armed.killed(node)
     return true
   }
 }

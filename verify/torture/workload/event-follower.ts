@@ -3,15 +3,12 @@ import { systemClock } from '../../../src/core/clock.ts'
 
 const RECONNECT_MS = 100
 
-/**
- * Follows one user's events as an app does, over every break: it comes back with the last id it saw. What it saw is
- * later held against the log.
- */
-export class Follower {
+/** Follows one user's events as an app does: after every break it reconnects with the last id it saw. */
+export class EventFollower {
   readonly subject: string
-  /** The ids of the events it saw, in the order it saw them. */
+  /** The ids of the events it saw, in this order. */
   readonly seen: number[] = []
-  /** How often it was told that history is missing. */
+  /** How often the service said that events are missing. */
   resets = 0
   connections = 0
   readonly #url: string
@@ -29,7 +26,7 @@ export class Follower {
     this.#done = this.#follow()
   }
 
-  /** It knows its place in the log: from now on it must miss nothing. */
+  /** Resolves once it has an id to resume from: from then on it must not miss an event. */
   begun(): Promise<void> {
     return this.#begun.promise
   }
@@ -48,7 +45,7 @@ export class Follower {
     }
   }
 
-  /** Resolves when the stream is over, however that came. */
+  /** Resolves when the stream has ended for any reason. */
   #connect(): Promise<void> {
     return new Promise((resolve) => {
       const request = send(`${this.#url}/v1/events`, {
@@ -69,7 +66,7 @@ export class Follower {
         incoming.on('error', () => {})
         incoming.on('data', (text: string) => {
           const blocks = (unread + text).split('\n\n')
-          // What is not whole yet counts for nothing: after a break it comes again.
+          // An incomplete event does not count: after a break it is sent again.
           unread = blocks.pop() ?? ''
           for (const block of blocks) this.#take(block)
         })

@@ -13,7 +13,7 @@ export interface Call {
   timeoutMs?: number
 }
 
-export interface CallAnswer {
+export interface CallResponse {
   status: number
   headers: IncomingHttpHeaders
   text: string
@@ -21,8 +21,8 @@ export interface CallAnswer {
 
 const agent = new Agent({ keepAlive: true, maxSockets: MAX_SOCKETS })
 
-/** One HTTP exchange within its time: the whole answer or a rejection. Nothing is tried again. */
-export function call(url: string, options: Call = {}): Promise<CallAnswer> {
+/** One HTTP request with a timeout: resolves with the whole response or rejects. No retries. */
+export function call(url: string, options: Call = {}): Promise<CallResponse> {
   const { method = 'GET', token, body, timeoutMs = TIMEOUT_MS } = options
   const json = body === undefined ? undefined : JSON.stringify(body)
   const headers = {
@@ -34,7 +34,7 @@ export function call(url: string, options: Call = {}): Promise<CallAnswer> {
   }
   return new Promise((resolve, reject) => {
     const outgoing = send(url, { agent, method, headers })
-    const timer = setTimeout(() => outgoing.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+    const timer = setTimeout(() => outgoing.destroy(new Error(`no response within ${timeoutMs} ms`)), timeoutMs)
     const fail = (error: Error) => {
       clearTimeout(timer)
       reject(error)
@@ -44,7 +44,7 @@ export function call(url: string, options: Call = {}): Promise<CallAnswer> {
       const chunks: Buffer[] = []
       incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
       incoming.on('error', fail)
-      incoming.on('close', () => fail(new Error('the answer broke off')))
+      incoming.on('close', () => fail(new Error('the response broke off')))
       incoming.on('end', () => {
         clearTimeout(timer)
         const { statusCode: status = 0, headers } = incoming

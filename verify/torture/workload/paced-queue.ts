@@ -1,5 +1,5 @@
-/** Hands out numbers, as many as were released: so that work goes on at the pace of the faults, neither before nor after. */
-export class Flow {
+/** Hands out the numbers that were released, so that the work keeps the pace of the faults. */
+export class PacedQueue {
   readonly #total: number
   #released = 0
   #given = 0

@@ -3,8 +3,8 @@ import type { Json } from '../../../src/core/json.ts'
 import type { IdentityProvider } from '../../../src/sandbox/identity-provider/identity-provider.ts'
 import type { Prng } from '../../sim/time/prng.ts'
 import { ApiClient } from './api-client.ts'
-import { Follower } from './event-follower.ts'
-import type { Flow } from './paced-queue.ts'
+import { EventFollower } from './event-follower.ts'
+import type { PacedQueue } from './paced-queue.ts'
 
 const SUBMITTERS = 12
 const PAUSE_MS = 400
@@ -12,7 +12,7 @@ const POLL_MS = { min: 150, max: 600 }
 const TOKEN_SECONDS = 24 * 3_600
 const PLATFORMS = ['web', 'ios', 'android'] as const
 
-/** read: asks until it has ended. stream: only listens. leave: never looks again. */
+/** read: polls until the job has ended. stream: only follows the stream. leave: does nothing more. */
 const KINDS = ['read', 'read', 'read', 'stream', 'stream', 'leave', 'leave', 'cancel', 'answer'] as const
 type Kind = (typeof KINDS)[number]
 
@@ -23,7 +23,7 @@ export interface Submission {
   /** Null until it was accepted. */
   jobId: string | null
   cancelled: boolean
-  /** When its client, if it asks, first saw its end. */
+  /** When its client, if it polls, first saw its end. */
   seenEndAtMs: number | null
 }
 
@@ -47,12 +47,12 @@ export interface WorkloadOptions {
   random: Prng
 }
 
-/** People with devices and open streams, who start jobs and do with them what people do. */
+/** Users with devices and open streams, who start jobs and then read, cancel, answer or leave them. */
 export class Workload {
   readonly submissions: Submission[] = []
-  readonly followers: Follower[] = []
-  /** Answers nobody should ever get, such as a 404 for a job that was accepted. */
-  readonly surprises: string[] = []
+  readonly followers: EventFollower[] = []
+  /** Responses that must never be sent, such as a 404 for a job that was accepted. */
+  readonly unexpected: string[] = []
   readonly client: ApiClient
   readonly #random: Prng
   readonly #url: string
@@ -64,7 +64,7 @@ export class Workload {
     this.#random = random
     this.client = new ApiClient(url, random.split('client'))
     for (let n = 0; n < users; n++) {
-      const sub = `person-${n}`
+      const sub = `user-${n}`
       this.#tokens.set(sub, identity.mint({ sub, expiresInSeconds: TOKEN_SECONDS }))
     }
   }
@@ -73,30 +73,30 @@ export class Workload {
     return this.#tokens.get(owner) ?? ''
   }
 
-  /** Devices are registered and every stream knows its place, before anything happens. */
+  /** Registers devices and opens all streams. */
   async prepare(): Promise<void> {
     await Promise.all(
       [...this.#tokens].map(async ([sub, token], n) => {
-        // One or two devices each, and some people with none.
+        // No, one or two devices per user.
         for (let device = 0; device < n % 3; device++) {
           const body = { token: `device-${sub}-${device}`, platform: PLATFORMS[(n + device) % 3] }
           await this.#expect('/v1/devices', { method: 'POST', token, body }, [201])
         }
-        const follower = new Follower(sub, { url: this.#url, token })
+        const follower = new EventFollower(sub, { url: this.#url, token })
         this.followers.push(follower)
         await follower.begun()
       }),
     )
   }
 
-  /** Resolves once every job was accepted and every client has seen what it waits for. */
-  async run(flow: Flow): Promise<void> {
-    await Promise.all(Array.from({ length: SUBMITTERS }, (_, n) => this.#submit(flow, this.#random.split(`s${n}`))))
+  /** Resolves once every job was accepted and every client is done. */
+  async run(queue: PacedQueue): Promise<void> {
+    await Promise.all(Array.from({ length: SUBMITTERS }, (_, n) => this.#submit(queue, this.#random.split(`s${n}`))))
     await Promise.all(this.#behaving)
   }
 
-  async #submit(flow: Flow, random: Prng): Promise<void> {
-    for (let index = await flow.next(); index !== null; index = await flow.next()) {
+  async #submit(queue: PacedQueue, random: Prng): Promise<void> {
+    for (let index = await queue.next(); index !== null; index = await queue.next()) {
       const submission: Submission = {
         owner: random.pick([...this.#tokens.keys()]),
         ...whatFor(random.pick(KINDS), random),
@@ -131,7 +131,7 @@ export class Workload {
       const job = await this.#expect<ShownJob>(`/jobs/${jobId}`, { token }, [200])
       if (!job) return
       if (job.status === 'awaiting_input') {
-        // Asked again after an answer that was lost, it may have gone on already.
+        // 409: an earlier attempt, whose response was lost, has resumed it.
         await this.#expect(`/jobs/${jobId}/resume`, { method: 'POST', token, body: { input: 'go on' } }, [202, 409])
       }
       if (job.finished_at !== null) {
@@ -144,15 +144,15 @@ export class Workload {
 
   async #expect<Body>(
     path: string,
-    request: Parameters<ApiClient['insist']>[1],
+    request: Parameters<ApiClient['requestUntilAnswered']>[1],
     expected: readonly number[],
   ): Promise<Body | null> {
     try {
-      const { status, body } = await this.client.insist<Body>(path, request)
+      const { status, body } = await this.client.requestUntilAnswered<Body>(path, request)
       if (expected.includes(status)) return body
-      this.surprises.push(`${request.method ?? 'GET'} ${path} answered ${status} ${JSON.stringify(body)}`)
+      this.unexpected.push(`${request.method ?? 'GET'} ${path} answered ${status} ${JSON.stringify(body)}`)
     } catch (error) {
-      this.surprises.push(String(error))
+      this.unexpected.push(String(error))
     }
     return null
   }

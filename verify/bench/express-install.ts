@@ -1,5 +1,0 @@
-import { installPackages } from './packages.ts'
-
-export function installExpress(): void {
-  installPackages('express')
-}
