@@ -37,6 +37,7 @@ describe('history', () => {
       const id = await ended(world)
       const paused = await world.start('pausing')
       await world.sweepUntil(async () => (await world.stored(paused.id)).status === 'awaiting_input', RUN_MS)
+      await world.sweepUntil(async () => (await readJobRows(world.db, paused.id)).deliveries[0]?.state === 'sent')
       const before = await readJobRows(world.db, id)
       const [callback] = await callbacksOf(world, id)
       const pausedBefore = await timelineOf(world, paused.id)
