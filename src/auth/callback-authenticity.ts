@@ -16,8 +16,8 @@ export type CallbackProof =
   { authentic: true; jobId: string | null } | { authentic: false; signed: boolean }
 
 /**
- * Tells a callback of the runtime from a forged one: by the per-job token in its URL, a shared secret in a header, or a
- * Standard Webhooks signature over its body. Any of them will do, of either live secret. All comparisons are constant-time.
+ * Checks that a callback is from the runtime: by the per-job token in its URL, a shared secret in a header, or a Standard
+ * Webhooks signature over its body. One of them is enough, with any live secret. All comparisons are constant-time.
  */
 export class CallbackAuthenticity {
   readonly #secrets: readonly string[]
@@ -30,20 +30,20 @@ export class CallbackAuthenticity {
     this.#clock = clock
   }
 
-  /** Without a secret everything passes; production never starts like that. */
-  get open(): boolean {
+  /** Without a secret every callback is accepted; a production service does not start without one. */
+  get acceptsAll(): boolean {
     return this.#secrets.length === 0
   }
 
-  /** Null when there is no secret to make one from. */
+  /** Null without a secret. */
   tokenFor(jobId: string): string | null {
     const [secret] = this.#secrets
     return secret === undefined ? null : tokenOf(secret, jobId)
   }
 
-  /** What can be told before the body is read. */
+  /** The checks before the body is read. */
   check({ headers, token, jobId }: CallbackRequest): CallbackProof {
-    if (this.open) return { authentic: true, jobId: null }
+    if (this.acceptsAll) return { authentic: true, jobId: null }
     if (token !== undefined && jobId !== undefined && this.#some((secret) => isSame(token, tokenOf(secret, jobId)))) {
       return { authentic: true, jobId }
     }
@@ -54,7 +54,7 @@ export class CallbackAuthenticity {
     return { authentic: false, signed: typeof headers['webhook-signature'] === 'string' }
   }
 
-  /** The rest, which takes the body as it came. */
+  /** The check that needs the body, byte for byte. */
   checkSignature(headers: IncomingHttpHeaders, body: Buffer): boolean {
     const id = headers['webhook-id']
     const timestamp = headers['webhook-timestamp']
@@ -85,18 +85,18 @@ function tokenOf(secret: string, jobId: string): string {
   return createHmac('sha256', secret).update(`callback:${jobId}`).digest('base64url')
 }
 
-/** `whsec_` marks a key in base64; any other secret is taken as it is. */
+/** `whsec_` marks a key in base64; any other secret is the key itself. */
 function keyOf(secret: string): Buffer {
   return secret.startsWith('whsec_') ? Buffer.from(secret.slice('whsec_'.length), 'base64') : Buffer.from(secret)
 }
 
-/** For what is always equally long, which everybody may know. */
+/** Constant-time compare for fixed-length values; the length is not secret. */
 function isSame(given: string, expected: string): boolean {
   const bytes = Buffer.from(given)
   return bytes.length === expected.length && timingSafeEqual(bytes, Buffer.from(expected))
 }
 
-/** A secret's length is nobody's business: digests are compared instead. */
+/** Secrets are compared by their digests, so that the time does not depend on their length. */
 function digest(text: string): Buffer {
   return hash('sha256', text, 'buffer')
 }

@@ -2,12 +2,12 @@ import { importJWK } from 'jose/key/import'
 
 const MAX_KEYS = 100
 export const MAX_KID_LENGTH = 256
-/** Below 2048 a modulus is within reach; above 8192 one signature check costs more than a request may. */
+/** A modulus below 2048 bits can be factored; above 8192 one signature check takes too long for a request. */
 const MODULUS_BITS = { min: 2048, max: 8192 }
-/** FIPS 186-5 starts at 2^16 + 1; a small exponent has broken too many verifiers to be worth it. */
+/** FIPS 186-5 starts at 2^16 + 1; small exponents have broken many verifiers. */
 const EXPONENT = { min: 65537, max: 0xffffffff }
 
-/** A key the issuer signs with. The object stays the same while its material does, so `===` tells whether it left the set. */
+/** A key of the issuer. The object stays the same while its material does, so `===` shows whether the key is still in the set. */
 export interface VerificationKey {
   readonly kid: string
   readonly modulus: string
@@ -16,8 +16,8 @@ export interface VerificationKey {
 }
 
 /**
- * Takes from a key set every key that may verify RS256, at most 100; a bad key never breaks the others.
- * Throws when the document is no key set. Of two usable keys under one `kid` the first wins, as a lookup in order would.
+ * Imports the keys of a set that may verify RS256, at most 100. A bad key is ignored and never breaks the others. Of two
+ * usable keys with one `kid` the first is used. Throws if the document is not a key set.
  */
 export async function importKeys(document: unknown, known: ReadonlyMap<string, VerificationKey>) {
   const entries = isRecord(document) ? document.keys : undefined
@@ -49,7 +49,7 @@ function isUsable(jwk: unknown): jwk is UsableJwk {
   if (typeof kid !== 'string' || kid === '' || kid.length > MAX_KID_LENGTH) return false
   if (kty !== 'RSA' || (use !== undefined && use !== 'sig') || (alg !== undefined && alg !== 'RS256')) return false
   if (jwk.key_ops !== undefined && !(Array.isArray(jwk.key_ops) && jwk.key_ops.includes('verify'))) return false
-  // Whoever reads a set that shows its private half can sign: such a key proves nothing.
+  // The private half was published: every reader of the set can sign with this key.
   if (jwk.d !== undefined) return false
   const modulus = unsigned(n)
   const exponent = unsigned(e)
@@ -66,7 +66,7 @@ function unsigned(text: unknown): bigint | undefined {
   return BigInt(`0x${bytes.toString('hex')}`)
 }
 
-/** Only `n` and `e` are handed on, so that no other member of a foreign document steers the import. */
+/** Only `n` and `e` are used, so that no other member of the document changes the import. */
 async function importKey({ kid, n, e }: UsableJwk): Promise<VerificationKey | undefined> {
   try {
     return { kid, modulus: n, exponent: e, publicKey: await importJWK({ kty: 'RSA', n, e }, 'RS256') }

@@ -1,10 +1,10 @@
-/** Who a request speaks for, once the gate has let it in. */
+/** The caller of a request, once the gate has admitted it. */
 export interface UserPrincipal {
   kind: 'user'
   sub: string
   email: string | null
   scopes: readonly string[]
-  /** Epoch milliseconds after which the credential no longer holds; streams end then. */
+  /** The credential is valid until this time, in epoch milliseconds; streams end then. */
   expiresAtMs: number
 }
 
@@ -18,7 +18,7 @@ export interface ServicePrincipal {
 
 export type Principal = UserPrincipal | ServicePrincipal
 
-/** The name under which a principal's deeds are recorded (`created_by`) and its idempotency keys are kept. */
+/** The id under which a principal's records (`created_by`) and idempotency keys are stored. */
 export function principalId(principal: Principal): string {
   return principal.kind === 'user' ? principal.sub : principal.id
 }

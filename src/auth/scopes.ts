@@ -1,4 +1,4 @@
-/** The scope model: any of the required scopes admits, and `admin:*` admits to everything. */
+/** The scopes. One of a route's scopes is enough, and `admin:*` is enough for every route. */
 export const ADMIN_SCOPE = 'admin:*'
 
 export type Scope = 'read:projects' | 'write:projects' | 'read:users' | 'write:users' | typeof ADMIN_SCOPE

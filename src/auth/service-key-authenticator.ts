@@ -31,13 +31,13 @@ export interface AuthenticatedServiceKey {
 }
 
 /**
- * Tells which service account a key speaks for. Answers, good and bad, are kept for 30 s, which is also how long a
- * revocation on another node may take to be felt. `last_used_at` is written at most once a minute, off the request path.
+ * Finds the service account of a key. Results, valid and invalid, are cached for 30 s, so a revocation on another node takes
+ * effect here within 30 s. `last_used_at` is written at most once a minute, outside of requests.
  */
 export class ServiceKeyAuthenticator {
   readonly #store: ServiceKeyStore
   readonly #clock: Clock
-  readonly #answers = new BoundedMap<string, { found: LiveServiceKey | null; askedAtMs: number }>(CACHE_SIZE)
+  readonly #cache = new BoundedMap<string, { found: LiveServiceKey | null; readAtMs: number }>(CACHE_SIZE)
   readonly #lookups = new SingleFlight<string, LiveServiceKey | null>()
   readonly #used = new Set<string>()
   #generation = 0
@@ -72,10 +72,10 @@ export class ServiceKeyAuthenticator {
     }
   }
 
-  /** A key made, rotated or revoked on this node is felt here at once. */
+  /** A key that was created, rotated or revoked on this node takes effect here at once. */
   forgetCached(): void {
     this.#generation += 1
-    this.#answers.clear()
+    this.#cache.clear()
   }
 
   async close(): Promise<void> {
@@ -84,14 +84,14 @@ export class ServiceKeyAuthenticator {
   }
 
   async #find(hash: string): Promise<LiveServiceKey | null> {
-    const answer = this.#answers.get(hash)
-    if (answer && this.#clock.now() - answer.askedAtMs < CACHE_MS) return answer.found
-    // A look-up that began before `forgetCached` must not bring back what was forgotten.
+    const cached = this.#cache.get(hash)
+    if (cached && this.#clock.now() - cached.readAtMs < CACHE_MS) return cached.found
+    // A lookup that began before `forgetCached` must not write its result to the cache.
     const generation = this.#generation
     return this.#lookups.run(`${generation} ${hash}`, async () => {
-      const askedAtMs = this.#clock.now()
+      const readAtMs = this.#clock.now()
       const found = (await this.#store.findLive(hash)) ?? null
-      if (generation === this.#generation) this.#answers.set(hash, { found, askedAtMs })
+      if (generation === this.#generation) this.#cache.set(hash, { found, readAtMs })
       return found
     })
   }

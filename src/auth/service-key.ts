@@ -8,14 +8,14 @@ const CHECK_CHARS = 6
 const SHAPE = new RegExp(`^pak_[0-9A-Za-z]{${SECRET_CHARS + CHECK_CHARS}}$`)
 
 /**
- * Service keys: `pak_`, 40 random base62 characters (238 bits) and 6 of CRC32, so that a typo is told from a key before
- * the database is asked. With that much entropy a fast hash is right: a slow one would only be a lever for overload.
+ * Service keys: `pak_`, 40 random base62 characters (238 bits) and 6 of CRC32, so that a typo is refused without a database
+ * query. With this entropy a fast hash is enough; a slow hash would help an attacker to overload the service.
  */
 export function createServiceKey(random: Random): string {
   let secret = ''
   while (secret.length < SECRET_CHARS) {
     for (const byte of random.bytes(SECRET_CHARS)) {
-      // 248 = 4 × 62: the bytes above would favour the first letters.
+      // 248 = 4 × 62: bytes above it would make the first letters more likely.
       if (byte < 248 && secret.length < SECRET_CHARS) secret += ALPHABET[byte % 62]
     }
   }
@@ -32,7 +32,7 @@ export function hashServiceKey(key: string): string {
   return createHash('sha256').update(key).digest('hex')
 }
 
-/** Enough to recognise a key in a list, too little to guess it. */
+/** The last characters: enough to recognise a key in a list, too few to guess it. */
 export function hintOf(key: string): string {
   return key.slice(-4)
 }

@@ -15,7 +15,7 @@ export interface TokenCacheOptions {
   keySet: Pick<KeySet, 'current'>
 }
 
-/** Verified tokens by their digest: bounded, never past their expiry, and gone once their key has left the set. */
+/** Verified tokens by their digest. The cache is bounded; a token ends with its expiry, or when its key leaves the set. */
 export class TokenCache {
   readonly #entries: BoundedMap<string, CachedToken>
   readonly #clock: Clock

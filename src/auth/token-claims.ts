@@ -4,7 +4,7 @@ import { TokenFault } from './token-fault.ts'
 import type { Claims } from './token-format.ts'
 
 const MAX_SUB_LENGTH = 255
-/** The last moment a Date can hold; an `exp` beyond it is cut there, so that no later arithmetic fails on it. */
+/** The last time a Date can hold. A later `exp` is reduced to it, so that date arithmetic cannot fail. */
 const MAX_EPOCH_MS = 8.64e15
 
 export interface ClaimRules {
@@ -16,7 +16,7 @@ export interface ClaimRules {
   tokenUse?: string | undefined
 }
 
-/** Turns claims into the caller they name, or throws why they name none. The audience is not looked at: access tokens carry none. */
+/** Reads the caller from the claims, or throws a `TokenFault`. The audience is not checked: access tokens have none. */
 export function checkClaims(claims: Claims, rules: ClaimRules, nowMs: number): UserPrincipal {
   const { iss, sub, exp, nbf, iat, client_id: clientId, token_use: tokenUse } = claims
   if (iss !== rules.issuer) throw new TokenFault('issuer', 'The issuer is another')
@@ -47,7 +47,7 @@ function isNumericDate(value: unknown): value is number {
   return typeof value === 'number' && Number.isFinite(value)
 }
 
-/** Stored in the profile, so what a database cannot hold is refused at the door. */
+/** The email is stored in the profile, so text that a database cannot store is refused. */
 function readEmail(value: unknown): string | null {
   if (value === undefined || value === null) return null
   if (typeof value !== 'string' || !isStorableText(value)) {
@@ -56,7 +56,7 @@ function readEmail(value: unknown): string | null {
   return value
 }
 
-/** A list is refused rather than read: some triggers write one, and then who granted what is no longer the pool's attribute. */
+/** A list is refused: some triggers of the identity provider write one, and then the scopes are not the pool's attribute. */
 function readScopes(value: unknown): string[] {
   if (value === undefined) return []
   if (typeof value !== 'string') throw new TokenFault('claims', 'The claim custom:scopes is not a string')

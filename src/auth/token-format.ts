@@ -12,14 +12,14 @@ const BASE64URL = /^[A-Za-z0-9_-]+$/
 const TYPES = new Set(['jwt', 'at+jwt'])
 
 /**
- * Header parameters that would change what is verified or by which key. `crit` goes whatever it lists, since no extension
- * is understood here. Thumbprints (`x5t`) only describe the key and are left alone.
+ * Header parameters that change what is verified, or by which key. `crit` is refused with any content, since no extension is
+ * supported. Thumbprints (`x5t`) only describe the key and are allowed.
  */
 const REFUSED_PARAMETERS = ['crit', 'b64', 'jwk', 'jku', 'x5u', 'x5c'] as const
 
 /**
- * Reads a compact RS256 token so strictly that one token has one spelling: a cache and a deny-list cannot be bypassed by
- * respelling it, and no other reader can see other claims in it. Nothing of the result is trusted yet.
+ * Reads a compact RS256 token so strictly that one token has one spelling: another spelling cannot bypass a cache or a
+ * deny-list, and no other parser can read other claims from it. The result is not verified yet.
  */
 export function parseToken(token: string): ParsedToken {
   const [header, payload, signature, more] = token.split('.', 4)
@@ -45,7 +45,7 @@ function checkHeader(header: Claims): string {
   return kid
 }
 
-/** Decoding forgives padding, blanks, the other alphabet and spare bits; encoding again shows whether it had to. */
+/** Decoding tolerates padding, blanks, the other alphabet and spare bits; encoding again reveals them. */
 function decodeSegment(segment: string): Buffer {
   const bytes = Buffer.from(segment, 'base64url')
   if (!BASE64URL.test(segment) || bytes.toString('base64url') !== segment) {
@@ -75,7 +75,7 @@ function decodeObject(segment: string): Claims {
   return value as Claims
 }
 
-/** The members the object's text spells out, repeated or not: the colons outside of strings, on the first level. */
+/** The number of members in the object's text, repeated ones included: colons outside of strings, on the first level. */
 function countMembers(text: string): number {
   let members = 0
   let depth = 0

@@ -11,7 +11,7 @@ import { type ClaimRules, checkClaims } from './token-claims.ts'
 import { TokenFault } from './token-fault.ts'
 import { parseToken } from './token-format.ts'
 
-/** Longer ones are refused before they are even hashed. */
+/** A longer token is refused before it is hashed. */
 const MAX_TOKEN_LENGTH = 8192
 
 export interface TokenVerifierOptions extends ClaimRules {
@@ -21,8 +21,8 @@ export interface TokenVerifierOptions extends ClaimRules {
 }
 
 /**
- * Tells who a bearer token speaks for, or refuses it: RS256 by a key of the issuer's set, and nothing a lenient reader would
- * forgive. Only what passed is remembered.
+ * Verifies a bearer token: signed with RS256 by a key of the issuer's set, and strictly well-formed. Only valid tokens are
+ * cached.
  */
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
@@ -55,7 +55,7 @@ export class TokenVerifier {
     }
   }
 
-  /** What costs nothing is checked first, so that a token that cannot pass neither asks the provider nor costs a signature. */
+  /** Cheap checks come first: a token that fails them causes no key fetch and no signature check. */
   async #check(token: string, digest: string): Promise<UserPrincipal> {
     const { keySet, clock } = this.#options
     const { kid, claims } = parseToken(token)
@@ -63,7 +63,7 @@ export class TokenVerifier {
     const key = await keySet.find(kid)
     if (!key) throw new TokenFault('unknown_key', 'The key is not in the set')
     await checkSignature(token, key)
-    // The provider may have kept us waiting past the expiry.
+    // The token may have expired while the keys were fetched.
     if (clock.now() >= principal.expiresAtMs) throw new TokenFault('expired', 'The token has expired')
     this.#cache.set(digest, { principal, key })
     return principal

@@ -1,4 +1,4 @@
-/** A map that never holds more than `capacity` entries: the one not used for longest makes room. */
+/** A map that holds at most `capacity` entries: the least recently used entry is evicted. */
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>()
   readonly #capacity: number

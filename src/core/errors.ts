@@ -1,4 +1,4 @@
-/** Every failure a client can see has one stable code here; the HTTP status follows from the code, never the other way round. */
+/** Every error that a client can see has one stable code. The HTTP status follows from the code. */
 export const STATUS_BY_CODE = {
   invalid_request: 400,
   unauthorized: 401,
@@ -43,7 +43,7 @@ export class ApiError extends Error {
   }
 }
 
-/** A dependency (database, identity provider, …) cannot be reached now; the caller should try again shortly. */
+/** A dependency (database, identity provider, …) is unavailable; the client should retry shortly. */
 export class UnavailableError extends ApiError {
   constructor(message: string, options: { cause?: unknown; retryAfterSeconds?: number } = {}) {
     super('service_unavailable', message, {

@@ -10,13 +10,13 @@ export type IdPrefix = 'prj' | 'svc' | 'key' | 'job' | 'dev' | 'ntf' | 'cbk' | '
 
 /**
  * Prefixed ids that sort by creation time: 48 bits of milliseconds and 80 random bits in Crockford base32.
- * One generator never goes backwards: within a millisecond, or when the clock steps back, it counts up.
+ * The ids of one generator always increase: within a millisecond, or when the clock steps back, it counts up.
  */
 export class IdGenerator {
   readonly #clock: Clock
   readonly #random: Random
   #lastMs = -1
-  // The last id, digit by digit and as text: the next one of the same millisecond differs in a digit or two.
+  // The last id as digits and as text: the next id of the same millisecond differs in one or two digits.
   readonly #digits = new Uint8Array(CHARS)
   readonly #text = Buffer.alloc(CHARS)
 
@@ -61,7 +61,7 @@ export class IdGenerator {
   }
 }
 
-/** Sorts behind every id that was made before this time, and before every other. */
+/** Sorts after every id created before this time, and before every other id. */
 export function firstIdAt(prefix: IdPrefix, ms: number): string {
   let time = ''
   for (let rest = Math.max(0, ms), i = 0; i < TIME_CHARS; i++) {

@@ -1,10 +1,10 @@
-/** JSON as this service accepts it: bounded in depth, and comparable whatever the order of its keys. */
+/** JSON as this service accepts it: bounded in depth, and comparable independent of the order of keys. */
 export const MAX_JSON_DEPTH = 100
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 export type JsonObject = { [key: string]: Json }
 
-/** Counts nesting in the text itself, so that a hostile document is refused before anything recurses over it. */
+/** Counts nesting in the text, so that a hostile document is refused before any recursive code reads it. */
 export function isJsonTooDeep(text: string, maxDepth = MAX_JSON_DEPTH): boolean {
   let depth = 0
   let inString = false
@@ -43,8 +43,8 @@ const EXACT_NUMBER_AT_RISK = /\d[\d.]{15}|\d[eE]|(?:^|[:[,\s])-0(?:\.0+)?(?=[\s,
 const POISONED_KEY = /"(?:__proto__|constructor)"|\\u00(?:5[fF]|[67])/
 
 /**
- * Parses a document of somebody else's making so that storing it again changes nothing it says: numbers that JavaScript
- * cannot hold keep their digits, and keys that reach for prototypes are dropped. Throws on anything that is not JSON.
+ * Parses a document from outside so that storing it again does not change it: numbers that JavaScript cannot hold keep their
+ * digits. Keys such as `__proto__` are dropped. Throws if the text is not JSON.
  */
 export function parseForeignJson(text: string): Json {
   const exact = EXACT_NUMBER_AT_RISK.test(text)
@@ -52,7 +52,7 @@ export function parseForeignJson(text: string): Json {
   return POISONED_KEY.test(text) ? withoutPoison(value) : value
 }
 
-// V8 hands the reviver the source text of each primitive, and writes a raw number back digit by digit.
+// V8 passes the source text of each primitive to the reviver, and writes a raw number back digit by digit.
 const rawJson = (JSON as unknown as { rawJSON(text: string): Json }).rawJSON
 const isRawJson = (JSON as unknown as { isRawJSON(value: unknown): boolean }).isRawJSON
 
@@ -69,7 +69,7 @@ function withoutPoison(value: Json): Json {
   return clean
 }
 
-/** Whether a document has a key, at any depth, that reaches for prototypes; its text tells most documents clean at once. */
+/** Whether a document has a key such as `__proto__`, at any depth. A look at the text clears most documents at once. */
 export function hasPoisonedKey(text: string, value: Json): boolean {
   return POISONED_KEY.test(text) && isPoisoned(value)
 }
@@ -79,7 +79,7 @@ function isPoisoned(value: Json): boolean {
   return Object.entries(value).some(([key, inner]) => isPoison(key, inner) || isPoisoned(inner))
 }
 
-/** A `constructor` is poison only where it leads to a prototype: as a plain key it is somebody's data. */
+/** A `constructor` is dangerous only with a `prototype` inside; otherwise it is ordinary data. */
 function isPoison(key: string, value: Json): boolean {
   return key === '__proto__' || (key === 'constructor' && isJsonObject(value) && Object.hasOwn(value, 'prototype'))
 }
@@ -88,7 +88,7 @@ export function isJsonObject(value: unknown): value is JsonObject {
   return value !== null && typeof value === 'object' && !Array.isArray(value) && !isRawJson(value)
 }
 
-/** RFC 6901. Undefined when there is nothing at that place. */
+/** The value at a JSON Pointer (RFC 6901); undefined if there is none. */
 export function atPointer(document: Json, pointer: string): Json | undefined {
   let at: Json | undefined = document
   for (const part of pointer.split('/').slice(1)) {

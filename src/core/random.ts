@@ -11,7 +11,7 @@ const POOL_BYTES = 4_096
 let pool = new Uint8Array(0)
 let used = 0
 
-/** Asking the system costs the same for a few bytes as for a page, so it is asked for pages; no byte is handed out twice. */
+/** A system call costs the same for a few bytes as for a page, so pages are requested. No byte is used twice. */
 function drawBytes(count: number): Uint8Array {
   if (count > POOL_BYTES) return randomBytes(count)
   if (used + count > pool.length) {

@@ -6,7 +6,7 @@ export function readRsaPrivateKey(pem: string): KeyObject | null {
     const key = createPrivateKey(pem)
     return key.asymmetricKeyType === 'rsa' ? key : null
   } catch {
-    // OpenSSL's words would not help anybody, and its input is not for the log.
+    // The error of OpenSSL does not help the operator, and its input must not be logged.
     return null
   }
 }

@@ -1,12 +1,12 @@
 /**
- * Text both engines can hold: no NUL (PostgreSQL refuses it) and no unpaired surrogate (UTF-8 cannot express it).
- * What fails this is refused at the door, the same on both engines, rather than altered on the way.
+ * Text that both engines can store: no NUL (PostgreSQL refuses it) and no unpaired surrogate (UTF-8 cannot express it).
+ * Other text is refused at the API, the same on both engines, instead of being altered.
  */
 export function isStorableText(text: string): boolean {
   return !text.includes('\u0000') && text.isWellFormed()
 }
 
-/** Foreign text made storable and bounded: what cannot be held becomes U+FFFD, what is too long is cut. */
+/** Makes text from outside storable: a character that cannot be stored becomes U+FFFD, and a text that is too long is cut. */
 export function asStorableText(text: string, maxLength: number): string {
   const storable = text.replaceAll('\u0000', '\ufffd').toWellFormed()
   return storable.length <= maxLength ? storable : `${storable.slice(0, maxLength - 1).toWellFormed()}…`

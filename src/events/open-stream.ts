@@ -53,7 +53,7 @@ export class OpenStream implements Subscriber {
   }
 
   get open(): boolean {
-    return this.#sse?.open ?? false
+    return this.#sse?.isOpen ?? false
   }
 
   begin(reply: FastifyReply, onClose: () => void): void {

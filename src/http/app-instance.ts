@@ -7,7 +7,7 @@ import type {
   RawServerDefault,
 } from 'fastify'
 
-/** The Fastify instance as every route file sees it: a route's schema is also the type of what its handler gets. */
+/** The Fastify instance for route files: a route's schema is also the type of its handler's input. */
 export type App = FastifyInstance<
   RawServerDefault,
   RawRequestDefaultExpression,

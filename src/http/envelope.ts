@@ -8,7 +8,7 @@ export interface ErrorBody {
   requestId: string
 }
 
-/** The one thing the two implementations differ in. */
+/** The shape of an error answer, the only difference between the two variants. */
 export interface Envelope {
   render(error: ErrorBody): object
   schema: TSchema

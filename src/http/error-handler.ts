@@ -4,7 +4,7 @@ import type { Log } from '../core/log.ts'
 import type { Envelope } from './envelope.ts'
 import { describeValidationError } from './validation.ts'
 
-/** What the framework itself refuses, in our words. */
+/** Errors of the framework, with our codes and messages. */
 const FRAMEWORK_ERRORS: Record<string, { code: ErrorCode; message: string }> = {
   FST_ERR_CTP_BODY_TOO_LARGE: { code: 'payload_too_large', message: 'Request body is too large' },
   FST_ERR_CTP_INVALID_MEDIA_TYPE: { code: 'unsupported_media_type', message: 'Content-Type must be application/json' },
@@ -13,7 +13,7 @@ const FRAMEWORK_ERRORS: Record<string, { code: ErrorCode; message: string }> = {
   FST_ERR_MAX_PARAM_LENGTH: { code: 'not_found', message: 'No such path' },
 }
 
-/** Errors are thrown anywhere and rendered here, once; what was not foreseen is logged whole and shown as nothing. */
+/** Renders every thrown error, once. An unexpected error is logged in full, and the client sees `Internal error` only. */
 export function createErrorHandler({ envelope, log }: { envelope: Envelope; log: Log }) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
     const shown = asApiError(error)
@@ -29,7 +29,7 @@ export function createErrorHandler({ envelope, log }: { envelope: Envelope; log:
 
 function asApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error
-  // Anything can be thrown, even nothing.
+  // Any value can be thrown, also undefined.
   const fastifyError = (error ?? {}) as Partial<FastifyError>
   if (fastifyError.validation) return new ApiError('invalid_request', describeValidationError(fastifyError))
   const known = FRAMEWORK_ERRORS[fastifyError.code ?? '']

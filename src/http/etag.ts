@@ -6,8 +6,8 @@ export function etagOf(version: number): string {
 }
 
 /**
- * The versions an `If-Match` header allows: null when it is absent or `*`, so that any version is fine.
- * Weak tags never match, as the standard says; a header that is no list of tags is a 400.
+ * The versions that an `If-Match` header allows; null (any version) if it is absent or `*`. Weak tags never match, as the
+ * standard says. A header that is not a list of tags is a 400.
  */
 export function readIfMatch(header: string | undefined): readonly number[] | null {
   if (header === undefined || header.trim() === '*') return null

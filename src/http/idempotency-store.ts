@@ -19,7 +19,7 @@ export async function findAnswer(
   return row
 }
 
-/** An expired answer under the same key gives way. */
+/** Replaces an expired answer of the same key. */
 export async function storeAnswer(
   db: Queryable,
   { principal, key }: { principal: string; key: string },
@@ -33,7 +33,7 @@ export async function storeAnswer(
       body = excluded.body, expires_at = excluded.expires_at`)
 }
 
-/** A bounded number at a time; true when there may be more. */
+/** Deletes a bounded number; true if there may be more. */
 export async function deleteExpiredAnswers(
   db: Queryable,
   { nowMs, limit }: { nowMs: number; limit: number },

@@ -15,13 +15,13 @@ export interface Created<Body> {
   status: 201 | 202
   location: string
   body: Body
-  /** What a repeat shows instead, for answers that carry something shown only once. */
+  /** The body for a repeat, if the first answer contains a secret that is shown only once. */
   replayBody?: Body
 }
 
 /**
- * Creates at most once per `Idempotency-Key` and caller: the record and the answer commit in one transaction, so a crash
- * leaves both or neither, and a repeat within 24 h gets the first answer again.
+ * Creates a record at most once per `Idempotency-Key` and caller. The record and its answer commit in one transaction, so a
+ * crash leaves both or neither. A repeat within 24 h gets the first answer again.
  */
 export class IdempotentCreation {
   readonly #db: Database

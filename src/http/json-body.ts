@@ -4,8 +4,8 @@ import { hasPoisonedKey, isJsonTooDeep, type Json, MAX_JSON_DEPTH } from '../cor
 import type { App } from './app-instance.ts'
 
 /**
- * Reads `application/json` (and, but for PATCH, `…+json`) bodies to the byte: what is not UTF-8 is refused rather than
- * altered, depth is bounded before anything parses them, and keys that reach for prototypes are refused.
+ * Reads bodies of `application/json`, and of `…+json` except for PATCH. It refuses a body that is not UTF-8, that is nested
+ * too deep (checked before parsing), or that has a key such as `__proto__`.
  */
 export function readJsonBodies(app: App): void {
   app.removeAllContentTypeParsers()
@@ -13,13 +13,13 @@ export function readJsonBodies(app: App): void {
     /^application\/(?:[\w.-]+\+)?json(?=\s*(?:;|$))/,
     { parseAs: 'buffer' },
     (request, body, done) => {
-      // Many clients name a type whatever they send: whether a body is needed is for the route's schema to say.
+      // Many clients send a content type without a body. The route's schema decides whether a body is needed.
       done(null, body.length === 0 ? undefined : read(request, body))
     },
   )
 }
 
-/** Made once: a body is decoded as a whole, so nothing of it is left behind for the next. */
+/** Shared by all requests: each body is decoded in one call, so no state is left for the next one. */
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
 function read({ method, headers }: FastifyRequest, body: Buffer): Json {
@@ -38,7 +38,7 @@ function read({ method, headers }: FastifyRequest, body: Buffer): Json {
   return value
 }
 
-/** A merge patch or a list of operations would mean something else than the fields to replace. */
+/** A merge patch or a list of operations would have another meaning than the fields to replace. */
 function checkPatchType(contentType = ''): void {
   if (/^application\/json\s*(?:;|$)/i.test(contentType)) return
   throw new ApiError('unsupported_media_type', 'Content-Type must be application/json', {

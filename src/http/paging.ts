@@ -26,7 +26,7 @@ export function pageOf<Item extends TSchema>(item: Item) {
   )
 }
 
-/** Where a page ended: the sort values of its last item, which later inserts cannot move. */
+/** The end of a page: the sort values of its last item, which later inserts cannot move. */
 export type Position = readonly (string | number)[]
 
 export interface PageRequest<At extends Position> {
@@ -60,7 +60,7 @@ function isText(value: unknown): value is string {
   return typeof value === 'string' && isStorableText(value)
 }
 
-/** Opaque to clients; a cursor of another list, or a made-up one, is a 400 and never a wrong page. */
+/** A cursor of another list, or an invented one, is a 400 and never a wrong page. */
 export function readPageRequest<At extends Position>(
   kind: ListKind<At>,
   query: { limit?: number; cursor?: string },
@@ -72,8 +72,8 @@ export function readPageRequest<At extends Position>(
 }
 
 /**
- * Stores ask for one row more than the limit; that row only tells that there is more. Where a page may end before its
- * limit, the store says whether there is more.
+ * Makes a page of rows. Stores query one row more than the limit, which only shows that there are more. A store whose page
+ * may end before its limit sets `hasMore`.
  */
 export function toPage<Row, Item, At extends Position>(
   kind: ListKind<At>,
@@ -105,7 +105,7 @@ function decodeCursor<At extends Position>(kind: ListKind<At>, cursor: string): 
     const canonical = name === kind.name && kind.isPosition(position) && encodeCursor(kind, position) === cursor
     if (canonical) return position as At & unknown[]
   } catch {
-    // Falls through: not even JSON.
+    // Not JSON: refused below.
   }
   throw new ApiError('invalid_request', 'querystring/cursor is not a cursor of this list')
 }

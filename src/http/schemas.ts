@@ -1,6 +1,6 @@
 import { type TSchemaOptions, Type } from '../core/schema.ts'
 
-/** Building blocks of the resources' schemas, so that every field of one kind reads and is checked alike. */
+/** Building blocks of the resources' schemas: every field of one kind is checked and described alike. */
 export function boundedText(options: TSchemaOptions & { minLength?: number; maxLength: number }) {
   return Type.String({ format: 'text', ...options })
 }
@@ -19,7 +19,7 @@ export const nullableTimestamp = Type.Unsafe<string | null>({
   description: 'RFC 3339, UTC, milliseconds',
 })
 
-/** Path parameters: a malformed id is simply not found, but what no database can hold is refused. */
+/** Path parameters. A malformed id is a 404; text that a database cannot store is a 400. */
 export function pathParams<const Name extends string>(name: Name) {
   return Type.Object({ [name]: boundedText({ minLength: 1, maxLength: 255 }) } as Record<
     Name,

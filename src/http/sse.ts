@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 
-/** What may lie unread at a slow reader before it is cut; a reader that comes back resumes from its cursor. */
+/** A client that leaves more bytes unread is disconnected. It resumes from its cursor when it reconnects. */
 const MAX_UNREAD_BYTES = 256 * 1024
 
 export interface SseMessage {
@@ -10,7 +10,7 @@ export interface SseMessage {
   data: string
 }
 
-/** One open event stream: it never buffers without bound, and it is over once either side has ended it. */
+/** One event stream to one client. Its buffer is bounded, and it is over once either side has ended it. */
 export class SseStream {
   readonly #response: ServerResponse
   #lastWriteMs: number
@@ -24,16 +24,16 @@ export class SseStream {
       ...headers,
       'content-type': 'text/event-stream; charset=utf-8',
       'cache-control': 'no-store',
-      // Proxies that gather answers before passing them on would hold every event back.
+      // A proxy that buffers answers would delay every event.
       'x-accel-buffering': 'no',
     })
     raw.flushHeaders()
-    // A stream lives for hours, and its credential need not lie in memory for as long; it is most of what was sent, too.
+    // A stream lives for hours. Its request headers, mostly the credential, are not kept in memory for so long.
     reply.request.raw.headers = {}
     reply.request.raw.rawHeaders = []
   }
 
-  get open(): boolean {
+  get isOpen(): boolean {
     return !this.#response.destroyed && !this.#response.writableEnded
   }
 
@@ -41,20 +41,20 @@ export class SseStream {
     return this.#lastWriteMs
   }
 
-  /** Whether the reader should take some of what it has before it gets more. */
+  /** Whether the client should read buffered data before it gets more. */
   get isFull(): boolean {
     return this.#response.writableNeedDrain
   }
 
-  /** Also when the client went before the answer began. */
+  /** Calls the listener at once if the client has left already. */
   onClose(listener: () => void): void {
     if (this.#response.closed) listener()
     else this.#response.once('close', listener)
   }
 
-  /** Large histories are sent in pieces: resolves when the reader has room for the next. */
+  /** Resolves when the buffer has space again: a long history is sent in pieces. */
   async drained(): Promise<void> {
-    if (!this.open || !this.isFull) return
+    if (!this.isOpen || !this.isFull) return
     await new Promise<void>((resolve) => {
       const done = () => {
         this.#response.off('drain', done)
@@ -70,7 +70,7 @@ export class SseStream {
     this.#write(`id: ${id}\nevent: ${event}\ndata: ${data}\n\n`, nowMs)
   }
 
-  /** The place to come back to, without an event: clients keep an id that stands alone. */
+  /** Sends a cursor without an event: clients keep an id that has no data. */
   mark(id: string, nowMs: number): void {
     this.#write(`id: ${id}\n\n`, nowMs)
   }
@@ -79,15 +79,15 @@ export class SseStream {
     this.#write(':\n\n', nowMs)
   }
 
-  /** The client comes back after `retryMs`, here or on another node, with the last id it saw. */
+  /** The client reconnects after `retryMs`, to this or another node, with the last id it received. */
   end(retryMs: number, nowMs: number): void {
-    if (!this.open) return
+    if (!this.isOpen) return
     this.#write(`retry: ${retryMs}\n\n`, nowMs)
     this.#response.end()
   }
 
   #write(text: string, nowMs: number): void {
-    if (!this.open) return
+    if (!this.isOpen) return
     this.#lastWriteMs = nowMs
     this.#response.write(text)
     if (this.#response.writableLength > MAX_UNREAD_BYTES) this.#response.destroy()

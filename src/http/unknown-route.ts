@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { ApiError } from '../core/errors.ts'
 import { pathOf } from './gate/access.ts'
 
-/** Tells a wrong method (405, with `Allow`) from an unknown path (404), after the gate has had its say on both. */
+/** Answers a wrong method with 405 and `Allow`, and an unknown path with 404. The gate has checked the caller before. */
 export class KnownRoutes {
   readonly #methodsByPath = new Map<string, { pattern: RegExp; methods: Set<string> }>()
 

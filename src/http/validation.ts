@@ -102,7 +102,7 @@ function describeFault(fault: FastifySchemaValidationError | ErrorObject): strin
 }
 
 const DATE_TIME = /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/i
-/** What has a year of four digits in UTC too, wherever it was written. */
+/** The range in which the year has four digits in UTC, whatever the offset. */
 const FIRST_MS = Date.parse('0000-01-01T00:00:00Z')
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z')
 
@@ -112,7 +112,7 @@ function isDateTime(text: string): boolean {
   return date !== undefined && isDate(date) && atMs >= FIRST_MS && atMs <= LAST_MS
 }
 
-/** JavaScript reads the 30th of February as the 2nd of March. */
+/** `Date.parse` turns 30 February into 2 March; such a date is refused. */
 function isDate(date: string): boolean {
   const atMs = Date.parse(`${date}T00:00:00Z`)
   return !Number.isNaN(atMs) && new Date(atMs).toISOString().startsWith(date)
@@ -132,7 +132,7 @@ function isLocale(text: string): boolean {
   return succeeds(() => Intl.getCanonicalLocales(text))
 }
 
-/** An offset such as +01:00 is understood too, but is no zone: it knows no summer. */
+/** `Intl` also accepts an offset such as +01:00, which is not a zone: it has no summer time. */
 function isTimeZone(text: string): boolean {
   return /^[A-Za-z]/.test(text) && succeeds(() => new Intl.DateTimeFormat('en', { timeZone: text }))
 }

@@ -17,7 +17,7 @@ export interface Charge {
 }
 
 export interface Limiter {
-  /** Counts one request. Without Redis, or while it is down, the answer is there at once. */
+  /** Counts one request. Without Redis, or while it is down, the result is not a promise. */
   charge(tier: TierName, key: string): MaybePromise<Charge>
   state(): LimiterState
   close(): void
@@ -25,7 +25,7 @@ export interface Limiter {
 
 export interface LimiterState {
   store: 'memory' | 'redis'
-  /** Redis is configured but does not count: this node counts alone. */
+  /** Redis is configured but unavailable: this node counts alone. */
   degraded: boolean
 }
 
@@ -35,19 +35,19 @@ export interface LimiterOptions {
   log: Log
   redis?: { url: string } | undefined
   random?: Random
-  /** The headers announce `WINDOW_MS`; another length is for tests. */
+  /** The headers state `WINDOW_MS`; another length is for tests. */
   windowMs?: number
 }
 
 const MAX_KEY_LENGTH = 128
 
 /**
- * Charges each request to one key of one tier. With Redis all nodes count together; when Redis is down or slow every node
- * counts for itself and requests are served as before, without waiting for it, until it is back.
+ * Charges each request to one key of one tier. With Redis all nodes count together. While Redis is down or slow, every node
+ * counts alone and no request waits for Redis.
  */
 export async function createLimiter(options: LimiterOptions): Promise<Limiter> {
   const { limits, clock, log, windowMs = WINDOW_MS, random = systemRandom } = options
-  // A counter for each tier: a flood of unknown addresses cannot push out the window of a user or a service account.
+  // One counter for each tier: a flood of unknown addresses cannot evict the window of a user or a service account.
   const counterOf = (tier: TierName) => new MemoryCounter({ clock, windowMs, limit: limits[tier] })
   const local: Record<TierName, MemoryCounter> = {
     unauthenticated: counterOf('unauthenticated'),
@@ -88,7 +88,7 @@ async function connectCounter({ log, ...options }: { url: string; windowMs: numb
   })
 }
 
-/** The number of keys is bounded, so their length must be too. */
+/** The number of keys is bounded, so their length must be bounded too. */
 function boundedKey(key: string): string {
   return key.length <= MAX_KEY_LENGTH ? key : createHash('sha256').update(key).digest('base64url')
 }

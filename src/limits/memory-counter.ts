@@ -4,7 +4,7 @@ import type { Hit } from './tiers.ts'
 export interface MemoryCounterOptions {
   clock: Clock
   windowMs: number
-  /** From this count on a key is spent: its window is never given up before its time. */
+  /** From this count on a key is spent: its window is never evicted before it ends. */
   limit: number
   capacity?: number
 }
@@ -15,16 +15,16 @@ interface Window {
 }
 
 const DEFAULT_CAPACITY = 200_000
-/** Each new window clears away at most this many dead ones: more than one, so that a backlog shrinks under any load. */
+/** Each new window removes at most this many expired ones: more than one, so that a backlog shrinks under any load. */
 const DROPS_PER_NEW_WINDOW = 2
 
 /**
  * Counts requests per key in a fixed window from the key's first request, in bounded memory and without timers.
  *
- * All windows are equally long, so the map's insertion order is their order of expiry and the dead ones are always first.
- * When it is full of live windows, the oldest unspent one makes room: whoever rotates through addresses pays a full
- * capacity of requests to regain less than one limit, and a spent key stays spent. When nothing but spent keys is left,
- * newcomers share one window.
+ * All windows have the same length, so the map's insertion order is the order of expiry, and expired windows come first.
+ * When the map is full of live windows, the oldest unspent one is evicted: a client that rotates through addresses needs a
+ * full capacity of requests to regain less than one limit, and a spent key stays spent. When only spent keys are left, all
+ * new keys share one window.
  */
 export class MemoryCounter {
   readonly #clock: Clock
@@ -32,10 +32,10 @@ export class MemoryCounter {
   readonly #limit: number
   readonly #capacity: number
   readonly #windows = new Map<string, Window>()
-  // Both stay where they are between calls: a fresh iterator would walk over every deleted entry before the first live one.
+  // Both iterators keep their position: a new one would step over every deleted entry before the first live one.
   readonly #expiryHand = this.#windows.entries()
   readonly #evictionHand = this.#windows.entries()
-  /** What the expiry hand read last; it may be gone by now. */
+  /** The last entry of the expiry hand; it may be deleted by now. */
   #oldest: [string, Window] | undefined
   #unspent = 0
   #shared: Window = { count: 0, endsAtMs: 0 }
@@ -82,7 +82,7 @@ export class MemoryCounter {
     return { count: this.#shared.count, resetMs: this.#shared.endsAtMs - now }
   }
 
-  /** A window from the future is dead too: else a clock set back an hour would keep a spent key out for an hour. */
+  /** A window from the future counts as expired: otherwise a clock set back an hour would block a spent key for an hour. */
   #isLive(window: Window, now: number): boolean {
     return window.endsAtMs > now && window.endsAtMs - now <= this.#windowMs
   }
@@ -106,12 +106,12 @@ export class MemoryCounter {
 
   #peekOldest(): [string, Window] | undefined {
     if (this.#oldest !== undefined && this.#windows.get(this.#oldest[0]) === this.#oldest[1]) return this.#oldest
-    // Never asked of an empty map: an iterator that has once reached the end stays there.
+    // Not called on an empty map: an iterator that has reached the end stays there.
     this.#oldest = this.#windows.size === 0 ? undefined : this.#expiryHand.next().value
     return this.#oldest
   }
 
-  /** Whatever lies behind the hand was spent when it passed, and stays so; hence an unspent window is always ahead. */
+  /** Every window behind the hand was spent when it passed, and stays spent. So an unspent window is always ahead. */
   #evictOldestUnspent(): void {
     for (;;) {
       const entry = this.#evictionHand.next().value

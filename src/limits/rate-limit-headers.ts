@@ -8,8 +8,8 @@ export type RateLimitHeaderStyle = (typeof RATE_LIMIT_HEADER_STYLES)[number]
 const WINDOW_SECONDS = WINDOW_MS / 1_000
 
 /**
- * Tells a client where it stands, in the standardized fields of draft-ietf-httpapi-ratelimit-headers and never in
- * `X-RateLimit-*`. Seconds are rounded up: whoever waits that long is let in.
+ * The rate-limit headers of draft-ietf-httpapi-ratelimit-headers, never `X-RateLimit-*`. Seconds are rounded up: a client
+ * that waits so long is admitted.
  */
 export function rateLimitHeaders(charge: Charge, style: RateLimitHeaderStyle): Record<string, string> {
   const { tier, limit, remaining, exceeded } = charge

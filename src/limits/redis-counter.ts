@@ -8,9 +8,9 @@ export interface RedisCounterOptions {
   url: string
   windowMs: number
   random: Random
-  /** Once on the way down: the connection or an answer failed, or the first connection could not be made. */
+  /** Called once when Redis is lost: the connection or an answer failed, or the first connection could not be made. */
   onLost: (reason: string) => void
-  /** Once on the way up. */
+  /** Called once when Redis counts again. */
   onRecovered: () => void
 }
 
@@ -25,10 +25,10 @@ const PROBE_KEY = `${KEY_PREFIX}probe`
 const HIT_TIMEOUT_MS = 250
 const CONNECT_TIMEOUT_MS = 1_000
 const RECONNECT = { baseMs: 50, maxMs: 2_000 }
-/** Redis runs nothing else while a script runs: a full batch keeps it busy for well under a millisecond. */
+/** Redis runs nothing else during a script: a full batch takes well under a millisecond. */
 const MAX_BATCH = 256
 
-// A key without expiry (somebody's PERSIST) would lock its owner out for good, hence the second branch.
+// A key without expiry (after a manual PERSIST) would block its owner for ever; hence the second branch.
 const HIT_SCRIPT = `
 local replies = {}
 for i, key in ipairs(KEYS) do
@@ -45,9 +45,9 @@ return replies`
 const HIT_SCRIPT_SHA = createHash('sha1').update(HIT_SCRIPT).digest('hex')
 
 /**
- * Counts requests per key in Redis, exactly across nodes and in one round trip; all hits of one turn of the event loop
- * share one script call. It never rejects: a hit that could not be counted in time is `undefined`, and from then on
- * `available` is false until a connection has proved that it counts again.
+ * Counts requests per key in Redis, exactly across nodes. All hits of one turn of the event loop share one script call.
+ * It never rejects: a hit that could not be counted in time is `undefined`. From then on `available` is false until a
+ * connection has counted a probe.
  */
 export class RedisCounter {
   readonly #options: RedisCounterOptions
@@ -63,15 +63,15 @@ export class RedisCounter {
   constructor(options: RedisCounterOptions) {
     this.#options = options
     this.#redis = new Redis(options.url, {
-      // Nothing waits for a better time and nothing is sent twice: an unanswered hit is counted locally instead.
+      // No command is queued and none is sent twice: a hit without an answer is counted locally.
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
-      // The probe says more than INFO would: it also fails on a read-only replica or a full memory.
+      // The probe checks more than INFO: it also fails on a read-only replica or a full memory.
       enableReadyCheck: false,
       disableClientInfo: true,
       connectTimeout: CONNECT_TIMEOUT_MS,
-      // Bounds the handshake; hits have their own, shorter limit.
+      // Bounds the handshake; hits have a shorter timeout of their own.
       commandTimeout: CONNECT_TIMEOUT_MS,
       retryStrategy: () => backoffMs(RECONNECT, this.#failures++, options.random),
     })
@@ -91,7 +91,7 @@ export class RedisCounter {
 
   hit(key: string): Promise<Hit | undefined> {
     return new Promise((resolve) => {
-      // After the I/O of this turn, so that every request read in it travels in one batch.
+      // After the I/O of this turn, so that all its requests are sent in one batch.
       if (this.#waiters.push({ key: KEY_PREFIX + key, resolve }) === 1) setImmediate(() => this.#flush())
     })
   }
@@ -144,7 +144,7 @@ export class RedisCounter {
     this.#options.onRecovered()
   }
 
-  /** A connection that failed to answer is replaced; that its successor answers is the sign of recovery. */
+  /** Replaces a connection that did not answer. Redis counts as recovered when the new one answers. */
   #giveUp(reason: string): void {
     this.#markLost(reason)
     if (this.#leaving || this.#redis.status !== 'ready') return
@@ -161,8 +161,8 @@ export class RedisCounter {
 }
 
 /**
- * Timers run before I/O: after a long pause of this process the answer may already lie in the socket, so it gets one more
- * turn to be read before Redis is blamed.
+ * Timers run before I/O. After a long pause of this process the answer may be in the socket already, so one more turn is
+ * given to read it.
  */
 function withTimeout<T>(work: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {

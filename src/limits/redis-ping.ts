@@ -2,7 +2,7 @@ import { Redis } from 'ioredis'
 
 const TIMEOUT_MS = 2_000
 
-/** Resolves when Redis answers, and rejects with the reason when it does not; for `doctor`. */
+/** Resolves when Redis answers, otherwise rejects with the reason. */
 export async function pingRedis(url: string): Promise<void> {
   const redis = new Redis(url, {
     lazyConnect: true,

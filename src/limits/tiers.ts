@@ -1,4 +1,4 @@
-/** The three tiers, as data: every charged request belongs to exactly one of them, and all share one window. */
+/** The three tiers. Every charged request belongs to exactly one of them; all have the same window. */
 export const TIERS = ['unauthenticated', 'authenticated', 'service'] as const
 
 export type TierName = (typeof TIERS)[number]
@@ -10,10 +10,10 @@ export const WINDOW_MS = 60_000
 
 export const DEFAULT_LIMITS: TierLimits = { unauthenticated: 100, authenticated: 1_000, service: 10_000 }
 
-/** Where one key stands after a request was counted. */
+/** The state of one key after a request was counted. */
 export interface Hit {
   /** Requests in this window, this one included. */
   count: number
-  /** How long the window still lasts. */
+  /** The rest of the window. */
   resetMs: number
 }

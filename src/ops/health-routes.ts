@@ -1,6 +1,6 @@
 import { Type } from '../core/schema.ts'
 import type { App } from '../http/app-instance.ts'
-import { open } from '../http/gate/access.ts'
+import { publicAccess } from '../http/gate/access.ts'
 import type { DependencyReport } from './dependency-checks.ts'
 import type { Readiness } from './readiness.ts'
 
@@ -46,7 +46,7 @@ const readyz = {
 
 /** `/healthz` answers while the process runs; `/readyz` only while it can serve requests. */
 export function healthRoutes(app: App, readiness: Readiness): void {
-  const probe = { access: open('load balancer probe', { charged: false }), underOverload: 'never' as const }
+  const probe = { access: publicAccess('load balancer probe', { charged: false }), underOverload: 'never' as const }
 
   // Compiling a serializer would delay the first answer, and saves nothing on such a small one.
   const serializerCompiler = () => JSON.stringify

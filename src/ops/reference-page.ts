@@ -2,7 +2,7 @@ import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import fastify from 'fastify'
 import type { App } from '../http/app-instance.ts'
-import { open } from '../http/gate/access.ts'
+import { publicAccess } from '../http/gate/access.ts'
 
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
@@ -17,9 +17,9 @@ const CONTENT_SECURITY_POLICY = [
 
 /** Serves the API reference at `/docs`. Page and scripts come from this service, so it works without internet access. */
 export function referencePageRoutes(app: App): void {
-  const page = { config: { access: open('the API reference') }, schema: { hide: true } }
+  const page = { config: { access: publicAccess('the API reference') }, schema: { hide: true } }
   const asset = {
-    config: { access: open('a static asset of the reference', { charged: false }) },
+    config: { access: publicAccess('a static asset of the reference', { charged: false }) },
     schema: { hide: true },
   }
 

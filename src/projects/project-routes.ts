@@ -1,5 +1,5 @@
 import { principalId } from '../auth/principal.ts'
-import { TurnShare } from '../core/async/turn-share.ts'
+import { ReadCoalescer } from '../core/async/read-coalescer.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
@@ -28,7 +28,7 @@ export interface ProjectServices {
 /** Projects: a caller with the scope reads and changes all of them. */
 export function projectRoutes(app: App, { db, clock, ids, creation, projectEvents }: ProjectServices): void {
   const read = { access: scopes('read:projects') }
-  const pages = new TurnShare<string, string>()
+  const pages = new ReadCoalescer<string, string>()
   const write = { access: scopes('write:projects') }
   const one = { refusals: { not_found: 'No such project' } }
   const versioned = true
@@ -36,7 +36,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
   app.get('/v1/projects', { config: read, schema: schema.listProjects }, async (request, reply) => {
     const { limit, after } = readPageRequest(LIST, request.query)
     // Every caller sees the same list, so concurrent requests share one query and one serialized answer.
-    const text = await pages.ask(`${limit} ${after?.[0] ?? ''}`, async () => {
+    const text = await pages.read(`${limit} ${after?.[0] ?? ''}`, async () => {
       const rows = await store.findProjectPage(db, { limit, after })
       const page = toPage(LIST, { rows, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
       return reply.serialize(page) as string

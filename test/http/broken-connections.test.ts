@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { App } from '../../src/http/app-instance.ts'
-import { open } from '../../src/http/gate/access.ts'
+import { publicAccess } from '../../src/http/gate/access.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestResponse } from '../support/http-client.ts'
 import { openSocket, parseAnswers, type RawAnswer, rawExchange, readToEnd } from '../support/raw-exchange.ts'
@@ -148,7 +148,7 @@ describe('connections that are not HTTP, or stop being HTTP', () => {
 function slowRoute() {
   let waiting: (() => void)[] = []
   const slowly = (app: App) => {
-    const config = { access: open('a stub of this test') }
+    const config = { access: publicAccess('a stub of this test') }
     app.get('/slow', { config }, async () => {
       await new Promise<void>((resolve) => waiting.push(resolve))
       return { slow: true }

@@ -5,7 +5,7 @@ import { ApiError } from '../../src/core/errors.ts'
 import type { Log } from '../../src/core/log.ts'
 import type { Database, Queryable } from '../../src/db/database.ts'
 import type { App } from '../../src/http/app-instance.ts'
-import { open } from '../../src/http/gate/access.ts'
+import { publicAccess } from '../../src/http/gate/access.ts'
 import { HANDLER_DEADLINE } from '../../src/http/server/handler-deadline.ts'
 import { assertError, messageOf } from '../support/assert-error.ts'
 import { forEachService, forEachVariant, type TestService } from '../support/service.ts'
@@ -304,7 +304,7 @@ describe('errors before, around and in place of a handler', () => {
       const extend = (app: App) => {
         app.register(async (child) => {
           for (const [name, fail] of Object.entries(failures)) {
-            child.get(`/fail/${name}`, { config: { access: open('a test') } }, async () => fail())
+            child.get(`/fail/${name}`, { config: { access: publicAccess('a test') } }, async () => fail())
           }
         })
       }
@@ -322,7 +322,7 @@ describe('errors before, around and in place of a handler', () => {
       const fault = Object.assign(new Error('node_modules/x.js:1'), { statusCode: 422 })
       const extend = (app: App) => {
         app.register(async (child) => {
-          child.get('/fail', { config: { access: open('a test') } }, async () => Promise.reject(fault))
+          child.get('/fail', { config: { access: publicAccess('a test') } }, async () => Promise.reject(fault))
         })
       }
       const service = await beside({ extend })
@@ -334,7 +334,7 @@ describe('errors before, around and in place of a handler', () => {
       const entered = Promise.withResolvers<void>()
       const extend = (app: App) => {
         app.register(async (child) => {
-          child.get('/slow', { config: { access: open('a test') } }, () => {
+          child.get('/slow', { config: { access: publicAccess('a test') } }, () => {
             entered.resolve()
             return new Promise(() => {})
           })

@@ -4,7 +4,7 @@ import { request as send } from 'node:http'
 import { connect } from 'node:net'
 import { describe, test } from 'node:test'
 import type { App } from '../../src/http/app-instance.ts'
-import { open } from '../../src/http/gate/access.ts'
+import { publicAccess } from '../../src/http/gate/access.ts'
 import { BUSY_TURN, OVERLOAD_BOUNDS, Overload, type Urgency } from '../../src/http/server/overload.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
@@ -167,7 +167,7 @@ describe('overload', () => {
       let service: TestService
       const slow = (app: App) => {
         app.register(async (child) => {
-          child.get('/slow', { config: { access: open('a test') } }, async () => {
+          child.get('/slow', { config: { access: publicAccess('a test') } }, async () => {
             // What a handler does without a pause takes time.
             void service.clock.leap(OVERLOAD_BOUNDS.ordinary.turnMs + 1)
             return {}

@@ -160,8 +160,8 @@ describe('without any secret', () => {
   const open = new CallbackAuthenticity([], clock)
 
   test('everything passes, and no token is made', () => {
-    assert.equal(open.open, true)
-    assert.equal(live.open, false)
+    assert.equal(open.acceptsAll, true)
+    assert.equal(live.acceptsAll, false)
     assert.equal(open.tokenFor(JOB), null)
     assert.deepEqual(open.check({ headers: {}, token: undefined, jobId: JOB }), { authentic: true, jobId: null })
   })

@@ -9,8 +9,8 @@ export interface BreakerOptions {
 }
 
 /**
- * Stops asking somebody who keeps failing. After a pause one call goes through as a probe: success closes the breaker, a
- * failure doubles the pause up to its cap.
+ * A circuit breaker: stops calls to a dependency that keeps failing. After a pause one call is admitted as a probe. Success
+ * closes the breaker, a failure doubles the pause up to its cap.
  */
 export class Breaker {
   readonly #options: BreakerOptions
@@ -28,7 +28,7 @@ export class Breaker {
     return this.#probing || this.#options.clock.now() < this.#openUntilMs ? 'open' : 'probing'
   }
 
-  /** Whether a call may be made now; a probe is handed out once. Each granted call must end in `succeeded`, `failed` or `abandoned`. */
+  /** Whether a call may be made now; only one probe is admitted. Each admitted call must end in `succeeded`, `failed` or `abandoned`. */
   admit(): boolean {
     const { state } = this
     if (state === 'open') return false
@@ -42,13 +42,13 @@ export class Breaker {
     this.#probing = false
   }
 
-  /** We gave up on it ourselves: that says nothing about the other side. */
+  /** We aborted the call: that says nothing about the dependency. */
   abandoned(): void {
     this.#probing = false
   }
 
   failed(): void {
-    // One that was under way when it opened tells nothing new.
+    // A call that was in flight when the breaker opened adds nothing.
     if (this.state === 'open' && !this.#probing) return
     this.#failures += 1
     this.#probing = false

@@ -8,13 +8,13 @@ export interface LoopOptions {
 }
 
 export interface Loop {
-  /** Look now, instead of at the end of the pause. */
+  /** Starts the next round now, instead of at the end of the pause. */
   wake(): void
-  /** Waits for the round in progress; no further one starts. */
+  /** Waits for the round in progress; no further round starts. */
   stop(): Promise<void>
 }
 
-/** Repeats one piece of background work, never overlapping itself; a failed round is reported and the next one comes. */
+/** Repeats background work. Rounds never overlap; a failed round is reported, and the next one follows. */
 export function startLoop({ clock, everyMs, run, onError }: LoopOptions): Loop {
   const stopping = new AbortController()
   let pause = new AbortController()

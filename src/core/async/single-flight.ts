@@ -1,11 +1,11 @@
-/** Concurrent calls for one key share one execution; the next call after it ended starts a new one. */
+/** Concurrent calls for one key share one execution. A call after it has ended starts a new one. */
 export class SingleFlight<Key, Value> {
   readonly #inFlight = new Map<Key, Promise<Value>>()
 
   run(key: Key, work: () => Promise<Value>): Promise<Value> {
     const running = this.#inFlight.get(key)
     if (running) return running
-    // Work that throws at once must be forgotten after it was noted, not before.
+    // Work that throws synchronously must be deleted after it was added, not before.
     const started = Promise.try(work).finally(() => this.#inFlight.delete(key))
     this.#inFlight.set(key, started)
     return started

@@ -11,8 +11,8 @@ export type CounterLabels<Name extends CounterName> = LabelsOf<typeof COUNTERS, 
 export type HistogramLabels<Name extends HistogramName> = LabelsOf<typeof HISTOGRAMS, Name>
 
 /**
- * How every layer says what happens, without knowing who listens; it never fails and never waits. On hot paths the labels
- * are constants, so that counting allocates nothing.
+ * Counts and measures for every layer. It never fails and never waits. On hot paths the labels are constants, so that
+ * counting allocates nothing.
  */
 export interface Meter {
   count(name: Plain<typeof COUNTERS>, labels?: undefined, by?: number): void

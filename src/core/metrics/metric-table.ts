@@ -7,12 +7,12 @@ interface HistogramSpec extends MetricSpec {
   buckets: readonly number[]
 }
 
-/** From a memory look-up to the longest an answer may take. */
+/** From a read in memory to the longest time for an answer. */
 const ANSWER_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10] as const
 
 /**
- * Everything that is counted, by its name without the prefix; a typo in a name or a label does not compile. A label
- * only ever takes a few fixed values: never an id, a path or a text from outside.
+ * Every counter, by its name without the prefix. A typo in a name or a label does not compile. A label has few fixed values:
+ * never an id, a path or a text from outside.
  */
 export const COUNTERS = {
   http_requests_total: {
@@ -56,7 +56,7 @@ export const COUNTERS = {
     labels: ['result'],
   },
   sweep_jobs_taken_total: {
-    help: 'Jobs the sweep took to look after',
+    help: 'Jobs the sweep leased',
     labels: [],
   },
   push_verdicts_total: {
@@ -85,7 +85,7 @@ export const COUNTERS = {
   },
 } as const satisfies Record<string, MetricSpec>
 
-/** Everything that is measured as it happens. */
+/** Every histogram. */
 export const HISTOGRAMS = {
   http_request_duration_seconds: {
     help: 'From a request’s arrival to its answer; event streams are left out',

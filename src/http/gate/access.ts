@@ -6,7 +6,7 @@ import { ApiError, type ErrorCode } from '../../core/errors.ts'
 import type { TSchema } from '../../core/schema.ts'
 import type { TierName } from '../../limits/tiers.ts'
 
-/** Who may call a route. Data, so that one gate enforces it and the documentation is drawn from the same words. */
+/** Who may call a route. It is data on the route: the gate enforces it, and OpenAPI documents the same. */
 export type Access =
   | { kind: 'public'; reason: string; charged: boolean }
   | { kind: 'bearer' }
@@ -18,13 +18,13 @@ export type Refusals = Readonly<Partial<Record<ErrorCode, string>>>
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access
-    /** Its good answers last as long as somebody listens. */
+    /** Its successful answer is a stream that lasts until the client leaves. */
     streams?: true
-    /** What its handler may refuse with, in its words, beyond what its access and its inputs already imply. */
+    /** Errors of its handler and their descriptions, beyond those that its access and its inputs imply. */
     refusals?: Refusals
-    /** Its good answers carry an ETag. */
+    /** Its successful answers carry an ETag. */
     versioned?: true
-    /** What its body holds, where the handler reads the bytes itself. */
+    /** The schema of its body, where the handler reads the bytes itself. */
     payload?: TSchema
   }
   interface FastifyRequest {
@@ -35,8 +35,8 @@ declare module 'fastify' {
   }
 }
 
-/** The `@public` marker: no credential is read. The reason stands beside it, for whoever reviews the list. */
-export function open(reason: string, options: { charged: boolean } = { charged: true }): Access {
+/** The `@public` marker: no credential is read. The reason is for the reviewer of the route. */
+export function publicAccess(reason: string, options: { charged: boolean } = { charged: true }): Access {
   return { kind: 'public', reason, charged: options.charged }
 }
 
@@ -50,7 +50,7 @@ export function scopes(...anyOf: [Scope, ...Scope[]]): Access {
   return { kind: 'scopes', anyOf }
 }
 
-/** The agent runtime, by any of the proofs a callback can carry. */
+/** The agent runtime, by any of the credentials of a callback. */
 export function callback(): Access {
   return { kind: 'callback' }
 }
@@ -61,18 +61,18 @@ export function insufficientScope(anyOf: readonly Scope[]): ApiError {
   })
 }
 
-/** The caller of a route that is not public; the gate has put it there. */
+/** The caller of a route that is not public, as the gate found it. */
 export function callerOf(request: FastifyRequest): Principal {
   if (request.principal === null) throw new Error('A public route asked who its caller is')
   return request.principal
 }
 
-/** Unknown paths under /v1/ are as closed as known ones: without a credential one cannot even learn what exists. */
+/** Unknown paths under /v1/ need a credential too: without one a client cannot learn which paths exist. */
 export function accessOfUnknownPath(url: string): Access {
-  return /^\/v1(?:\/|$)/.test(pathOf(url)) ? bearer() : open('there is nothing here')
+  return /^\/v1(?:\/|$)/.test(pathOf(url)) ? bearer() : publicAccess('there is nothing here')
 }
 
-/** A URL's path as the router reads it: it takes absolute addresses too, and undoes escapes, so /v1/ must not hide behind either. */
+/** A URL's path as the router reads it. The router accepts absolute URLs and decodes escapes, so neither may hide /v1/. */
 export function pathOf(url: string): string {
   const [path = ''] = url.replace(/^https?:\/\/[^/?]*/i, '').split('?', 1)
   try {

@@ -1,4 +1,4 @@
-import { TurnShare } from '../../core/async/turn-share.ts'
+import { ReadCoalescer } from '../../core/async/read-coalescer.ts'
 import type { Database } from '../../db/database.ts'
 import type { JobRow } from '../job-row.ts'
 import { findJobs } from '../job-store.ts'
@@ -14,7 +14,7 @@ type Batch = Promise<ReadonlyMap<string, JobRow>>
  */
 export class JobReads {
   readonly #db: Database
-  readonly #turn = new TurnShare<'jobs', ReadonlyMap<string, Batch>>()
+  readonly #reads = new ReadCoalescer<'jobs', ReadonlyMap<string, Batch>>()
   #wanted = new Set<string>()
 
   constructor(db: Database) {
@@ -23,7 +23,7 @@ export class JobReads {
 
   async find(id: string): Promise<JobRow | undefined> {
     this.#wanted.add(id)
-    const batch = (await this.#turn.ask('jobs', async () => this.#loadWanted())).get(id)
+    const batch = (await this.#reads.read('jobs', async () => this.#loadWanted())).get(id)
     return (await batch)?.get(id)
   }
 

@@ -1,6 +1,6 @@
 import { Type } from '../../core/schema.ts'
 import type { App } from '../../http/app-instance.ts'
-import { open, scopes } from '../../http/gate/access.ts'
+import { publicAccess, scopes } from '../../http/gate/access.ts'
 import { METRICS_CONTENT_TYPE } from './metric-text.ts'
 import type { Metrics } from './metrics.ts'
 
@@ -19,7 +19,7 @@ const getMetrics = {
 
 /** Needs `admin:*`, unless METRICS_PUBLIC says that the network already controls who can reach it. */
 export function metricsRoute(app: App, { metrics, isPublic }: { metrics: Metrics; isPublic: boolean }): void {
-  const access = isPublic ? open('METRICS_PUBLIC is set', { charged: false }) : scopes('admin:*')
+  const access = isPublic ? publicAccess('METRICS_PUBLIC is set', { charged: false }) : scopes('admin:*')
 
   // Never shed: operators need metrics during overload.
   const underOverload = 'never'

@@ -1,7 +1,7 @@
 import type { RouteOptions } from 'fastify'
 import { Type } from '../../core/schema.ts'
 import type { App } from '../../http/app-instance.ts'
-import { open } from '../../http/gate/access.ts'
+import { publicAccess } from '../../http/gate/access.ts'
 import type { DocumentOptions } from './document.ts'
 
 /**
@@ -39,6 +39,6 @@ export function openapiRoute(app: App, description: ApiDescription): void {
     summary: 'This document',
     response: { 200: Type.Object({}, { additionalProperties: true, description: 'OpenAPI 3.1' }) },
   }
-  const config = { access: open('the API’s own description') }
+  const config = { access: publicAccess('the API’s own description') }
   app.get('/openapi.json', { config, schema }, () => description.document())
 }

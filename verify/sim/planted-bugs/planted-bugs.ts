@@ -265,7 +265,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('callback-authenticity-skipped', 'anybody may post a callback', [
     'auth/callback-authenticity.ts',
-    'if (this.open) return { authentic: true, jobId: null }',
+    'if (this.acceptsAll) return { authentic: true, jobId: null }',
     'if (this.#secrets.length >= 0) return { authentic: true, jobId: null }',
   ]),
   bug('old-signature-accepted', 'a signature is good for ever', [
