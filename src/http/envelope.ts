@@ -1,6 +1,6 @@
+import { type TSchema, Type } from 'typebox'
 import type { ErrorCode } from '../core/errors.ts'
 import { STATUS_BY_CODE } from '../core/errors.ts'
-import { type TSchema, Type } from '../core/schema.ts'
 
 export interface ErrorBody {
   code: ErrorCode

@@ -1,5 +1,5 @@
+import { type TSchema, Type } from 'typebox'
 import { ApiError } from '../core/errors.ts'
-import { type TSchema, Type } from '../core/schema.ts'
 import { isStorableText } from '../core/text.ts'
 
 const DEFAULT_LIMIT = 20

@@ -1,4 +1,4 @@
-import { type TSchemaOptions, Type } from '../core/schema.ts'
+import { type TSchemaOptions, Type } from 'typebox'
 
 /** Building blocks of the resources' schemas: every field of one kind is checked and described alike. */
 export function boundedText(options: TSchemaOptions & { minLength?: number; maxLength: number }) {

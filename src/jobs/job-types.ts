@@ -1,5 +1,5 @@
+import { type Static, Type } from 'typebox'
 import { isJsonObject } from '../core/json.ts'
-import { type Static, Type } from '../core/schema.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
 

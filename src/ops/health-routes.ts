@@ -1,4 +1,4 @@
-import { Type } from '../core/schema.ts'
+import { Type } from 'typebox'
 import type { App } from '../http/app-instance.ts'
 import { publicAccess } from '../http/gate/access.ts'
 import type { DependencyReport } from './dependency-checks.ts'

@@ -1,4 +1,4 @@
-import { type Static, Type } from '../core/schema.ts'
+import { type Static, Type } from 'typebox'
 import { notificationTextSchema } from '../push/notification-text.ts'
 
 /** The push that a project's creator gets for each change; a change without a text only becomes an event. */

@@ -1,5 +1,5 @@
+import { type Static, Type } from 'typebox'
 import type { JsonObject } from '../core/json.ts'
-import { type Static, Type } from '../core/schema.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import {
   boundedText,

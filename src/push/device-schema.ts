@@ -1,4 +1,4 @@
-import { type Static, Type } from '../core/schema.ts'
+import { type Static, Type } from 'typebox'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import { boundedText, idempotencyHeader, nullableTimestamp, pathParams, timestamp } from '../http/schemas.ts'
 import { DEFAULT_PROVIDER } from './provider-registry.ts'

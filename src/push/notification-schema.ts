@@ -1,4 +1,4 @@
-import { type Static, Type } from '../core/schema.ts'
+import { type Static, Type } from 'typebox'
 import { boundedText, idempotencyHeader, pathParams, timestamp } from '../http/schemas.ts'
 import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
 import { PUSH_PROVIDERS } from './provider-registry.ts'

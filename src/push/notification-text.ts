@@ -1,4 +1,4 @@
-import { type Static, Type } from '../core/schema.ts'
+import { type Static, Type } from 'typebox'
 import { isStorableText } from '../core/text.ts'
 
 /** The words of a push, as the operator writes them in the job types file. */

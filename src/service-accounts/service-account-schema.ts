@@ -1,5 +1,5 @@
+import { type Static, Type } from 'typebox'
 import { SCOPES, type Scope } from '../auth/scopes.ts'
-import { type Static, Type } from '../core/schema.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import { boundedText, idempotencyHeader, nullableTimestamp, pathParams, timestamp } from '../http/schemas.ts'
 

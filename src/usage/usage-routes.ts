@@ -1,6 +1,6 @@
+import { type Static, Type } from 'typebox'
 import { principalId } from '../auth/principal.ts'
 import type { Clock } from '../core/clock.ts'
-import { type Static, Type } from '../core/schema.ts'
 import type { Database } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
 import { bearer, callerOf, scopes } from '../http/gate/access.ts'

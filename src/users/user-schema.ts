@@ -1,4 +1,4 @@
-import { type Static, Type } from '../core/schema.ts'
+import { type Static, Type } from 'typebox'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import { ifMatchHeader, nullableText, pathParams, timestamp } from '../http/schemas.ts'
 

@@ -1,9 +1,9 @@
 import type { FastifyRequest } from 'fastify'
+import type { TSchema } from 'typebox'
 import type { CallbackProof } from '../../auth/callback-authenticity.ts'
 import type { Principal } from '../../auth/principal.ts'
 import type { Scope } from '../../auth/scopes.ts'
 import { ApiError, type ErrorCode } from '../../core/errors.ts'
-import type { TSchema } from '../../core/schema.ts'
 import type { TierName } from '../../limits/tiers.ts'
 
 /** Who may call a route. It is data on the route: the gate enforces it, and OpenAPI documents the same. */

@@ -1,4 +1,4 @@
-import { Type } from '../../core/schema.ts'
+import { Type } from 'typebox'
 import { streamDescription, streamQuery, streamResponse } from '../../events/event-routes.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { boundedText, idempotencyHeader, pathParams } from '../../http/schemas.ts'

@@ -1,5 +1,5 @@
+import { type Static, Type } from 'typebox'
 import type { Json } from '../../core/json.ts'
-import { type Static, Type } from '../../core/schema.ts'
 import { nullableTimestamp, timestamp } from '../../http/schemas.ts'
 import {
   FAILURE_CODES,

@@ -1,5 +1,5 @@
+import { type Static, Type } from 'typebox'
 import type { Json } from '../../core/json.ts'
-import { type Static, Type } from '../../core/schema.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { boundedText, pathParams, timestamp } from '../../http/schemas.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'

@@ -1,5 +1,5 @@
 import type { RouteOptions } from 'fastify'
-import { Type } from '../../core/schema.ts'
+import { Type } from 'typebox'
 import type { App } from '../../http/app-instance.ts'
 import { publicAccess } from '../../http/gate/access.ts'
 import type { DocumentOptions } from './document.ts'

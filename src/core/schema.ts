@@ -1,1 +1,0 @@
-export { type Static, type TSchema, type TSchemaOptions, Type } from 'typebox'
