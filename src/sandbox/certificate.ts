@@ -6,7 +6,7 @@ import { systemRandom } from '../core/random.ts'
 const DAY_MS = 86_400_000
 const generateKeys = promisify(generateKeyPair)
 
-/** DER, as far as a certificate needs it. */
+/** The tags of DER that a certificate needs. */
 const TAG = { boolean: 1, integer: 2, bits: 3, octets: 4, oid: 6, utf8: 12, sequence: 0x30, set: 0x31, utcTime: 0x17 }
 const ECDSA_WITH_SHA256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02]
 const COMMON_NAME = [0x55, 0x04, 0x03]
@@ -19,12 +19,12 @@ const SERVER_AUTH = [0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01]
 const SIGNS_AND_CERTIFIES = [0x02, 0x84]
 
 export interface Certificate {
-  /** Both in PEM form; the certificate is its own authority, so whoever trusts it trusts the server. */
+  /** Both in PEM form. The certificate is its own authority: a client that trusts it trusts the server. */
   cert: string
   key: string
 }
 
-/** A certificate for these names and addresses that nobody but its maker vouches for, made without any tool. */
+/** Creates a self-signed certificate for these names and addresses, without any external tool. */
 export async function selfSignedCertificate(names: readonly string[], nowMs: number): Promise<Certificate> {
   const { privateKey } = await generateKeys('ec', { namedCurve: 'P-256' })
   const algorithm = sequence(der(TAG.oid, Buffer.from(ECDSA_WITH_SHA256)))

@@ -18,7 +18,7 @@ const MAX_BODY_BYTES = 11 * 1024 * 1024
 
 export interface AgentRuntimeOptions {
   host?: string
-  /** 0, the default, takes a free one. */
+  /** Default 0: any free port. */
   port?: number
   clock?: Clock
   random?: Random

@@ -3,7 +3,7 @@ import { type Clock, toRfc3339 } from '../../core/clock.ts'
 import { exchange } from '../../core/exchange.ts'
 import type { JsonObject } from '../../core/json.ts'
 import type { Random } from '../../core/random.ts'
-import { breakOff } from '../break-off.ts'
+import { postAndAbort } from '../aborted-post.ts'
 import type { RuntimeFaults } from './faults.ts'
 import type { Run } from './records.ts'
 import { renderCallback } from './wire.ts'
@@ -34,7 +34,7 @@ export interface CallbackStats {
   /** Runs that ended and had a callback URL. */
   due: number
   dropped: number
-  /** Requests made, those that were broken off among them. */
+  /** Requests made, including the aborted ones. */
   attempted: number
   /** Requests answered with a 2xx. */
   delivered: number
@@ -94,12 +94,12 @@ export class CallbackSender {
     this.#underWay.add(sending)
   }
 
-  /** Resolves once all that was under way has come to an end. */
+  /** Resolves once no callback is being sent. */
   async drain(): Promise<void> {
     while (this.#underWay.size > 0) await Promise.all(this.#underWay)
   }
 
-  /** Gives up whatever is under way, and forgets what was. */
+  /** Aborts the callbacks in flight, and deletes records and counters. */
   async clear(): Promise<void> {
     this.#stopping.abort()
     await this.drain()
@@ -123,7 +123,7 @@ export class CallbackSender {
     overtaken?.abort()
   }
 
-  /** Until the next one has been sent; not for ever, as there may be none. */
+  /** Waits until the next callback has been sent, but not for ever: there may be none. */
   async #hold(signal: AbortSignal): Promise<void> {
     const release = new AbortController()
     this.#held = release
@@ -176,7 +176,7 @@ export class CallbackSender {
     const over = new AbortController()
     const signal = AbortSignal.any([this.#stopping.signal, over.signal])
     void this.#options.clock.sleep(CALLBACK_TIMEOUT_MS, signal).then(() => over.abort())
-    await breakOff(url, { body, contentType: this.#options.faults().content_type, signal })
+    await postAndAbort(url, { body, contentType: this.#options.faults().content_type, signal })
     over.abort()
     return null
   }

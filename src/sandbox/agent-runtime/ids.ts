@@ -7,7 +7,7 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 
 export type NewId = () => string
 
-/** Ids of version 7, as the runtime's own runs have: they sort by time. */
+/** UUIDs of version 7, which sort by time, as in the real runtime. */
 export function createIdSource(clock: Clock, random: Random): NewId {
   return () => {
     const bytes = Buffer.from(random.bytes(16))
@@ -16,7 +16,7 @@ export function createIdSource(clock: Clock, random: Random): NewId {
   }
 }
 
-/** Of version 5 and so the same everywhere: the id of the assistant that the runtime makes for each graph. */
+/** The id of the assistant that the runtime creates for a graph: a UUID of version 5, the same on every server. */
 export function assistantIdOf(graphId: string): string {
   return format(createHash('sha1').update(GRAPH_NAMESPACE).update(graphId).digest().subarray(0, 16), 5)
 }

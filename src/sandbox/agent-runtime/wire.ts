@@ -3,7 +3,7 @@ import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 import { assistantIdOf } from './ids.ts'
 import type { Checkpoint, Run, Task, Thread } from './records.ts'
 
-/** The shapes of the runtime's answers, key by key as the real one gives them; the contract tests compare the two. */
+/** Renders the runtime's responses with exactly the keys of the real runtime. The contract tests compare the two. */
 export function renderThread(thread: Thread): JsonObject {
   return {
     thread_id: thread.threadId,
@@ -49,7 +49,7 @@ export function renderRun(run: Run): JsonObject {
   }
 }
 
-/** The state of a thread is that of its newest checkpoint; one that no run has written to has an empty one. */
+/** The state of a thread is its newest checkpoint, or an empty state when no run has written one. */
 export function renderState(thread: Thread): JsonObject {
   const newest = thread.checkpoints.at(-1)
   if (newest) return { ...renderCheckpoint(newest), ...(newest.retried ? { next: [] } : {}) }
@@ -92,7 +92,7 @@ function renderTask({ id, name, error, interrupts }: Task): JsonObject {
   return { id, name, error, interrupts, ...rest }
 }
 
-/** The run and how it ended. The JS server wraps messages and gives an error as text; the hosted one does neither. */
+/** The run with its result. The JS server wraps messages and sends an error as text; the hosted runtime does neither. */
 export function renderCallback(run: Run, options: { hosted: boolean; sentAtMs: number }): JsonObject {
   const { values, error } = run
   return {

@@ -12,7 +12,7 @@ const POOL = '/local_pool'
 
 export interface IdentityProviderOptions {
   host?: string
-  /** 0, the default, takes a free one. */
+  /** Default 0: any free port. */
   port?: number
   clock?: Clock
   users?: readonly SandboxUser[]
@@ -36,7 +36,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
 }
 
 export class IdentityProvider {
-  /** The address of the page where a developer picks a token. */
+  /** The address of the page that issues tokens. */
   readonly url: string
   readonly issuer: string
   readonly jwksUrl: string
@@ -70,7 +70,7 @@ export class IdentityProvider {
     server.on('request', (request, response) => void this.#serve(request, response))
   }
 
-  /** The key new tokens are signed with. */
+  /** The key that signs new tokens. */
   get kid(): string {
     return this.#mint.kid
   }
@@ -93,19 +93,19 @@ export class IdentityProvider {
     this.#mint.publish(jwk)
   }
 
-  /** Answers everything with a failure; any status and headers will do, a redirect too. */
+  /** Fails all requests with this status and these headers. */
   goDown({ status = 503, headers = {} }: { status?: number; headers?: Record<string, string> } = {}): void {
     this.recover()
     this.#fault = { kind: 'down', answer: { status, headers, body: '{"message":"The sandbox is set to be down"}' } }
   }
 
-  /** Accepts requests and answers none, until `recover` answers them all. */
+  /** Accepts requests but does not answer them until `recover`. */
   hang(): void {
     this.recover()
     this.#fault = { kind: 'hang', over: Promise.withResolvers() }
   }
 
-  /** Answers 200 with this in place of the key set. */
+  /** Answers 200 with this body instead of the key set. */
   breakBody(body = '{"keys":[{"kty":"RSA"'): void {
     this.#brokenBody = body
   }

@@ -10,7 +10,7 @@ export interface IdentityPageOptions {
   users: readonly SandboxUser[]
 }
 
-/** The page where a developer picks a token. */
+/** The page that issues tokens. */
 export function renderIdentityPage(options: IdentityPageOptions): PageResponse {
   return render({ ...options, scopes: SANDBOX_SCOPES })
 }

@@ -13,7 +13,7 @@ export type Jwk = Record<string, unknown>
 export interface MintRequest {
   /** The user name of a seeded user. */
   user?: string
-  /** Given alone, it names somebody without email and scopes. */
+  /** Given alone, it names a user without email and scopes. */
   sub?: string
   /** `null` leaves the claim out. */
   email?: string | null
@@ -21,13 +21,13 @@ export interface MintRequest {
   scopes?: readonly string[]
   clientId?: string
   expiresInSeconds?: number
-  /** Laid over the claims; `undefined` takes one away. */
+  /** Merged into the claims; `undefined` removes a claim. */
   claims?: Record<string, unknown>
-  /** Laid over the header; `undefined` takes a parameter away. */
+  /** Merged into the header; `undefined` removes a parameter. */
   header?: Record<string, unknown>
-  /** Goes into the header; the token is signed by the key of that name where there is one, else by the current key. */
+  /** Goes into the header. The key of that id signs the token; when there is none, the current key does. */
   kid?: string
-  /** Signs in place of the mint's own keys. */
+  /** Signs instead of the mint's own keys. */
   key?: KeyObject
 }
 
@@ -37,7 +37,7 @@ export interface TokenMintOptions {
   issuer: string
   clock: Clock
   users: readonly SandboxUser[]
-  /** Absent: a new RSA key each time, which takes a while. */
+  /** Default: a new RSA key each time, which is slow. */
   makeKey?: MakeKey | undefined
 }
 
@@ -62,10 +62,10 @@ export class TokenMint {
     return { keys: this.#published }
   }
 
-  /** Signs with a new key from now on; the old one stays published unless told otherwise. */
+  /** Signs with a new key from now on. The old key stays published unless `keepOld` is false. */
   async rotate({ keepOld = true } = {}): Promise<string> {
     const { publicKey, privateKey } = await this.#makeKey()
-    // A pool's key ids are base64 with padding; imitated, because `+`, `/` and `=` break careless readers.
+    // Key ids of a real pool are base64 with padding. Careless clients fail on `+`, `/` and `=`.
     const kid = Buffer.from(systemRandom.bytes(32)).toString('base64')
     this.#privateKeys.set(kid, privateKey)
     for (const oldest of this.#privateKeys.keys()) {

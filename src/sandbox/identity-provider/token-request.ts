@@ -13,7 +13,7 @@ export interface TokenRequestFault {
 
 export type TokenRequest = MintRequest & { expiresInSeconds: number }
 
-/** Reads the form of a token request. Passwords are not asked for: whoever reaches the sandbox may be anyone in it. */
+/** Reads the form of a token request. No password is needed: any client on this machine may act as any user. */
 export function readTokenRequest(body: string, users: readonly SandboxUser[]): TokenRequest | TokenRequestFault {
   const form = new URLSearchParams(body)
   const names = [...form.keys()]

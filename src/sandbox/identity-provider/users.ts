@@ -1,4 +1,4 @@
-/** The people of the sandbox. Their subjects never change, so that what they own outlives a restart. */
+/** A user of the sandbox. The subject never changes, so that the user's data stays theirs after a restart. */
 export interface SandboxUser {
   username: string
   name: string

@@ -4,18 +4,18 @@ import type { JsonObject } from '../../core/json.ts'
 const MAX_ARRIVALS = 20_000
 const MAX_SHOWN = 100_000
 
-/** One request to send, whatever became of it. */
+/** One message that arrived, with its outcome. */
 export interface Arrival {
   at: string
   token: string
-  /** The one on Android; null when there is none. */
+  /** The tag for Android; null when there is none. */
   tag: string | null
   outcome: string
-  /** Null when there was no answer. */
+  /** The status of the response; null when there was none. */
   status: number | null
   /** A device got it. */
   delivered: boolean
-  /** It has been delivered to this device before, with this tag: there it replaces the first. */
+  /** A message with this tag was delivered to this device before: the device shows only this one. */
   repeated: boolean
   validate_only: boolean
   protocol: 'h2' | 'http/1.1'
@@ -29,15 +29,15 @@ export interface PushStats {
   repeated: number
   validated: number
   outcomes: Record<string, number>
-  /** Requests to send that were refused before their message was looked at, by status. */
+  /** Requests that were refused before their message was read, by status. */
   refused: Record<string, number>
   exchanges: number
-  /** HTTP/2 connections: all there ever were, and those that are open. */
+  /** HTTP/2 connections since the last reset, and those that are open. */
   sessions: number
   open_sessions: number
 }
 
-/** What arrived, oldest first, and the counters; waits for more when asked to. */
+/** The messages that arrived, oldest first, and the counters. */
 export class ArrivalLog {
   #arrivals: Arrival[] = []
   #shown = new BoundedMap<string, true>(MAX_SHOWN)
@@ -57,7 +57,7 @@ export class ArrivalLog {
     const repeated = given.delivered && given.tag !== null && this.#shown.get(shown) === true
     if (given.delivered && given.tag !== null) this.#shown.set(shown, true)
     this.#arrivals.push({ ...given, repeated })
-    // Cut by halves: cutting one at a time would move the whole list for every message.
+    // Drops half of the list at once: dropping one by one would copy it for every message.
     if (this.#arrivals.length > MAX_ARRIVALS) this.#arrivals = this.#arrivals.slice(-MAX_ARRIVALS / 2)
     const stats = this.#stats
     stats.sends += 1
@@ -65,7 +65,7 @@ export class ArrivalLog {
     stats.repeated += repeated ? 1 : 0
     stats.validated += given.validate_only ? 1 : 0
     stats.outcomes[given.outcome] = (stats.outcomes[given.outcome] ?? 0) + 1
-    this.#tell()
+    this.#notify()
   }
 
   refused(status: number): void {
@@ -80,7 +80,7 @@ export class ArrivalLog {
   untilSends(sends: number): Promise<void> {
     return new Promise((resolve) => {
       this.#waiters.push({ sends, resolve })
-      this.#tell()
+      this.#notify()
     })
   }
 
@@ -90,7 +90,7 @@ export class ArrivalLog {
     this.#stats = atZero()
   }
 
-  #tell(): void {
+  #notify(): void {
     if (this.#waiters.length === 0) return
     const { sends } = this.#stats
     for (const waiter of this.#waiters) if (waiter.sends <= sends) waiter.resolve()

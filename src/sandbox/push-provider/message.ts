@@ -3,7 +3,7 @@ import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 const MAX_BYTES = 4_096
 const RESERVED_KEY = /^(?:from$|message_type$|google\.|gcm\.)/
 
-/** The fields the real one knows; any other is a mistake in the request. */
+/** The fields of the real API; any other field is refused. */
 const REQUEST_FIELDS = new Set(['validate_only', 'message'])
 const MESSAGE_FIELDS = new Set([
   'name',
@@ -41,11 +41,11 @@ export interface SentMessage {
 
 export interface MessageFault {
   says: string
-  /** Null for what is answered without details. */
+  /** Null: the response has no details. */
   field: string | null
 }
 
-/** Reads a request as strictly as the real one, which refuses the whole for one bad field. */
+/** Reads a request as strictly as the real provider: one bad field refuses all of it. */
 export function readMessage(text: string): SentMessage | MessageFault {
   let body: Json
   try {
@@ -125,7 +125,7 @@ function platformFault({ android, apns, webpush }: JsonObject): MessageFault | u
   return String(link).startsWith('https://') ? undefined : wrong('message.webpush.fcm_options.link')
 }
 
-/** What a device has to be sent, on the platform where that is most. */
+/** The size of the message for the platform where it is largest. */
 function sizeOf({ notification, data, android, apns, webpush }: JsonObject): number {
   const { headers: _headers, ...onWeb } = asObject(webpush)
   const { notification: ownNotification, data: ownData } = asObject(android)

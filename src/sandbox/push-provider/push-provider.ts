@@ -29,7 +29,7 @@ const generateRsa = promisify(generateKeyPair)
 
 export interface PushProviderOptions {
   host?: string
-  /** 0, the default, takes a free one. */
+  /** Default 0: any free port. */
   port?: number
   clock?: Clock
 }
@@ -69,7 +69,7 @@ export class SandboxPushProvider {
   readonly url: string
   /** For `PUSH_TOKEN_URL`. */
   readonly tokenUrl: string
-  /** The same over plain HTTP/1.1; its page opens in a browser without a warning. */
+  /** The same over plain HTTP/1.1; a browser opens its page without a certificate warning. */
   readonly plainUrl: string
   /** The three settings, as they are given to the service. */
   readonly credentials: { projectId: string; clientEmail: string; privateKey: string }
@@ -136,12 +136,12 @@ export class SandboxPushProvider {
     return { ...this.#log.stats, sessions: this.#sessionCount, open_sessions: this.#sessions.size }
   }
 
-  /** Every request to send whose message could be read, oldest first. */
+  /** Every readable message that arrived, oldest first. */
   get arrivals(): readonly Arrival[] {
     return this.#log.arrivals
   }
 
-  /** Resolves once this many have arrived since the last reset. */
+  /** Resolves once this many messages have arrived since the last reset. */
   untilArrivals(count: number): Promise<void> {
     return this.#log.untilSends(count)
   }
@@ -151,12 +151,12 @@ export class SandboxPushProvider {
     this.#accessTokens.revokeAll()
   }
 
-  /** Says GOAWAY on every connection, and closes it once what is in flight is answered. */
+  /** Sends GOAWAY on every connection, and closes it once its requests in flight are answered. */
   goAway(): void {
     for (const session of this.#sessions) session.close()
   }
 
-  /** Breaks every connection. */
+  /** Closes every connection at once. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy()
   }
@@ -218,7 +218,7 @@ export class SandboxPushProvider {
     wire.reply(response)
   }
 
-  /** What refuses every message, whatever it says. */
+  /** A reason to refuse the request before its message is read. */
   #refusal({ headers }: WireExchange, project: string): HttpResponse | null {
     const { refuse } = this.#faults
     if (!this.#accessTokens.admits(headers.authorization)) return failed('unauthenticated')

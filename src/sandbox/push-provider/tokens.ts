@@ -15,7 +15,7 @@ export interface AccessTokensOptions {
   clock: Clock
   clientEmail: string
   publicKey: KeyObject
-  /** The token endpoint's addresses: an assertion names the one it is meant for. */
+  /** The addresses of the token endpoint; the assertion's audience must be one of them. */
   audiences: readonly string[]
   tokenSeconds: () => number
 }

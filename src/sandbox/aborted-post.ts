@@ -1,8 +1,8 @@
 import { request as requestHttp } from 'node:http'
 import { request as requestHttps } from 'node:https'
 
-/** The receiver sees a request begin, and its connection close before the body is whole. Never rejects. */
-export function breakOff(
+/** Closes the connection in the middle of the body, so that the receiver sees a broken request. Never rejects. */
+export function postAndAbort(
   url: string,
   { body, contentType, signal }: { body: string; contentType: string; signal: AbortSignal },
 ): Promise<void> {
@@ -14,7 +14,7 @@ export function breakOff(
     const sent = request(url, { method: 'POST', headers, signal })
     sent.on('error', () => {})
     sent.on('close', resolve)
-    // Only once the first half has left: before that, the receiver would not notice a thing.
+    // Only after the first half is sent: before that, the receiver would not see the request at all.
     sent.write(bytes.subarray(0, bytes.byteLength / 2), () => sent.destroy())
   })
 }
