@@ -21,20 +21,20 @@ const bug = (name: string, wrong: string, ...edits: [file: string, find: string,
 
 /** Each breaks one guarantee of the service. The simulation must find all of them. */
 export const PLANTED_BUGS: readonly PlantedBug[] = [
-  bug('ack-before-commit', 'a callback is answered while it is still being written', [
+  bug('ack-before-commit', 'a callback is answered before it is committed', [
     'jobs/callbacks/callback-intake.ts',
     'const answer = await this.#commits.submit(callback)',
     `void this.#commits.submit(callback).catch(() => {})
     const answer = { outcome: 'deferred', jobId: callback.jobId ?? 'unknown' }`,
   ]),
-  bug('ack-failed-commit', 'a commit that failed is reported as done', [
+  bug('ack-failed-commit', 'a failed commit is answered as a success', [
     'db/group-commit.ts',
     'for (const { reject } of batch) reject(error)',
     "for (const { resolve } of batch) resolve({ outcome: 'duplicate', jobId: 'unknown' })",
   ]),
   bug(
     'usage-not-unique',
-    'a repeated end is counted again, and no key forbids it',
+    'a repeated end is counted again, and no unique key forbids it',
     [
       'jobs/settlement/settlement.ts',
       'if (to === null) return',
@@ -47,14 +47,14 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       ".replaceAll('\\r\\n', '\\n').replace('job_id text primary key references jobs (id),', 'job_id text references jobs (id),')",
     ],
   ),
-  bug('terminal-not-final', 'a finished job takes another end', [
+  bug('terminal-not-final', 'a job that has ended can end again', [
     'jobs/job-machine.ts',
     'completed: {},\n  failed: {},',
     "completed: { completed: 'completed', failed: 'failed', cancelled: 'cancelled' },\n  failed: { completed: 'completed', failed: 'failed' },",
   ]),
   bug(
     'effect-outside-transaction',
-    'pushes are recorded after the commit that brings them about',
+    'push intents are stored after the commit of the job’s end',
     ['jobs/settlement/settlement.ts', '      recordPushIntents(tx, this.#intents, pushOptOut),\n', ''],
     [
       'jobs/settlement/settlement.ts',
@@ -71,14 +71,14 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       '  await settlement.writeLater(context.db)\n  countEnds(context, settlement.ended)',
     ],
   ),
-  bug('event-outside-transaction', 'the event of a new job is appended after its commit', [
+  bug('event-outside-transaction', 'the event of a new job is stored after its commit', [
     'jobs/jobs.ts',
     "await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])",
     "setImmediate(() => void this.#context.db.transaction((later) => appendEvents(later, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])).catch(() => {}))",
   ]),
   bug(
     'event-twice',
-    'nothing keeps an event from being appended twice',
+    'an event can be stored twice',
     [
       'jobs/settlement/settlement.ts',
       '      appendEvents(tx, this.#events),',
@@ -91,19 +91,19 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       ".replaceAll('\\r\\n', '\\n').replace('cause text not null unique,\\n  data', 'cause text not null,\\n  data')",
     ],
   ),
-  bug('lease-ignored-by-readers', 'a reader asks the runtime although another is asking (no single flight)', [
+  bug('lease-ignored-by-readers', 'a read calls the runtime while another process is checking the job', [
     'jobs/worker/lease-store.ts',
     'where id = ${id} and ${IS_WATCHED} and (lease_until is null or lease_until <= ${lease.nowMs})',
     'where id = ${id} and ${IS_WATCHED}',
   ]),
-  bug('lease-ignored-by-sweep', 'the sweeps of two nodes take the same job', [
+  bug('lease-ignored-by-sweep', 'the sweeps of two nodes lease the same job', [
     'jobs/worker/lease-store.ts',
     'where next_check_at <= ${lease.nowMs} and (lease_until is null or lease_until <= ${lease.nowMs})',
     'where next_check_at <= ${lease.nowMs}',
   ]),
   bug(
     'lease-without-fencing',
-    'whoever lost its lease goes on as if it still had it',
+    'a worker stores its result after it has lost the lease',
     ['jobs/worker/lease-store.ts', 'where id = ${id} and lease_token = ${token}', 'where id = ${id}'],
     [
       'jobs/worker/lease-store.ts',
@@ -111,46 +111,42 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       'where id = ${record.id}',
     ],
   ),
-  bug('lease-of-another', 'a job that is claimed is attended to under the lease of somebody else', [
+  bug('lease-of-another', 'a job that gets its owner late is processed under the lease of another worker', [
     'jobs/jobs.ts',
     'if (job.lease_token === null || job.run_id !== null)',
     'if (job.lease_token === null)',
   ]),
-  bug('start-without-a-look', 'a start that may have got through is simply made again', [
+  bug('start-without-lookup', 'a start that may have succeeded is repeated without looking for its run', [
     'jobs/worker/start.ts',
     'const found = await findOwnRun(runtime, job, signal)\n    if (found) return started(found)',
     '',
   ]),
-  bug('start-after-the-lease', 'whoever stood still starts the run although another has taken over', [
+  bug('start-after-the-lease', 'a worker that was suspended starts the run although another worker has the lease', [
     'jobs/worker/start.ts',
     'if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {',
     'if (context.clock.now() < 0) {',
   ]),
-  bug('start-after-cancel', 'a job cancelled while somebody looks whether it was started is started all the same', [
+  bug('start-after-cancel', 'a job that is cancelled during the search for its run is started nevertheless', [
     'jobs/worker/lease-store.ts',
     ' and cancel_requested_at is null and finished_at is null',
     '',
   ]),
-  bug('abandoned-start-forgotten', 'a start that is given up on its way is taken for one that never was', [
+  bug('abandoned-start-forgotten', 'a start that was aborted mid-request counts as never made', [
     'jobs/worker/process-job.ts',
     'const holdMs = error instanceof AbortedStart ? runtime.timeoutMs : 0',
     'const holdMs = 0',
   ]),
-  bug(
-    'gateway-refuses-start',
-    'a gateway that has lost the runtime is taken for the runtime, and its 404 for a refusal',
-    [
-      'runtime/classify-answers.ts',
-      'return status === 404 || status === 405 || status === 410',
-      'return status === 1_000',
-    ],
-  ),
-  bug('taken-run-unnoticed', 'a job whose run another follows tries for ever to have it', [
+  bug('gateway-refuses-start', 'the 404 of a gateway that has lost the runtime counts as a refusal by the runtime', [
+    'runtime/classify-answers.ts',
+    'return status === 404 || status === 405 || status === 410',
+    'return status === 1_000',
+  ]),
+  bug('taken-run-unnoticed', 'a job whose run belongs to another job retries for ever', [
     'jobs/worker/process-job.ts',
     'if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error',
     'if (error) throw error',
   ]),
-  bug('found-late-is-overdue', 'a run found after the deadline is given up without a look', [
+  bug('found-late-is-overdue', 'a run found after the deadline fails the job without a check of the run', [
     'jobs/worker/process-job.ts',
     'if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })',
     'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { job, type, fresh, signal }))',
@@ -169,20 +165,24 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       '',
     ],
   ),
-  bug('resume-same-number', 'a resumed run has the number of the one before', ['jobs/jobs.ts', 'job.run_seq += 1', '']),
-  bug('pause-taken-for-done', 'a callback of a graph that pauses is taken at its word', [
+  bug('resume-same-number', 'a resumed run has the number of the earlier run', [
+    'jobs/jobs.ts',
+    'job.run_seq += 1',
+    '',
+  ]),
+  bug('pause-taken-for-done', 'the `success` callback of a graph that may pause completes the job unchecked', [
     'jobs/settlement/verdict.ts',
     'if (canAsk && (type.mayPause || values?.__interrupt__))',
     'if (canAsk && values?.__interrupt__)',
   ]),
-  bug('interrupt-taken-for-cancel', 'a pause by the status `interrupted` is taken for a cancellation', [
+  bug('interrupt-taken-for-cancel', 'a pause with the status `interrupted` counts as a cancellation', [
     'jobs/settlement/verdict.ts',
     'return state && state.interrupts.length > 0',
     'return state && state.interrupts.length > 1_000',
   ]),
   bug(
     'output-missing-completes',
-    'a run without its output is completed',
+    'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
       'if (!state || output === undefined) return outputMissing(type)',
@@ -194,7 +194,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       "import { NO_TOKENS } from '../job.ts'\nimport { extractOutput",
     ],
   ),
-  bug('falsy-output-missing', 'an output that is false, zero or empty counts as none', [
+  bug('falsy-output-missing', 'an output that is false, zero or empty counts as missing', [
     'jobs/settlement/output.ts',
     'return found === null ? undefined : found',
     'return found || undefined',
@@ -204,54 +204,58 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'const exact = EXACT_NUMBER_AT_RISK.test(text)',
     'const exact = false',
   ]),
-  bug('newest-state-is-mine', 'the newest checkpoint of the thread is read, whichever run wrote it', [
+  bug('newest-state-is-mine', 'the newest checkpoint of the thread is read, also when another run wrote it', [
     'runtime/runtime-client.ts',
     'if (newest.runId === runId) return newest',
     'if (newest.runId !== null) return newest',
   ]),
   bug(
-    'trouble-is-run-lost',
-    'a failing runtime is taken for a run that is gone',
+    'runtime-error-is-run-lost',
+    'an error of the runtime counts as a deleted run',
     ['runtime/classify-answers.ts', 'return status >= 500 || (status >= 300', 'return (status >= 300'],
     ['runtime/classify-answers.ts', 'if (status === 404) return', 'if (status === 404 || status >= 500) return'],
   ),
-  bug('told-end-forgotten', 'what a callback said is dropped when the runtime forgets the run before it confirms it', [
-    'jobs/worker/process-job.ts',
-    'if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed',
-    'if (isLost(observed)) return observed',
-  ]),
+  bug(
+    'reported-end-forgotten',
+    'the end that a callback reported is dropped when the runtime deletes the run before it is confirmed',
+    [
+      'jobs/worker/process-job.ts',
+      'if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed',
+      'if (isLost(observed)) return observed',
+    ],
+  ),
   bug(
     'foreign-token-redacted',
-    'a signed link in an output loses its token where the output is read from what is stored',
+    'a signed link in an output loses its token when the output is read from the stored callback',
     [
       'runtime/read-answers.ts',
       '((?:\\/|\\\\u002f|%2f)webhooks(?:\\\\?\\/|\\\\u002f|%2f)[^"\\s]{0,500}?(?:[?&]',
       '((?:[?&]',
     ],
   ),
-  bug('deadline-ignored', 'a zombie is waited for', [
+  bug('deadline-ignored', 'a run that never ends is checked for ever', [
     'jobs/worker/process-job.ts',
     'return isActive && isOverdue(context, job) ?',
     'return isActive && context.clock.now() < 0 ?',
   ]),
-  bug('cancel-not-passed-on', 'the runtime never hears of a cancellation', [
+  bug('cancel-not-passed-on', 'a cancellation is not sent to the runtime', [
     'jobs/worker/inspect.ts',
     'if (run && job.cancel_requested_at !== null && !needsState(run.status)) {',
     'if (run && job.cancel_requested_at !== null && run.status === "nothing") {',
   ]),
-  bug('next-check-forgotten', 'after a look that found nothing there is no next one', [
+  bug('next-check-forgotten', 'after a check without a result there is no next check', [
     'jobs/worker/lease-store.ts',
     'else cast(${record.nextMs} as bigint) end',
     'else null end',
   ]),
-  bug('no-backoff', 'the sweep asks about every job every second', [
+  bug('no-backoff', 'the sweep checks every job every second', [
     'jobs/worker/record-check.ts',
     'const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, justStarted ? 0 : job.check_attempts, random)',
     'const backedOffMs = atMs',
   ]),
   bug(
     'breaker-stays-open',
-    'a runtime that failed for a while is never asked again',
+    'the circuit breaker never closes again',
     [
       'core/async/breaker.ts',
       'succeeded(): void {\n    this.#failures = 0',
@@ -263,24 +267,24 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       "return 'open'",
     ],
   ),
-  bug('callback-authenticity-skipped', 'anybody may post a callback', [
+  bug('callback-authenticity-skipped', 'callbacks are accepted without a credential', [
     'auth/callback-authenticity.ts',
     'if (this.acceptsAll) return { authentic: true, jobId: null }',
     'if (this.#secrets.length >= 0) return { authentic: true, jobId: null }',
   ]),
-  bug('old-signature-accepted', 'a signature is good for ever', [
+  bug('old-signature-accepted', 'an old signature is accepted', [
     'auth/callback-authenticity.ts',
     'if (ageSeconds > SIGNATURE_TOLERANCE_SECONDS) return false',
     '',
   ]),
-  bug('nameless-callback-adopted', 'a callback that names no job gets one of its own, though its thread is a job’s', [
+  bug('callback-without-job-adopted', 'a callback without a job id creates a job although its thread belongs to one', [
     'jobs/callbacks/match-callbacks.ts',
     'const mentioned = payload.jobId === null ? awaitingRun.get(payload.threadId)',
     'const mentioned = payload.jobId === null ? undefined',
   ]),
   bug(
     'credential-of-another-job',
-    'the credential of one job speaks for the run of another',
+    'the credential of one job is accepted for the run of another job',
     ['jobs/callbacks/match-callbacks.ts', 'const named = jobId === null ?', 'const named = jobId === null || true ?'],
     [
       'jobs/callbacks/match-callbacks.ts',
@@ -288,49 +292,49 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       'const wrongJob = false',
     ],
   ),
-  bug('token-cached-past-expiry', 'a remembered token outlives its expiry', [
+  bug('token-cached-past-expiry', 'a cached token is accepted after its expiry', [
     'auth/token-cache.ts',
     'if (isKeyInSet && this.#clock.now() < entry.principal.expiresAtMs) return',
     'if (isKeyInSet) return',
   ]),
-  bug('signature-not-checked', 'a token is believed without its signature', [
+  bug('signature-not-checked', 'the signature of a token is not checked', [
     'auth/token-verifier.ts',
     'await checkSignature(token, key)',
     'void checkSignature(token, key).catch(() => {})',
   ]),
-  bug('idempotency-answer-not-stored', 'a repeated request makes a second job', [
+  bug('idempotency-answer-not-stored', 'a request repeated with the same Idempotency-Key creates a second job', [
     'http/idempotency.ts',
     'if (earlier && earlier.expires_at > now) return { earlier }',
     '',
   ]),
-  bug('counter-not-in-sync', 'the counter of a month is overwritten instead of added to', [
+  bug('counter-not-in-sync', 'the usage counter of a month is overwritten instead of increased', [
     'usage/usage-store.ts',
     'runs = usage_counters.runs + excluded.runs,',
     'runs = excluded.runs,',
   ]),
-  bug('claim-leaves-usage', 'a job that finds its owner late keeps its usage to itself', [
+  bug('claim-leaves-usage', 'a job that gets its owner late leaves the usage without an owner', [
     'jobs/jobs.ts',
     'await assignUsage(tx, { jobId, subject: createdBy })',
     '',
   ]),
   bug(
     'stream-repeats',
-    'a resumed stream begins with the event the client has (cursor off by one)',
+    'a resumed stream repeats the last event (cursor off by one)',
     ['events/event-store.ts', 'sql`seq > ${after}`', 'sql`seq >= ${after}`'],
     ['events/open-stream.ts', 'if (event.seq <= this.#position || this.#isOver) return', 'if (this.#isOver) return'],
   ),
-  bug('stream-skips', 'history ends one event too early', [
+  bug('stream-skips', 'the history of a stream ends one event too early', [
     'events/event-store.ts',
     'sql`seq <= ${upTo}`',
     'sql`seq < ${upTo}`',
   ]),
-  bug('push-marked-before-sent', 'a push is marked as sent and then sent', [
+  bug('push-marked-before-sent', 'a push is marked as sent before it is sent', [
     'push/outbox/outbox.ts',
     'const outcome = await attemptDelivery(',
     `await this.#mark(this.#judge.markOf({ delivery, outcome: { kind: 'sent', messageId: 'm' }, leaseToken: lease.token }), lease.untilMs)
       const outcome = await attemptDelivery(`,
   ]),
-  bug('push-retry-forgotten', 'a push that met trouble is given up', [
+  bug('push-retry-forgotten', 'a push is not retried', [
     'push/outbox/delivery-judge.ts',
     'const isTooLate = retryAtMs >= giveUpAt(delivery)',
     'const isTooLate = retryAtMs > 0',
@@ -340,22 +344,22 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ' and (lease_until is null or lease_until <= ${lease.nowMs})',
     '',
   ]),
-  bug('push-tag-constant', 'every push replaces every other', [
+  bug('push-tag-constant', 'all pushes have the same tag and replace each other', [
     'push/outbox/attempt-delivery.ts',
     'tag: delivery.job_id ?? delivery.notification_id,',
     "tag: 'project-api',",
   ]),
-  bug('push-tag-per-attempt', 'a repeated push shows twice', [
+  bug('push-tag-per-attempt', 'a repeated push has another tag and shows twice', [
     'push/outbox/attempt-delivery.ts',
     'tag: delivery.job_id ?? delivery.notification_id,',
     'tag: `${delivery.job_id ?? delivery.notification_id}${delivery.attempts > 1 ? delivery.attempts : ""}`,',
   ]),
-  bug('push-enabled-ignored', 'a user who wants no push gets one', [
+  bug('push-enabled-ignored', 'a user who has turned push off gets one', [
     'push/intent-store.ts',
     'and not ${pushOptOut(sql`r.subject`)}',
     '',
   ]),
-  bug('disabled-device-not-skipped', 'a device that is dead gets its pushes', [
+  bug('disabled-device-not-skipped', 'a disabled device gets pushes', [
     'push/device-store.ts',
     'sql`d.disabled_at is null`',
     'sql`1 = 1`',
