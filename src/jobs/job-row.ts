@@ -18,9 +18,13 @@ export type JobRow = {
   trace_id: string | null
   tracer_trace_id: string | null
   settled_by: Via | null
+  first_hint: Via | null
+  doubt_code: FailureCode | null
+  doubt_at: number | null
   run_seq: number
   start_attempts: number
   resume_input: string | null
+  resume_ids: string | null
   interrupts: string | null
   cancel_requested_at: number | null
   checked_at: number | null
@@ -52,9 +56,13 @@ const COLUMNS = {
   trace_id: { type: 'text', initial: null },
   tracer_trace_id: { type: 'text', initial: null },
   settled_by: { type: 'text', initial: null },
+  first_hint: { type: 'text', initial: null },
+  doubt_code: { type: 'text', initial: null },
+  doubt_at: { type: 'bigint', initial: null },
   run_seq: { type: 'bigint', initial: 1 },
   start_attempts: { type: 'bigint', initial: 0 },
   resume_input: { type: 'text', large: true, initial: null },
+  resume_ids: { type: 'text', initial: null },
   interrupts: { type: 'text', large: true, initial: null },
   cancel_requested_at: { type: 'bigint', initial: null },
   checked_at: { type: 'bigint', initial: null },

@@ -39,7 +39,10 @@ export interface JobType {
   /** A key or a JSON Pointer into the graph's values. Null: the last assistant message. */
   outputKey: string | null
   usageKey: string | null
-  /** The graph can pause for a human. A callback alone then never proves that the run is complete. */
+  /**
+   * The graph can pause for a human. A `success` is then complete only if the run's state says so. False: a `success` with
+   * the output is complete, whatever the state says.
+   */
   mayPause: boolean
   deadlineMs: number
   notifications: Partial<Record<NotifiedStatus, NotificationText>>
@@ -90,7 +93,7 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
 
 /** The type `agent` always exists, with defaults. */
 export function toJobTypes(types: ConfiguredJobTypes): JobTypes {
-  const all = { agent: { assistant_id: 'agent', may_pause: true }, ...types }
+  const all = { agent: { assistant_id: 'agent' }, ...types }
   return new Map(Object.entries(all).map(([name, fields]) => [name, toJobType(name, fields)]))
 }
 
@@ -101,8 +104,8 @@ function toJobType(name: string, fields: Static<typeof jobTypeFields>): JobType 
     assistantId: fields.assistant_id,
     outputKey: fields.output_key ?? null,
     usageKey: fields.usage_key ?? null,
-    // An agent has messages while it pauses, so they do not prove that it is done.
-    mayPause: fields.may_pause ?? name === 'agent',
+    // A graph may write its output and then pause, so an output alone does not prove that it is done.
+    mayPause: fields.may_pause ?? true,
     deadlineMs: (fields.deadline_seconds ?? DEFAULT_DEADLINE_SECONDS) * 1000,
     notifications: fields.notifications ?? DEFAULT_NOTIFICATIONS,
     outputFields: fields.output_fields ?? {},

@@ -94,6 +94,7 @@ export class Jobs {
       job.resume_input = JSON.stringify(answer)
       job.interrupts = null
       job.settled_by = null
+      job.first_hint = null
       job.check_attempts = 0
       job.checked_at = null
       job.next_check_at = atMs

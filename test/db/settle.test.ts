@@ -31,8 +31,8 @@ import { addDevice, essenceOf, type JobRows, readJobRows } from '../support/job-
 import { ManualClock } from '../support/manual-clock.ts'
 
 const TYPES = toJobTypes({
-  report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage' },
-  pausing: { assistant_id: 'pausing', output_key: 'report', may_pause: true },
+  report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage', may_pause: false },
+  pausing: { assistant_id: 'pausing', output_key: 'report' },
 })
 
 /** One node: its own intake, ids and clock on a database it may share. Nothing looks after jobs by itself. */

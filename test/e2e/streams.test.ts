@@ -16,7 +16,7 @@ const MAX_KB_PER_STREAM = 20
 /** For all else that both processes have open. */
 const SPARE_FILES = 1_000
 
-const JOB_TYPES = { types: { report: { assistant_id: 'report', output_key: 'report' } } }
+const JOB_TYPES = { types: { report: { assistant_id: 'report', output_key: 'report', may_pause: false } } }
 /** The young generation of the heap grows to its bound by whatever comes; it is not the price of a stream. */
 const NODE_OPTIONS = '--max-semi-space-size=16'
 const NO_LIMITS = { RATE_LIMIT_AUTHENTICATED: '1000000', RATE_LIMIT_UNAUTHENTICATED: '1000000' }

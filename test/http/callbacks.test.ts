@@ -539,7 +539,8 @@ describe('callbacks and the settings around them', () => {
     })
 
     test('a replay after a mend of the job types finds what was missed', async () => {
-      const typesWith = (output_key: string) => toJobTypes({ report: { assistant_id: 'x', output_key } })
+      const typesWith = (output_key: string) =>
+        toJobTypes({ report: { assistant_id: 'x', output_key, may_pause: false } })
       const db = await under.engine.openDatabase()
       const broken = await under.start({ db, env: { WEBHOOK_SECRET }, jobTypes: typesWith('wrong') })
       const payload = { ...strangerIds(), status: 'thinking', values: { right: 7 } }

@@ -66,6 +66,9 @@ describe('reconciliation', () => {
         ['keyless', {}],
         ['pausing', {}],
         ['tricky', {}],
+        ['silent', {}],
+        ['decided', {}],
+        ['careless', {}],
         ['graphless', {}],
       ]
       const begin = async () => {
@@ -83,7 +86,7 @@ describe('reconciliation', () => {
       world.runtime.setFaults({ drop_callbacks: 1 })
       const dropped = world.runtime.stats.callbacks.dropped
       const [read, swept] = [await begin(), await begin()]
-      assert.equal(world.runtime.stats.callbacks.dropped, dropped + 14)
+      assert.equal(world.runtime.stats.callbacks.dropped, dropped + 20)
       for (const { id } of read) await world.get(id)
       await world.sweepUntil(async () => (await Promise.all(swept.map(({ id }) => world.stored(id)))).every(isOver))
 
@@ -351,7 +354,23 @@ describe('reconciliation', () => {
       assert.equal((await world.stored(started.id)).status, 'completed')
     })
 
-    test('a type that says nothing of its pauses awaits input all the same', async () => {
+    test('a callback that was stored first is named as the first hint, though a later check confirms it', async () => {
+      const world = await shared()
+      for (const confirm of ['read', 'sweep']) {
+        world.runtime.setFaults({ lookup_failure: 1 })
+        const { id } = await world.start('tricky')
+        await world.pass(RUN_MS)
+        const [callback] = (await timelineOf(world, { id })).filter(({ kind }) => kind === 'callback')
+        assert.match(JSON.stringify(callback?.detail), /"outcome":"deferred"/)
+        world.runtime.setFaults({ lookup_failure: 0 })
+        if (confirm === 'read') await world.get(id)
+        await world.sweepUntil(async () => isOver(await world.stored(id)))
+        const job = await world.stored(id)
+        assert.deepEqual([job.status, job.settled_by], ['awaiting_input', 'callback'], confirm)
+      }
+    })
+
+    test('a type that says it does not pause awaits input all the same when the output is missing', async () => {
       const world = await shared()
       const { id } = await world.start('careless')
       await world.pass(RUN_MS)

@@ -32,7 +32,7 @@ export async function readJobRows(db: Database, jobId: string): Promise<JobRows>
 }
 
 /** What may differ between two ways to the same end: who noticed, when, how often it was looked at, and names. */
-const HAPPENSTANCE = /_at$|^(?:settled_by|check_attempts|last_error|lease_token|lease_until|start_attempts)$/
+const HAPPENSTANCE = /_at$|^(?:settled_by|first_hint|check_attempts|last_error|lease_token|lease_until|start_attempts)$/
 
 /** The rows without it, so that two jobs can be compared; ids become the names of what they stand for. */
 export function essenceOf(rows: JobRows): unknown {

@@ -13,15 +13,19 @@ import { WatchedDatabase } from './watched-database.ts'
 
 /** One for each graph of the sandbox runtime, and some that go wrong. */
 export const TEST_JOB_TYPES: JobTypes = toJobTypes({
-  report: { assistant_id: 'report', output_key: 'report', deadline_seconds: 600 },
-  hasty: { assistant_id: 'report', output_key: 'report', deadline_seconds: 20 },
-  summary: { assistant_id: 'summary', output_key: '/result/summary', usage_key: 'usage' },
+  report: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 600 },
+  hasty: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 20 },
+  summary: { assistant_id: 'summary', output_key: '/result/summary', usage_key: 'usage', may_pause: false },
   throwing: { assistant_id: 'throw', output_key: 'report' },
-  pausing: { assistant_id: 'pause', output_key: 'report', may_pause: true },
-  asking: { assistant_id: 'ask_twice', output_key: 'report', may_pause: true },
+  pausing: { assistant_id: 'pause', output_key: 'report' },
+  asking: { assistant_id: 'ask_twice', output_key: 'report' },
   tricky: { assistant_id: 'late_key', output_key: 'report', may_pause: true },
-  // Says nothing of its pauses, and has its output before it pauses.
-  careless: { assistant_id: 'pause', output_key: 'report' },
+  // Writes its output and then pauses, and says nothing of its pauses.
+  silent: { assistant_id: 'late_key', output_key: 'report' },
+  // The same graph, whose output counts although it pauses.
+  decided: { assistant_id: 'late_key', output_key: 'report', may_pause: false },
+  // Pauses without an output, although it says that it does not pause.
+  careless: { assistant_id: 'pause', output_key: 'report', may_pause: false },
   keyless: { assistant_id: 'report', output_key: 'nowhere' },
   graphless: { assistant_id: 'no-such-graph', output_key: 'report' },
 })

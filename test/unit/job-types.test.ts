@@ -50,7 +50,7 @@ describe('job types', () => {
   test('what a type leaves out has a default, and its end is told in default words', () => {
     const type = read({ report: REPORT }).get('report')
     assert.equal(type?.deadlineMs, 3_600_000)
-    assert.equal(type?.mayPause, false)
+    assert.equal(type?.mayPause, true)
     assert.equal(type?.usageKey, null)
     assert.equal(type?.description, null)
     assert.deepEqual(type?.outputFields, {})
@@ -78,6 +78,10 @@ describe('job types', () => {
     const shipped = readFileSync(new URL('../../job-types.json', import.meta.url), 'utf8')
     const types = parseJobTypesFile(shipped).jobTypes
     assert.ok(types.size >= 3)
+    assert.deepEqual(
+      [...types.values()].filter(({ mayPause }) => !mayPause).map(({ name }) => name),
+      ['report', 'summary'],
+    )
     for (const type of types.values())
       assert.ok(Object.keys(type.outputFields).length > 0, `${type.name} is documented`)
   })

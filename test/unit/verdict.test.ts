@@ -7,8 +7,8 @@ import { judgeCallback, judgeRun, needsState } from '../../src/jobs/settlement/v
 import type { RuntimeRun, ThreadState } from '../../src/runtime/runtime-types.ts'
 
 const TYPES = toJobTypes({
-  report: { assistant_id: 'report', output_key: 'report' },
-  pausing: { assistant_id: 'pausing', output_key: 'report', may_pause: true },
+  report: { assistant_id: 'report', output_key: 'report', may_pause: false },
+  pausing: { assistant_id: 'pausing', output_key: 'report' },
 })
 const REPORT = typeNamed('report')
 const PAUSING = typeNamed('pausing')
@@ -48,9 +48,9 @@ describe('what the runtime says of a run', () => {
     ['running: it runs', 'running', null, { kind: 'running' }],
     ['success, nothing next and the key: completed', 'success', left({ values: VALUES }), COMPLETED],
     [
-      'success, something next: it awaits input, whatever the values hold',
+      'success, something next and no key: it awaits input',
       'success',
-      left({ values: VALUES, next: ['ask'], interrupts: QUESTION }),
+      left({ values: { draft: 1 }, next: ['ask'], interrupts: QUESTION }),
       { kind: 'awaiting_input', interrupts: QUESTION },
     ],
     [
@@ -101,6 +101,12 @@ describe('what the runtime says of a run', () => {
   for (const [name, status, state, verdict] of cases) {
     test(name, () => assert.deepEqual(judgeRun(run(status), state, REPORT), verdict))
   }
+
+  test('a graph that writes its output and pauses: the type decides, as it does for the callback', () => {
+    const paused = left({ values: VALUES, next: ['ask'], interrupts: QUESTION })
+    assert.deepEqual(judgeRun(run('success'), paused, REPORT), COMPLETED)
+    assert.deepEqual(judgeRun(run('success'), paused, PAUSING), { kind: 'awaiting_input', interrupts: QUESTION })
+  })
 
   test('of an agent, the missing output is its message', () => {
     assert.deepEqual(judgeRun(run('success'), left(), AGENT), {
@@ -160,9 +166,9 @@ describe('what a callback proves', () => {
       COMPLETED,
     ],
     [
-      'success with an open question among its values: the runtime is asked',
+      'success with the output of a type that does not pause: completed, whatever else the values hold',
       { status: 'success', values: { ...VALUES, __interrupt__: QUESTION } },
-      { kind: 'unclear', reason: 'success: done or paused?' },
+      COMPLETED,
     ],
     [
       'error: its text',

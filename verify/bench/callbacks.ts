@@ -57,7 +57,10 @@ export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Pro
       await seeded(await postgres.createDatabase(), jobs),
     ]
     const types = join(folder, 'job-types.json')
-    writeFileSync(types, JSON.stringify({ types: { report: { assistant_id: 'report', output_key: 'report' } } }))
+    writeFileSync(
+      types,
+      JSON.stringify({ types: { report: { assistant_id: 'report', output_key: 'report', may_pause: false } } }),
+    )
     const ours = await startServer({
       script: '../../bin/project-api.js',
       args: ['serve'],

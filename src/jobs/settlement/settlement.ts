@@ -154,6 +154,7 @@ export class Settlement {
     if (verdict.kind === 'unclear' && unverified) {
       // The next check is due now, instead of after the backoff.
       job.next_check_at = this.#context.atMs
+      job.first_hint ??= 'callback'
       this.#touched.add(job)
     }
     return 'deferred'
@@ -173,7 +174,7 @@ export class Settlement {
     }
     job.interrupts = verdict.kind === 'awaiting_input' ? JSON.stringify(verdict.interrupts) : null
     if (!isWatched(to)) {
-      job.settled_by = via
+      job.settled_by = via === null ? null : (job.first_hint ?? via)
       job.next_check_at = null
       job.last_error = null
     }

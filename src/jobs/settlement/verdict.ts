@@ -1,4 +1,4 @@
-import type { Json, JsonObject } from '../../core/json.ts'
+import type { JsonObject } from '../../core/json.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
 import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
 import type { Verdict } from '../job.ts'
@@ -36,10 +36,14 @@ export function judgeCallback(
 
 function judgeSuccess(values: JsonObject | null, { type, canAsk }: { type: JobType; canAsk: boolean }): Verdict {
   // A graph that pauses posts `success` too, and may have written its output before the pause.
-  if (canAsk && (type.mayPause || values?.__interrupt__)) return { kind: 'unclear', reason: 'success: done or paused?' }
-  const output = values === null ? undefined : extractOutput(type, values)
-  if (values !== null && output !== undefined) return { kind: 'completed', output, tokens: extractTokens(type, values) }
-  return canAsk ? { kind: 'unclear', reason: 'success without the output' } : outputMissing(type)
+  if (canAsk && type.mayPause) return { kind: 'unclear', reason: 'success: done or paused?' }
+  const completed = values && judgeOutput(values, type)
+  return completed ?? (canAsk ? { kind: 'unclear', reason: 'success without the output' } : outputMissing(type))
+}
+
+function judgeOutput(values: JsonObject, type: JobType): Verdict | null {
+  const output = extractOutput(type, values)
+  return output === undefined ? null : { kind: 'completed', output, tokens: extractTokens(type, values) }
 }
 
 /** What the runtime's answer proves. `state` is null for an active run, and for a run that left none. */
@@ -65,12 +69,11 @@ export function judgeRun(run: RuntimeRun, state: ThreadState | null, type: JobTy
 }
 
 function judgeState(state: ThreadState | null, type: JobType): Verdict {
-  if (state && (state.next.length > 0 || state.interrupts.length > 0)) {
-    return { kind: 'awaiting_input', interrupts: state.interrupts }
-  }
-  const output: Json | undefined = state ? extractOutput(type, state.values) : undefined
-  if (!state || output === undefined) return outputMissing(type)
-  return { kind: 'completed', output, tokens: extractTokens(type, state.values) }
+  const completed = state && judgeOutput(state.values, type)
+  const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
+  // The same answer as to the callback: without `may_pause`, the output decides.
+  if (paused && (type.mayPause || completed === null)) return { kind: 'awaiting_input', interrupts: state.interrupts }
+  return completed ?? outputMissing(type)
 }
 
 function outputMissing(type: JobType): Verdict {

@@ -172,7 +172,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('pause-taken-for-done', 'the `success` callback of a graph that may pause completes the job unchecked', [
     'jobs/settlement/verdict.ts',
-    'if (canAsk && (type.mayPause || values?.__interrupt__))',
+    'if (canAsk && type.mayPause)',
     'if (canAsk && values?.__interrupt__)',
   ]),
   bug('interrupt-taken-for-cancel', 'a pause with the status `interrupted` counts as a cancellation', [
@@ -185,8 +185,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
-      'if (!state || output === undefined) return outputMissing(type)',
-      "if (!state || output === undefined) return { kind: 'completed', output: null, tokens: NO_TOKENS }",
+      'return completed ?? outputMissing(type)',
+      "return completed ?? { kind: 'completed', output: null, tokens: NO_TOKENS }",
     ],
     [
       'jobs/settlement/verdict.ts',

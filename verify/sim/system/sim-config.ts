@@ -30,7 +30,13 @@ const text = (title: string) => ({ title, body: '' })
 /** A type for each way of finding an output, types that pause and types that do not, and one whose graph does not exist. */
 export const JOB_TYPES: JobTypes = toJobTypes({
   agent: { assistant_id: 'agent', may_pause: true, deadline_seconds: 600 },
-  report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage', deadline_seconds: 600 },
+  report: {
+    assistant_id: 'report',
+    output_key: 'report',
+    usage_key: 'usage',
+    may_pause: false,
+    deadline_seconds: 600,
+  },
   review: {
     assistant_id: 'review',
     output_key: '/result/summary',
