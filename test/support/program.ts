@@ -133,8 +133,8 @@ export function freshFolder(): string {
   return mkdtempSync(join(scratch(), 'program-'))
 }
 
-/** Where node would put it, named because a test may point TMPDIR elsewhere: compiling anew takes most of a start. */
-const COMPILE_CACHE = join(tmpdir(), 'node-compile-cache')
+/** The program's own compile cache: without it, most of a start is compilation. */
+const COMPILE_CACHE = fileURLToPath(new URL('../../node_modules/.cache/project-api', import.meta.url))
 
 const programs = new Set<Program>()
 after(async () => {
