@@ -1,3 +1,4 @@
+import { UnavailableError } from '../core/errors.ts'
 import type { Topic, TopicListener } from './announcements.ts'
 import type { Sql } from './sql.ts'
 
@@ -27,7 +28,8 @@ export interface Transaction extends Queryable {
 /**
  * One durable store with one behaviour on either engine. `query` is for reads and single-statement writes, `transaction`
  * for everything that must commit together; a resolved promise means the data survives a crash.
- * A store that cannot be reached is an `UnavailableError`; a violated unique key is a `UniqueViolation`.
+ * A store that cannot be reached is an `UnavailableError`; a violated unique key is a `UniqueViolation`; a row that
+ * another transaction keeps locked is a `LockTimeout`, on PostgreSQL only.
  *
  * `work` uses only its `tx`: a `query` or `transaction` of the database, awaited inside `work`, may deadlock with the
  * transaction around it. A failed statement aborts its transaction, as on PostgreSQL: even if `work` catches the error,
@@ -47,6 +49,14 @@ export interface Database extends Queryable {
 export interface TransactionOptions {
   /** On PostgreSQL, uses a few reserved connections instead of the queue for the others. SQLite has one queue. */
   urgent?: boolean
+}
+
+/** Another transaction held a row's lock for too long. The store itself is available: only the change of that row failed. */
+export class LockTimeout extends UnavailableError {
+  constructor(cause: unknown) {
+    super('The record is in use by another change', { cause })
+    this.name = 'LockTimeout'
+  }
 }
 
 export class UniqueViolation extends Error {

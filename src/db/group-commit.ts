@@ -1,4 +1,5 @@
 import { UnavailableError } from '../core/errors.ts'
+import { LockTimeout } from './database.ts'
 
 export interface GroupCommitOptions<Item, Result> {
   /** Commits all items together or none; returns one result per item. */
@@ -15,6 +16,11 @@ export interface GroupCommitOptions<Item, Result> {
   onBatch?: (size: number) => void
 }
 
+/** While one item waits for its lock, the other worker commits the rest. */
+const WORKERS_AFTER_LOCK = 2
+/** With more locked items than this the cause is likely a locked table, and each further try would only wait again. */
+const MAX_LOCKED = 4
+
 interface Waiting<Item, Result> {
   item: Item
   size: number
@@ -24,7 +30,8 @@ interface Waiting<Item, Result> {
 
 /**
  * Commits in groups: while one transaction is written, the next items are collected, so that they share one wait for the
- * disk. An idle service adds no wait. A batch that fails is split in halves until only the faulty item fails.
+ * disk. An idle service adds no wait. A batch that fails is split in halves until only the faulty item fails. A batch that
+ * met a locked row is committed item by item, so that only the item of that row fails.
  */
 export class GroupCommit<Item, Result> {
   readonly #options: GroupCommitOptions<Item, Result>
@@ -91,20 +98,43 @@ export class GroupCommit<Item, Result> {
   }
 
   async #commit(batch: Waiting<Item, Result>[]): Promise<void> {
+    const error = await this.#attempt(batch)
+    if (error === undefined) return
+    if (batch.length > 1 && error instanceof LockTimeout) return this.#commitEach(batch, error)
+    // No item is at fault when the store cannot be reached: smaller batches would only ask it more often.
+    if (batch.length === 1 || error instanceof UnavailableError) {
+      for (const { reject } of batch) reject(error)
+      return
+    }
+    const half = batch.length >> 1
+    await this.#commit(batch.slice(0, half))
+    await this.#commit(batch.slice(half))
+  }
+
+  async #commitEach(batch: Waiting<Item, Result>[], locked: LockTimeout): Promise<void> {
+    let lockedItems = 0
+    const items = batch.values()
+    const work = async () => {
+      for (const waiting of items) {
+        const error = lockedItems < MAX_LOCKED ? await this.#attempt([waiting]) : locked
+        if (error === undefined) continue
+        waiting.reject(error)
+        if (error instanceof LockTimeout) lockedItems += 1
+      }
+    }
+    await Promise.all(Array.from({ length: WORKERS_AFTER_LOCK }, work))
+  }
+
+  /** Resolves with the error of a commit that failed. */
+  async #attempt(batch: Waiting<Item, Result>[]): Promise<unknown> {
     try {
       const results = await this.#options.commit(batch.map(({ item }) => item))
       batch.forEach(({ resolve }, index) => {
         resolve(results[index] as Result)
       })
+      return undefined
     } catch (error) {
-      // No item is at fault when the store cannot be reached: smaller batches would only ask it more often.
-      if (batch.length === 1 || error instanceof UnavailableError) {
-        for (const { reject } of batch) reject(error)
-        return
-      }
-      const half = batch.length >> 1
-      await this.#commit(batch.slice(0, half))
-      await this.#commit(batch.slice(half))
+      return error ?? new Error('The commit failed')
     }
   }
 }

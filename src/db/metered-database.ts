@@ -1,6 +1,6 @@
 import { UnavailableError } from '../core/errors.ts'
 import type { CounterLabels, Meter } from '../core/metrics/meter.ts'
-import type { Database } from './database.ts'
+import { type Database, LockTimeout } from './database.ts'
 
 type Kind = CounterLabels<'database_unavailable_total'>
 
@@ -25,7 +25,8 @@ function timed<T>(meter: Meter, kind: Kind, begin: () => Promise<T>): Promise<T>
   const observe = () => meter.observe('database_duration_seconds', (performance.now() - sinceMs) / 1_000, kind)
   work.then(observe, (error: unknown) => {
     observe()
-    if (error instanceof UnavailableError) meter.count('database_unavailable_total', kind)
+    const isUnavailable = error instanceof UnavailableError && !(error instanceof LockTimeout)
+    if (isUnavailable) meter.count('database_unavailable_total', kind)
   })
   return work
 }

@@ -40,7 +40,10 @@ export class MigrationError extends Error {
 
 async function applyNext(tx: Transaction, known: Migration[], now: number): Promise<string | undefined> {
   // Waits for a node that is migrating. The transaction's end releases the lock; the number is arbitrary.
-  if (tx.engine === 'postgres') await tx.query(sql`select pg_advisory_xact_lock(5207110316428)`)
+  if (tx.engine === 'postgres') {
+    await tx.exec('set local lock_timeout = 0')
+    await tx.query(sql`select pg_advisory_xact_lock(5207110316428)`)
+  }
   if (!(await hasVersionTable(tx))) {
     await tx.exec(
       'create table schema_migrations (version integer primary key, name text not null, checksum text not null, applied_at bigint not null)',

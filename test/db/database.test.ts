@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
-import { type Database, type Transaction, UniqueViolation } from '../../src/db/database.ts'
+import { type Database, LockTimeout, type Transaction, UniqueViolation } from '../../src/db/database.ts'
 import { isAmong } from '../../src/db/rows.ts'
 import { EMPTY, join, sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
@@ -286,6 +286,27 @@ forEachEngine((engine) => {
         assert.equal(await other.transaction((tx2) => tx2.tryLock('another')), true)
       })
       assert.equal(await other.transaction((tx) => tx.tryLock('sweep')), true)
+    })
+
+    test('a row that stays locked elsewhere is a LockTimeout, in a transaction and alone, and both nodes go on', async () => {
+      const store = await engine.createStore()
+      const [one, other] = [await store.connect(), await store.connect()]
+      await one.transaction((tx) =>
+        tx.exec(`create table locked (id text primary key); insert into locked values ('a')`),
+      )
+      const change = sql`update locked set id = id where id = ${'a'} returning id`
+      await one.transaction(async (tx) => {
+        await tx.query(change)
+        await Promise.all([
+          assert.rejects(
+            other.transaction((tx2) => tx2.query(change)),
+            LockTimeout,
+          ),
+          assert.rejects(other.query(change), LockTimeout),
+        ])
+      })
+      assert.deepEqual(await other.transaction((tx) => tx.query(change)), [{ id: 'a' }])
+      assert.deepEqual(await other.query(change), [{ id: 'a' }])
     })
   }
 })

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { createHmac, randomUUID } from 'node:crypto'
 import { after, before, describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
 import type { Job } from '../../src/jobs/api/job-schema.ts'
 import type { Callback } from '../../src/jobs/callbacks/callback-schema.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
@@ -416,6 +417,29 @@ describe('callbacks', () => {
       assert.equal(JSON.stringify(proto.output), '{"ok":null}', 'the number is there, beyond what this test can read')
       assert.deepEqual((await world.get(open.job.id)).output, { '': { '\u0000': '\u0000' } })
     })
+
+    if (under.engine.name === 'postgres') {
+      test('a job whose row is locked elsewhere fails alone: its sender may retry, all other callbacks commit', async () => {
+        const world = await shared()
+        const runs = await Promise.all(Array.from({ length: 16 }, () => start()))
+        const [locked, ...rest] = runs
+        assert.ok(locked)
+        await world.db.transaction(async (tx) => {
+          await tx.query(sql`select id from jobs where id = ${locked.job.id} for update`)
+          const answers = await Promise.all(runs.map(({ end }) => world.callback('report', end())))
+          assert.ok(answers[0])
+          assertError(world.service, answers[0], {
+            status: 503,
+            code: 'service_unavailable',
+            message: 'The record is in use by another change',
+          })
+          assert.equal(answers[0].headers['retry-after'], '1')
+          for (const answer of answers.slice(1)) assert.equal(answer.status, 200, answer.text)
+        })
+        for (const { job } of rest) assert.equal((await readJobRows(world.db, job.id)).job.status, 'completed')
+        assert.equal((await world.callback('report', locked.end())).body.outcome, 'applied')
+      })
+    }
 
     test('hundreds at once are all answered, each once and with its own', async () => {
       const jobs: Job[] = []

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
+import { LockTimeout } from '../../src/db/database.ts'
 import { GroupCommit, type GroupCommitOptions } from '../../src/db/group-commit.ts'
 
 interface Batch {
@@ -40,6 +41,7 @@ function poisonable(options: Partial<GroupCommitOptions<string, string>> = {}) {
     commit: async (items) => {
       commits.push(items)
       if (items.some((item) => item.startsWith('down'))) throw new UnavailableError('The database is unavailable')
+      if (items.some((item) => item.startsWith('locked'))) throw new LockTimeout(undefined)
       if (items.some((item) => item.startsWith('poison'))) throw new Error('poisoned')
       return items.map((item) => item.toUpperCase())
     },
@@ -128,6 +130,24 @@ describe('group commit', () => {
     const settled = await Promise.allSettled(['poison 1', 'poison 2', 'poison 3'].map((item) => group.submit(item)))
     assert.ok(settled.every(({ status }) => status === 'rejected'))
     assert.equal(await group.submit('good'), 'GOOD')
+  })
+
+  test('items whose rows are locked fail alone, and every other item is committed', async () => {
+    const { group, commits } = poisonable()
+    const items = Array.from({ length: 51 }, (_, n) => (n % 25 === 0 ? `locked ${n}` : `item ${n}`))
+    const settled = await Promise.allSettled(items.map((item) => group.submit(item)))
+    settled.forEach((result, n) => {
+      if (n % 25 === 0) assert.ok(result.status === 'rejected' && result.reason instanceof LockTimeout)
+      else assert.deepEqual(result, { status: 'fulfilled', value: `ITEM ${n}` })
+    })
+    assert.equal(commits.length, 52, 'the batch, then each item once')
+  })
+
+  test('a batch of locked rows only is given up after a few tries', async () => {
+    const { group, commits } = poisonable()
+    const settled = await Promise.allSettled(Array.from({ length: 100 }, (_, n) => group.submit(`locked ${n}`)))
+    for (const result of settled) assert.ok(result.status === 'rejected' && result.reason instanceof LockTimeout)
+    assert.ok(commits.length <= 6, `${commits.length} commits`)
   })
 
   test('a store that is away fails all at once, and is not asked again in halves', async () => {

@@ -1,15 +1,16 @@
 import { DatabaseError } from 'pg'
 import { ApiError, UnavailableError } from '../../core/errors.ts'
-import { UniqueViolation } from '../database.ts'
+import { LockTimeout, UniqueViolation } from '../database.ts'
 
 const UNIQUE_VIOLATION = '23505'
+const LOCK_NOT_AVAILABLE = '55P03'
 /** Serialization failure and deadlock: the server aborted one of two transactions, and a retry is right. */
 const COLLISIONS = new Set(['40001', '40P01'])
 /**
  * Connection failure, rejected login, no such database, no resources, shutdown, server error, statement timeout,
  * read-only standby.
  */
-const UNAVAILABLE = [/^08/, /^28/, /^3D/, /^53/, /^57/, /^58/, /^XX/, /^25006$/, /^25P0[23]$/, /^55P03$/]
+const UNAVAILABLE = [/^08/, /^28/, /^3D/, /^53/, /^57/, /^58/, /^XX/, /^25006$/, /^25P0[23]$/]
 
 /** An error that is not the server's answer to a statement means that the server cannot be reached. */
 export function translatedPostgresError(error: unknown): unknown {
@@ -17,6 +18,7 @@ export function translatedPostgresError(error: unknown): unknown {
   if (!(error instanceof DatabaseError)) return new UnavailableError('The database is unavailable', { cause: error })
   const code = error.code ?? ''
   if (code === UNIQUE_VIOLATION) return new UniqueViolation(error)
+  if (code === LOCK_NOT_AVAILABLE) return new LockTimeout(error)
   const unavailable = COLLISIONS.has(code) || UNAVAILABLE.some((pattern) => pattern.test(code))
   return unavailable ? new UnavailableError('The database is unavailable', { cause: error }) : error
 }

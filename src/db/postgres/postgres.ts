@@ -81,6 +81,8 @@ class PostgresDatabase implements Database {
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
       // The server's timeout ends a statement first; our own is for a server that no longer answers.
       statement_timeout: Math.round(queryTimeoutMs * 0.8),
+      // Shorter, so that a row locked elsewhere does not look like a server without an answer.
+      lock_timeout: Math.round(queryTimeoutMs * 0.2),
       query_timeout: queryTimeoutMs,
       idle_in_transaction_session_timeout: queryTimeoutMs * 2,
       types: { getTypeParser: parserOf },
