@@ -4,6 +4,8 @@ import { TokenFault } from './token-fault.ts'
 import type { Claims } from './token-format.ts'
 
 const MAX_SUB_LENGTH = 255
+/** Users and service accounts are stored under their bare ids, so no user may have the id of a service account. */
+const SERVICE_ACCOUNT_ID = /^svc_[0-9a-z]{26}$/i
 /** The last time a Date can hold. A later `exp` is reduced to it, so that date arithmetic cannot fail. */
 const MAX_EPOCH_MS = 8.64e15
 
@@ -26,6 +28,7 @@ export function checkClaims(claims: Claims, rules: ClaimRules, nowMs: number): U
   if (typeof sub !== 'string' || sub === '' || sub.length > MAX_SUB_LENGTH || !isStorableText(sub)) {
     throw new TokenFault('claims', 'The claim sub is missing or not acceptable')
   }
+  if (SERVICE_ACCOUNT_ID.test(sub)) throw new TokenFault('claims', 'The claim sub has the form of a service account id')
   const email = readEmail(claims.email)
   const scopes = readScopes(claims['custom:scopes'])
   if (rules.clientIds?.length && !(typeof clientId === 'string' && rules.clientIds.includes(clientId))) {

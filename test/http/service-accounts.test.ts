@@ -40,6 +40,21 @@ function asAdmin(service: TestService) {
 
 describe('service accounts', () => {
   forEachService((under) => {
+    test('a token whose sub is the id of a service account is refused, and gets nothing of the account', async () => {
+      const service = await under.shared()
+      const { id, key } = await asAdmin(service).create()
+      const device = { token: `device-${id}`, platform: 'web' }
+      assert.equal((await service.request('POST', '/v1/devices', { key, body: device })).status, 201)
+      const token = service.tokenFor({ sub: id })
+      for (const path of ['/v1/devices', '/jobs', '/v1/usage', '/v1/users/me']) {
+        assertError(service, await service.request('GET', path, { token }), {
+          status: 401,
+          code: 'unauthorized',
+          message: 'Invalid or expired token',
+        })
+      }
+    })
+
     test('an account is created with a key that works, and is listed without it', async () => {
       const service = await under.shared()
       const { send, use } = asAdmin(service)

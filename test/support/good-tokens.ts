@@ -25,6 +25,7 @@ export function goodTokens(idp: IdentityProvider): { name: string; token: string
     ['an audience as a list', having({ aud: ['a', 'b'] })],
     ['a token use and client nobody asked for', having({ token_use: 'id', client_id: 'any' })],
     ['a sub of 255 characters', having({ sub: 's'.repeat(255) })],
+    ['a sub that only begins like a service account', having({ sub: 'svc_backend' })],
     ['a sub beyond ASCII', having({ sub: 'Åda 🧮' })],
     [
       'a claim of nested objects that repeat a name on another level',
