@@ -3,7 +3,7 @@ import type { Database, Queryable, Transaction } from './database.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import { sql } from './sql.ts'
 
-const MIGRATIONS = new URL('./migrations/', import.meta.url)
+export const MIGRATIONS = new URL('./migrations/', import.meta.url)
 
 /**
  * Brings the database to the schema of this release, forward only. Each migration commits together with its version, so

@@ -8,18 +8,31 @@ export interface Migration {
   name: string
   script: string
   checksum: string
+  /** The indexes that PostgreSQL builds after the migration, while the service runs. SQLite builds them in the script. */
+  indexes: readonly IndexBuild[]
+}
+
+export interface IndexBuild {
+  name: string
+  /** `create index concurrently if not exists …` */
+  statement: string
 }
 
 const FILE = /^(?<name>(?<version>\d{4})_[a-z0-9_]+)(?:\.(?<engine>sqlite|postgres))?\.sql$/
+const INDEX_FILE = /^(?<name>\d{4}_[a-z0-9_]+)\.indexes\.sql$/
+const INDEX = /^create index if not exists (?<name>[a-z0-9_]+) on [^;]+$/
 
 /**
  * The migrations of a folder for one engine, in order. `NNNN_name.sql` is for both engines; `NNNN_name.sqlite.sql` or
- * `NNNN_name.postgres.sql` replaces it on one. A step that has no file for an engine is an error.
+ * `NNNN_name.postgres.sql` replaces it on one. A step that has no file for an engine is an error. Beside a step,
+ * `NNNN_name.indexes.sql` holds its indexes, each as `create index if not exists name on …;`.
  */
 export async function readMigrations(folder: URL, engine: Engine): Promise<Migration[]> {
   const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort()
+  const indexFiles = files.filter((file) => INDEX_FILE.test(file))
+  const steps = files.filter((file) => !INDEX_FILE.test(file))
   const chosen = new Map<number, { name: string; file: string | undefined }>()
-  for (const file of files) {
+  for (const file of steps) {
     const { name, version: digits, engine: only } = FILE.exec(file)?.groups ?? {}
     if (name === undefined) throw new Error(`${file} is not a migration: name it NNNN_name.sql`)
     const version = Number(digits)
@@ -28,12 +41,37 @@ export async function readMigrations(folder: URL, engine: Engine): Promise<Migra
     const serves = only === engine || (only === undefined && seen?.file === undefined)
     chosen.set(version, { name, file: serves ? file : seen?.file })
   }
+  const names = new Set(Array.from(chosen.values(), ({ name }) => name))
+  const stray = indexFiles.find((file) => !names.has(INDEX_FILE.exec(file)?.groups?.name ?? ''))
+  if (stray !== undefined) throw new Error(`${stray} belongs to no migration`)
   return Promise.all(
     Array.from(chosen, async ([version, { name, file }]) => {
       if (file === undefined) throw new Error(`Migration ${name} has no file for ${engine}`)
-      // The same checksum everywhere, also where a checkout changes the line ends.
-      const script = (await readFile(new URL(file, folder), 'utf8')).replaceAll('\r\n', '\n')
-      return { version, name, script, checksum: createHash('sha256').update(script).digest('hex') }
+      const own = await readScript(new URL(file, folder))
+      const indexFile = `${name}.indexes.sql`
+      const indexScript = indexFiles.includes(indexFile) ? await readScript(new URL(indexFile, folder)) : ''
+      const indexes = readIndexes(indexFile, indexScript)
+      const script = engine === 'sqlite' ? own + indexScript : own
+      const checksum = createHash('sha256').update(script).digest('hex')
+      return { version, name, script, checksum, indexes: engine === 'sqlite' ? [] : indexes }
     }),
   )
+}
+
+/** The same text everywhere, also where a checkout changes the line ends: the checksum must not differ. */
+async function readScript(file: URL): Promise<string> {
+  return (await readFile(file, 'utf8')).replaceAll('\r\n', '\n')
+}
+
+function readIndexes(file: string, script: string): IndexBuild[] {
+  const statements = script
+    .replaceAll(/--.*$/gm, '')
+    .split(';')
+    .map((text) => text.trim())
+    .filter((text) => text !== '')
+  return statements.map((text) => {
+    const name = INDEX.exec(text)?.groups?.name
+    if (name === undefined) throw new Error(`${file} may only have statements "create index if not exists name on …;"`)
+    return { name, statement: text.replace('create index', 'create index concurrently') }
+  })
 }

@@ -5,6 +5,8 @@ import type { JobType } from './job-types.ts'
 /** A job as it is stored. */
 export type JobRow = {
   id: string
+  retry_of: string | null
+  continues: string | null
   type: string
   status: JobStatus
   input: string | null
@@ -43,6 +45,8 @@ export type JobRow = {
 /** The columns of the table `jobs`. Every statement and the values of a new job derive from here. */
 const COLUMNS = {
   id: { type: 'text', fixed: true },
+  retry_of: { type: 'text', fixed: true, initial: null },
+  continues: { type: 'text', fixed: true, initial: null },
   type: { type: 'text', fixed: true },
   status: { type: 'text', initial: 'processing' },
   input: { type: 'text', fixed: true, large: true },

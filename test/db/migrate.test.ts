@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
+import { buildNextIndex, pendingIndexes } from '../../src/db/build-indexes.ts'
 import type { Database } from '../../src/db/database.ts'
 import { MigrationError, migrate, pendingMigrations } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
@@ -127,8 +128,82 @@ forEachEngine((engine) => {
       [{ 'first.sql': '' }, /NNNN_name/],
       [{ '0001_a.sql': '', '0001_b.sql': '' }, /one number/],
       [{ ...FIRST, [`0002_only.${other}.sql`]: '' }, new RegExp(`no file for ${engine.name}`)],
+      [{ ...FIRST, '0002_none.indexes.sql': '' }, /0002_none.indexes.sql belongs to no migration/],
+      [{ ...FIRST, '0001_first.indexes.sql': 'drop table a;' }, /0001_first.indexes.sql may only have statements/],
     ] as const
     for (const [files, message] of folders) await assert.rejects(migrate(db, await folderOf(files)), message)
     await assert.rejects(versions(db))
+  })
+
+  const INDEXED = {
+    ...FIRST,
+    ...SECOND,
+    '0002_second.indexes.sql': `-- By n; and by both.
+      create index if not exists a_by_n on a (n) where n is not null;
+      create index if not exists a_by_both on a (n, id);`,
+  }
+  const indexes = async (db: Database) => {
+    const rows = await db.query<{ name: string }>(
+      engine.name === 'sqlite'
+        ? sql`select name from sqlite_schema where type = 'index' and name like 'a_by%' order by name`
+        : sql`select relname as name from pg_class c join pg_index i on i.indexrelid = c.oid
+            where relname like 'a_by%' and indisvalid order by relname`,
+    )
+    return rows.map(({ name }) => name)
+  }
+
+  test('the indexes of a migration are built: by SQLite with it, by PostgreSQL after it, one after the other', async () => {
+    const db = await connect()
+    const folder = await folderOf(INDEXED)
+    await migrate(db, folder)
+    const later = engine.name === 'sqlite' ? [] : ['a_by_n', 'a_by_both']
+    assert.deepEqual(await pendingIndexes(db, folder), later)
+    assert.deepEqual(await indexes(db), engine.name === 'sqlite' ? ['a_by_both', 'a_by_n'] : [])
+    for (const built of later) assert.deepEqual(await buildNextIndex(db, folder), { built })
+    assert.equal(await buildNextIndex(db, folder), 'done')
+    assert.deepEqual(await indexes(db), ['a_by_both', 'a_by_n'])
+    assert.deepEqual(await migrate(db, folder), { applied: [] })
+  })
+
+  if (engine.name === 'sqlite') return
+
+  test('an index whose build was cut off is dropped and built again', async () => {
+    const db = await connect()
+    const folder = await folderOf(INDEXED)
+    await migrate(db, folder)
+    await buildNextIndex(db, folder)
+    await db.query(sql`update pg_index set indisvalid = false where indexrelid = 'a_by_n'::regclass`)
+    assert.deepEqual(await pendingIndexes(db, folder), ['a_by_n', 'a_by_both'])
+    assert.deepEqual(await buildNextIndex(db, folder), { built: 'a_by_n' })
+    assert.deepEqual(await indexes(db), ['a_by_n'])
+  })
+
+  test('one node builds at a time, and writes go on meanwhile', async () => {
+    const store = await engine.createStore()
+    const [db, other] = [await store.connect(), await store.connect()]
+    const folder = await folderOf(INDEXED)
+    await migrate(db, folder)
+    const locked = Promise.withResolvers<void>()
+    const release = Promise.withResolvers<void>()
+    const holding = db.transaction(async (tx) => {
+      assert.ok(await tx.tryLock('indexes'))
+      locked.resolve()
+      await release.promise
+    })
+    await locked.promise
+    assert.equal(await buildNextIndex(other, folder), 'busy')
+    release.resolve()
+    await holding
+    // A build waits for the transaction that has written, and does not keep others from writing.
+    const writing = Promise.withResolvers<void>()
+    const written = db.transaction(async (tx) => {
+      await tx.query(sql`insert into a (id) values ('early')`)
+      await writing.promise
+    })
+    const building = buildNextIndex(other, folder)
+    await db.query(sql`insert into a (id) values ('meanwhile')`)
+    writing.resolve()
+    await written
+    assert.deepEqual(await building, { built: 'a_by_n' })
   })
 })

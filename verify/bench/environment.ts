@@ -85,6 +85,8 @@ function finishedJob(id: string, createdBy: string): JobRow {
   const nowMs = systemClock.now()
   return {
     id,
+    retry_of: null,
+    continues: null,
     type: 'report',
     status: 'completed',
     input: JSON.stringify({ topic: 'sales', quarter: 3 }),

@@ -1,6 +1,8 @@
 import { join } from 'node:path'
 import type { Config } from '../../config.ts'
+import { systemClock } from '../../core/clock.ts'
 import { UnavailableError } from '../../core/errors.ts'
+import { buildNextIndex } from '../../db/build-indexes.ts'
 import type { Database } from '../../db/database.ts'
 import { MigrationError, migrate } from '../../db/migrate.ts'
 import { DataFolderInUse, lockDataFolder } from '../../db/sqlite/data-folder.ts'
@@ -8,6 +10,9 @@ import { openSqlite } from '../../db/sqlite/sqlite.ts'
 import { CommandError, EXIT, reasonOf } from '../io.ts'
 
 const MIGRATION_TIMEOUT_MS = 30 * 60_000
+const INDEX_TIMEOUT_MS = 6 * 60 * 60_000
+/** How long to wait before the next attempt while another node builds. */
+const BUSY_PAUSE_MS = 2_000
 
 export interface OpenedDatabase {
   db: Database
@@ -53,6 +58,25 @@ export async function migrateDatabase(config: Config['database']): Promise<strin
   const applied = await migrateOrClose(opened)
   await opened.close()
   return applied
+}
+
+/** Builds the indexes that a migrated PostgreSQL database still lacks. Waits while another node builds. */
+export async function buildIndexes(
+  config: Config['database'],
+  { onBuilt, signal }: { onBuilt: (name: string) => void; signal: AbortSignal },
+): Promise<void> {
+  if (config.engine !== 'postgres') return
+  const { db, close } = await openDatabase(config, { queryTimeoutMs: INDEX_TIMEOUT_MS })
+  try {
+    while (!signal.aborted) {
+      const round = await buildNextIndex(db)
+      if (round === 'done') return
+      if (round === 'busy') await systemClock.sleep(BUSY_PAUSE_MS, signal)
+      else onBuilt(round.built)
+    }
+  } finally {
+    await close()
+  }
 }
 
 async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {

@@ -4,6 +4,7 @@ import { pino } from 'pino'
 import { buildApp } from '../../app.ts'
 import type { Config } from '../../config.ts'
 import { systemClock } from '../../core/clock.ts'
+import type { Log } from '../../core/log.ts'
 import { systemRandom } from '../../core/random.ts'
 import { LISTEN_BACKLOG } from '../../http/server/server-limits.ts'
 import { LogBuffer } from '../../ops/log-buffer.ts'
@@ -11,7 +12,7 @@ import { createLogger, type FlushableLog } from '../../ops/logger.ts'
 import { createServices, type Dependencies, type Services } from '../../services.ts'
 import { CommandError, EXIT, reasonOf } from '../io.ts'
 import { createDrain, within } from './drain.ts'
-import type { OpenedDatabase } from './open-database.ts'
+import { buildIndexes, type OpenedDatabase } from './open-database.ts'
 
 export interface RunningService {
   url: string
@@ -25,6 +26,7 @@ const SHARE = { lameDuck: 0.25, answers: 0.55 }
 const LOG_BUFFER = { sync: false, maxLength: 16 * 1024 * 1024 }
 const LAST_LINES_MS = 500
 const WARM_UP_AFTER_MS = 100
+const RETRY_INDEXES_MS = 60_000
 
 /** Starts the service on a migrated database. The database is closed with the service, or if the start fails. */
 export async function runService(
@@ -50,8 +52,11 @@ export async function runService(
     if (config.webhookSecrets.length === 0) log.warn({}, 'callbacks.not_authenticated')
     log.flush(() => {})
     void warmUp(services)
+    const stopping = new AbortController()
+    void buildIndexesMeanwhile(config.database, log, stopping.signal)
 
     const stop = async (lameDuck: boolean) => {
+      stopping.abort()
       services.readiness.startDraining()
       services.outbox.stopLeasing()
       log.info({}, 'service.draining')
@@ -82,6 +87,19 @@ async function warmUp({ keySet }: Services): Promise<void> {
   await keySet.warmUp()
   // Node writes the cache only on a clean exit. Without this, a process that is killed would start slowly again.
   flushCompileCache()
+}
+
+/** Lists answer without their indexes too, only slower. A stop does not wait: the next start builds the index again. */
+async function buildIndexesMeanwhile(database: Config['database'], log: Log, signal: AbortSignal): Promise<void> {
+  const onBuilt = (index: string) => log.info({ index }, 'index.built')
+  while (!signal.aborted) {
+    try {
+      return await buildIndexes(database, { onBuilt, signal })
+    } catch (error) {
+      log.warn({ err: error }, 'index.not_built')
+      await systemClock.sleep(RETRY_INDEXES_MS, signal)
+    }
+  }
 }
 
 function explainListening(error: unknown): never {

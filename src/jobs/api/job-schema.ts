@@ -19,6 +19,11 @@ export const anyJson = (description: string) => Type.Unsafe<Json>({ description 
 export const Job = Type.Object(
   {
     id: Type.String(),
+    retry_of: Type.Unsafe<string | null>({ type: ['string', 'null'], description: 'The job that this one repeats.' }),
+    continues: Type.Unsafe<string | null>({
+      type: ['string', 'null'],
+      description: 'The job whose conversation this one continues.',
+    }),
     type: Type.String(),
     status: Type.Unsafe<JobStatus>({
       type: 'string',
@@ -63,6 +68,8 @@ export const Job = Type.Object(
     examples: [
       {
         id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
+        retry_of: null,
+        continues: null,
         type: 'report',
         status: 'completed',
         input: { topic: 'sales' },

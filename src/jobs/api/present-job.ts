@@ -9,6 +9,8 @@ import type { Job, TimelineEntry } from './job-schema.ts'
 export function toJob(row: JobRow): Job {
   return {
     id: row.id,
+    retry_of: row.retry_of,
+    continues: row.continues,
     type: row.type,
     status: row.status,
     input: orNull(row.input, parseForeignJson),
