@@ -1,6 +1,7 @@
 import { parseConfig } from '../config.ts'
 import { ConfigError } from '../config-reader.ts'
 import { systemClock } from '../core/clock.ts'
+import { reasonOf } from '../core/errors.ts'
 import { silentLog } from '../core/log.ts'
 import {
   DEPENDENCY_CHECKS,
@@ -9,7 +10,7 @@ import {
   type ProbeResult,
 } from '../ops/dependency-checks.ts'
 import { connectProviders } from '../push/provider-registry.ts'
-import { type CommandLine, EXIT, type ExitCode, reasonOf } from './io.ts'
+import { type CommandLine, EXIT, type ExitCode } from './io.ts'
 import { loadJobTypes } from './startup/load-job-types.ts'
 import { openDatabase } from './startup/open-database.ts'
 

@@ -35,12 +35,6 @@ export class UsageError extends CommandError {
   }
 }
 
-/** One line for any error. A refused dual-stack connection is an AggregateError without a message, so its code is used. */
-export function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  return error.message || (error as NodeJS.ErrnoException).code || error.name
-}
-
 export function untilStopping({ stopping }: CommandLine): Promise<void> {
   return new Promise((resolve) => {
     if (stopping.aborted) resolve()

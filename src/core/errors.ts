@@ -53,3 +53,9 @@ export class UnavailableError extends ApiError {
     this.name = 'UnavailableError'
   }
 }
+
+/** One line for any error. A refused dual-stack connection is an AggregateError without a message, so its code is used. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return error.message || (error as NodeJS.ErrnoException).code || error.name
+}

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { Redis } from 'ioredis'
 import { backoffMs } from '../core/async/backoff.ts'
+import { reasonOf } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
 import type { Hit } from './tiers.ts'
 
@@ -75,8 +76,8 @@ export class RedisCounter {
       commandTimeout: CONNECT_TIMEOUT_MS,
       retryStrategy: () => backoffMs(RECONNECT, this.#failures++, options.random),
     })
-    this.#redis.on('error', (error: NodeJS.ErrnoException) => {
-      this.#lastError = describe(error)
+    this.#redis.on('error', (error) => {
+      this.#lastError = reasonOf(error)
     })
     this.#redis.on('ready', () => void this.#probe())
     this.#redis.on('close', () => {
@@ -121,7 +122,7 @@ export class RedisCounter {
     try {
       return (await withTimeout(this.#evaluate(keys))) as number[]
     } catch (error) {
-      this.#giveUp(describe(error))
+      this.#giveUp(reasonOf(error))
       return undefined
     }
   }
@@ -130,7 +131,7 @@ export class RedisCounter {
     try {
       return await this.#redis.evalsha(HIT_SCRIPT_SHA, keys.length, ...keys, this.#options.windowMs)
     } catch (error) {
-      if (!describe(error).startsWith('NOSCRIPT')) throw error
+      if (!reasonOf(error).startsWith('NOSCRIPT')) throw error
       return await this.#redis.eval(HIT_SCRIPT, keys.length, ...keys, this.#options.windowMs)
     }
   }
@@ -170,10 +171,4 @@ function withTimeout<T>(work: Promise<T>): Promise<T> {
     const timer = setTimeout(() => setImmediate(expire), HIT_TIMEOUT_MS)
     work.then(resolve, reject).finally(() => clearTimeout(timer))
   })
-}
-
-/** Node reports a refused dual-stack connection as an AggregateError without a message. */
-function describe(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  return error.message || (error as NodeJS.ErrnoException).code || error.name
 }

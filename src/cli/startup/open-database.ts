@@ -1,13 +1,13 @@
 import { join } from 'node:path'
 import type { Config } from '../../config.ts'
 import { systemClock } from '../../core/clock.ts'
-import { UnavailableError } from '../../core/errors.ts'
+import { reasonOf, UnavailableError } from '../../core/errors.ts'
 import { buildNextIndex } from '../../db/build-indexes.ts'
 import type { Database } from '../../db/database.ts'
 import { MigrationError, migrate } from '../../db/migrate.ts'
 import { DataFolderInUse, lockDataFolder } from '../../db/sqlite/data-folder.ts'
 import { openSqlite } from '../../db/sqlite/sqlite.ts'
-import { CommandError, EXIT, reasonOf } from '../io.ts'
+import { CommandError, EXIT } from '../io.ts'
 
 const MIGRATION_TIMEOUT_MS = 30 * 60_000
 const INDEX_TIMEOUT_MS = 6 * 60 * 60_000

@@ -1,14 +1,14 @@
 import type { SecureContext } from 'node:tls'
 import { SingleFlight } from '../../core/async/single-flight.ts'
 import type { Clock } from '../../core/clock.ts'
-import { isJsonObject, type JsonObject } from '../../core/json.ts'
+import { reasonOf } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import { asStorableText } from '../../core/text.ts'
 import type { PushVerdict } from '../push-provider.ts'
 import { createAssertionSigner, type FcmCredentials } from './fcm-assertion.ts'
 import { Attempts } from './fcm-attempts.ts'
 import { FcmHttp1 } from './fcm-http1.ts'
-import { errorText, type FcmAnswer } from './fcm-transport.ts'
+import { type FcmAnswer, parseAnswer } from './fcm-transport.ts'
 import { readRetryAfter } from './fcm-verdict.ts'
 
 const GRANT = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
@@ -108,7 +108,7 @@ export class FcmAccessTokens {
     try {
       return this.#read(await this.#ask(assertion), assertion)
     } catch (error) {
-      return retry(`no access token: ${errorText(error)}`)
+      return retry(`no access token: ${reasonOf(error)}`)
     }
   }
 
@@ -124,8 +124,7 @@ export class FcmAccessTokens {
   }
 
   #read({ status, headers, body }: FcmAnswer, assertion: string): TokenOutcome {
-    const answer = parse(body)
-    const { access_token: value, expires_in: seconds, error, error_description: why } = answer
+    const { access_token: value, expires_in: seconds, error, error_description: why } = parseAnswer(body)
     if (status === 200 && typeof value === 'string' && value !== '' && typeof seconds === 'number' && seconds > 0) {
       this.#keep(value, seconds * 1000)
       return { token: value }
@@ -158,13 +157,4 @@ function retry(reason: string, afterMs: number | null = null): TokenOutcome {
 function stillFailing(failure: Failure, pauseMs: number): Failure {
   if (failure.kind === 'halt' || failure.afterMs === null) return failure
   return { ...failure, afterMs: pauseMs }
-}
-
-function parse(text: string): JsonObject {
-  try {
-    const value: unknown = JSON.parse(text)
-    return isJsonObject(value) ? value : {}
-  } catch {
-    return {}
-  }
 }

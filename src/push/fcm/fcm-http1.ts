@@ -5,8 +5,8 @@ import {
   BodyReader,
   type FcmAnswer,
   type FcmRequest,
-  type FcmTransport,
   hostOf,
+  type TransportState,
   tlsOptions,
   tooLarge,
 } from './fcm-transport.ts'
@@ -23,7 +23,7 @@ export interface FcmHttp1Options {
 }
 
 /** HTTP/1.1 with keep-alive, for the token endpoint and for a provider that does not speak HTTP/2. */
-export class FcmHttp1 implements FcmTransport {
+export class FcmHttp1 {
   readonly #options: FcmHttp1Options
   readonly #agent: Agent
   readonly #requests = new Set<ClientRequest>()
@@ -37,7 +37,7 @@ export class FcmHttp1 implements FcmTransport {
     this.#agent = url.protocol === 'http:' ? new Agent(pool) : new SecureAgent({ ...pool, ...tlsOptions(url, trust) })
   }
 
-  state(): { sessions: number; inFlight: number; waiting: number } {
+  state(): TransportState {
     const { maxSockets } = this.#options
     const inFlight = Math.min(this.#inFlight, maxSockets)
     return { sessions: 0, inFlight, waiting: this.#inFlight - inFlight }

@@ -5,15 +5,16 @@ import { Attempts } from './fcm-attempts.ts'
 import { openHttp2 } from './fcm-connect.ts'
 import { FcmHttp1 } from './fcm-http1.ts'
 import { FcmSession } from './fcm-session.ts'
-import { type FcmAnswer, type FcmRequest, type FcmTransport, type TlsOptions, tlsOptions } from './fcm-transport.ts'
+import { type FcmAnswer, type FcmRequest, type TlsOptions, type TransportState, tlsOptions } from './fcm-transport.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 const GROWTH_PAUSE_MS = 1_000
 const MAX_WAITING = 10_000
 /** For a provider that speaks HTTP/1.1 only. */
-const MAX_SOCKETS = 100
+const HTTP1_LIMITS = { maxSockets: 100, maxRequests: MAX_WAITING }
 
 export interface FcmPoolOptions {
+  /** An http URL means HTTP/1.1. With https the provider chooses the protocol, HTTP/2 first. */
   url: URL
   /** Null: the certificates that the process trusts. */
   trust: SecureContext | null
@@ -30,9 +31,10 @@ interface Waiter {
 
 /**
  * Spreads requests over a few HTTP/2 connections, each used up to the number of streams that the provider allows. The
- * next connection opens only when all others are full. A lost connection is replaced when it is needed.
+ * next connection opens only when all others are full. A lost connection is replaced when it is needed. A request is
+ * never retried, because the provider may have delivered its message.
  */
-export class FcmPool implements FcmTransport {
+export class FcmPool {
   readonly #options: FcmPoolOptions
   readonly #tls: TlsOptions
   readonly #attempts: Attempts
@@ -47,10 +49,11 @@ export class FcmPool implements FcmTransport {
     this.#options = options
     const { url, trust, clock } = options
     this.#tls = tlsOptions(url, trust)
+    if (url.protocol === 'http:') this.#http1 = new FcmHttp1({ url, trust, ...HTTP1_LIMITS })
     this.#attempts = new Attempts({ clock, timeoutMs: CONNECT_TIMEOUT_MS, awaited: 'connection' })
   }
 
-  state(): { sessions: number; inFlight: number; waiting: number } {
+  state(): TransportState {
     if (this.#http1) return this.#http1.state()
     const inFlight = this.#sessions.reduce((sum, session) => sum + session.inFlight, 0)
     const open = this.#sessions.filter((session) => session.isOpen)
@@ -133,7 +136,7 @@ export class FcmPool implements FcmTransport {
         this.#sessions.push(new FcmSession({ connection, clock, onChange: () => this.#pump() }))
         log.debug({ sessions: this.#sessions.length }, 'push.connection_opened')
       } else {
-        this.#http1 = new FcmHttp1({ url, trust, maxSockets: MAX_SOCKETS, maxRequests: MAX_WAITING })
+        this.#http1 = new FcmHttp1({ url, trust, ...HTTP1_LIMITS })
         log.info({ protocol: 'http/1.1' }, 'push.protocol_chosen')
       }
     } catch (error) {

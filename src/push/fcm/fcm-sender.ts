@@ -1,23 +1,18 @@
-import type { SecureContext } from 'node:tls'
 import type { Clock } from '../../core/clock.ts'
+import { reasonOf } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import type { PushMessage, PushSender, PushVerdict } from '../push-provider.ts'
 import { FcmAccessTokens, type TokenOutcome } from './fcm-access-tokens.ts'
 import type { FcmCredentials } from './fcm-assertion.ts'
 import { type Attempt, Attempts } from './fcm-attempts.ts'
-import { FcmHttp1 } from './fcm-http1.ts'
 import { buildFcmMessage } from './fcm-message.ts'
 import { FcmPool } from './fcm-pool.ts'
 import { fcm } from './fcm-provider.ts'
-import { errorText, type FcmAnswer, type FcmTransport, trustWith } from './fcm-transport.ts'
+import { type FcmAnswer, type TransportState, trustWith } from './fcm-transport.ts'
 import { judgeAnswer, refusesBearer } from './fcm-verdict.ts'
-
-const MAX_SOCKETS = 100
-const MAX_REQUESTS = 10_000
 
 export interface FcmSenderOptions {
   credentials: FcmCredentials
-  /** An http URL means HTTP/1.1. With https the provider chooses the protocol, HTTP/2 first. */
   apiUrl: string
   tokenUrl: string
   clock: Clock
@@ -29,11 +24,7 @@ export interface FcmSenderOptions {
   timeoutMs?: number
 }
 
-export interface FcmState {
-  /** Open HTTP/2 connections. */
-  sessions: number
-  inFlight: number
-  waiting: number
+export interface FcmState extends TransportState {
   /** Why no message can be delivered, by the last answer; null when messages can be delivered. */
   fault: string | null
 }
@@ -42,12 +33,13 @@ export type FcmSender = PushSender & { state(): FcmState }
 
 /** Sends one message per call and returns its verdict. It owns the connections and the access token, and never retries. */
 export function createFcmSender(options: FcmSenderOptions): FcmSender {
-  const { credentials, apiUrl, tokenUrl, clock, log, ca, timeoutMs = 15_000 } = options
+  const { credentials, tokenUrl, clock, log, ca, maxSessions = 4, timeoutMs = 15_000 } = options
+  const url = new URL(options.apiUrl)
   const trust = ca === undefined ? null : trustWith(ca)
-  const transport = createTransport(options, trust)
+  const transport = new FcmPool({ url, trust, maxSessions, clock, log })
   const attempts = new Attempts({ clock, timeoutMs, awaited: 'answer' })
   const tokens = new FcmAccessTokens({ credentials, tokenUrl, trust, clock, log })
-  const base = new URL(apiUrl).pathname.replace(/\/+$/, '')
+  const base = url.pathname.replace(/\/+$/, '')
   const path = `${base}/v1/projects/${encodeURIComponent(credentials.projectId)}/messages:send`
   let fault: string | null = null
 
@@ -79,7 +71,7 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
         fault = verdict.kind === 'halt' ? verdict.reason : verdict.kind === 'retry' ? fault : null
         return verdict
       } catch (error) {
-        return { kind: 'retry', reason: errorText(error), afterMs: null }
+        return { kind: 'retry', reason: reasonOf(error), afterMs: null }
       }
     },
     checkCredentials: async () => {
@@ -92,13 +84,6 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
       await transport.close()
     },
   }
-}
-
-function createTransport(options: FcmSenderOptions, trust: SecureContext | null): FcmTransport {
-  const { apiUrl, clock, log, maxSessions = 4 } = options
-  const url = new URL(apiUrl)
-  if (url.protocol === 'http:') return new FcmHttp1({ url, trust, maxSockets: MAX_SOCKETS, maxRequests: MAX_REQUESTS })
-  return new FcmPool({ url, trust, maxSessions, clock, log })
 }
 
 /** All messages share one token exchange. When this attempt is stopped, the exchange goes on without it. */

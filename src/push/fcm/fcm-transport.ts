@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls'
+import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import type { Attempt } from './fcm-attempts.ts'
 
 /** Real answers of the provider and of the token endpoint are a few hundred bytes. */
@@ -19,12 +20,11 @@ export interface FcmAnswer {
   body: string
 }
 
-/** Makes one POST: resolves with the whole answer, or rejects. It never retries, because the provider may have delivered. */
-export interface FcmTransport {
-  post(request: FcmRequest): Promise<FcmAnswer>
-  state(): { sessions: number; inFlight: number; waiting: number }
-  /** Aborts requests in flight. */
-  close(): Promise<void>
+export interface TransportState {
+  /** Open HTTP/2 connections. */
+  sessions: number
+  inFlight: number
+  waiting: number
 }
 
 /** Collects the body of an answer, up to its limit. */
@@ -73,8 +73,12 @@ export function hostOf({ hostname }: URL): string {
   return hostname.replace(/^\[|\]$/g, '')
 }
 
-/** An error of a connection to several addresses has a code but no message. */
-export function errorText(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  return error.message || String((error as NodeJS.ErrnoException).code ?? error.name)
+/** Anything but a JSON object counts as empty: an HTML page, a truncated document, a list. */
+export function parseAnswer(text: string): JsonObject {
+  try {
+    const value: unknown = JSON.parse(text)
+    return isJsonObject(value) ? value : {}
+  } catch {
+    return {}
+  }
 }

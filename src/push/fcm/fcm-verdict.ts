@@ -1,7 +1,7 @@
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import { asStorableText } from '../../core/text.ts'
 import type { PushVerdict } from '../push-provider.ts'
-import type { FcmAnswer } from './fcm-transport.ts'
+import { type FcmAnswer, parseAnswer } from './fcm-transport.ts'
 
 const QUOTA_PAUSE_MS = 60_000
 const MAX_PAUSE_MS = 3_600_000
@@ -96,7 +96,7 @@ function refused({ details, message, reason }: ParsedAnswer): PushVerdict {
 }
 
 function read({ status, headers, body: text }: FcmAnswer, { nowMs, secrets = [] }: JudgeOptions): ParsedAnswer {
-  const body = parse(text)
+  const body = parseAnswer(text)
   const error = isJsonObject(body.error) ? body.error : {}
   const details = Array.isArray(error.details) ? error.details.filter(isJsonObject) : []
   const own = details.find((detail) => typeof detail['@type'] === 'string' && detail['@type'].endsWith('FcmError'))
@@ -107,16 +107,6 @@ function read({ status, headers, body: text }: FcmAnswer, { nowMs, secrets = [] 
   const reason = secrets.reduce((words, secret) => (secret === '' ? words : words.replaceAll(secret, '…')), said)
   const retryAfterMs = readRetryAfter(headers['retry-after'], nowMs)
   return { body, details, errorCode, message, reason: asStorableText(reason, MAX_MESSAGE_CHARS), retryAfterMs }
-}
-
-/** Anything but a JSON object counts as empty: an HTML page, a truncated document, a list. */
-function parse(text: string): JsonObject {
-  try {
-    const value: unknown = JSON.parse(text)
-    return isJsonObject(value) ? value : {}
-  } catch {
-    return {}
-  }
 }
 
 /** Reads seconds or a date, an hour at most; null for anything else. */

@@ -1,3 +1,4 @@
+import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Clock } from '../../core/clock.ts'
 
 const MAX_USERS = 100
@@ -14,8 +15,8 @@ const CONFIRMED_AFTER_MS = 24 * 60 * 60_000
  */
 export class DisableBreaker {
   readonly #clock: Clock
-  /** The latest answer about any device of each user, in the order of the answers. */
-  readonly #users = new Map<string, { isDead: boolean; atMs: number }>()
+  /** The latest answer about any device of each user. */
+  readonly #users = new BoundedMap<string, { isDead: boolean; atMs: number }>(MAX_USERS)
   #sentAtMs = Number.NEGATIVE_INFINITY
 
   constructor(clock: Clock) {
@@ -58,20 +59,14 @@ export class DisableBreaker {
   }
 
   #record(user: string, isDead: boolean): void {
-    this.#users.delete(user)
     this.#users.set(user, { isDead, atMs: this.#clock.now() })
-    if (this.#users.size <= MAX_USERS) return
-    for (const [oldest] of this.#users) {
-      this.#users.delete(oldest)
-      return
-    }
   }
 
   #isNormal(): boolean {
     // While no message gets through, an old report stays relevant: count every report since the last success.
     const sinceMs = this.hasRecentSuccess ? this.#clock.now() - RECENT_MS : this.#sentAtMs
     let [all, dead] = [0, 0]
-    for (const { isDead, atMs } of this.#users.values()) {
+    for (const [, { isDead, atMs }] of this.#users.entries()) {
       if (atMs <= sinceMs) continue
       all += 1
       if (isDead) dead += 1
