@@ -10,17 +10,17 @@ import type { Random } from './core/random.ts'
 import type { Topic } from './db/announcements.ts'
 import type { Database } from './db/database.ts'
 import { meteredDatabase } from './db/metered-database.ts'
-import { createEventServices, type EventServices } from './events/event-services.ts'
+import { createEventServices } from './events/event-services.ts'
 import { trimEvents } from './events/event-store.ts'
 import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
 import { Overload } from './http/server/overload.ts'
-import { createJobServices, type JobServices } from './jobs/job-services.ts'
+import { createJobServices } from './jobs/job-services.ts'
 import { findUnfinished } from './jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
-import { createLimiter, type Limiter } from './limits/limiter.ts'
+import { createLimiter } from './limits/limiter.ts'
 import { type HousekeepingTask, startHousekeeping, trimInBatches } from './ops/housekeeping.ts'
 import { watchEventLoop } from './ops/metrics/event-loop.ts'
 import { Metrics } from './ops/metrics/metrics.ts'
@@ -32,7 +32,6 @@ import { projectExists } from './projects/project-store.ts'
 import { findBacklog } from './push/outbox/delivery-list-store.ts'
 import { Outbox } from './push/outbox/outbox.ts'
 import { connectProviders } from './push/provider-registry.ts'
-import type { PushOptOut } from './push/push-opt-out.ts'
 import type { PushSender } from './push/push-provider.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { serviceKeyStore } from './service-accounts/service-key-store.ts'
@@ -61,40 +60,16 @@ export interface Dependencies {
   loopbackOnly?: boolean
 }
 
-export interface Services extends Dependencies, Omit<JobServices, 'close'>, Omit<EventServices, 'close'> {
-  config: Config
-  ids: IdGenerator
-  keySet: KeySet
-  verifier: TokenVerifier
-  serviceKeys: ServiceKeyAuthenticator
-  callbackAuthenticity: CallbackAuthenticity
-  limiter: Limiter
-  overload: Overload
-  creation: IdempotentCreation
-  serviceAccounts: ServiceAccounts
-  userActivity: UserActivity
-  projectEvents: ProjectEvents
-  projectExists: typeof projectExists
-  pushOptOut: PushOptOut
-  outbox: Outbox
-  readiness: Readiness
-  metrics: Metrics
-  /** Stops background work in reverse order of its start. The caller that opened the database closes it. */
-  close(): Promise<void>
-}
+export type Services = Awaited<ReturnType<typeof createServices>>
 
 /** Creates every part of the service once, and passes each the parts it needs. */
-export async function createServices(config: Config, dependencies: Dependencies): Promise<Services> {
+export async function createServices(config: Config, dependencies: Dependencies) {
   const { clock, random, log, pushCa } = dependencies
+  const { redisUrl } = config
   const metrics = new Metrics()
   const db = meteredDatabase(dependencies.db, metrics)
   const ids = new IdGenerator(clock, random)
-  const keySet = new KeySet({
-    url: keySetUrl(config.issuerUrl),
-    fetch: dependencies.fetch,
-    clock,
-    log,
-  })
+  const keySet = new KeySet({ url: keySetUrl(config.issuerUrl), fetch: dependencies.fetch, clock, log })
   const verifier = new TokenVerifier({
     issuer: config.issuerUrl,
     keySet,
@@ -104,7 +79,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ...(config.tokenUse === null ? {} : { tokenUse: config.tokenUse }),
   })
   const serviceKeys = new ServiceKeyAuthenticator({ store: serviceKeyStore(db), clock, log })
-  const redis = config.redisUrl === null ? undefined : { url: config.redisUrl }
+  const redis = redisUrl === null ? undefined : { url: redisUrl }
   const limiter = await createLimiter({ limits: config.limits, clock, random, log, redis })
   const userActivity = new UserActivity({ db, clock, log })
   const housekeeping = startHousekeeping(housekeepingTasks(config, { db, clock, log, meter: metrics }), { clock, log })
@@ -138,15 +113,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const onTopic = (topic: Topic): void => {
     if (topic === 'deliveries') outbox.wake()
   }
-  const eventServices = await createEventServices({
-    db,
-    clock,
-    random,
-    log,
-    meter: metrics,
-    redisUrl: config.redisUrl,
-    onTopic,
-  })
+  const eventServices = await createEventServices({ db, clock, random, log, meter: metrics, redisUrl, onTopic })
   const eventLoop = watchEventLoop()
   registerGauges(metrics, {
     ...jobServices,
@@ -190,6 +157,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
       { config, db, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
       clock,
     ),
+    /** Stops background work in reverse order of its start. The caller that opened the database closes it. */
     close: async () => {
       await eventServices.close()
       await jobServices.close()

@@ -6,14 +6,6 @@ import type { Topic, TopicListener } from '../db/announcements.ts'
 import type { Database } from '../db/database.ts'
 import { EventFeed } from './event-feed.ts'
 import { EventStreams } from './event-streams.ts'
-import type { WakeUps } from './wake-ups.ts'
-
-export interface EventServices {
-  feed: EventFeed
-  streams: EventStreams
-  wakeUps: WakeUps | null
-  close(): Promise<void>
-}
 
 /**
  * Wires the event streams. Commits of this process wake them, and so do commits of other nodes, over Redis. `onTopic` is
@@ -27,7 +19,7 @@ export async function createEventServices(options: {
   meter?: Meter
   redisUrl: string | null
   onTopic: TopicListener
-}): Promise<EventServices> {
+}) {
   const { db, clock, random, log, meter = silentMeter, redisUrl, onTopic } = options
   const feed = new EventFeed({ db, clock, log, meter })
   const streams = new EventStreams({ db, clock, random, log, meter, feed })

@@ -23,18 +23,10 @@ export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callba
   slots?: number | undefined
 }
 
-export interface JobServices {
-  jobContext: JobContext
-  jobs: Jobs
-  jobWorker: JobWorker
-  reconciler: Reconciler
-  intake: CallbackIntake
-  runtimeBreaker: Breaker
-  close(): Promise<void>
-}
+export type JobServices = ReturnType<typeof createJobServices>
 
 /** Wires everything that starts, follows and ends jobs, and starts the sweep. */
-export function createJobServices(options: JobServicesOptions): JobServices {
+export function createJobServices(options: JobServicesOptions) {
   const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, slots, ...shared } = options
   const { clock, meter = silentMeter } = shared
   const runtimeBreaker = new Breaker({ clock, ...BREAKER })

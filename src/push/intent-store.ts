@@ -16,6 +16,16 @@ export type PushIntent = {
   created_at: number
 }
 
+const COLUMNS = {
+  id: 'text',
+  cause: 'text',
+  job_id: 'text',
+  subject: 'text',
+  title: 'text',
+  body: 'text',
+  data: 'text',
+  created_at: 'bigint',
+} as const
 const TTL_SECONDS = 86_400
 
 /**
@@ -28,29 +38,19 @@ export async function recordPushIntents(
   pushOptOut: PushOptOut,
 ): Promise<void> {
   if (intents.length === 0) return
-  const rows = () =>
-    rowsOf(tx.engine, intents, {
-      id: 'text',
-      cause: 'text',
-      job_id: 'text',
-      subject: 'text',
-      title: 'text',
-      body: 'text',
-      data: 'text',
-      created_at: 'bigint',
-    })
+  const rows = rowsOf(tx.engine, intents, COLUMNS)
   const reachable = isReachable(sql`r.created_at`)
   const wanted = sql`exists (select 1 from devices d where d.subject = r.subject and ${reachable})
     and not ${pushOptOut(sql`r.subject`)}`
   await tx.query(sql`
     insert into notifications (id, cause, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at)
     select r.id, r.cause, r.job_id, r.title, r.body, r.data, null, 'high', ${TTL_SECONDS}, 0, null, r.created_at
-    from ${rows()} as r where ${wanted}
+    from ${rows} as r where ${wanted}
     on conflict (cause) do nothing`)
   await tx.query(sql`
     insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
     select n.id, d.id, 'pending', 0, r.created_at, r.created_at, r.created_at
-    from ${rows()} as r
+    from ${rows} as r
     join notifications n on n.id = r.id
     join devices d on d.subject = r.subject and ${reachable}
     where true

@@ -46,11 +46,11 @@ async function findOldNotifications(
 }
 
 async function deleteWithDeliveries(tx: Transaction, ids: readonly { id: string }[]): Promise<number> {
-  const wanted = () => sql`(select id from ${rowsOf(tx.engine, ids, { id: 'text' })} as r)`
+  const wanted = sql`(select id from ${rowsOf(tx.engine, ids, { id: 'text' })} as r)`
   // A parked delivery that another node has just made due again will be sent: it stays, and its notification too.
-  await tx.query(sql`delete from deliveries where notification_id in ${wanted()} and next_attempt_at is null`)
+  await tx.query(sql`delete from deliveries where notification_id in ${wanted} and next_attempt_at is null`)
   const deleted = await tx.query(sql`
-    delete from notifications where id in ${wanted()}
+    delete from notifications where id in ${wanted}
       and not exists (select 1 from deliveries d where d.notification_id = notifications.id)
     returning id`)
   return deleted.length

@@ -7,6 +7,15 @@ import type { Random } from '../core/random.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
 import * as store from './service-account-store.ts'
 
+export interface ServiceAccountsOptions {
+  db: Database
+  clock: Clock
+  random: Random
+  ids: IdGenerator
+  /** Null for a command: no process caches keys. */
+  authenticator: ServiceKeyAuthenticator | null
+}
+
 export interface NewServiceAccount {
   name: string
   scopes: readonly string[]
@@ -21,61 +30,47 @@ export interface IssuedKey {
 
 /** Creates, rotates and revokes service accounts, for the API and the command line. Only the hash of a key is stored. */
 export class ServiceAccounts {
-  readonly #db: Database
-  readonly #clock: Clock
-  readonly #random: Random
-  readonly #ids: IdGenerator
-  readonly #authenticator: ServiceKeyAuthenticator | null
+  readonly #options: ServiceAccountsOptions
 
-  constructor(options: {
-    db: Database
-    clock: Clock
-    random: Random
-    ids: IdGenerator
-    authenticator: ServiceKeyAuthenticator | null
-  }) {
-    this.#db = options.db
-    this.#clock = options.clock
-    this.#random = options.random
-    this.#ids = options.ids
-    this.#authenticator = options.authenticator
+  constructor(options: ServiceAccountsOptions) {
+    this.#options = options
   }
 
   async create(tx: Transaction, account: NewServiceAccount): Promise<IssuedKey> {
-    const id = this.#ids.next('svc')
-    await store.insertServiceAccount(tx, { ...account, id, atMs: this.#clock.now() })
+    const id = this.#options.ids.next('svc')
+    await store.insertServiceAccount(tx, { ...account, id, atMs: this.#options.clock.now() })
     return this.#issueKey(tx, id)
   }
 
   find(id: string): Promise<store.ServiceAccountRow> {
-    return this.#find(this.#db, id)
+    return this.#find(this.#options.db, id)
   }
 
   async rotate(tx: Transaction, id: string, graceSeconds: number): Promise<IssuedKey> {
     const account = await this.#find(tx, id)
     if (account.revoked_at !== null) throw new ApiError('conflict', 'The service account is revoked')
-    await store.endServiceKeys(tx, id, this.#clock.now() + graceSeconds * 1000)
+    await store.endServiceKeys(tx, id, this.#options.clock.now() + graceSeconds * 1000)
     return this.#issueKey(tx, id)
   }
 
   async revoke(id: string): Promise<void> {
-    if (!(await store.revokeServiceAccount(this.#db, id, this.#clock.now()))) throw noSuchAccount()
+    if (!(await store.revokeServiceAccount(this.#options.db, id, this.#options.clock.now()))) throw noSuchAccount()
     this.forgetCachedKeys()
   }
 
   /** Call it after a change has committed, so that this node reads the keys again. */
   forgetCachedKeys(): void {
-    this.#authenticator?.forgetCached()
+    this.#options.authenticator?.forgetCached()
   }
 
   async #issueKey(tx: Transaction, accountId: string): Promise<IssuedKey> {
-    const key = createServiceKey(this.#random)
+    const key = createServiceKey(this.#options.random)
     await store.insertServiceKey(tx, {
-      id: this.#ids.next('key'),
+      id: this.#options.ids.next('key'),
       accountId,
       hash: hashServiceKey(key),
       hint: hintOf(key),
-      atMs: this.#clock.now(),
+      atMs: this.#options.clock.now(),
     })
     return { row: await this.#find(tx, accountId), key }
   }

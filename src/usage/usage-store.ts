@@ -1,5 +1,5 @@
+import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
-import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
 /** The usage of one settled job. */
@@ -15,6 +15,17 @@ export type UsageRecord = {
   settled_at: number
 }
 
+const RECORDS = new Columns<UsageRecord>({
+  job_id: { type: 'text' },
+  subject: { type: 'text' },
+  period: { type: 'text' },
+  type: { type: 'text' },
+  input_tokens: { type: 'bigint' },
+  output_tokens: { type: 'bigint' },
+  total_tokens: { type: 'bigint' },
+  settled_at: { type: 'bigint' },
+})
+
 export type UsageCounter = {
   subject: string
   period: string
@@ -24,6 +35,16 @@ export type UsageCounter = {
   output_tokens: number
   total_tokens: number
 }
+
+const COUNTERS = new Columns<UsageCounter>({
+  subject: { type: 'text' },
+  period: { type: 'text' },
+  type: { type: 'text' },
+  runs: { type: 'bigint' },
+  input_tokens: { type: 'bigint' },
+  output_tokens: { type: 'bigint' },
+  total_tokens: { type: 'bigint' },
+})
 
 /** A calendar month, UTC: `2026-01`. */
 export function periodOf(epochMs: number): string {
@@ -41,21 +62,11 @@ export function endOfPeriodMs(epochMs: number): number {
  */
 export async function recordUsage(tx: Transaction, records: readonly UsageRecord[]): Promise<void> {
   if (records.length === 0) return
-  const rows = rowsOf(tx.engine, records, {
-    job_id: 'text',
-    subject: 'text',
-    period: 'text',
-    type: 'text',
-    input_tokens: 'bigint',
-    output_tokens: 'bigint',
-    total_tokens: 'bigint',
-    settled_at: 'bigint',
-  })
   const added = await tx.query<UsageRecord>(sql`
-    insert into usage_records (job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at)
-    select job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at from ${rows} as r where true
+    insert into usage_records (${RECORDS.list})
+    select ${RECORDS.list} from ${RECORDS.rows(tx.engine, records)} as r where true
     on conflict (job_id) do nothing
-    returning job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at`)
+    returning ${RECORDS.list}`)
   await addToCounters(tx, sumUp(added))
 }
 
@@ -66,7 +77,7 @@ export async function assignUsage(
 ): Promise<void> {
   const moved = await tx.query<UsageRecord>(sql`
     update usage_records set subject = ${subject} where job_id = ${jobId} and subject is null
-    returning job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at`)
+    returning ${RECORDS.list}`)
   await addToCounters(tx, sumUp(moved))
 }
 
@@ -76,7 +87,7 @@ export async function lockUsage(
   { subject, period }: { subject: string; period: string },
 ): Promise<void> {
   await tx.query(sql`
-    insert into usage_counters (subject, period, type, runs, input_tokens, output_tokens, total_tokens)
+    insert into usage_counters (${COUNTERS.list})
     values (${subject}, ${period}, '', 0, 0, 0, 0)
     on conflict (subject, period, type) do update set runs = usage_counters.runs`)
 }
@@ -86,7 +97,7 @@ export function findUsage(
   { subject, period }: { subject: string; period: string },
 ): Promise<UsageCounter[]> {
   return db.query<UsageCounter>(sql`
-    select subject, period, type, runs, input_tokens, output_tokens, total_tokens from usage_counters
+    select ${COUNTERS.list} from usage_counters
     where subject = ${subject} and period = ${period} and type <> '' order by type`)
 }
 
@@ -108,18 +119,9 @@ function sumUp(records: readonly UsageRecord[]): UsageCounter[] {
 
 async function addToCounters(tx: Transaction, sums: readonly UsageCounter[]): Promise<void> {
   if (sums.length === 0) return
-  const rows = rowsOf(tx.engine, sums, {
-    subject: 'text',
-    period: 'text',
-    type: 'text',
-    runs: 'bigint',
-    input_tokens: 'bigint',
-    output_tokens: 'bigint',
-    total_tokens: 'bigint',
-  })
   await tx.query(sql`
-    insert into usage_counters (subject, period, type, runs, input_tokens, output_tokens, total_tokens)
-    select subject, period, type, runs, input_tokens, output_tokens, total_tokens from ${rows} as r where true
+    insert into usage_counters (${COUNTERS.list})
+    select ${COUNTERS.list} from ${COUNTERS.rows(tx.engine, sums)} as r where true
     on conflict (subject, period, type) do update set
       runs = usage_counters.runs + excluded.runs,
       input_tokens = usage_counters.input_tokens + excluded.input_tokens,

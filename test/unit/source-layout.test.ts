@@ -48,7 +48,7 @@ test('the source is really read: known exports of each kind are seen', () => {
   const sources = readSources()
   const namesIn = (file: string) => exportedNames(sources[file] ?? '')
   assert.ok(namesIn('src/services.ts').includes('createServices'), 'an async function')
-  assert.ok(namesIn('src/services.ts').includes('Services'), 'an interface')
+  assert.ok(namesIn('src/services.ts').includes('Dependencies'), 'an interface')
   assert.ok(namesIn('src/config.ts').includes('Variant'), 'a type')
   assert.ok(namesIn('src/core/errors.ts').includes('ApiError'), 'a class')
   assert.ok(namesIn('src/version.ts').includes('VERSION'), 'a constant')

@@ -31,10 +31,7 @@ export const COUNTERS = {
     help: 'What the gate decided: public, ok, missing, invalid, spent, forbidden, unavailable',
     labels: ['outcome'],
   },
-  credentials_refused_total: {
-    help: 'Credentials refused, by what was wrong with them',
-    labels: ['reason'],
-  },
+  credentials_refused_total: { help: 'Credentials refused, by what was wrong with them', labels: ['reason'] },
   tier_charges_total: {
     help: 'Requests charged to a rate-limit tier, and whether the limit was exceeded',
     labels: ['tier', 'exceeded'],
@@ -43,10 +40,7 @@ export const COUNTERS = {
     help: 'Jobs that ended, by who noticed first; "none" was decided here',
     labels: ['type', 'status', 'settled_by'],
   },
-  callbacks_total: {
-    help: 'Callbacks taken in, by outcome; replays are not counted again',
-    labels: ['outcome'],
-  },
+  callbacks_total: { help: 'Callbacks taken in, by outcome; replays are not counted again', labels: ['outcome'] },
   runtime_calls_total: {
     help: 'Calls of the agent runtime: answered, refused, unreachable, or skipped by the breaker',
     labels: ['outcome'],
@@ -55,10 +49,7 @@ export const COUNTERS = {
     help: 'Rounds of the sweep: looked, skipped while the runtime is left alone, failed',
     labels: ['result'],
   },
-  sweep_jobs_taken_total: {
-    help: 'Jobs the sweep leased',
-    labels: [],
-  },
+  sweep_jobs_taken_total: { help: 'Jobs the sweep leased', labels: [] },
   push_verdicts_total: {
     help: 'What became of attempts to deliver: sent, validated, disable, drop, retry, halt, or not attempted (expired, gone, no_credentials)',
     labels: ['verdict'],
@@ -71,10 +62,7 @@ export const COUNTERS = {
     help: 'Forgotten because its job ended long enough ago: callbacks, timeline entries, notifications',
     labels: ['kind'],
   },
-  streams_opened_total: {
-    help: 'Event streams opened',
-    labels: [],
-  },
+  streams_opened_total: { help: 'Event streams opened', labels: [] },
   database_unavailable_total: {
     help: 'Statements and transactions the database could not be reached for, or was too busy',
     labels: ['engine', 'kind'],

@@ -36,11 +36,7 @@ export const READINGS = {
   redis_up: { type: 'gauge', labels: ['use'], help: '1 while Redis serves this use; absent without REDIS_URL' },
   identity_keys: { type: 'gauge', labels: [], help: 'Keys of the identity provider in use' },
   identity_keys_stale: { type: 'gauge', labels: [], help: '1 when the last attempt to fetch the keys failed' },
-  event_loop_lag_seconds: {
-    type: 'gauge',
-    labels: ['quantile'],
-    help: 'How late timers were since the last scrape',
-  },
+  event_loop_lag_seconds: { type: 'gauge', labels: ['quantile'], help: 'How late timers were since the last scrape' },
   event_loop_busy_seconds_total: { type: 'counter', labels: [], help: 'Time the event loop spent working' },
   process_resident_memory_bytes: { type: 'gauge', labels: [], help: 'Memory the process holds' },
   process_heap_used_bytes: { type: 'gauge', labels: [], help: 'Of it, what JavaScript uses' },
