@@ -31,8 +31,8 @@ const COMMANDS: Record<string, Command> = {
     load: async () => (await import('./keys.ts')).keys,
   },
   jobs: {
-    summary: 'ask the runtime about unfinished jobs now',
-    usage: 'jobs reconcile [JOB_ID …]     without an id: every unfinished job',
+    summary: 'ask the runtime about active jobs now',
+    usage: 'jobs reconcile [JOB_ID …]     without an id: every job whose run may be active',
     load: async () => (await import('./jobs.ts')).jobs,
   },
   callbacks: {
