@@ -21,6 +21,7 @@ import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { createLimiter } from './limits/limiter.ts'
+import { SpentAddresses } from './limits/spent-addresses.ts'
 import { type HousekeepingTask, startHousekeeping, trimInBatches } from './ops/housekeeping.ts'
 import { watchEventLoop } from './ops/metrics/event-loop.ts'
 import { Metrics } from './ops/metrics/metrics.ts'
@@ -140,6 +141,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     serviceKeys,
     callbackAuthenticity,
     limiter,
+    spentAddresses: new SpentAddresses(clock),
     overload: new Overload({ clock }),
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),

@@ -7,7 +7,8 @@ import type { ServicePrincipal } from './principal.ts'
 import { hashServiceKey, isWellFormedServiceKey } from './service-key.ts'
 
 const CACHE_MS = 30_000
-const CACHE_SIZE = 10_000
+const KNOWN_KEYS = 10_000
+const UNKNOWN_KEYS = 1_000
 const LAST_USED_EVERY_MS = 60_000
 const MARK_BATCH = 500
 
@@ -30,14 +31,20 @@ export interface AuthenticatedServiceKey {
   principal: ServicePrincipal
 }
 
+interface CachedKey {
+  found: LiveServiceKey | null
+  readAtMs: number
+}
+
 /**
  * Finds the service account of a key. Results, valid and invalid, are cached for 30 s, so a revocation on another node takes
- * effect here within 30 s. `last_used_at` is written at most once a minute, outside of requests.
+ * effect here within 30 s. Unknown keys have a cache of their own, so that random keys cannot evict good ones. `last_used_at` is written at most once a minute, outside of requests.
  */
 export class ServiceKeyAuthenticator {
   readonly #store: ServiceKeyStore
   readonly #clock: Clock
-  readonly #cache = new BoundedMap<string, { found: LiveServiceKey | null; readAtMs: number }>(CACHE_SIZE)
+  readonly #known = new BoundedMap<string, CachedKey>(KNOWN_KEYS)
+  readonly #unknown = new BoundedMap<string, CachedKey>(UNKNOWN_KEYS)
   readonly #lookups = new SingleFlight<string, LiveServiceKey | null>()
   readonly #used = new Set<string>()
   #generation = 0
@@ -72,10 +79,16 @@ export class ServiceKeyAuthenticator {
     }
   }
 
+  /** Whether this key was good when it was last looked up: checking it again is at most one query in 30 s. */
+  isKnown(key: string): boolean {
+    return isWellFormedServiceKey(key) && this.#known.get(hashServiceKey(key)) !== undefined
+  }
+
   /** A key that was created, rotated or revoked on this node takes effect here at once. */
   forgetCached(): void {
     this.#generation += 1
-    this.#cache.clear()
+    this.#known.clear()
+    this.#unknown.clear()
   }
 
   async close(): Promise<void> {
@@ -84,16 +97,22 @@ export class ServiceKeyAuthenticator {
   }
 
   async #find(hash: string): Promise<LiveServiceKey | null> {
-    const cached = this.#cache.get(hash)
+    const cached = this.#known.get(hash) ?? this.#unknown.get(hash)
     if (cached && this.#clock.now() - cached.readAtMs < CACHE_MS) return cached.found
     // A lookup that began before `forgetCached` must not write its result to the cache.
     const generation = this.#generation
     return this.#lookups.run(`${generation} ${hash}`, async () => {
       const readAtMs = this.#clock.now()
       const found = (await this.#store.findLive(hash)) ?? null
-      if (generation === this.#generation) this.#cache.set(hash, { found, readAtMs })
+      if (generation === this.#generation) this.#remember(hash, { found, readAtMs })
       return found
     })
+  }
+
+  #remember(hash: string, cached: CachedKey): void {
+    const [into, other] = cached.found ? [this.#known, this.#unknown] : [this.#unknown, this.#known]
+    other.delete(hash)
+    into.set(hash, cached)
   }
 
   async #markUsed(): Promise<void> {

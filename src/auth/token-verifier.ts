@@ -39,10 +39,15 @@ export class TokenVerifier {
     return this.#cache.size
   }
 
+  /** Whether this token is valid and was verified before: `verify` then does no work. */
+  isKnown(token: string): boolean {
+    return token.length <= MAX_TOKEN_LENGTH && this.#cache.get(digestOf(token)) !== undefined
+  }
+
   /** Rejects with `UnavailableError` while no key was ever fetched. */
   verify(token: string): MaybePromise<UserPrincipal | TokenFault> {
     if (token.length > MAX_TOKEN_LENGTH) return new TokenFault('too_long', 'The token is too long')
-    const digest = hash('sha256', token, 'base64')
+    const digest = digestOf(token)
     return this.#cache.get(digest) ?? this.#flights.run(digest, () => this.#verifyNew(token, digest))
   }
 
@@ -68,6 +73,10 @@ export class TokenVerifier {
     this.#cache.set(digest, { principal, key })
     return principal
   }
+}
+
+function digestOf(token: string): string {
+  return hash('sha256', token, 'base64')
 }
 
 async function checkSignature(token: string, key: VerificationKey): Promise<void> {

@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
+import { createServiceKey } from '../../src/auth/service-key.ts'
+import { systemRandom } from '../../src/core/random.ts'
+import { UNKNOWN_CREDENTIALS_PER_SECOND } from '../../src/limits/spent-addresses.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest, TestResponse } from '../support/http-client.ts'
+import { rawExchange } from '../support/raw-exchange.ts'
 import { type RedisServer, startRedis } from '../support/redis.ts'
 import { forEachVariant, type ServiceUnderTest, type TestService } from '../support/service.ts'
 import { needsRedis } from '../support/services.ts'
+import { WatchedDatabase } from '../support/watched-database.ts'
 
 const LIMITS = { RATE_LIMIT_UNAUTHENTICATED: '5', RATE_LIMIT_AUTHENTICATED: '7', RATE_LIMIT_SERVICE: '9' }
 const SPENT = { status: 429, code: 'rate_limit_exceeded', message: 'Too many requests' } as const
@@ -143,6 +148,46 @@ describe('rate limits', () => {
       assert.equal(good.status, 200, 'who has a credential is not held for others behind the same address')
       assert.deepEqual(standing(good), { limit: 7, remaining: 6 }, 'and nobody spent the budget in its name')
       assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
+    })
+
+    test('a spent address: known credentials pass, of unknown ones 20 a second are checked, the rest is 429 without work', async () => {
+      const database = new WatchedDatabase(await under.engine.openDatabase())
+      const service = await under.start({ env: LIMITS, db: database.db })
+      const { key } = await newAccount(service)
+      const known = service.tokenFor({ sub: 'known' })
+      assert.equal((await service.request('GET', ME, { token: known })).status, 200)
+      assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
+      for (let n = 0; n < 6; n++) await service.request('GET', '/nothing')
+      database.forget()
+      for (let n = 0; n < 100; n++) {
+        const answer = await service.request('GET', ME, { key: createServiceKey(systemRandom) })
+        assertError(service, answer, SPENT)
+        assert.deepEqual(standing(answer), { limit: 5, remaining: 0 })
+        assert.equal(answer.headers['retry-after'], '60')
+      }
+      assert.equal(database.count(/from service_keys/), UNKNOWN_CREDENTIALS_PER_SECOND)
+      const newcomer = service.tokenFor({ sub: 'newcomer' })
+      assertError(service, await service.request('GET', ME, { token: newcomer }), SPENT)
+      assertError(service, await service.request('GET', ME, { token: newcomer, key }), SPENT)
+      assert.equal((await service.request('GET', ME, { token: known })).status, 200)
+      assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
+      await service.clock.leap(1_000)
+      assert.equal((await service.request('GET', ME, { token: newcomer })).status, 200, 'the next second checks it')
+      await service.clock.leap(WINDOW_MS)
+      database.forget()
+      for (let n = 0; n < 5; n++) await service.request('GET', ME, { key: createServiceKey(systemRandom) })
+      assert.equal(database.count(/from service_keys/), 5, 'the next window checks them all')
+    })
+
+    test('no unproven body is read from a spent address', async () => {
+      const service = await under.start({ env: { ...LIMITS, WEBHOOK_SECRET: 'a-secret-of-the-runtime' } })
+      for (let n = 0; n < 6; n++) await service.request('GET', '/nothing')
+      const head = ['POST /webhooks/agent HTTP/1.1', 'Host: x', 'Webhook-Signature: v1,x', 'Content-Length: 10000000']
+      const [answer] = await rawExchange(service.url, [...head, 'Connection: close', '', ''].join('\r\n'))
+      assert.equal(answer?.status, 429, 'the answer came without a byte of the body')
+      assert.equal(answer?.headers['retry-after'], '60')
+      const proven = { headers: { 'x-webhook-secret': 'a-secret-of-the-runtime' }, raw: '{}' }
+      assert.equal((await service.request('POST', '/webhooks/agent', proven)).status, 400, 'a proven one is read')
     })
 
     test('probes and static assets are never charged, and answer when all is spent', async () => {

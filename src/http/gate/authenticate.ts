@@ -35,6 +35,13 @@ export function identify(request: FastifyRequest, authenticator: Authenticator):
   return identifyByBoth({ key: String(key), token }, authenticator)
 }
 
+/** Whether finding the caller needs work beyond the caches: a signature to verify or a key to look up. */
+export function hasUnknownCredential({ headers }: FastifyRequest, { verifier, serviceKeys }: Authenticator): boolean {
+  const token = bearerToken(headers.authorization)
+  const key = headers['x-api-key']
+  return (token !== undefined && !verifier.isKnown(token)) || (key !== undefined && !serviceKeys.isKnown(String(key)))
+}
+
 function identifyByToken(token: string, { verifier }: Authenticator): MaybePromise<Identity | GateRefusal> {
   return chain(verifier.verify(token), (principal) =>
     principal instanceof TokenFault

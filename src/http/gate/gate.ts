@@ -6,21 +6,24 @@ import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { addressKey } from '../../limits/client-address.ts'
 import type { Limiter } from '../../limits/limiter.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
+import type { SpentAddresses } from '../../limits/spent-addresses.ts'
 import { type Access, accessOfUnknownPath, insufficientScope } from './access.ts'
-import { type Authenticator, type Identity, identify } from './authenticate.ts'
+import { type Authenticator, hasUnknownCredential, type Identity, identify } from './authenticate.ts'
 import { AWAITS_BODY, type GateDecision, invalidCallback, isRefusal, OK, PUBLIC, tierSpent } from './decision.ts'
 import { countCharge, countDecision } from './gate-counts.ts'
 
 export interface GateOptions extends Authenticator {
   callbackAuthenticity: CallbackAuthenticity
   limiter: Limiter
+  spentAddresses: SpentAddresses
   headerStyle: 'draft-6' | 'draft-8'
   meter?: Meter
 }
 
 /**
  * Every request passes here before its handler: is its credential valid (401), is its tier spent (429), has it the scope (403).
- * Each request is charged to exactly one tier; a refused credential is charged to the address it came from.
+ * Each request is charged to exactly one tier; a refused credential is charged to the address it came from. From a spent
+ * address, a known credential passes, few unknown ones a second are checked, and no unproven body is read.
  */
 export function createGate(options: GateOptions): onRequestHookHandler {
   return (request, reply, done) => enforce(decide(request, reply, options), options, done)
@@ -52,11 +55,21 @@ function decide(request: FastifyRequest, reply: FastifyReply, options: GateOptio
   const access = accessOf(request)
   if (access.kind === 'callback') return decideByHeaders(request, reply, options)
   if (access.kind === 'public') return access.charged ? chargeAddress(request, reply, options, PUBLIC) : PUBLIC
+  if (isUncheckable(request, options)) return chargeAddress(request, reply, options, tierSpent())
   return chain(identify(request, options), (identity) => {
     if (isRefusal(identity)) return chargeAddress(request, reply, options, identity)
     request.principal = identity.principal
     return charge(request, reply, options, identity, checkScope(access, identity))
   })
+}
+
+/** Whether the address is spent, and has had its unknown credentials of this second checked. */
+function isUncheckable(request: FastifyRequest, options: GateOptions): boolean {
+  const { spentAddresses } = options
+  if (spentAddresses.isEmpty) return false
+  const address = addressKey(request.ip)
+  if (!spentAddresses.isSpent(address) || !hasUnknownCredential(request, options)) return false
+  return !spentAddresses.admitsUnknown(address)
 }
 
 /** An authentic callback is charged to no tier: a lost callback is worse than a busy server. */
@@ -72,7 +85,9 @@ function decideByHeaders(
     jobId: typeof jobId === 'string' ? jobId : undefined,
   })
   if (request.callbackProof.authentic) return OK
-  return request.callbackProof.signed ? AWAITS_BODY : chargeAddress(request, reply, options, invalidCallback())
+  if (!request.callbackProof.signed) return chargeAddress(request, reply, options, invalidCallback())
+  const isSpent = options.spentAddresses.isSpent(addressKey(request.ip))
+  return isSpent ? chargeAddress(request, reply, options, tierSpent()) : AWAITS_BODY
 }
 
 function decideByBody(request: FastifyRequest, reply: FastifyReply, options: GateOptions): MaybePromise<GateDecision> {
@@ -104,13 +119,14 @@ function chargeAddress(
 function charge(
   request: FastifyRequest,
   reply: FastifyReply,
-  { limiter, headerStyle, meter = silentMeter }: GateOptions,
+  { limiter, spentAddresses, headerStyle, meter = silentMeter }: GateOptions,
   { tier, tierKey }: Pick<Identity, 'tier' | 'tierKey'>,
   within: GateDecision,
 ): MaybePromise<GateDecision> {
   return chain(limiter.charge(tier, tierKey), (charged) => {
     request.chargedTier = tier
     countCharge(meter, charged)
+    if (charged.exceeded && tier === 'unauthenticated') spentAddresses.note(tierKey, charged.resetMs)
     reply.headers(rateLimitHeaders(charged, headerStyle))
     return charged.exceeded ? tierSpent() : within
   })

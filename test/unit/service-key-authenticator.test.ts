@@ -1,0 +1,30 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { createServiceKey, hashServiceKey } from '../../src/auth/service-key.ts'
+import { ServiceKeyAuthenticator } from '../../src/auth/service-key-authenticator.ts'
+import { silentLog } from '../../src/core/log.ts'
+import { systemRandom } from '../../src/core/random.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+test('random keys cannot evict a good one from the cache', async () => {
+  const good = createServiceKey(systemRandom)
+  const looked: string[] = []
+  const store = {
+    findLive: async (hash: string) => {
+      looked.push(hash)
+      const row = { key_id: 'key_1', account_id: 'svc_1', scopes: '', key_expires_at: null, account_expires_at: null }
+      return hash === hashServiceKey(good) ? row : undefined
+    },
+    markUsed: async () => {},
+  }
+  const authenticator = new ServiceKeyAuthenticator({ store, clock: new ManualClock(), log: silentLog })
+  assert.equal(authenticator.isKnown(good), false)
+  assert.ok(await authenticator.authenticate(good))
+  assert.equal(authenticator.isKnown(good), true)
+  const random = Array.from({ length: 10_001 }, () => createServiceKey(systemRandom))
+  for (const key of random) assert.equal(await authenticator.authenticate(key), null)
+  assert.ok(await authenticator.authenticate(good))
+  assert.equal(looked.filter((hash) => hash === hashServiceKey(good)).length, 1)
+  assert.equal(authenticator.isKnown(String(random.at(-1))), false)
+  await authenticator.close()
+})
