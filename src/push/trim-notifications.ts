@@ -28,7 +28,7 @@ async function findOldNotifications(
   { after, beforeMs, nowMs, limit }: TrimRange,
   endedBefore: EndedBefore,
 ): Promise<{ id: string; deletable: boolean }[]> {
-  // A delivery may still be sent when it has a next attempt, or is parked for want of credentials and has not expired.
+  // A delivery may still be sent when it has a next attempt, or is parked and has not expired.
   // The cast: the product would overflow 32 bits.
   const rows = await tx.query<{ id: string; job_id: string | null; unsent: number }>(sql`
     select n.id, n.job_id, case when exists (

@@ -126,15 +126,15 @@ describe('the history of jobs', () => {
       const long = { daysAgo: 40, endedDaysAgo: 40 }
       const month = 28 * 86_400
       const pending = await addJob({ ...long, delivery: { state: 'pending', due: true } })
-      const shelved = await addJob({ ...long, delivery: { state: 'no_credentials', ttlSeconds: 2 * month } })
-      const shelvedTooLong = await addJob({ ...long, delivery: { state: 'no_credentials', ttlSeconds: month } })
+      const parked = await addJob({ ...long, delivery: { state: 'no_credentials', ttlSeconds: 2 * month } })
+      const parkedTooLong = await addJob({ ...long, delivery: { state: 'no_credentials', ttlSeconds: month } })
       const sent = await addJob({ ...long, delivery: { state: 'sent' } })
       await trim()
-      for (const id of [pending, shelved]) {
+      for (const id of [pending, parked]) {
         assert.deepEqual(await keptOf(db, id), { ...FORGOTTEN, notifications: 1 })
         assert.equal(await deliveriesOf(db, id), 2)
       }
-      for (const id of [shelvedTooLong, sent]) assert.deepEqual(await keptOf(db, id), FORGOTTEN)
+      for (const id of [parkedTooLong, sent]) assert.deepEqual(await keptOf(db, id), FORGOTTEN)
       const [left] = await db.query<{ deliveries: number }>(sql`select count(*) as deliveries from deliveries`)
       assert.equal(left?.deliveries, 4)
     })

@@ -5,7 +5,7 @@ import type { App } from '../app-instance.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Those it began with, for as long as it is unanswered. */
+    /** The replies of the requests that began in the same round; null once this one is answered. */
     cohort: Set<FastifyReply> | null
   }
 }
@@ -13,8 +13,8 @@ declare module 'fastify' {
 export const HANDLER_DEADLINE = { rounds: 4, roundMs: 5_000 }
 
 /**
- * Whatever a handler waits for, its client has an answer after three to four rounds. One timer serves all requests, and
- * none runs while there are none: a timer and a signal for each would cost a tenth of a small request.
+ * Bounds the time of every handler: after three to four rounds its client gets an answer. One timer serves all requests,
+ * and none runs without requests. One timer and one signal per request would cost a tenth of a small request.
  */
 export function limitHandlers(app: App, { clock, deadline = HANDLER_DEADLINE }: HandlerLimit): void {
   const { rounds, roundMs } = deadline
@@ -33,7 +33,7 @@ export function limitHandlers(app: App, { clock, deadline = HANDLER_DEADLINE }: 
   }
 
   app.decorateRequest('cohort', null)
-  // Once the body is there: until then the server's own timeouts hold.
+  // After the body has arrived. Until then the server's own timeouts apply.
   app.addHook('preValidation', (request, reply, done) => {
     if (!request.routeOptions.config.streams) {
       request.cohort = cohorts.at(-1) ?? null

@@ -1,23 +1,23 @@
 import type { Clock } from '../../core/clock.ts'
 
 /**
- * Who is refused first when there is more to do than can be done; probes and the like never ask. Changes queue for the
- * database's few connections, and a queue of them must be no reason to refuse a read.
+ * The order of refusal during overload: changes first, callbacks last. Probes are never refused. Changes queue for the
+ * database's few connections, and a queue of changes must not cause reads to be refused.
  */
 export type Urgency = 'change' | 'ordinary' | 'callback'
 
 export interface OverloadBound {
-  /** Requests being worked on; one whose body is still arriving is not. */
+  /** The most requests in progress. A request whose body is still arriving is not in progress yet. */
   inFlight: number
-  /** For how long one turn of the event loop takes requests in. */
+  /** For how long one turn of the event loop admits requests. */
   turnMs: number
-  /** So many, of which the first has waited so long, are a queue that grows; a burst is only long. */
+  /** With this many in progress, the oldest for this long, the queue grows. In a burst the oldest is recent. */
   queue?: { length: number; forMs: number }
 }
 
 /**
- * By measurement (docs/reliability.md). A sender may not come again with a callback, so it waits where others are sent
- * away; that many, with what they bring, still fit into memory.
+ * Measured (docs/reliability.md). A sender may not retry a callback, so callbacks wait where other requests are refused;
+ * this many, with their bodies, still fit into memory.
  */
 export const OVERLOAD_BOUNDS: Readonly<Record<Urgency, OverloadBound>> = {
   change: { inFlight: 250, turnMs: 100, queue: { length: 50, forMs: 500 } },
@@ -25,17 +25,17 @@ export const OVERLOAD_BOUNDS: Readonly<Record<Urgency, OverloadBound>> = {
   callback: { inFlight: 4_000, turnMs: 1_000 },
 }
 
-/** A turn that took this many in is long because of their number; a shorter one met a cold start, or one large request. */
+/** A long turn with at least this many requests is overload. With fewer, it is a cold start or one large request. */
 export const BUSY_TURN = 16
 
 /**
- * Tells when the process has more to do than it can: too many requests in flight, or a turn of the event loop that does
- * not come to its end. What is taken in beyond that would only make everybody wait, until nobody is answered in time.
+ * Detects overload: too many requests in flight, or a turn of the event loop that does not end. Requests admitted beyond
+ * that would only make all requests wait, until none is answered in time.
  */
 export class Overload {
   readonly #clock: Clock
   readonly #bounds: Readonly<Record<Urgency, OverloadBound>>
-  /** Since when each is in flight, by its ticket: the first is the oldest. */
+  /** When each request in flight began, by its ticket. The first entry is the oldest. */
   readonly #inFlight: Record<Urgency, Map<number, number>> = {
     change: new Map(),
     ordinary: new Map(),
@@ -54,7 +54,7 @@ export class Overload {
     return this.#inFlight[urgency].size
   }
 
-  /** Whether one more may come in now. */
+  /** Whether one more request may be admitted now. */
   admits(urgency: Urgency): boolean {
     const { inFlight, turnMs } = this.#bounds[urgency]
     const isLate = this.#turnAgeMs() > turnMs && this.#takenInTurn >= BUSY_TURN
@@ -63,7 +63,7 @@ export class Overload {
     return true
   }
 
-  /** Work on a request begins, under a ticket to leave with; null when there is no room for it. */
+  /** Begins work on a request and returns its ticket for `leave`; null when too many are in flight. */
   enter(urgency: Urgency): number | null {
     if (this.inFlight(urgency) >= this.#bounds[urgency].inFlight) return null
     this.#lastTicket += 1
@@ -83,8 +83,8 @@ export class Overload {
   }
 
   /**
-   * Since the first request of this turn. All that lies ready is read in one turn, so the last of it has waited at least
-   * that long; a timer would say the same, but only after it.
+   * The time since the first request of this turn. One turn reads all requests that have arrived, so the last of them has
+   * waited at least this long. A timer would measure the same, but only after the turn.
    */
   #turnAgeMs(): number {
     const nowMs = this.#clock.now()

@@ -3,8 +3,8 @@ import { ApiError } from '../../core/errors.ts'
 import { isLoopbackAuthority } from '../../core/loopback.ts'
 
 /**
- * What the parser lets pass and no honest client sends: whom or how much a proxy before us took the request for must not
- * depend on which of two headers it read.
+ * Finds heads that the parser accepts but that no correct client sends. A proxy before this service might read another
+ * of two headers, and so see another host or another length of the body.
  */
 export function faultOfHead(raw: IncomingMessage): ApiError | undefined {
   const { headers, rawHeaders } = raw
@@ -21,15 +21,15 @@ export function faultOfHead(raw: IncomingMessage): ApiError | undefined {
 }
 
 /**
- * For a service that only this machine may use: a page in a browser here reaches it under its own name once its DNS
- * points to loopback (DNS rebinding), and only the `Host` header shows that.
+ * For a service that only this machine may use. A web page whose host name resolves to loopback (DNS rebinding) could
+ * send requests to it from a browser on this machine. Only the `Host` header shows that.
  */
 export function faultOfForeignHost({ headers }: IncomingMessage): ApiError | undefined {
   if (isLoopbackAuthority(headers.host)) return undefined
   return new ApiError('invalid_request', 'headers/host must be a loopback name or address')
 }
 
-/** Node keeps the first of some, joins others, and hides that there were more. */
+/** Counted in the raw headers: Node keeps the first of some repeated headers and joins others. */
 export function countHeader(rawHeaders: readonly string[], name: string): number {
   let count = 0
   for (let i = 0; i < rawHeaders.length; i += 2) {

@@ -8,11 +8,11 @@ import type { Overload, Urgency } from './overload.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Absent: like any other request. Callbacks are refused last, probes never. */
+    /** When the route is refused during overload. Absent: like any other request. */
     underOverload?: 'last' | 'never'
   }
   interface FastifyRequest {
-    /** Where it counts as in flight, and its ticket there. */
+    /** How the request counts as in flight; null when it does not. */
     inFlightAs: Urgency | null
     inFlightTicket: number
     wasShed: boolean
@@ -27,13 +27,13 @@ export interface SheddingOptions {
   meter: Meter
 }
 
-const SAY_AGAIN_AFTER_MS = 10_000
-/** Those who are sent away together need not come back together. */
+const LOG_EVERY_MS = 10_000
+/** Spread, so that clients that are refused together do not retry together. */
 const RETRY_AFTER_SECONDS = ['1', '2', '3'] as const
 
 /**
- * Refuses what there is no room for, before anything is spent on it: no credential is read, no limit charged, no line
- * logged. To be added before all other hooks.
+ * Refuses requests during overload before they cost anything: no credential is read, no limit is charged, no line is
+ * logged. Call it before all other hooks are added.
  */
 export function shedLoad(app: App, options: SheddingOptions): void {
   const { overload } = options
@@ -47,7 +47,7 @@ export function shedLoad(app: App, options: SheddingOptions): void {
     if (urgency === null || overload.admits(urgency)) done()
     else refuse(request, reply, urgency)
   })
-  // Only once the body is there: whoever sends it slowly costs nothing meanwhile, and must take nobody's place.
+  // Only after the body has arrived: a client that sends it slowly costs nothing and must not block other requests.
   app.addHook('preValidation', (request, reply, done) => {
     const urgency = urgencyOf(request)
     if (urgency !== null && !request.routeOptions.config.streams) {
@@ -58,7 +58,7 @@ export function shedLoad(app: App, options: SheddingOptions): void {
     }
     done()
   })
-  // When its answer is ready, rather than when it has left: a client that went away does not end our work.
+  // When the answer is ready, not when it is sent: a client that disconnects does not end the work.
   app.addHook('onSend', (request, _reply, _payload, done) => {
     if (request.inFlightAs !== null) overload.leave(request.inFlightAs, request.inFlightTicket)
     request.inFlightAs = null
@@ -75,20 +75,20 @@ function urgencyOf(request: FastifyRequest): Urgency | null {
 
 function createRefusal({ envelope, clock, log, meter }: SheddingOptions) {
   let refused = 0
-  let saidAtMs = Number.NEGATIVE_INFINITY
+  let loggedAtMs = Number.NEGATIVE_INFINITY
   return (request: FastifyRequest, reply: FastifyReply, urgency: Urgency): void => {
     refused += 1
     meter.count('requests_shed_total', { urgency })
     const nowMs = clock.now()
-    if (nowMs - saidAtMs >= SAY_AGAIN_AFTER_MS) {
+    if (nowMs - loggedAtMs >= LOG_EVERY_MS) {
       log.warn({ refused }, 'overload.shedding')
-      saidAtMs = nowMs
+      loggedAtMs = nowMs
       refused = 0
     }
     request.wasShed = true
     const error = { code: 'service_unavailable', message: 'Too busy', requestId: request.id } as const
     const body = JSON.stringify(envelope.render(error))
-    // Past the framework: at several times the load the service can bear, refusing must cost next to nothing.
+    // Without the framework: at several times the load that the service can handle, a refusal must cost very little.
     reply
       .hijack()
       .raw.writeHead(503, [
