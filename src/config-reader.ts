@@ -98,10 +98,7 @@ export class ConfigReader {
   }
 
   list(name: string): readonly string[] {
-    return (this.text(name) ?? '')
-      .split(',')
-      .map((item) => item.trim())
-      .filter((item) => item !== '')
+    return splitList(this.text(name))
   }
 
   /** An http or https URL. It is no secret and may be shown, so it must not contain a password. */
@@ -151,6 +148,12 @@ export class ConfigReader {
     }
     return items
   }
+}
+
+/** The items of a text that are separated by commas. */
+export function splitList(text: string | null): string[] {
+  const items = (text ?? '').split(',').map((item) => item.trim())
+  return items.filter((item) => item !== '')
 }
 
 function isNetwork(text: string): boolean {

@@ -1,8 +1,7 @@
-import type { Env } from './config-reader.ts'
-import { ConfigReader } from './config-reader.ts'
+import { ConfigReader, type Env, splitList } from './config-reader.ts'
 import { isLoopbackHost } from './core/loopback.ts'
 import { readRsaPrivateKey } from './core/rsa-key.ts'
-import type { RateLimitHeaderStyle } from './limits/rate-limit-headers.ts'
+import { RATE_LIMIT_HEADER_STYLES, type RateLimitHeaderStyle } from './limits/rate-limit-headers.ts'
 import { DEFAULT_LIMITS, type TierLimits } from './limits/tiers.ts'
 
 export type Variant = 'A' | 'B'
@@ -68,7 +67,7 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
       authenticated: read.integer('RATE_LIMIT_AUTHENTICATED', { min: 1 }) ?? DEFAULT_LIMITS.authenticated,
       service: read.integer('RATE_LIMIT_SERVICE', { min: 1 }) ?? DEFAULT_LIMITS.service,
     },
-    rateLimitHeaders: read.choice('RATE_LIMIT_HEADERS', ['draft-6', 'draft-8']) ?? 'draft-6',
+    rateLimitHeaders: read.choice('RATE_LIMIT_HEADERS', RATE_LIMIT_HEADER_STYLES) ?? 'draft-6',
     trustProxy: read.networks('TRUST_PROXY'),
     usageLimitRuns: read.integer('USAGE_LIMIT_RUNS', { min: 0 }),
     eventsRetentionHours: read.integer('EVENTS_RETENTION_HOURS', { min: 1, max: 8760 }) ?? 168,
@@ -116,10 +115,7 @@ function runtime(read: ConfigReader): Config['runtime'] {
 }
 
 function webhookSecrets(read: ConfigReader, production: boolean): readonly string[] {
-  const secrets = (read.secret('WEBHOOK_SECRET') ?? '')
-    .split(',')
-    .map((secret) => secret.trim())
-    .filter((secret) => secret !== '')
+  const secrets = splitList(read.secret('WEBHOOK_SECRET'))
   if (secrets.length > 2) read.fault('WEBHOOK_SECRET', 'takes at most two secrets, separated by a comma')
   if (secrets.length === 0 && production) read.fault('WEBHOOK_SECRET', 'is missing: callbacks could be forged')
   const faults = secrets.map((secret) => faultOfWebhookSecret(secret, production)).filter((fault) => fault !== null)

@@ -14,6 +14,9 @@ export const timestamp = Type.String({
   examples: ['2026-01-31T12:00:00.000Z'],
 })
 
+/** A text of an answer. Texts of requests are bounded. */
+export const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
+
 export const nullableTimestamp = Type.Unsafe<string | null>({
   type: ['string', 'null'],
   description: 'RFC 3339, UTC, milliseconds',

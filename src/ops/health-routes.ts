@@ -1,6 +1,7 @@
 import { Type } from 'typebox'
 import type { App } from '../http/app-instance.ts'
 import { publicAccess } from '../http/gate/access.ts'
+import { nullableString } from '../http/schemas.ts'
 import type { DependencyReport } from './dependency-checks.ts'
 import type { Readiness } from './readiness.ts'
 
@@ -18,7 +19,7 @@ function readinessOf(status: 'ready' | 'not_ready', database: DependencyReport) 
     Type.String(),
     Type.Object({
       state: Type.Unsafe<DependencyReport['state']>({ type: 'string', enum: ['ok', 'degraded', 'down'] }),
-      detail: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+      detail: nullableString,
     }),
   )
   const runtime = { state: 'degraded', detail: 'not configured: jobs cannot be started' }

@@ -7,22 +7,8 @@ import type { App } from '../http/app-instance.ts'
 import { bearer, callerOf } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
-import {
-  type Device,
-  getDevice,
-  listOwnDevices,
-  MAX_TOKEN_BYTES,
-  registerDevice,
-  removeDevice,
-} from './device-schema.ts'
-import {
-  type DeviceRow,
-  deleteDevice,
-  dropSurplusDevices,
-  findDevice,
-  listDevices,
-  upsertDevice,
-} from './device-store.ts'
+import * as schema from './device-schema.ts'
+import * as store from './device-store.ts'
 import { DEFAULT_PROVIDER } from './provider-registry.ts'
 
 const LIST = listById('devices')
@@ -40,35 +26,35 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
   const config = { access: bearer() }
   const one = { ...config, refusals: { not_found: 'No such device' } }
 
-  app.post('/v1/devices', { config, schema: registerDevice }, (request, reply) => {
+  app.post('/v1/devices', { config, schema: schema.registerDevice }, (request, reply) => {
     const { token, platform } = request.body
     if (token.trim() === '') throw new ApiError('invalid_request', 'body/token must not be blank')
-    if (Buffer.byteLength(token) > MAX_TOKEN_BYTES) {
-      throw new ApiError('invalid_request', `body/token must not be larger than ${MAX_TOKEN_BYTES} bytes`)
+    if (Buffer.byteLength(token) > schema.MAX_TOKEN_BYTES) {
+      throw new ApiError('invalid_request', `body/token must not be larger than ${schema.MAX_TOKEN_BYTES} bytes`)
     }
     const subject = principalId(callerOf(request))
     return creation.create(request, reply, async (tx) => {
       const device = { id: ids.next('dev'), subject, token, platform, provider: DEFAULT_PROVIDER.name }
-      const row = await upsertDevice(tx, { ...device, atMs: clock.now() })
-      await dropSurplusDevices(tx, row)
+      const row = await store.upsertDevice(tx, { ...device, atMs: clock.now() })
+      await store.dropSurplusDevices(tx, row)
       return { status: 201, location: `/v1/devices/${row.id}`, body: toDevice(row) }
     })
   })
 
-  app.get('/v1/devices', { config, schema: listOwnDevices }, async (request) => {
+  app.get('/v1/devices', { config, schema: schema.listOwnDevices }, async (request) => {
     const page = readPageRequest(LIST, request.query)
-    const rows = await listDevices(db, principalId(callerOf(request)), page)
+    const rows = await store.listDevices(db, principalId(callerOf(request)), page)
     return toPage(LIST, { rows, limit: page.limit, toItem: toDevice, positionOf: (row) => [row.id] as const })
   })
 
-  app.get('/v1/devices/:id', { config: one, schema: getDevice }, async (request) => {
-    const row = await findDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
+  app.get('/v1/devices/:id', { config: one, schema: schema.getDevice }, async (request) => {
+    const row = await store.findDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
     if (!row) throw noSuchDevice()
     return toDevice(row)
   })
 
-  app.delete('/v1/devices/:id', { config: one, schema: removeDevice }, async (request, reply) => {
-    const removed = await deleteDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
+  app.delete('/v1/devices/:id', { config: one, schema: schema.removeDevice }, async (request, reply) => {
+    const removed = await store.deleteDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
     if (!removed) throw noSuchDevice()
     return reply.code(204).send(null)
   })
@@ -78,7 +64,7 @@ function noSuchDevice(): ApiError {
   return new ApiError('not_found', 'No such device')
 }
 
-function toDevice(row: DeviceRow): Device {
+function toDevice(row: store.DeviceRow): schema.Device {
   return {
     id: row.id,
     token: `…${row.token.slice(-SHOWN_CHARS).toWellFormed()}`,

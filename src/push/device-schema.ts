@@ -1,6 +1,13 @@
 import { type Static, Type } from 'typebox'
 import { pageOf, pageQuery } from '../http/paging.ts'
-import { boundedText, idempotencyHeader, nullableTimestamp, pathParams, timestamp } from '../http/schemas.ts'
+import {
+  boundedText,
+  idempotencyHeader,
+  nullableString,
+  nullableTimestamp,
+  pathParams,
+  timestamp,
+} from '../http/schemas.ts'
 import { DEFAULT_PROVIDER } from './provider-registry.ts'
 import { PLATFORMS, type Platform } from './push-provider.ts'
 
@@ -16,7 +23,7 @@ export const Device = Type.Object(
     created_at: timestamp,
     last_seen_at: timestamp,
     disabled_at: nullableTimestamp,
-    disabled_reason: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+    disabled_reason: nullableString,
   },
   {
     title: 'Device',

@@ -7,13 +7,7 @@ import type { Database, Queryable } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
 import { callerOf, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
-import {
-  createNotification,
-  DEFAULT_TTL_SECONDS,
-  getNotification,
-  MAX_SHOWN_DELIVERIES,
-  type Notification,
-} from './notification-schema.ts'
+import * as schema from './notification-schema.ts'
 import { findNotification, insertNotification, type NotificationRow } from './notification-store.ts'
 import { countDeliveries, listDeliveries } from './outbox/delivery-list-store.ts'
 import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
@@ -33,7 +27,7 @@ export interface NotificationServices {
 export function notificationRoutes(app: App, { db, clock, ids, creation, pushOptOut }: NotificationServices): void {
   const config = { access: scopes('admin:*') }
 
-  app.post('/v1/notifications', { config, schema: createNotification }, (request, reply) => {
+  app.post('/v1/notifications', { config, schema: schema.createNotification }, (request, reply) => {
     const { users = [], devices = [], ...content } = request.body
     if (users.length + devices.length === 0) {
       throw new ApiError('invalid_request', 'body must have at least one of "users" and "devices"')
@@ -49,7 +43,7 @@ export function notificationRoutes(app: App, { db, clock, ids, creation, pushOpt
       data: JSON.stringify(data),
       link,
       priority: content.priority ?? 'normal',
-      ttl_seconds: content.ttl_seconds ?? DEFAULT_TTL_SECONDS,
+      ttl_seconds: content.ttl_seconds ?? schema.DEFAULT_TTL_SECONDS,
       dry_run: content.dry_run ? 1 : 0,
       created_by: principalId(callerOf(request)),
       created_at: clock.now(),
@@ -61,7 +55,7 @@ export function notificationRoutes(app: App, { db, clock, ids, creation, pushOpt
   })
 
   const showing = { ...config, refusals: { not_found: 'No such notification' } }
-  app.get('/v1/notifications/:id', { config: showing, schema: getNotification }, async (request) => {
+  app.get('/v1/notifications/:id', { config: showing, schema: schema.getNotification }, async (request) => {
     const row = await findNotification(db, request.params.id)
     if (!row) throw new ApiError('not_found', 'No such notification')
     return show(db, row)
@@ -83,11 +77,9 @@ function faultOfData(data: Readonly<Record<string, unknown>>): ContentFault | nu
   return null
 }
 
-async function show(db: Queryable, row: NotificationRow): Promise<Notification> {
-  const [counted, deliveries] = [
-    await countDeliveries(db, row.id),
-    await listDeliveries(db, row.id, MAX_SHOWN_DELIVERIES),
-  ]
+async function show(db: Queryable, row: NotificationRow): Promise<schema.Notification> {
+  const counted = await countDeliveries(db, row.id)
+  const deliveries = await listDeliveries(db, row.id, schema.MAX_SHOWN_DELIVERIES)
   const none = Object.fromEntries(DELIVERY_STATES.map((state) => [state, 0])) as Record<DeliveryState, number>
   return {
     id: row.id,

@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox'
-import { boundedText, idempotencyHeader, pathParams, timestamp } from '../http/schemas.ts'
+import { boundedText, idempotencyHeader, nullableString, pathParams, timestamp } from '../http/schemas.ts'
 import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
 import { PUSH_PROVIDERS } from './provider-registry.ts'
 
@@ -7,8 +7,6 @@ const MAX_TARGETS = 500
 export const MAX_SHOWN_DELIVERIES = 1_000
 export const DEFAULT_TTL_SECONDS = 86_400
 const MAX_TTL_SECONDS = Math.min(...PUSH_PROVIDERS.map(({ limits }) => limits.ttlSeconds))
-
-const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
 
 const deliveryExample = {
   device_id: 'dev_01kq3v7m2x8n4r6t0w9y5z1abc',

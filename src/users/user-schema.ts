@@ -1,8 +1,6 @@
 import { type Static, Type } from 'typebox'
 import { pageOf, pageQuery } from '../http/paging.ts'
-import { ifMatchHeader, nullableText, pathParams, timestamp } from '../http/schemas.ts'
-
-const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
+import { ifMatchHeader, nullableString, nullableText, pathParams, timestamp } from '../http/schemas.ts'
 
 export const User = Type.Object(
   {

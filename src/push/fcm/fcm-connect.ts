@@ -21,6 +21,7 @@ export interface ConnectOptions {
  */
 export function openHttp2({ url, tls, attempt }: ConnectOptions): Promise<Http2Connection | null> {
   return new Promise((resolve, reject) => {
+    const closedTooSoon = () => reject(new Error('the connection was closed before it was ready'))
     const socket = startTls({
       host: hostOf(url),
       port: url.port === '' ? 443 : Number(url.port),
@@ -33,30 +34,17 @@ export function openHttp2({ url, tls, attempt }: ConnectOptions): Promise<Http2C
     })
     socket.setNoDelay(true)
     socket.on('error', reject)
-    socket.once('close', () => reject(closedTooSoon()))
+    socket.once('close', closedTooSoon)
     socket.once('secureConnect', () => {
-      if (socket.alpnProtocol === 'h2') return startSession({ url, socket, resolve, reject })
-      socket.destroy()
-      resolve(null)
+      if (socket.alpnProtocol !== 'h2') {
+        socket.destroy()
+        return resolve(null)
+      }
+      const session = startHttp2(url.origin, { createConnection: () => socket, settings: { enablePush: false } })
+      session.on('error', reject)
+      session.once('close', closedTooSoon)
+      // Ready when the provider has sent the number of streams that it allows.
+      session.once('remoteSettings', () => resolve({ session, socket }))
     })
   })
-}
-
-interface SessionStart {
-  url: URL
-  socket: TLSSocket
-  resolve: (connection: Http2Connection) => void
-  reject: (error: Error) => void
-}
-
-/** Ready when the provider has sent the number of streams that it allows. */
-function startSession({ url, socket, resolve, reject }: SessionStart): void {
-  const session = startHttp2(url.origin, { createConnection: () => socket, settings: { enablePush: false } })
-  session.on('error', reject)
-  session.once('close', () => reject(closedTooSoon()))
-  session.once('remoteSettings', () => resolve({ session, socket }))
-}
-
-function closedTooSoon(): Error {
-  return new Error('the connection was closed before it was ready')
 }

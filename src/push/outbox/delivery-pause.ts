@@ -9,14 +9,12 @@ export type Recovery = (typeof RECOVERIES)[number]
 
 /** Pauses all delivery after a fault that would hit every message. One probe every 30 s finds out when it is fixed. */
 export class DeliveryPause {
-  readonly #clock: Clock
-  readonly #log: Log
+  readonly #options: { clock: Clock; log: Log }
   #current: { reason: string; endsWith: Recovery } | null = null
   #probeAtMs = 0
 
-  constructor({ clock, log }: { clock: Clock; log: Log }) {
-    this.#clock = clock
-    this.#log = log
+  constructor(options: { clock: Clock; log: Log }) {
+    this.#options = options
   }
 
   /** Why delivery is paused; null when it is not. */
@@ -37,20 +35,20 @@ export class DeliveryPause {
   /** A second fault during a pause replaces the reason; the pause then needs the stronger recovery of the two. */
   begin(reason: string, endsWith: Recovery): void {
     const current = this.#current
-    if (current === null) this.#log.error({ reason }, 'outbox.halted')
+    if (current === null) this.#options.log.error({ reason }, 'outbox.halted')
     this.#current = { reason, endsWith: current && isWeaker(endsWith, current.endsWith) ? current.endsWith : endsWith }
     this.extend()
   }
 
   /** A probe without an answer proves nothing: the next one waits its full time. */
   extend(): void {
-    if (this.#current !== null) this.#probeAtMs = this.#clock.now() + PROBE_EVERY_MS
+    if (this.#current !== null) this.#probeAtMs = this.#options.clock.now() + PROBE_EVERY_MS
   }
 
   /** True when this recovery has ended a pause. */
   endWith(recovery: Recovery): boolean {
     if (this.#current === null || isWeaker(recovery, this.#current.endsWith)) return false
-    this.#log.info({}, 'outbox.resumed')
+    this.#options.log.info({}, 'outbox.resumed')
     this.#current = null
     this.#probeAtMs = 0
     return true
