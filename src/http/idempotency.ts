@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { principalId } from '../auth/principal.ts'
 import type { Clock } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
-import { canonicalJson } from '../core/json.ts'
+import { canonicalJson, writeJson } from '../core/json-text.ts'
 import type { Database, Transaction } from '../db/database.ts'
 import { callerOf } from './gate/access.ts'
 import { findAnswer, storeAnswer } from './idempotency-store.ts'
@@ -17,6 +17,8 @@ export interface Created<Body> {
   body: Body
   /** The body for a repeat, if the first answer contains a secret that is shown only once. */
   replayBody?: Body
+  /** Called once the change is durable, but not for a repeat. */
+  afterCommit?: () => void
 }
 
 /**
@@ -72,7 +74,7 @@ export class IdempotentCreation {
         fingerprint,
         status: created.status,
         location: created.location,
-        body: JSON.stringify(created.replayBody ?? created.body),
+        body: writeJson(created.replayBody ?? created.body),
         expires_at: now + KEPT_MS,
       })
       return { created }
@@ -83,7 +85,9 @@ export class IdempotentCreation {
     }
     reply.header('idempotency-replayed', 'true')
     const { status, location, body } = outcome.earlier
-    return answer(reply, { status: status as Created<Body>['status'], location, body: JSON.parse(body) as Body })
+    // Stored as JSON text. A text of this type is sent as it is.
+    reply.type('application/json; charset=utf-8')
+    return answer(reply, { status: status as Created<Body>['status'], location, body: body as Body })
   }
 }
 
@@ -100,6 +104,7 @@ function fingerprintOf(request: FastifyRequest): string {
 
 function answer<Body>(reply: FastifyReply, created: Created<Body>): Body {
   reply.code(created.status).header('location', created.location)
+  created.afterCommit?.()
   return created.body
 }
 

@@ -1,42 +1,84 @@
 import type { FastifyRequest } from 'fastify'
 import { ApiError } from '../core/errors.ts'
-import { hasPoisonedKey, isJsonTooDeep, type Json, MAX_JSON_DEPTH } from '../core/json.ts'
+import type { Json } from '../core/json.ts'
+import { type JsonPart, WHOLE, wantAll, wantPath } from '../core/json-scan.ts'
+import { JsonText } from '../core/json-text.ts'
 import type { App } from './app-instance.ts'
+import { decodeBody, scanBody } from './scan-body.ts'
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The fields of its body that are documents. The handler gets each as a `JsonText`. */
+    documents?: readonly string[]
+  }
+  interface FastifyRequest {
+    documents: Record<string, JsonText> | null
+  }
+}
+
+/** Parsing more than this would hold the event loop. */
+const MAX_VALUES = 20_000
 
 /**
  * Reads bodies of `application/json`, and of `…+json` except for PATCH. It refuses a body that is not UTF-8, that is nested
- * too deep (checked before parsing), or that has a key such as `__proto__`.
+ * too deep, or that has a key such as `__proto__`. Documents are cut out of the body and keep their exact text; only the
+ * rest is parsed. The schema is checked with an empty value of the same type in place of each document.
  */
 export function readJsonBodies(app: App): void {
   app.removeAllContentTypeParsers()
   app.addContentTypeParser<Buffer>(
     /^application\/(?:[\w.-]+\+)?json(?=\s*(?:;|$))/,
     { parseAs: 'buffer' },
-    (request, body, done) => {
-      // Many clients send a content type without a body. The route's schema decides whether a body is needed.
-      done(null, body.length === 0 ? undefined : read(request, body))
-    },
+    // Many clients send a content type without a body. The route's schema decides whether a body is needed.
+    async (request: FastifyRequest, body: Buffer) => (body.length === 0 ? undefined : read(request, body)),
   )
+  app.decorateRequest('documents', null)
+  app.addHook('preHandler', (request, _reply, done) => {
+    if (request.documents !== null) Object.assign(request.body as object, request.documents)
+    done()
+  })
 }
 
-/** Shared by all requests: each body is decoded in one call, so no state is left for the next one. */
-const utf8 = new TextDecoder('utf-8', { fatal: true })
-
-function read({ method, headers }: FastifyRequest, body: Buffer): Json {
+async function read(request: FastifyRequest, body: Buffer): Promise<Json> {
+  const { method, headers } = request
   if (method === 'PATCH') checkPatchType(headers['content-type'])
   checkCoding(headers['content-encoding'])
   checkCharset(headers['content-type'])
-  const text = attempt('body is not valid UTF-8', () => utf8.decode(body))
-  if (isJsonTooDeep(text)) {
-    throw new ApiError('invalid_request', `body must not be nested deeper than ${MAX_JSON_DEPTH} levels`)
-  }
-  const value = attempt('body is not valid JSON', () => JSON.parse(text) as Json)
-  if (hasPoisonedKey(text, value)) {
+  const text = decodeBody(body)
+  const names = request.routeOptions.config.documents ?? []
+  const scan = await scanBody(text, wantAll(WHOLE, ...names.map((name) => wantPath([name]))))
+  if (scan.hasPrototypeKey) {
     const message = 'body must not have the key "__proto__", nor a "constructor" with a "prototype"'
     throw new ApiError('invalid_request', message)
   }
-  return value
+  const documents = names.flatMap((name) => {
+    const part = scan.root.at(name)
+    return part ? [{ name, part }] : []
+  })
+  if (documents.length > 0) {
+    request.documents = Object.fromEntries(documents.map(({ name, part }) => [name, new JsonText(part.text)]))
+  }
+  return parseRest(
+    text,
+    scan.root,
+    documents.map(({ part }) => part),
+  )
 }
+
+/** Parses a body without its documents. */
+function parseRest(text: string, { values }: JsonPart, documents: readonly JsonPart[]): Json {
+  const count = documents.reduce((rest, part) => rest - part.values, values)
+  if (count > MAX_VALUES) throw new ApiError('invalid_request', `body must not have more than ${MAX_VALUES} values`)
+  let rest = ''
+  let from = 0
+  for (const { start, end, kind } of documents.toSorted((a, b) => a.start - b.start)) {
+    rest += text.slice(from, start) + EMPTY_VALUES[kind]
+    from = end
+  }
+  return JSON.parse(rest + text.slice(from)) as Json
+}
+
+const EMPTY_VALUES = { object: '{}', array: '[]', string: '""', number: '0', boolean: 'false', null: 'null' }
 
 /** A merge patch or a list of operations would have another meaning than the fields to replace. */
 function checkPatchType(contentType = ''): void {
@@ -44,14 +86,6 @@ function checkPatchType(contentType = ''): void {
   throw new ApiError('unsupported_media_type', 'Content-Type must be application/json', {
     headers: { 'accept-patch': 'application/json' },
   })
-}
-
-function attempt<T>(message: string, work: () => T): T {
-  try {
-    return work()
-  } catch (cause) {
-    throw new ApiError('invalid_request', message, { cause })
-  }
 }
 
 function checkCoding(coding: string | undefined): void {

@@ -1,4 +1,6 @@
+import type { FastifySerializerCompiler } from 'fastify'
 import { type TSchemaOptions, Type } from 'typebox'
+import { type JsonText, writeJson } from '../core/json-text.ts'
 
 /** Building blocks of the resources' schemas: every field of one kind is checked and described alike. */
 export function boundedText(options: TSchemaOptions & { minLength?: number; maxLength: number }) {
@@ -8,6 +10,14 @@ export function boundedText(options: TSchemaOptions & { minLength?: number; maxL
 export function nullableText(options: TSchemaOptions & { minLength?: number; maxLength: number; format?: string }) {
   return Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'text', ...options })
 }
+
+/** A document: any JSON, kept as its exact text. */
+export function jsonDocument(options: TSchemaOptions) {
+  return Type.Unsafe<JsonText>(options)
+}
+
+/** The `serializerCompiler` of every route whose answers hold documents. */
+export const writesDocuments: FastifySerializerCompiler<unknown> = () => writeJson
 
 export const timestamp = Type.String({
   description: 'RFC 3339, UTC, milliseconds',

@@ -1,7 +1,9 @@
 import { type Static, Type } from 'typebox'
 import { isJsonObject } from '../core/json.ts'
+import type { Wanted } from '../core/json-scan.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
+import { type OutputPlaces, wantedValues } from './settlement/output.ts'
 
 const optionalText = Type.Optional(notificationTextSchema)
 
@@ -32,13 +34,12 @@ export const jobTypesSchema = Type.Record(Type.String(), jobTypeFields)
 export type ConfiguredJobTypes = Static<typeof jobTypesSchema>
 
 /** One kind of job: which graph runs it, where its output is, and which push notifications its owner gets. */
-export interface JobType {
+export interface JobType extends OutputPlaces {
   name: string
   description: string | null
   assistantId: string
-  /** A key or a JSON Pointer into the graph's values. Null: the last assistant message. */
-  outputKey: string | null
-  usageKey: string | null
+  /** The parts of the graph's values that hold the output and the tokens. */
+  wantedValues: Wanted
   /**
    * The graph can pause for a human. A `success` is then complete only if the run's state says so. False: a `success` with
    * the output is complete, whatever the state says.
@@ -98,12 +99,13 @@ export function toJobTypes(types: ConfiguredJobTypes): JobTypes {
 }
 
 function toJobType(name: string, fields: Static<typeof jobTypeFields>): JobType {
+  const places = { outputKey: fields.output_key ?? null, usageKey: fields.usage_key ?? null }
   return {
     name,
     description: fields.description ?? null,
     assistantId: fields.assistant_id,
-    outputKey: fields.output_key ?? null,
-    usageKey: fields.usage_key ?? null,
+    ...places,
+    wantedValues: wantedValues(places),
     // A graph may write its output and then pause, so an output alone does not prove that it is done.
     mayPause: fields.may_pause ?? true,
     deadlineMs: (fields.deadline_seconds ?? DEFAULT_DEADLINE_SECONDS) * 1000,

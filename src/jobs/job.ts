@@ -1,4 +1,4 @@
-import type { Json } from '../core/json.ts'
+import type { JsonText } from '../core/json-text.ts'
 import type { EventType } from '../events/event-store.ts'
 import type { Traces } from '../runtime/runtime-types.ts'
 
@@ -67,10 +67,10 @@ export type FailureCode = (typeof FAILURE_CODES)[number]
 
 /** What is known about a job's run. A kind that is also a status moves the job there; the other three do not end the wait. */
 export type Verdict =
-  | { kind: 'completed'; output: Json; tokens: Tokens }
+  | { kind: 'completed'; output: JsonText; tokens: Tokens }
   | { kind: 'failed'; code: FailureCode; message: string }
   | { kind: 'cancelled' }
-  | { kind: 'awaiting_input'; interrupts: readonly Json[] }
+  | { kind: 'awaiting_input'; interrupts: readonly JsonText[] }
   | { kind: 'running' }
   | { kind: 'pending' }
   /** The callback or answer does not prove anything: the runtime must be asked. */

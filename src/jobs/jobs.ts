@@ -1,5 +1,5 @@
 import { ApiError, UnavailableError } from '../core/errors.ts'
-import type { Json } from '../core/json.ts'
+import type { JsonText } from '../core/json-text.ts'
 import { uuidFrom } from '../core/random.ts'
 import type { Transaction } from '../db/database.ts'
 import { appendEvents } from '../events/event-store.ts'
@@ -20,7 +20,7 @@ export interface NewJobRequest {
   createdBy: string
   projectId: string | null
   /** Input for a run that this service starts, or a run that was started elsewhere. */
-  work: { input: Json } | { threadId: string; runId: string }
+  work: { input: JsonText } | { threadId: string; runId: string }
 }
 
 /** What clients do with jobs: start, follow, cancel, resume. The change is durable before the runtime is called. */
@@ -79,7 +79,7 @@ export class Jobs {
   }
 
   /** Answers the graph's question. The job goes on with a new run. */
-  resume(id: string, answer: Json): Promise<JobRow> {
+  resume(id: string, answer: JsonText): Promise<JobRow> {
     const { db, clock, types } = this.#context
     return db.transaction(async (tx) => {
       const job = await lockJob(tx, id)
@@ -91,7 +91,7 @@ export class Jobs {
       job.status = to
       job.run_id = null
       job.run_seq += 1
-      job.resume_input = JSON.stringify(answer)
+      job.resume_input = answer.text
       job.interrupts = null
       job.settled_by = null
       job.first_hint = null
@@ -108,11 +108,11 @@ export class Jobs {
     })
   }
 
-  async #createOwn(tx: Transaction, request: NewJobRequest, input: Json): Promise<JobRow> {
+  async #createOwn(tx: Transaction, request: NewJobRequest, input: JsonText): Promise<JobRow> {
     const { ids, random, clock } = this.#context
     const given = {
       id: ids.next('job'),
-      input: JSON.stringify(input),
+      input: input.text,
       project_id: request.projectId,
       created_by: request.createdBy,
       thread_id: uuidFrom(random),

@@ -3,18 +3,20 @@ import { ReadCoalescer } from '../core/async/read-coalescer.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
-import type { JsonObject } from '../core/json.ts'
+import { JsonText } from '../core/json-text.ts'
 import type { Database, Queryable } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
 import { etagOf, isNotModified, preconditionFailed, readIfMatch } from '../http/etag.ts'
 import { callerOf, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
+import { writesDocuments } from '../http/schemas.ts'
 import type { ProjectEvents } from './project-events.ts'
 import * as schema from './project-schema.ts'
 import * as store from './project-store.ts'
 
 const MAX_METADATA_BYTES = 16 * 1024
+const NO_METADATA = new JsonText('{}')
 const LIST = listById('projects')
 
 export interface ProjectServices {
@@ -32,8 +34,10 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
   const write = { access: scopes('write:projects') }
   const one = { refusals: { not_found: 'No such project' } }
   const versioned = true
+  const documents = ['metadata']
+  const serializerCompiler = writesDocuments
 
-  app.get('/v1/projects', { config: read, schema: schema.listProjects }, async (request, reply) => {
+  app.get('/v1/projects', { config: read, schema: schema.listProjects, serializerCompiler }, async (request, reply) => {
     const { limit, after } = readPageRequest(LIST, request.query)
     // Every caller sees the same list, so concurrent requests share one query and one serialized answer.
     const text = await pages.read(`${limit} ${after?.[0] ?? ''}`, async () => {
@@ -47,9 +51,9 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
 
   app.post(
     '/v1/projects',
-    { config: { ...write, versioned }, schema: schema.createProject },
+    { config: { ...write, versioned, documents }, schema: schema.createProject, serializerCompiler },
     async (request, reply) => {
-      const { name, description = null, metadata = {} } = request.body
+      const { name, description = null, metadata = NO_METADATA } = request.body
       checkMetadata(metadata)
       const created = await creation.create(request, reply, async (tx) => {
         const id = ids.next('prj')
@@ -66,7 +70,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
 
   app.get(
     '/v1/projects/:id',
-    { config: { ...read, ...one, versioned }, schema: schema.getProject },
+    { config: { ...read, ...one, versioned }, schema: schema.getProject, serializerCompiler },
     async (request, reply) => {
       const row = await store.findProject(db, request.params.id)
       if (!row) throw noSuchProject()
@@ -78,7 +82,7 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
 
   app.patch(
     '/v1/projects/:id',
-    { config: { ...write, ...one, versioned }, schema: schema.changeProject },
+    { config: { ...write, ...one, versioned, documents }, schema: schema.changeProject, serializerCompiler },
     async (request, reply) => {
       const versions = readIfMatch(request.headers['if-match'])
       if (request.body.metadata) checkMetadata(request.body.metadata)
@@ -119,25 +123,17 @@ export function toProject(row: store.ProjectRow): schema.Project {
     id: row.id,
     name: row.name,
     description: row.description,
-    metadata: JSON.parse(row.metadata) as JsonObject,
+    metadata: new JsonText(row.metadata),
     created_by: row.created_by,
     created_at: toRfc3339(row.created_at),
     updated_at: toRfc3339(row.updated_at),
   }
 }
 
-function checkMetadata(metadata: JsonObject): void {
-  if (Buffer.byteLength(JSON.stringify(metadata, refuseInfinite)) > MAX_METADATA_BYTES) {
+function checkMetadata({ text }: JsonText): void {
+  if (Buffer.byteLength(text) > MAX_METADATA_BYTES) {
     throw new ApiError('invalid_request', 'body/metadata must not be larger than 16 KB')
   }
-}
-
-/** 1e999 is valid JSON, but JavaScript reads it as Infinity, which would be returned as null. */
-function refuseInfinite(_key: string, value: unknown): unknown {
-  if (value === Infinity || value === -Infinity) {
-    throw new ApiError('invalid_request', 'body/metadata must not hold numbers beyond the range of a double')
-  }
-  return value
 }
 
 function noSuchProject(): ApiError {

@@ -1,11 +1,11 @@
 import { type Static, Type } from 'typebox'
-import type { JsonObject } from '../core/json.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import {
   boundedText,
   idempotencyHeader,
   ifMatchHeader,
   ifNoneMatchHeader,
+  jsonDocument,
   nullableText,
   pathParams,
   timestamp,
@@ -23,7 +23,7 @@ const example = {
 
 const name = boundedText({ minLength: 1, maxLength: 200, description: 'The name shown to people.' })
 const description = nullableText({ maxLength: 2000 })
-const metadata = Type.Unsafe<JsonObject>({
+const metadata = jsonDocument({
   type: 'object',
   additionalProperties: true,
   description: 'Your own data, up to 16 KB of JSON.',

@@ -1,4 +1,4 @@
-import type { JsonObject } from '../core/json.ts'
+import type { JsonText } from '../core/json-text.ts'
 import type { Queryable } from '../db/database.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 import { versionAmong } from '../db/versions.ts'
@@ -18,7 +18,7 @@ export type ProjectRow = {
 export interface ProjectFields {
   name: string
   description: string | null
-  metadata: JsonObject
+  metadata: JsonText
 }
 
 const COLUMNS = sql`id, name, description, metadata, created_by, version, created_at, updated_at`
@@ -32,7 +32,7 @@ export async function insertProject(
   const { id, name, description, metadata, createdBy, atMs } = project
   const rows = await db.query<ProjectRow>(sql`
     insert into projects (${COLUMNS})
-    values (${id}, ${name}, ${description}, ${JSON.stringify(metadata)}, ${createdBy}, ${FIRST_VERSION}, ${atMs}, ${atMs})
+    values (${id}, ${name}, ${description}, ${metadata.text}, ${createdBy}, ${FIRST_VERSION}, ${atMs}, ${atMs})
     returning ${COLUMNS}`)
   return rows[0] as ProjectRow
 }
@@ -63,7 +63,7 @@ export async function updateProject(
   const sets: Sql[] = [sql`version = version + 1`, sql`updated_at = ${change.atMs}`]
   if (change.name !== undefined) sets.push(sql`name = ${change.name}`)
   if (change.description !== undefined) sets.push(sql`description = ${change.description}`)
-  if (change.metadata !== undefined) sets.push(sql`metadata = ${JSON.stringify(change.metadata)}`)
+  if (change.metadata !== undefined) sets.push(sql`metadata = ${change.metadata.text}`)
   const [row] = await db.query<ProjectRow>(sql`
     update projects set ${join(sets, ', ')} where id = ${change.id} and ${versionAmong(change.versions)} returning ${COLUMNS}`)
   return row

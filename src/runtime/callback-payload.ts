@@ -1,6 +1,8 @@
 import { ApiError } from '../core/errors.ts'
-import { isJsonObject, isJsonTooDeep, type JsonObject, MAX_JSON_DEPTH, parseForeignJson } from '../core/json.ts'
-import { isId, readError, readTraces, withoutTokens } from './read-answers.ts'
+import { type JsonPart, type Wanted, WHOLE, wantAll, wantFields } from '../core/json-scan.ts'
+import { decodeBody, scanBody } from '../http/scan-body.ts'
+import { idIn, readError, readTraces, WANTED_ERROR, WANTED_IDS, WANTED_TRACES } from './read-answers.ts'
+import { withoutTokens } from './redact-tokens.ts'
 import type { Traces } from './runtime-types.ts'
 
 /** A completion callback, the same for every runtime. */
@@ -9,7 +11,7 @@ export interface CallbackPayload {
   runId: string
   status: string
   /** Null when the payload has none, which is not the same as empty. */
-  values: JsonObject | null
+  values: JsonPart | null
   error: string | null
   jobId: string | null
   traces: Traces
@@ -17,48 +19,40 @@ export interface CallbackPayload {
   body: string
 }
 
-/** Reads JSON whatever the content type says. A fault is answered with 400 and its description. */
-export function parseCallback(raw: Buffer): CallbackPayload {
-  const text = decode(raw)
-  if (isJsonTooDeep(text)) {
-    throw new ApiError('invalid_request', `body must not be nested deeper than ${MAX_JSON_DEPTH} levels`)
-  }
-  const payload = parse(text)
-  const { thread_id, run_id, status } = payload
-  for (const [name, value] of Object.entries({ thread_id, run_id, status })) {
-    if (value === undefined || value === null)
-      throw new ApiError('invalid_request', `body must have the field "${name}"`)
-    if (!isId(value)) throw new ApiError('invalid_request', `body/${name} must be a short string`)
-  }
-  const metadata = isJsonObject(payload.metadata) ? payload.metadata : {}
-  const values = isJsonObject(payload.values) ? payload.values : null
+const WANTED = wantAll(
+  wantFields({ ...WANTED_IDS, error: WANTED_ERROR, metadata: wantAll(wantFields({ job_id: WHOLE }), WANTED_TRACES) }),
+  WANTED_TRACES,
+  wantFields({ values: WANTED_TRACES }),
+)
+
+/**
+ * Reads JSON whatever the content type says, and finds the parts of `values` that the job type wants. A fault is answered
+ * with 400 and its description.
+ */
+export async function parseCallback(raw: Buffer | string, wantedValues: Wanted = WHOLE): Promise<CallbackPayload> {
+  const text = typeof raw === 'string' ? raw : decodeBody(raw)
+  const { root } = await scanBody(text, wantAll(WANTED, wantFields({ values: wantedValues })))
+  if (root.kind !== 'object') throw new ApiError('invalid_request', 'body must be an object')
+  const values = root.at('values')?.kind === 'object' ? root.at('values') : undefined
+  const metadata = root.at('metadata')
   return {
-    threadId: String(thread_id),
-    runId: String(run_id),
-    status: String(status),
-    values,
-    error: readError(payload.error),
-    jobId: isId(metadata.job_id) ? metadata.job_id : null,
-    traces: readTraces(payload, metadata, values ?? undefined),
+    threadId: requireId(root, 'thread_id'),
+    runId: requireId(root, 'run_id'),
+    status: requireId(root, 'status'),
+    values: values ?? null,
+    error: readError(root.at('error')),
+    jobId: idIn(metadata, 'job_id'),
+    traces: readTraces(root, metadata, values),
     body: withoutTokens(text),
   }
 }
 
-function decode(raw: Buffer): string {
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(raw)
-  } catch (cause) {
-    throw new ApiError('invalid_request', 'body is not valid UTF-8', { cause })
+function requireId(root: JsonPart, name: string): string {
+  const part = root.at(name)
+  if (part === undefined || part.kind === 'null') {
+    throw new ApiError('invalid_request', `body must have the field "${name}"`)
   }
-}
-
-function parse(text: string): JsonObject {
-  let value: unknown
-  try {
-    value = parseForeignJson(text)
-  } catch (cause) {
-    throw new ApiError('invalid_request', 'body is not valid JSON', { cause })
-  }
-  if (!isJsonObject(value)) throw new ApiError('invalid_request', 'body must be an object')
-  return value
+  const id = idIn(root, name)
+  if (id === null) throw new ApiError('invalid_request', `body/${name} must be a short string`)
+  return id
 }

@@ -1,7 +1,8 @@
 import type { HttpAnswer } from '../core/exchange.ts'
 import { isJsonObject, type Json } from '../core/json.ts'
 import { asStorableText } from '../core/text.ts'
-import { readError, withoutTokens } from './read-answers.ts'
+import { wordsOf } from './read-answers.ts'
+import { withoutTokens } from './redact-tokens.ts'
 import type { RuntimeRefusal } from './runtime-types.ts'
 
 /** Says nothing about the run: the runtime fails, is overloaded, redirects, or does not accept the API key. */
@@ -53,7 +54,7 @@ export function refusalOf(answer: HttpAnswer): RuntimeRefusal {
 function messageIn(text: string): string {
   try {
     const body = JSON.parse(text) as { detail?: Json; message?: Json; error?: Json }
-    return faultsIn(body.error) ?? readError(body.detail ?? body.message ?? body.error) ?? text
+    return faultsIn(body.error) ?? wordsOf(body.detail ?? body.message ?? body.error) ?? text
   } catch {
     return text
   }

@@ -1,12 +1,18 @@
+import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import {
-  isJsonObject,
-  isJsonTooDeep,
-  type Json,
-  type JsonObject,
-  MAX_JSON_DEPTH,
-  parseForeignJson,
-} from '../core/json.ts'
+  JsonDepthError,
+  type JsonPart,
+  JsonSyntaxError,
+  scanJson,
+  type Wanted,
+  WHOLE,
+  wantAll,
+  wantFields,
+  wantItems,
+} from '../core/json-scan.ts'
+import { JsonText } from '../core/json-text.ts'
 import { asStorableText, isStorableText } from '../core/text.ts'
+import { withoutTokens } from './redact-tokens.ts'
 import { type RuntimeRun, RuntimeUnavailable, type ThreadState, type Traces } from './runtime-types.ts'
 
 const MAX_ERROR_LENGTH = 4_000
@@ -20,51 +26,100 @@ export class UnacceptableAnswer extends Error {
   }
 }
 
+export const WANTED_IDS = { thread_id: WHOLE, run_id: WHOLE, status: WHOLE }
+/** The fields of an error object that say what happened, the best one first. */
+const ERROR_WORDS = ['message', 'error', 'name'] as const
+export const WANTED_ERROR = wantFields({ message: WHOLE, error: WHOLE, name: WHOLE })
+export const WANTED_TRACES = wantFields({ trace_id: WHOLE, tracer_trace_id: WHOLE })
+
+export const WANTED_RUN = wantAll(
+  wantFields({
+    ...WANTED_IDS,
+    created_at: WHOLE,
+    metadata: WANTED_TRACES,
+    kwargs: wantFields({ command: wantFields({ resume: WHOLE }) }),
+  }),
+  WANTED_TRACES,
+)
+
+/** The parts of a thread's state, with the parts of its values that the job type wants. */
+export function wantedState(values: Wanted): Wanted {
+  return wantFields({
+    values: wantAll(values, WANTED_TRACES),
+    next: WHOLE,
+    metadata: wantFields({ run_id: WHOLE }),
+    tasks: wantItems(wantFields({ error: WANTED_ERROR, interrupts: wantItems(WHOLE) })),
+  })
+}
+
 /** An answer that is not JSON may come from a proxy: it proves nothing about the run. */
-export function readAnswer(text: string, { maxDepth = MAX_JSON_DEPTH } = {}): Json {
-  if (isJsonTooDeep(text, maxDepth)) throw new UnacceptableAnswer(`The output is nested deeper than ${maxDepth} levels`)
+export async function readAnswer(
+  text: string,
+  { wanted, maxDepth = MAX_JSON_DEPTH }: { wanted: Wanted; maxDepth?: number },
+): Promise<JsonPart> {
   try {
-    return parseForeignJson(text)
+    return (await scanJson(text, { wanted, maxDepth })).root
   } catch (error) {
+    if (error instanceof JsonDepthError) throw new UnacceptableAnswer(`The output is ${error.message}`)
+    if (!(error instanceof JsonSyntaxError)) throw error
     throw new RuntimeUnavailable('the runtime answered something that is not JSON', { cause: error })
   }
 }
 
-export function readRun(value: Json): RuntimeRun {
-  if (!isJsonObject(value)) throw new RuntimeUnavailable('the runtime answered something that is not a run')
-  const { run_id, thread_id, status } = value
-  if (!isId(run_id) || !isId(thread_id) || !isId(status)) {
+export function readRun(run: JsonPart): RuntimeRun {
+  if (run.kind !== 'object') throw new RuntimeUnavailable('the runtime answered something that is not a run')
+  const [runId, threadId, status] = [idIn(run, 'run_id'), idIn(run, 'thread_id'), idIn(run, 'status')]
+  if (runId === null || threadId === null || status === null) {
     throw new RuntimeUnavailable('the runtime answered a run without its ids or its status')
   }
-  const metadata = isJsonObject(value.metadata) ? value.metadata : {}
-  return { runId: run_id, threadId: thread_id, status, metadata, traces: readTraces(value, metadata) }
+  const metadata = run.at('metadata')
+  return { runId, threadId, status, metadata: asObject(metadata?.parse()), traces: readTraces(run, metadata) }
 }
 
-export function readState(value: Json): ThreadState {
-  if (!isJsonObject(value)) throw new RuntimeUnavailable('the runtime answered something that is not a state')
-  const metadata = isJsonObject(value.metadata) ? value.metadata : {}
-  const tasks = Array.isArray(value.tasks) ? value.tasks.filter(isJsonObject) : []
+export function readState(state: JsonPart): ThreadState {
+  if (state.kind !== 'object') throw new RuntimeUnavailable('the runtime answered something that is not a state')
+  const values = state.at('values')
+  const next = state.at('next')?.parse()
+  const tasks = state.at('tasks')?.items ?? []
   return {
-    values: isJsonObject(value.values) ? value.values : {},
-    next: Array.isArray(value.next) ? value.next.map(asName) : [],
-    runId: typeof metadata.run_id === 'string' ? metadata.run_id : null,
-    error: tasks.map((task) => readError(task.error)).find((error) => error !== null) ?? null,
-    interrupts: tasks.flatMap((task) => (Array.isArray(task.interrupts) ? task.interrupts : [])),
+    values: values?.kind === 'object' ? values : null,
+    next: Array.isArray(next) ? next.map(asName) : [],
+    runId: idIn(state.at('metadata'), 'run_id'),
+    error: tasks.map((task) => readError(task.at('error'))).find((error) => error !== null) ?? null,
+    interrupts: tasks.flatMap((task) => task.at('interrupts')?.items ?? []).map(({ text }) => new JsonText(text)),
+    traces: readTraces(values),
   }
+}
+
+/** The error of a callback or a task. A long one is cut before it is parsed. */
+export function readError(error: JsonPart | undefined): string | null {
+  if (error === undefined) return null
+  const value = error.parse() as Json | undefined
+  if (value !== undefined) return wordsOf(value)
+  const words = ERROR_WORDS.map((name) => error.at(name)).find((part) => part?.kind === 'string' && part.text !== '""')
+  if (words !== undefined) return readError(words)
+  return asErrorText(error.kind === 'string' ? startOfString(error.text) : error.text.slice(0, 2 * MAX_ERROR_LENGTH))
+}
+
+function startOfString(text: string): string {
+  let end = 2 * MAX_ERROR_LENGTH
+  // The cut must not go through an escape.
+  while (parseIfJson(`${text.slice(0, end)}"`) === undefined) end -= 1
+  return parseIfJson(`${text.slice(0, end)}"`) as string
 }
 
 /**
  * Runtimes send a string, an object with `error` (or `name`) and `message`, or such an object as a string. Only the
  * message is kept, because a callback may have nothing else: a failure reads the same on every path.
  */
-export function readError(value: Json | undefined): string | null {
+export function wordsOf(value: Json | undefined): string | null {
   if (value === undefined || value === null || value === '') return null
   if (typeof value === 'string') {
     const inner = parseIfJson(value)
-    return isJsonObject(inner) ? readError(inner) : asErrorText(value)
+    return isJsonObject(inner) ? wordsOf(inner) : asErrorText(value)
   }
   if (isJsonObject(value)) {
-    const words = [value.message, value.error, value.name].find((word) => typeof word === 'string' && word !== '')
+    const words = ERROR_WORDS.map((name) => value[name]).find((word) => typeof word === 'string' && word !== '')
     if (typeof words === 'string') return asErrorText(words)
   }
   return asErrorText(JSON.stringify(value))
@@ -74,32 +129,27 @@ function asErrorText(text: string): string {
   return asStorableText(withoutTokens(text), MAX_ERROR_LENGTH)
 }
 
-/**
- * Redacts the token in callback URLs that the runtime echoes, so that stored texts and logs cannot be used to post
- * callbacks. In JSON and in nested URLs the characters around it may be escaped. Other URLs keep their tokens: they may
- * be output.
- */
-export function withoutTokens(text: string): string {
-  return text.replace(TOKEN, '$1[redacted]')
+/** Reads trace ids from the first object that has them: the payload, its metadata, the graph's values. */
+export function readTraces(...sources: (JsonPart | undefined)[]): Traces {
+  const named = (name: string) => sources.map((source) => idIn(source, name)).find((id) => id !== null) ?? null
+  return { traceId: named('trace_id'), tracerTraceId: named('tracer_trace_id') }
 }
 
-const TOKEN =
-  /((?:\/|\\u002f|%2f)webhooks(?:\\?\/|\\u002f|%2f)[^"\s]{0,500}?(?:[?&]|\\u0026|\\u003f|%26|%3f)token(?:=|\\u003d|%3d))[^"&\\\s%#]+/gi
+/** An escape takes six characters. */
+const MAX_ID_TEXT_LENGTH = 6 * MAX_ID_LENGTH + 2
 
-/** Reads trace ids from the first object that has them: the payload, its metadata, the graph's values. */
-export function readTraces(...sources: (JsonObject | undefined)[]): Traces {
-  const named = (name: string): string | null => {
-    for (const source of sources) {
-      const value = source?.[name]
-      if (isId(value)) return value
-    }
-    return null
-  }
-  return { traceId: named('trace_id'), tracerTraceId: named('tracer_trace_id') }
+/** The id in a wanted field. Null when there is none. */
+export function idIn(part: JsonPart | undefined, name: string): string | null {
+  const id = part?.at(name)?.parse(MAX_ID_TEXT_LENGTH)
+  return isId(id) ? id : null
 }
 
 export function isId(value: unknown): value is string {
   return typeof value === 'string' && value !== '' && value.length <= MAX_ID_LENGTH && isStorableText(value)
+}
+
+function asObject(value: unknown): JsonObject {
+  return isJsonObject(value) ? value : {}
 }
 
 function asName(value: Json): string {

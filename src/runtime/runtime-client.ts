@@ -1,7 +1,9 @@
 import type { Breaker } from '../core/async/breaker.ts'
 import type { Clock } from '../core/clock.ts'
 import { exchange, type HttpAnswer, UnreadableAnswer } from '../core/exchange.ts'
-import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
+import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
+import { type JsonPart, type Wanted, wantItems } from '../core/json-scan.ts'
+import { writeJson } from '../core/json-text.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import {
   hasJsonType,
@@ -14,7 +16,7 @@ import {
   provesNothing,
   refusalOf,
 } from './classify-answers.ts'
-import { readAnswer, readRun, readState, UnacceptableAnswer } from './read-answers.ts'
+import { idIn, readAnswer, readRun, readState, UnacceptableAnswer, WANTED_RUN, wantedState } from './read-answers.ts'
 import {
   type RuntimeRefusal,
   type RuntimeRun,
@@ -26,7 +28,7 @@ import {
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 const MAX_LISTED_RUNS = 100
 /** A run contains its input, some levels deeper than the client sent it. */
-const RUN_DEPTH = { maxDepth: MAX_JSON_DEPTH + 20 }
+const MAX_RUN_DEPTH = MAX_JSON_DEPTH + 20
 /** Only these answers contain the output of a graph. */
 const OUTPUT_PATH = /\/(?:state|history)$/
 
@@ -91,7 +93,7 @@ export class RuntimeClient {
       multitask_strategy: 'reject',
       durability: 'sync',
     })
-    if (isSuccess(answer)) return { started: readRun(readAnswer(answer.text, RUN_DEPTH)) }
+    if (isSuccess(answer)) return { started: await readRunAnswer(answer) }
     if (isNotTheRuntime(answer) && !isUnknownGraph(answer)) {
       throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
     }
@@ -109,7 +111,7 @@ export class RuntimeClient {
     const path = `/threads/${encodeURIComponent(threadId)}/runs/${encodeURIComponent(runId)}`
     const answer = await this.#call('GET', path, signal)
     if (isUnknownRun(answer)) return null
-    return readRun(readAnswer(this.#expectSuccess(answer).text, RUN_DEPTH))
+    return readRunAnswer(this.#expectSuccess(answer))
   }
 
   /**
@@ -118,22 +120,30 @@ export class RuntimeClient {
    *
    * A resumed run that pauses or fails in its first step writes no checkpoint. Its question or error is then on the
    * checkpoint that it resumed from.
+   *
+   * `wantedValues` are the parts of the graph's values to find.
    */
-  async fetchState(threadId: string, runId: string, signal?: AbortSignal): Promise<ThreadState | null> {
+  async fetchState(
+    threadId: string,
+    runId: string,
+    wantedValues: Wanted,
+    signal?: AbortSignal,
+  ): Promise<ThreadState | null> {
     const thread = `/threads/${encodeURIComponent(threadId)}`
     const answer = await this.#call('GET', `${thread}/state`, signal)
     if (isUnknownRun(answer)) return null
-    const newest = readState(readAnswer(this.#expectSuccess(answer).text))
+    const newest = readState(await readAnswer(this.#expectSuccess(answer).text, { wanted: wantedState(wantedValues) }))
     if (newest.runId === runId) return newest
-    const wanted = { limit: 1, metadata: { run_id: runId } }
-    const history = await this.#call('POST', `${thread}/history`, signal, wanted)
+    const ofRun = { limit: 1, metadata: { run_id: runId } }
+    const history = await this.#call('POST', `${thread}/history`, signal, ofRun)
     if (isUnknownRun(history)) return null
-    const found = readAnswer(this.#expectSuccess(history).text)
-    const [first] = Array.isArray(found) ? found : []
+    const wanted = wantItems(wantedState(wantedValues))
+    const { items } = await readAnswer(this.#expectSuccess(history).text, { wanted })
+    const [first] = items
     const state = first === undefined ? null : readState(first)
     if (state?.runId === runId) return state
     const [last] = await this.#list(threadId, signal)
-    return last?.run_id === runId && resumedToItsEnd(last) ? newest : null
+    return last !== undefined && idIn(last, 'run_id') === runId && resumedToItsEnd(last) ? newest : null
   }
 
   /** Succeeds also for a run that has ended or is not known. */
@@ -189,7 +199,7 @@ export class RuntimeClient {
           ...(apiKey === null ? {} : { 'x-api-key': apiKey }),
           ...(body === undefined ? {} : { 'content-type': 'application/json' }),
         },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+        ...(body === undefined ? {} : { body: writeJson(body) }),
         timeoutMs,
         maxBytes: MAX_ANSWER_BYTES,
         ...(signal ? { signal } : {}),
@@ -206,15 +216,16 @@ export class RuntimeClient {
   }
 
   /** Newest first. Sorted here, because runtimes differ in their order. */
-  async #list(threadId: string, signal?: AbortSignal): Promise<JsonObject[]> {
+  async #list(threadId: string, signal?: AbortSignal): Promise<JsonPart[]> {
     const path = `/threads/${encodeURIComponent(threadId)}/runs?limit=${MAX_LISTED_RUNS}`
     const answer = await this.#call('GET', path, signal)
     if (isUnknownRun(answer)) return []
-    const listed = readAnswer(this.#expectSuccess(answer).text, RUN_DEPTH)
-    if (!Array.isArray(listed) || !listed.every(isJsonObject)) {
+    const options = { wanted: wantItems(WANTED_RUN), maxDepth: MAX_RUN_DEPTH }
+    const listed = await readAnswer(this.#expectSuccess(answer).text, options)
+    if (listed.kind !== 'array' || !listed.items.every(({ kind }) => kind === 'object')) {
       throw new RuntimeUnavailable('the runtime answered something that is not a list of runs')
     }
-    return listed.sort((a, b) => createdAtMs(b) - createdAtMs(a))
+    return listed.items.toSorted((a, b) => createdAtMs(b) - createdAtMs(a))
   }
 
   #expectSuccess(answer: HttpAnswer): HttpAnswer {
@@ -223,15 +234,18 @@ export class RuntimeClient {
   }
 }
 
-function createdAtMs(run: JsonObject): number {
-  const ms = typeof run.created_at === 'string' ? Date.parse(run.created_at) : Number.NaN
+async function readRunAnswer({ text }: HttpAnswer): Promise<RuntimeRun> {
+  return readRun(await readAnswer(text, { wanted: WANTED_RUN, maxDepth: MAX_RUN_DEPTH }))
+}
+
+function createdAtMs(run: JsonPart): number {
+  const ms = Date.parse(idIn(run, 'created_at') ?? '')
   return Number.isNaN(ms) ? 0 : ms
 }
 
-const ENDED_BY_ITSELF = new Set<Json | undefined>(['success', 'error', 'timeout'])
+const ENDED_BY_ITSELF = ['success', 'error', 'timeout']
 
 /** A cancelled run does not count: the question on the checkpoint it resumed from is answered already. */
-function resumedToItsEnd({ kwargs, status }: JsonObject): boolean {
-  const command = isJsonObject(kwargs) ? kwargs.command : undefined
-  return isJsonObject(command) && 'resume' in command && ENDED_BY_ITSELF.has(status)
+function resumedToItsEnd(run: JsonPart): boolean {
+  return run.at('kwargs', 'command', 'resume') !== undefined && ENDED_BY_ITSELF.includes(idIn(run, 'status') ?? '')
 }

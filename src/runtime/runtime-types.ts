@@ -1,4 +1,6 @@
-import type { Json, JsonObject } from '../core/json.ts'
+import type { JsonObject } from '../core/json.ts'
+import type { JsonPart } from '../core/json-scan.ts'
+import type { JsonText } from '../core/json-text.ts'
 
 /** A run of the agent runtime, as far as this service reads it. */
 export interface RuntimeRun {
@@ -16,7 +18,8 @@ export interface Traces {
 }
 
 export interface ThreadState {
-  values: JsonObject
+  /** Null when the thread has none. */
+  values: JsonPart | null
   /** The nodes that have not run yet. Empty when the graph is done. */
   next: readonly string[]
   /** The run that wrote this checkpoint. */
@@ -24,14 +27,16 @@ export interface ThreadState {
   /** The error of the first task that failed. */
   error: string | null
   /** The questions of a graph that paused for a human. */
-  interrupts: readonly Json[]
+  interrupts: readonly JsonText[]
+  /** The trace ids among the values. */
+  traces: Traces
 }
 
 export interface StartRequest {
   threadId: string
   assistantId: string
   /** The graph's input, or the answer to its question when it resumes. */
-  payload: { input: Json } | { resume: Json }
+  payload: { input: JsonText } | { resume: JsonText }
   webhook: string | null
   metadata: JsonObject
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { IdGenerator } from '../../src/core/ids.ts'
+import { JsonText } from '../../src/core/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
@@ -161,7 +162,7 @@ describe('leases', () => {
     test('what an old look says of an earlier run changes nothing of the run that followed it', async () => {
       const [db] = await nodes()
       const job = await createJob(db, { run_seq: 2, run_id: null })
-      const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
+      const verdict = { kind: 'completed', output: JsonText.of(1), tokens: { input: 0, output: 0, total: 0 } } as const
       const update = { jobId: job.id, runId: randomUUID(), runSeq: 1, verdict, via: 'read', traces: null } as const
       const settled = await settleAt(db, NOW, update)
       assert.equal(settled?.outcome, 'stale')

@@ -3,6 +3,8 @@ import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { IdGenerator } from '../../src/core/ids.ts'
+import { wantAll } from '../../src/core/json-scan.ts'
+import { JsonText } from '../../src/core/json-text.ts'
 import { silentLog } from '../../src/core/log.ts'
 import { silentMeter } from '../../src/core/metrics/meter.ts'
 import { systemRandom } from '../../src/core/random.ts'
@@ -23,11 +25,12 @@ import type { JobUpdate } from '../../src/jobs/settlement/settlement.ts'
 import { judgeRun } from '../../src/jobs/settlement/verdict.ts'
 import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import { readTraces, WANTED_TRACES } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import type { ThreadState } from '../../src/runtime/runtime-types.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { addDevice, essenceOf, type JobRows, readJobRows } from '../support/job-rows.ts'
+import { partOf } from '../support/json-parts.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const TYPES = toJobTypes({
@@ -100,7 +103,7 @@ interface End {
   status: string
   values?: object
   error?: string
-  state: Partial<ThreadState>
+  state: { values?: object; next?: string[]; error?: string; interrupts?: JsonText[] }
   becomes: JobStatus
 }
 
@@ -129,7 +132,7 @@ const ENDS: Record<string, End> = {
     type: 'pausing',
     status: 'success',
     values: { report: OUTPUT },
-    state: { values: { report: OUTPUT }, next: ['ask'], interrupts: [QUESTION] },
+    state: { values: { report: OUTPUT }, next: ['ask'], interrupts: [JsonText.of(QUESTION)] },
     becomes: 'awaiting_input',
   },
   'the end of a graph that may pause': {
@@ -147,7 +150,7 @@ interface Told {
   end: End
 }
 
-function received({ job, runId, end }: Told, more: object = {}): ReceivedCallback {
+async function received({ job, runId, end }: Told, more: object = {}): Promise<ReceivedCallback> {
   const body = {
     thread_id: job.thread_id,
     run_id: runId,
@@ -157,9 +160,10 @@ function received({ job, runId, end }: Told, more: object = {}): ReceivedCallbac
     metadata: { job_id: job.id },
     ...more,
   }
+  const type = typeNamed(end.type)
   return {
-    payload: parseCallback(Buffer.from(JSON.stringify(body))),
-    type: typeNamed(end.type),
+    payload: await parseCallback(JSON.stringify(body), type.wantedValues),
+    type,
     path: '/webhooks/test',
     jobId: null,
     receivedAtMs: 1,
@@ -168,14 +172,16 @@ function received({ job, runId, end }: Told, more: object = {}): ReceivedCallbac
 
 async function look(on: Node, { job, runId, end }: Told, via: 'read' | 'sweep'): Promise<void> {
   const run = { runId, threadId: job.thread_id, status: end.status, metadata: {}, traces: noTraces() }
-  const state = { values: {}, next: [], runId, error: null, interrupts: [], ...end.state }
-  const traces = { traceId: typeof state.values.trace_id === 'string' ? state.values.trace_id : null }
+  const type = typeNamed(end.type)
+  const values = partOf(end.state.values ?? {}, wantAll(type.wantedValues, WANTED_TRACES))
+  const traces = readTraces(values)
+  const state = { next: [], runId, error: null, interrupts: [], ...end.state, values, traces }
   const update = {
     jobId: job.id,
     runId,
-    verdict: judgeRun(run, state, typeNamed(end.type)),
+    verdict: judgeRun(run, state, type),
     via,
-    traces: { ...noTraces(), ...traces },
+    traces,
   }
   await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))
 }
@@ -186,11 +192,11 @@ function noTraces() {
 
 /** The hints that a run has ended. */
 const HINTS = {
-  callback: (on: Node, told: Told) => on.intake.receive(received(told)),
-  duplicate: (on: Node, told: Told) => on.intake.receive(received(told)),
-  'late callback': (on: Node, told: Told) =>
+  callback: async (on: Node, told: Told) => on.intake.receive(await received(told)),
+  duplicate: async (on: Node, told: Told) => on.intake.receive(await received(told)),
+  'late callback': async (on: Node, told: Told) =>
     on.intake.receive(
-      received(told, { webhook_sent_at: 'later', error: told.end.error && { message: told.end.error } }),
+      await received(told, { webhook_sent_at: 'later', error: told.end.error && { message: told.end.error } }),
     ),
   read: (on: Node, told: Told) => look(on, told, 'read'),
   sweep: (on: Node, told: Told) => look(on, told, 'sweep'),
@@ -280,7 +286,7 @@ describe('settling', () => {
           const { job, runId } = await createJob(on, { type: 'report', devices: 1 })
           await look(on, { job, runId, end }, 'read')
           const before = await readJobRows(on.db, job.id)
-          const { outcome } = await on.intake.receive(received({ job, runId, end: other }))
+          const { outcome } = await on.intake.receive(await received({ job, runId, end: other }))
           assert.match(outcome, /^(?:stale|duplicate)$/)
           const after = await readJobRows(on.db, job.id)
           assert.deepEqual(
@@ -306,7 +312,7 @@ describe('settling', () => {
           update({ kind: 'pending' }),
           update({ kind: 'running' }),
           update({ kind: 'failed', code: 'run_failed', message: 'kaboom' }),
-          update({ kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } }),
+          update({ kind: 'completed', output: JsonText.of(1), tokens: { input: 0, output: 0, total: 0 } }),
           update({ kind: 'failed', code: 'run_failed', message: 'again' }),
         ]),
       )
@@ -329,7 +335,7 @@ describe('settling', () => {
       const end = ENDS.success as End
       const { job, runId } = await createJob(on, { type: end.type, devices: 2 })
       const before = await readJobRows(on.db, job.id)
-      const verdict = { kind: 'completed', output: 1, tokens: { input: 0, output: 0, total: 0 } } as const
+      const verdict = { kind: 'completed', output: JsonText.of(1), tokens: { input: 0, output: 0, total: 0 } } as const
       const update = { jobId: job.id, runId, verdict, via: 'read', traces: null } as const
       const counted: string[] = []
       const context = { ...on.context, meter: { ...silentMeter, count: (name: string) => void counted.push(name) } }
@@ -387,7 +393,7 @@ describe('settling', () => {
       const answers = await Promise.all(
         nodes.flatMap((on, n) => {
           const order = n === 0 ? strangers : strangers.toReversed()
-          return [...order, ...order].map((told) => on.intake.receive(received(told)))
+          return [...order, ...order].map(async (told) => on.intake.receive(await received(told)))
         }),
       )
       assert.equal(answers.filter(({ outcome }) => outcome === 'adopted').length, 15)
@@ -407,11 +413,11 @@ describe('settling', () => {
       const end = ENDS.success as End
       const jobs: Told[] = []
       for (let n = 0; n < 50; n++) jobs.push({ ...(await createJob(on, { type: end.type })), end })
-      const poison = { ...received(await poisoned(on, end)), receivedAtMs: Number.NaN }
+      const poison = { ...(await received(await poisoned(on, end))), receivedAtMs: Number.NaN }
       const answers = await Promise.allSettled([
-        ...jobs.slice(0, 25).map((told) => on.intake.receive(received(told))),
+        ...jobs.slice(0, 25).map(async (told) => on.intake.receive(await received(told))),
         on.intake.receive(poison),
-        ...jobs.slice(25).map((told) => on.intake.receive(received(told))),
+        ...jobs.slice(25).map(async (told) => on.intake.receive(await received(told))),
       ])
       assert.equal(answers.filter(({ status }) => status === 'rejected').length, 1)
       assert.equal(answers[25]?.status, 'rejected')
@@ -422,7 +428,7 @@ describe('settling', () => {
       const on = await alone()
       const end = ENDS.success as End
       const told = await poisoned(on, end)
-      await assert.rejects(on.intake.receive({ ...received(told), receivedAtMs: Number.NaN }))
+      await assert.rejects(on.intake.receive({ ...(await received(told)), receivedAtMs: Number.NaN }))
       assert.equal((await findJob(on.db, told.job.id))?.status, 'processing')
       await HINTS.read(on, told)
       assertOneEffect(await readJobRows(on.db, told.job.id), end, 0)
@@ -437,10 +443,10 @@ describe('settling', () => {
       ]
       const before = await readJobRows(on.db, other.job.id)
       const forged: ReceivedCallback[] = [
-        { ...received(other), jobId: mine.job.id },
-        { ...received(other, { thread_id: mine.job.thread_id }), jobId: mine.job.id },
-        { ...received({ ...mine, runId: other.runId }), jobId: mine.job.id },
-        { ...received(other), jobId: 'job_of_nobody' },
+        { ...(await received(other)), jobId: mine.job.id },
+        { ...(await received(other, { thread_id: mine.job.thread_id })), jobId: mine.job.id },
+        { ...(await received({ ...mine, runId: other.runId })), jobId: mine.job.id },
+        { ...(await received(other)), jobId: 'job_of_nobody' },
       ]
       for (const callback of forged) {
         const { outcome } = await on.intake.receive(callback)
@@ -456,9 +462,9 @@ describe('settling', () => {
       const end = ENDS.success as End
       const thread_id = randomUUID()
       const answers = await Promise.all(
-        ['a', 'b', 'c'].map((name) =>
+        ['a', 'b', 'c'].map(async (name) =>
           on.intake.receive({
-            ...received({ job: { id: 'x', thread_id } as JobRow, runId: `${name}-${randomUUID()}`, end }),
+            ...(await received({ job: { id: 'x', thread_id } as JobRow, runId: `${name}-${randomUUID()}`, end })),
             jobId: 'job_restored',
           }),
         ),

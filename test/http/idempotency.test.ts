@@ -80,7 +80,8 @@ describe('idempotency keys', () => {
       const headers = { 'idempotency-key': 'spelling', 'content-type': 'application/json' }
       const send = (raw: string) => service.request('POST', '/v1/projects', { token, headers, raw })
       const first = await send('{"name":"Spelt","metadata":{"a":1,"b":{"c":2,"d":3}}}')
-      assertReplay(await send(' {"metadata" : {"b":{"d":3,"c":2}, "a":1.0},\n"name":"Sp\\u0065lt"}'), first)
+      assertReplay(await send(' {"metadata" : {"b":{"d":3,"c":2}, "a":1},\n"name":"Sp\\u0065lt"}'), first)
+      assertError(service, await send('{"name":"Spelt","metadata":{"a":1.0,"b":{"c":2,"d":3}}}'), REUSED)
     })
 
     test('another body or another path under the same key is a 422', async () => {

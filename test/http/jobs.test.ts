@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
-import type { Job, TimelineEntry } from '../../src/jobs/api/job-schema.ts'
+import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import { readJobRows } from '../support/job-rows.ts'
-import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, type ShownJob, START_RUN, sharedJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
 
 interface Page<Item> {
@@ -20,7 +20,7 @@ const conflict = (message: string | RegExp) => ({ status: 409, code: 'conflict',
 /** A name of its own for each test, so that they can share a service. */
 const somebody = () => `user-${randomUUID()}`
 
-async function timelineOf(world: JobWorld, { id }: Job): Promise<TimelineEntry[]> {
+async function timelineOf(world: JobWorld, { id }: ShownJob): Promise<TimelineEntry[]> {
   const { body } = await world.service.request<Page<TimelineEntry>>('GET', `/jobs/${id}/timeline?limit=100`, {
     token: world.admin,
   })
@@ -100,7 +100,7 @@ describe('jobs', () => {
     test('every kind of job ends with its output or its reason', async () => {
       const world = await shared()
       const message = { messages: [{ role: 'user', content: 'Hello' }] }
-      const cases: [type: string, input: object, expected: Partial<Job>][] = [
+      const cases: [type: string, input: object, expected: Partial<ShownJob>][] = [
         ['agent', message, { status: 'completed', output: 'You said: Hello' }],
         ['summary', { prompt: 'a text' }, { status: 'completed', output: 'In short: a text' }],
         ['throwing', {}, { status: 'failed', error: { code: 'run_failed', message: 'kaboom: upstream 500' } }],
@@ -119,9 +119,9 @@ describe('jobs', () => {
       for (const [type, input] of cases) jobs.push(await world.start(type, { input }))
       await world.pass(RUN_MS)
       for (const [n, [type, , expected]] of cases.entries()) {
-        const job = await world.stored((jobs[n] as Job).id)
+        const job = await world.stored((jobs[n] as ShownJob).id)
         for (const [field, value] of Object.entries(expected)) {
-          assert.deepEqual(job[field as keyof Job], value, `${field} of ${type}`)
+          assert.deepEqual(job[field as keyof ShownJob], value, `${field} of ${type}`)
         }
       }
     })
@@ -202,7 +202,7 @@ describe('jobs', () => {
       const world = await shared()
       const sub = somebody()
       const body = { type: 'report', input: {}, created_by: sub }
-      const created = await world.service.request<Job>('POST', '/jobs', { token: world.admin, body })
+      const created = await world.service.request<ShownJob>('POST', '/jobs', { token: world.admin, body })
       assert.equal(created.status, 202, created.text)
       assert.equal(created.body.created_by, sub)
       await world.quiet()
@@ -218,7 +218,10 @@ describe('jobs', () => {
         body: { name: 'Backend', scopes: [] },
       })
       const { key, id } = account.body
-      const created = await world.service.request<Job>('POST', '/jobs', { key, body: { type: 'report', input: {} } })
+      const created = await world.service.request<ShownJob>('POST', '/jobs', {
+        key,
+        body: { type: 'report', input: {} },
+      })
       assert.equal(created.body.created_by, id)
       await world.quiet()
       assert.equal((await world.service.request('GET', `/jobs/${created.body.id}`, { key })).status, 200)
@@ -236,7 +239,7 @@ describe('jobs', () => {
       assert.equal((await create(project.body.id)).body.project_id, project.body.id)
       assert.equal((await create(null)).body.project_id, null)
       for (const name of ['project', 'project_id']) {
-        const list = (id: string) => world.request<Page<Job>>('GET', `/jobs?${name}=${id}`, sub)
+        const list = (id: string) => world.request<Page<ShownJob>>('GET', `/jobs?${name}=${id}`, sub)
         const [job, ...more] = (await list(project.body.id)).body.data
         assert.deepEqual([job?.project_id, more], [project.body.id, []], name)
         assert.deepEqual((await list('prj_none')).body.data, [], name)
@@ -276,7 +279,7 @@ describe('jobs', () => {
       assertError(world.service, unknown, { status: 404, code: 'not_found', message: /^No such job type: there are / })
       const big = await world.request('POST', '/jobs', sub, { body: { type: 'report', input: 'x'.repeat(1_100_000) } })
       assertError(world.service, big, { status: 413, code: 'payload_too_large' })
-      assert.deepEqual((await world.request<Page<Job>>('GET', '/jobs', sub)).body.data, [])
+      assert.deepEqual((await world.request<Page<ShownJob>>('GET', '/jobs', sub)).body.data, [])
       assert.equal(world.allCalls, before, 'the runtime heard of none of them')
     })
 
@@ -341,7 +344,7 @@ describe('jobs', () => {
       for (const { body } of made) assert.equal(body.id, again.body.id)
       await world.quiet()
       assert.equal(world.calls(START_RUN), before + 1)
-      assert.equal((await world.request<Page<Job>>('GET', '/jobs', sub)).body.data.length, 1)
+      assert.equal((await world.request<Page<ShownJob>>('GET', '/jobs', sub)).body.data.length, 1)
     })
 
     test('a list shows one’s own, newest first, page by page and filtered, and asks the runtime nothing', async () => {
@@ -352,7 +355,7 @@ describe('jobs', () => {
       await world.start('report', { sub: somebody() })
       const before = world.allCalls
       const list = (query: string, token = world.token(sub)) =>
-        world.service.request<Page<Job>>('GET', `/jobs${query}`, { token })
+        world.service.request<Page<ShownJob>>('GET', `/jobs${query}`, { token })
       const ids = started.map(({ id }) => id).reverse()
       assert.deepEqual(
         (await list('')).body.data.map(({ id }) => id),
@@ -360,7 +363,7 @@ describe('jobs', () => {
       )
       const paged: string[] = []
       for (let cursor: string | null = ''; cursor !== null; ) {
-        const { body }: { body: Page<Job> } = await list(`?limit=2${cursor && `&cursor=${cursor}`}`)
+        const { body }: { body: Page<ShownJob> } = await list(`?limit=2${cursor && `&cursor=${cursor}`}`)
         paged.push(...body.data.map(({ id }) => id))
         cursor = body.next_cursor
       }
@@ -455,7 +458,7 @@ describe('jobs without a runtime', () => {
         assertError(world.service, answer, { status: 503, code: 'service_unavailable', message })
         assert.equal(answer.headers['retry-after'], '60')
       }
-      assert.deepEqual((await world.request<Page<Job>>('GET', '/jobs', sub)).body.data, [])
+      assert.deepEqual((await world.request<Page<ShownJob>>('GET', '/jobs', sub)).body.data, [])
       const unknown = await world.request('POST', '/jobs', sub, { body: { type: 'no-such', input: {} } })
       assertError(world.service, unknown, { status: 404, code: 'not_found' })
     })

@@ -220,10 +220,10 @@ describe('projects', () => {
         deep: { a: [[[{}]]] },
       }
       assert.deepEqual((await create({ metadata })).body.metadata, metadata)
-      const raw = '{"name":"x","metadata":{"n":1e999}}'
+      const raw = '{"name":"x","metadata":{ "n" : 1e999 }}'
       const headers = { 'content-type': 'application/json' }
-      const lost = await service.request('POST', '/v1/projects', { token, raw, headers })
-      assertError(service, lost, invalid(/^body\/metadata /))
+      const exact = await service.request('POST', '/v1/projects', { token, raw, headers })
+      assert.ok(exact.text.includes('"metadata":{ "n" : 1e999 },'), exact.text)
     })
 
     test('metadata may be 16 KB of JSON and not a byte more', async () => {

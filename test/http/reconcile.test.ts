@@ -4,7 +4,7 @@ import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, beforeEach, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
-import type { Job, TimelineEntry } from '../../src/jobs/api/job-schema.ts'
+import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { assertError } from '../support/assert-error.ts'
@@ -15,6 +15,7 @@ import {
   type JobWorld,
   LIST_RUNS,
   RUN_MS,
+  type ShownJob,
   START_RUN,
   sharedJobWorld,
   startJobWorld,
@@ -26,7 +27,7 @@ import { until } from '../support/until.ts'
 const CANCEL_RUN = 'POST /threads/{t}/runs/{r}/cancel'
 const QUESTION = { question: 'Publish it?' }
 const somebody = () => `user-${randomUUID()}`
-const isOver = ({ status }: Job) => status !== 'processing' && status !== 'generating'
+const isOver = ({ status }: ShownJob) => status !== 'processing' && status !== 'generating'
 
 async function timelineOf(world: JobWorld, { id }: { id: string }): Promise<TimelineEntry[]> {
   const path = `/jobs/${id}/timeline?limit=100`
@@ -37,9 +38,9 @@ describe('reconciliation', () => {
   forEachService((under) => {
     // Longer than the budget of a read, so that it is the budget that ends one.
     const shared = sharedJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
-    const cancel = (world: JobWorld, { id, created_by }: Job) =>
+    const cancel = (world: JobWorld, { id, created_by }: ShownJob) =>
       world.request('POST', `/jobs/${id}/cancel`, String(created_by))
-    const resume = (world: JobWorld, { id, created_by }: Job, input: unknown) =>
+    const resume = (world: JobWorld, { id, created_by }: ShownJob, input: unknown) =>
       world.request('POST', `/jobs/${id}/resume`, String(created_by), { body: { input } })
     /** The runtime is well again, and the breaker knows. */
     const heal = async (world: JobWorld) => {
@@ -210,7 +211,7 @@ describe('reconciliation', () => {
       let answered = 0
       const reads = Array.from({ length: 40 }, async (_, n) => {
         const node = n % 2 ? world.service : other
-        const answer = await node.request<Job>('GET', `/jobs/${id}`, { token: world.admin })
+        const answer = await node.request<ShownJob>('GET', `/jobs/${id}`, { token: world.admin })
         answered += 1
         return answer
       })
@@ -602,14 +603,14 @@ describe('reconciliation', () => {
     test('a runtime that keeps failing is left alone, tried with one call, and taken back', async () => {
       const world = await shared()
       world.runtime.setFaults({ drop_callbacks: 1 })
-      const jobs: Job[] = []
+      const jobs: ShownJob[] = []
       for (let n = 0; n < 8; n++) jobs.push(await world.start('report'))
       await world.clock.advance(RUN_MS)
       world.runtime.setFaults({ lookup_failure: 1 })
       const before = world.allCalls
       for (const { id } of jobs) await world.get(id)
       assert.equal(world.allCalls - before, 5, 'five failures in a row open the breaker')
-      const last = await world.stored((jobs[7] as Job).id)
+      const last = await world.stored((jobs[7] as ShownJob).id)
       assert.equal(last.reconcile.last_error, 'the runtime keeps failing and is left alone for a moment')
       assert.match((await world.service.request('GET', '/readyz')).text, /it keeps failing: results arrive later/)
       await world.pass(1_000)

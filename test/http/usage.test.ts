@@ -3,9 +3,8 @@ import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import type { Database, Row, Transaction } from '../../src/db/database.ts'
 import type { Sql } from '../../src/db/sql.ts'
-import type { Job } from '../../src/jobs/api/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
-import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, type ShownJob, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { forEachService } from '../support/service.ts'
 
@@ -146,7 +145,7 @@ describe('the limit of runs', () => {
       clock: new ManualClock(Date.UTC(2026, 0, 31, 23, 59)),
     })
     const start = (world: JobWorld, sub: string, more: object = {}) =>
-      world.request<Job>('POST', '/jobs', sub, { body: { type: 'report', input: {} }, ...more })
+      world.request<ShownJob>('POST', '/jobs', sub, { body: { type: 'report', input: {} }, ...more })
 
     test('counts what has ended and what still runs, for each caller alone, and starts nothing beyond it', async () => {
       const world = await shared()

@@ -4,7 +4,9 @@ import { after, before, describe, test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { isJsonObject, type Json, type JsonObject } from '../../src/core/json.ts'
-import { extractOutput, extractTokens } from '../../src/jobs/settlement/output.ts'
+import { type JsonPart, WHOLE, wantAll } from '../../src/core/json-scan.ts'
+import { JsonText } from '../../src/core/json-text.ts'
+import { extractOutput, extractTokens, wantedValues } from '../../src/jobs/settlement/output.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import type { RuntimeRun, StartRequest, ThreadState } from '../../src/runtime/runtime-types.ts'
@@ -72,7 +74,7 @@ for (const { name, start } of SUBJECTS) {
       const outcome = await client.startRun({
         threadId,
         assistantId,
-        payload: { input: INPUT },
+        payload: { input: JsonText.of(INPUT) },
         webhook: receiver.url,
         metadata: { job_id: 'job-1', run_seq: 1 },
         ...request,
@@ -87,13 +89,14 @@ for (const { name, start } of SUBJECTS) {
     }
     const untilStatus = (run: RuntimeRun, status: string) => until(async () => (await look(run)).status === status)
     const stateOf = async ({ threadId, runId }: RuntimeRun): Promise<ThreadState> => {
-      const state = await client.fetchState(threadId, runId)
+      const state = await client.fetchState(threadId, runId, ANY_OUTPUT)
       assert.ok(state)
       return state
     }
-    const callbackOf = async ({ runId }: RuntimeRun) => parseCallback((await receiver.callbackOf(runId)).raw)
+    const callbackOf = async ({ runId }: RuntimeRun) =>
+      parseCallback((await receiver.callbackOf(runId)).raw, ANY_OUTPUT)
     const resume = (run: RuntimeRun, answer: Json) =>
-      begin(String(run.metadata.graph_id), { threadId: run.threadId, payload: { resume: answer } })
+      begin(String(run.metadata.graph_id), { threadId: run.threadId, payload: { resume: JsonText.of(answer) } })
     const raw = (method: string, path: string, body?: object) =>
       fetch(`${subject.url}${path}`, {
         method,
@@ -111,13 +114,13 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(callback.threadId, run.threadId)
       assert.equal(callback.runId, run.runId)
       assert.equal(callback.error, null)
-      assert.deepEqual(callback.values?.report, INPUT)
+      assert.deepEqual(valuesOf(callback).report, INPUT)
       assert.equal((await look(run)).status, 'success')
       const state = await stateOf(run)
-      assert.deepEqual(state.values, callback.values)
+      assert.deepEqual(valuesOf(state), valuesOf(callback))
       assert.deepEqual(
         { ...state, values: null },
-        { values: null, next: [], runId: run.runId, error: null, interrupts: [] },
+        { values: null, next: [], runId: run.runId, error: null, interrupts: [], traces: NO_TRACES },
       )
     })
 
@@ -138,20 +141,23 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(path, '/webhooks/agent?token=s3cret')
       assert.equal(headers['content-type'], 'text/plain;charset=UTF-8')
       assert.ok(raw.includes('s3cret'))
-      assert.ok(!parseCallback(raw).body.includes('s3cret'))
+      assert.ok(!(await parseCallback(raw)).body.includes('s3cret'))
     })
 
     test('a conversation ends with the same answer and tokens by callback and in the state, though spelled differently', async () => {
-      const run = await begin('agent', { payload: { input: { messages: [{ role: 'user', content: 'Hello' }] } } })
+      const run = await begin('agent', {
+        payload: { input: JsonText.of({ messages: [{ role: 'user', content: 'Hello' }] }) },
+      })
       const callback = await callbackOf(run)
-      const { values } = await stateOf(run)
+      const state = await stateOf(run)
       const type = { outputKey: null, usageKey: null }
-      assert.equal(extractOutput(type, values), 'You said: Hello')
-      assert.equal(extractOutput(type, callback.values ?? {}), 'You said: Hello')
-      const tokens = extractTokens(type, values)
+      assert.ok(state.values && callback.values)
+      assert.equal(extractOutput(type, state.values)?.text, '"You said: Hello"')
+      assert.equal(extractOutput(type, callback.values)?.text, '"You said: Hello"')
+      const tokens = extractTokens(type, state.values)
       assert.ok(tokens.total > 0)
-      assert.deepEqual(extractTokens(type, callback.values ?? {}), tokens)
-      const [wrapped, plain] = [callback.values?.messages, values.messages].map(
+      assert.deepEqual(extractTokens(type, callback.values), tokens)
+      const [wrapped, plain] = [valuesOf(callback).messages, valuesOf(state).messages].map(
         (all) => Array.isArray(all) && all.at(-1),
       )
       assert.ok(isJsonObject(wrapped) && isJsonObject(plain))
@@ -160,9 +166,10 @@ for (const { name, start } of SUBJECTS) {
     })
 
     test('an output may lie deeper', async () => {
-      const run = await begin('summary', { payload: { input: { prompt: 'a long text' } } })
+      const run = await begin('summary', { payload: { input: JsonText.of({ prompt: 'a long text' }) } })
       const { values } = await callbackOf(run)
-      assert.equal(extractOutput({ outputKey: '/result/summary' }, values ?? {}), 'In short: a long text')
+      assert.ok(values)
+      assert.equal(extractOutput({ outputKey: '/result/summary' }, values)?.text, '"In short: a long text"')
     })
 
     test('a run that throws gives the same text by callback and in its state, and the values so far', async () => {
@@ -173,8 +180,8 @@ for (const { name, start } of SUBJECTS) {
       assert.equal((await look(run)).status, 'error')
       const state = await stateOf(run)
       assert.equal(state.error, callback.error)
-      assert.equal(state.values.draft, 'half a report')
-      assert.deepEqual(state.values, callback.values)
+      assert.equal(valuesOf(state).draft, 'half a report')
+      assert.deepEqual(valuesOf(state), valuesOf(callback))
       assert.deepEqual(state.next, ['fail'])
     })
 
@@ -191,9 +198,9 @@ for (const { name, start } of SUBJECTS) {
 
       const resumed = await resume(paused, 'yes')
       assert.notEqual(resumed.runId, paused.runId)
-      assert.deepEqual((await callbackOf(resumed)).values?.report, { title: 'Done', answer: 'yes' })
+      assert.deepEqual(valuesOf(await callbackOf(resumed)).report, { title: 'Done', answer: 'yes' })
       const done = await stateOf(resumed)
-      assert.deepEqual(done.values.report, { title: 'Done', answer: 'yes' })
+      assert.deepEqual(valuesOf(done).report, { title: 'Done', answer: 'yes' })
       assert.deepEqual(done.next, [])
       assert.deepEqual(await stateOf(paused), asking, 'the first run is found in the history')
     })
@@ -220,9 +227,13 @@ for (const { name, start } of SUBJECTS) {
       const last = await resume(again, 'quite')
       await untilStatus(last, 'success')
       const done = await stateOf(last)
-      assert.deepEqual(done.values.report, { title: 'Asked twice', answers: ['yes', 'quite'] })
+      assert.deepEqual(valuesOf(done).report, { title: 'Asked twice', answers: ['yes', 'quite'] })
       assert.deepEqual(questionsIn(done), [])
-      assert.equal(await client.fetchState(again.threadId, again.runId), null, 'what came after says nothing of it')
+      assert.equal(
+        await client.fetchState(again.threadId, again.runId, WHOLE),
+        null,
+        'what came after says nothing of it',
+      )
     })
 
     test('a resumed run that fails in the same step wrote no checkpoint, and its error is found', async () => {
@@ -235,7 +246,7 @@ for (const { name, start } of SUBJECTS) {
     })
 
     test('a run cancelled while it runs is interrupted, its callback has no values, and no question is open', async () => {
-      const run = await begin('sleep', { payload: { input: { ms: 600_000 } } })
+      const run = await begin('sleep', { payload: { input: JsonText.of({ ms: 600_000 }) } })
       await untilStatus(run, 'running')
       await client.cancelRun(run.threadId, run.runId)
       const callback = await callbackOf(run)
@@ -256,7 +267,7 @@ for (const { name, start } of SUBJECTS) {
       assert.equal((await client.fetchRun(threadId, runId))?.status, 'pending')
       await client.cancelRun(threadId, runId)
       assert.equal((await client.fetchRun(threadId, runId))?.status, 'interrupted')
-      assert.equal(await client.fetchState(threadId, runId), null)
+      assert.equal(await client.fetchState(threadId, runId, WHOLE), null)
       await callbackOf(await begin('ok'))
       assert.deepEqual(receiver.callbacksOf(runId), [])
     })
@@ -271,11 +282,11 @@ for (const { name, start } of SUBJECTS) {
     })
 
     test('a second run on a busy thread is refused, and leaves no trace', async () => {
-      const run = await begin('sleep', { payload: { input: { ms: 600_000 } } })
+      const run = await begin('sleep', { payload: { input: JsonText.of({ ms: 600_000 }) } })
       const request = {
         threadId: run.threadId,
         assistantId: 'ok',
-        payload: { input: INPUT },
+        payload: { input: JsonText.of(INPUT) },
         webhook: null,
         metadata: {},
       }
@@ -288,12 +299,12 @@ for (const { name, start } of SUBJECTS) {
     })
 
     test('a thread it does not know is called busy', async () => {
-      const request = { assistantId: 'ok', payload: { input: INPUT }, webhook: null, metadata: {} }
+      const request = { assistantId: 'ok', payload: { input: JsonText.of(INPUT) }, webhook: null, metadata: {} }
       assert.deepEqual(await client.startRun({ ...request, threadId: randomUUID() }), { busy: true })
     })
 
     test('an unknown assistant and a malformed thread are refused with a reason', async () => {
-      const request = { payload: { input: INPUT }, webhook: null, metadata: {} }
+      const request = { payload: { input: JsonText.of(INPUT) }, webhook: null, metadata: {} }
       const unknown = await client.startRun({ ...request, threadId: await newThread(), assistantId: 'nobody' })
       assert.ok('refused' in unknown)
       assert.equal(unknown.refused.status, 404)
@@ -307,10 +318,10 @@ for (const { name, start } of SUBJECTS) {
       for (const runId of [randomUUID(), 'no-uuid']) assert.equal(await client.fetchRun(threadId, runId), null)
       for (const unknown of [randomUUID(), 'no-uuid']) {
         assert.equal(await client.fetchRun(unknown, randomUUID()), null)
-        assert.equal(await client.fetchState(unknown, randomUUID()), null)
+        assert.equal(await client.fetchState(unknown, randomUUID(), WHOLE), null)
         assert.deepEqual(await client.listRuns(unknown), [])
       }
-      assert.equal(await client.fetchState(threadId, randomUUID()), null)
+      assert.equal(await client.fetchState(threadId, randomUUID(), WHOLE), null)
     })
 
     test('a thread can be asked for again, and keeps its runs; the newest of them is listed first', async () => {
@@ -332,7 +343,7 @@ for (const { name, start } of SUBJECTS) {
     test('a receiver that is down changes nothing about the run', async () => {
       const run = await begin('ok', { webhook: 'http://127.0.0.1:9/' })
       await untilStatus(run, 'success')
-      assert.deepEqual((await stateOf(run)).values.report, INPUT)
+      assert.deepEqual(valuesOf(await stateOf(run)).report, INPUT)
     })
 
     test('it can be pinged', async () => {
@@ -366,7 +377,7 @@ for (const { name, start } of SUBJECTS) {
     })
 
     test('a run under way when it dies stays running for ever, deaf to a cancellation, and is never called back', async () => {
-      const run = await begin('sleep', { payload: { input: { ms: 600_000 } } })
+      const run = await begin('sleep', { payload: { input: JsonText.of({ ms: 600_000 }) } })
       await untilStatus(run, 'running')
       await subject.dieDuring(run)
       assert.equal((await look(run)).status, 'running')
@@ -400,6 +411,18 @@ function clientOf(url: string): RuntimeClient {
   return new RuntimeClient({ url, apiKey: null, timeoutMs: 10_000, fetch, clock, breaker })
 }
 
+const NO_TRACES = { traceId: null, tracerTraceId: null }
+const ANY_OUTPUT = wantAll(
+  wantedValues({ outputKey: null, usageKey: null }),
+  wantedValues({ outputKey: '/result/summary', usageKey: null }),
+)
+
+function valuesOf({ values }: { values: JsonPart | null }): JsonObject {
+  assert.ok(values)
+  return values.parse() as JsonObject
+}
+
 function questionsIn({ interrupts }: ThreadState): Json[] {
-  return interrupts.map((one) => (isJsonObject(one) ? (one.value ?? null) : null))
+  const questions = interrupts.map(({ text }) => JSON.parse(text) as Json)
+  return questions.map((one) => (isJsonObject(one) ? (one.value ?? null) : null))
 }

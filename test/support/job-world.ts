@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
 import { after } from 'node:test'
+import type { Json } from '../../src/core/json.ts'
+import { writeJson } from '../../src/core/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Job } from '../../src/jobs/api/job-schema.ts'
 import { toJob } from '../../src/jobs/api/present-job.ts'
@@ -29,6 +31,9 @@ export const TEST_JOB_TYPES: JobTypes = toJobTypes({
   keyless: { assistant_id: 'report', output_key: 'nowhere' },
   graphless: { assistant_id: 'no-such-graph', output_key: 'report' },
 })
+
+/** A job as clients read it. */
+export type ShownJob = Omit<Job, 'input' | 'output' | 'interrupts'> & { input: Json; output: Json; interrupts: Json }
 
 export const WEBHOOK_SECRET = 'a-secret-of-the-runtime'
 /** Where the runtime is told to call; its calls are sent on to wherever the service listens. */
@@ -121,7 +126,7 @@ export class JobWorld {
     return this.service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
   }
 
-  request<Body = Job>(method: string, path: string, sub: string, request: TestRequest = {}) {
+  request<Body = ShownJob>(method: string, path: string, sub: string, request: TestRequest = {}) {
     return this.service.request<Body>(method, path, { token: this.token(sub), ...request })
   }
 
@@ -133,17 +138,17 @@ export class JobWorld {
     return answer.body
   }
 
-  async get(id: string, token = this.admin): Promise<Job> {
-    const answer = await this.service.request<Job>('GET', `/jobs/${id}`, { token })
+  async get(id: string, token = this.admin): Promise<ShownJob> {
+    const answer = await this.service.request<ShownJob>('GET', `/jobs/${id}`, { token })
     assert.equal(answer.status, 200, answer.text)
     return answer.body
   }
 
   /** As it is stored; reading it through the API would bring it up to date first. */
-  async stored(id: string): Promise<Job> {
+  async stored(id: string): Promise<ShownJob> {
     const row = await findJob(this.db, id)
     assert.ok(row, `There is no job ${id}`)
-    return toJob(row)
+    return JSON.parse(writeJson(toJob(row))) as ShownJob
   }
 
   /** Posts a callback as the runtime would, with the shared secret unless told otherwise. */

@@ -6,6 +6,8 @@ import { afterEach, beforeEach, test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Json, JsonObject } from '../../src/core/json.ts'
+import { WHOLE } from '../../src/core/json-scan.ts'
+import { JsonText } from '../../src/core/json-text.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { type RuntimeRun, RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
@@ -44,7 +46,13 @@ function clientWith(apiKey: string): RuntimeClient {
 async function begin(assistantId: string, input: Json = { title: 'Done', n: 42 }): Promise<RuntimeRun> {
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})
-  const wish = { threadId, assistantId, payload: { input }, webhook: receiver.url, metadata: { job_id: 'job-1' } }
+  const wish = {
+    threadId,
+    assistantId,
+    payload: { input: JsonText.of(input) },
+    webhook: receiver.url,
+    metadata: { job_id: 'job-1' },
+  }
   const outcome = await client.startRun(wish)
   assert.ok('started' in outcome, JSON.stringify(outcome))
   return outcome.started
@@ -132,7 +140,7 @@ test('reordered callbacks overtake each other, and one without a follower is not
   const second = await begin('report')
   await clock.advance(WHOLE_RUN_MS)
   await runtime.drainCallbacks()
-  const arrived = receiver.received.map(({ raw }) => parseCallback(raw).runId)
+  const arrived = (await Promise.all(receiver.received.map(({ raw }) => parseCallback(raw)))).map(({ runId }) => runId)
   assert.deepEqual(arrived, [second.runId, first.runId])
 
   const alone = await begin('report')
@@ -148,7 +156,7 @@ test('a corrupted callback is not JSON', async () => {
   await finish()
   const [callback] = receiver.received
   assert.ok(callback)
-  assert.throws(() => parseCallback(callback.raw), /not valid JSON/)
+  await assert.rejects(parseCallback(callback.raw), /not valid JSON/)
 })
 
 test('a failing callback breaks off half-way; the hosted runtime tries again, the JS server does not', async () => {
@@ -201,7 +209,7 @@ test('the hosted dialect has plain messages, an error object and, by a setting o
   const failed = await receiver.callbackOf((await finish('throw')).runId)
   assert.equal(failed.headers['content-type'], 'application/json')
   assert.deepEqual(bodyOf(failed.raw).error, { error: 'Error', message: 'kaboom: upstream 500' })
-  assert.equal(parseCallback(failed.raw).error, 'kaboom: upstream 500')
+  assert.equal((await parseCallback(failed.raw)).error, 'kaboom: upstream 500')
   const answered = await receiver.callbackOf((await finish('agent', { prompt: 'Hi' })).runId)
   const { messages } = bodyOf(answered.raw).values as { messages: JsonObject[] }
   assert.equal(messages[0]?.type, 'ai')
@@ -253,7 +261,13 @@ test('a start whose answer is lost has started: the run is found on its thread',
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})
   runtime.setFaults({ lose_start_answers: 1 })
-  const wish = { threadId, assistantId: 'report', payload: { input: {} }, webhook: null, metadata: { job_id: 'job-7' } }
+  const wish = {
+    threadId,
+    assistantId: 'report',
+    payload: { input: JsonText.of({}) },
+    webhook: null,
+    metadata: { job_id: 'job-7' },
+  }
   await assert.rejects(client.startRun(wish), RuntimeUnavailable)
   const [run, ...more] = await client.listRuns(threadId)
   assert.equal(run?.metadata.job_id, 'job-7')
@@ -266,7 +280,13 @@ test('a refused callback URL is a 422 as of the hosted runtime; without one the 
   runtime.setFaults({ refuse_webhook: true })
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})
-  const wish = { threadId, assistantId: 'report', payload: { input: {} }, webhook: receiver.url, metadata: {} }
+  const wish = {
+    threadId,
+    assistantId: 'report',
+    payload: { input: JsonText.of({}) },
+    webhook: receiver.url,
+    metadata: {},
+  }
   const refused = await client.startRun(wish)
   assert.ok('refused' in refused)
   assert.equal(refused.refused.status, 422)
@@ -304,18 +324,20 @@ test('an input may steer any graph: how long it takes, that it asks, that it fai
   assert.equal(await statusOf(slow), 'success')
 
   const failing = await finish('report', { sandbox: { fail: 'no more paper' } })
-  assert.equal((await client.fetchState(failing.threadId, failing.runId))?.error, 'no more paper')
+  assert.equal((await client.fetchState(failing.threadId, failing.runId, WHOLE))?.error, 'no more paper')
 
   const asking = await finish('report', { title: 'Q3', sandbox: { pause: 'Which quarter?' } })
-  const state = await client.fetchState(asking.threadId, asking.runId)
-  assert.deepEqual(state?.next, ['sandbox_ask'])
-  assert.equal('sandbox' in (state?.values ?? {}), false)
+  const state = await client.fetchState(asking.threadId, asking.runId, WHOLE)
+  assert.ok(state?.values)
+  assert.deepEqual(state.next, ['sandbox_ask'])
+  assert.equal('sandbox' in (state.values.parse() as object), false)
   const wish = { threadId: asking.threadId, assistantId: 'report', webhook: null, metadata: {} }
-  const resumed = await client.startRun({ ...wish, payload: { resume: 'the third' } })
+  const resumed = await client.startRun({ ...wish, payload: { resume: JsonText.of('the third') } })
   assert.ok('started' in resumed)
   await clock.advance(WHOLE_RUN_MS)
-  const done = await client.fetchState(asking.threadId, resumed.started.runId)
-  assert.deepEqual(done?.values.report, { title: 'Q3', n: 0 })
+  const done = await client.fetchState(asking.threadId, resumed.started.runId, WHOLE)
+  assert.ok(done?.values)
+  assert.deepEqual((done.values.parse() as JsonObject).report, { title: 'Q3', n: 0 })
 })
 
 test('runs queue, replace or roll back each other where the strategy says so', async () => {
@@ -348,7 +370,7 @@ test('a run rolled back by the hosted runtime is gone, and its callback says so'
   await clock.advance(PENDING_MS)
   await post(`/threads/${run.threadId}/runs/${run.runId}/cancel?action=rollback`, {})
   assert.equal(await statusOf(run), undefined)
-  assert.equal(parseCallback((await receiver.callbackOf(run.runId)).raw).status, 'rollback')
+  assert.equal((await parseCallback((await receiver.callbackOf(run.runId)).raw)).status, 'rollback')
 })
 
 test('faults are set and read over HTTP, all of a request or none of it', async () => {

@@ -4,11 +4,11 @@ import { ApiError } from '../../src/core/errors.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 
 const IDS = { thread_id: 't-1', run_id: 'r-1', status: 'success' }
-const parse = (payload: unknown) => parseCallback(Buffer.from(JSON.stringify(payload)))
+const parse = (payload: unknown) => parseCallback(JSON.stringify(payload))
 
-function faultOf(raw: Buffer | string): string {
+async function faultOf(raw: Buffer | string): Promise<string> {
   try {
-    parseCallback(Buffer.from(raw as string))
+    await parseCallback(raw)
   } catch (error) {
     assert.ok(error instanceof ApiError, String(error))
     assert.equal(error.code, 'invalid_request')
@@ -18,8 +18,8 @@ function faultOf(raw: Buffer | string): string {
 }
 
 describe('a callback', () => {
-  test('is read in the dialect of the JS server', () => {
-    const payload = parse({
+  test('is read in the dialect of the JS server', async () => {
+    const payload = await parse({
       ...IDS,
       assistant_id: 'a',
       metadata: { graph_id: 'ok', job_id: 'job-1' },
@@ -30,21 +30,21 @@ describe('a callback', () => {
     assert.equal(payload.threadId, 't-1')
     assert.equal(payload.runId, 'r-1')
     assert.equal(payload.status, 'success')
-    assert.deepEqual(payload.values, { report: { n: 42 } })
+    assert.deepEqual(payload.values?.parse(), { report: { n: 42 } })
     assert.equal(payload.error, null)
     assert.equal(payload.jobId, 'job-1')
     assert.deepEqual(payload.traces, { traceId: null, tracerTraceId: null })
   })
 
-  test('without values, or with null, is not one with empty values', () => {
-    assert.equal(parse(IDS).values, null)
-    assert.equal(parse({ ...IDS, values: null }).values, null)
-    assert.deepEqual(parse({ ...IDS, values: {} }).values, {})
-    for (const values of ['text', 7, true, [1]]) assert.equal(parse({ ...IDS, values }).values, null)
-    assert.equal(parseCallback(Buffer.from(`{"thread_id":"t","run_id":"r","status":"s","values":1e400}`)).values, null)
+  test('without values, or with null, is not one with empty values', async () => {
+    assert.equal((await parse(IDS)).values, null)
+    assert.equal((await parse({ ...IDS, values: null })).values, null)
+    assert.deepEqual((await parse({ ...IDS, values: {} })).values?.parse(), {})
+    for (const values of ['text', 7, true, [1]]) assert.equal((await parse({ ...IDS, values })).values, null)
+    assert.equal((await parseCallback(`{"thread_id":"t","run_id":"r","status":"s","values":1e400}`)).values, null)
   })
 
-  test('gives the words of its error, as text, as an object, or as an object in text', () => {
+  test('gives the words of its error, as text, as an object, or as an object in text', async () => {
     const errors: [error: unknown, words: string | null][] = [
       [undefined, null],
       [null, null],
@@ -65,34 +65,37 @@ describe('a callback', () => {
       ['a\u0000b\ud800c', 'a\ufffdb\ufffdc'],
     ]
     for (const [error, words] of errors) {
-      assert.equal(parse({ ...IDS, status: 'error', error }).error, words, JSON.stringify(error))
+      assert.equal((await parse({ ...IDS, status: 'error', error })).error, words, JSON.stringify(error))
     }
-    const long = parse({ ...IDS, error: 'x'.repeat(10_000) }).error
+    const long = (await parse({ ...IDS, error: 'x'.repeat(10_000) })).error
     assert.equal(long?.length, 4_000)
     assert.match(long ?? '', /x…$/)
   })
 
-  test('gives its trace ids from the top level, else from its metadata, else from its values', () => {
+  test('gives its trace ids from the top level, else from its metadata, else from its values', async () => {
     const named = (n: number) => ({ trace_id: `trace-${n}`, tracer_trace_id: `tracer-${n}` })
-    const from = (payload: object) => parse({ ...IDS, ...payload }).traces
+    const from = async (payload: object) => (await parse({ ...IDS, ...payload })).traces
     const expected = (n: number) => ({ traceId: `trace-${n}`, tracerTraceId: `tracer-${n}` })
-    assert.deepEqual(from({ ...named(1), metadata: named(2), values: named(3) }), expected(1))
-    assert.deepEqual(from({ metadata: named(2), values: named(3) }), expected(2))
-    assert.deepEqual(from({ values: named(3) }), expected(3))
-    assert.deepEqual(from({ trace_id: 'a', values: { tracer_trace_id: 'b' } }), { traceId: 'a', tracerTraceId: 'b' })
-    assert.deepEqual(from({ trace_id: 7, tracer_trace_id: '', values: named(3) }), expected(3))
+    assert.deepEqual(await from({ ...named(1), metadata: named(2), values: named(3) }), expected(1))
+    assert.deepEqual(await from({ metadata: named(2), values: named(3) }), expected(2))
+    assert.deepEqual(await from({ values: named(3) }), expected(3))
+    assert.deepEqual(await from({ trace_id: 'a', values: { tracer_trace_id: 'b' } }), {
+      traceId: 'a',
+      tracerTraceId: 'b',
+    })
+    assert.deepEqual(await from({ trace_id: 7, tracer_trace_id: '', values: named(3) }), expected(3))
     const unfit = { trace_id: 'x'.repeat(256), tracer_trace_id: 'a\u0000b' }
-    assert.deepEqual(from(unfit), { traceId: null, tracerTraceId: null })
+    assert.deepEqual(await from(unfit), { traceId: null, tracerTraceId: null })
   })
 
-  test('names its job only in words we can look for', () => {
+  test('names its job only in words we can look for', async () => {
     for (const job_id of [7, '', 'x'.repeat(256), 'a\u0000', '\ud800', null, {}]) {
-      assert.equal(parse({ ...IDS, metadata: { job_id } }).jobId, null)
+      assert.equal((await parse({ ...IDS, metadata: { job_id } })).jobId, null)
     }
-    for (const metadata of [null, 'text', 7, ['job_id']]) assert.equal(parse({ ...IDS, metadata }).jobId, null)
+    for (const metadata of [null, 'text', 7, ['job_id']]) assert.equal((await parse({ ...IDS, metadata })).jobId, null)
   })
 
-  test('is kept as it came, but for our token, wherever it is echoed and however it is spelt', () => {
+  test('is kept as it came, but for our token, wherever it is echoed and however it is spelt', async () => {
     const spelt = [
       'http://x/webhooks/agent?token=s3cret-_X',
       'http://x/webhooks/agent?job_id=job_1&token=s3cret-_X',
@@ -106,30 +109,30 @@ describe('a callback', () => {
       const escaped = plain.replaceAll('&', '\\u0026').replaceAll('/', '\\/')
       const fancy = plain.replaceAll('?', '\\u003f').replaceAll('=', '\\u003D').replaceAll('/', '\\u002F')
       for (const text of [plain, escaped, fancy]) {
-        const { body } = parseCallback(Buffer.from(text))
+        const { body } = await parseCallback(text)
         assert.doesNotMatch(body, /s3cret/, text)
         assert.match(body, /\[redacted\]/)
         assert.equal((JSON.parse(body) as typeof IDS).run_id, 'r-1', 'it is still JSON')
       }
     }
     const untouched = ' {"thread_id":"t-1",\n "run_id":"r-1", "status":"s", "n":1.50, "token":"x", "a":"?tokens=1"} '
-    assert.equal(parseCallback(Buffer.from(untouched)).body, untouched)
+    assert.equal((await parseCallback(untouched)).body, untouched)
     const signed = JSON.stringify({ ...IDS, values: { file: 'https://files.example.com/r.pdf?id=1&token=SIGNED123' } })
-    assert.equal(parseCallback(Buffer.from(signed)).body, signed, 'a link of somebody else’s is output')
+    assert.equal((await parseCallback(signed)).body, signed, 'a link of somebody else’s is output')
   })
 
-  test('shows no token in its error or among its traces either', () => {
+  test('shows no token in its error or among its traces either', async () => {
     const url = 'http://x/webhooks/agent?job_id=1&token=s3cret'
-    const { error } = parse({ ...IDS, status: 'error', error: `POST ${url} failed` })
+    const { error } = await parse({ ...IDS, status: 'error', error: `POST ${url} failed` })
     assert.equal(error, 'POST http://x/webhooks/agent?job_id=1&token=[redacted] failed')
   })
 
-  test('with a mark of byte order is read all the same', () => {
+  test('with a mark of byte order is read all the same', async () => {
     const text = `\ufeff${JSON.stringify(IDS)}`
-    assert.equal(parseCallback(Buffer.from(text)).runId, 'r-1')
+    assert.equal((await parseCallback(Buffer.from(text))).runId, 'r-1')
   })
 
-  test('names the fault of a body that cannot be taken', () => {
+  test('names the fault of a body that cannot be taken', async () => {
     const faults: [raw: Buffer | string, message: string][] = [
       ['', 'body is not valid JSON'],
       ['{', 'body is not valid JSON'],
@@ -152,6 +155,6 @@ describe('a callback', () => {
       [JSON.stringify({ ...IDS, run_id: 'x'.repeat(256) }), 'body/run_id must be a short string'],
       [`{"a":${'['.repeat(100)}`, 'body must not be nested deeper than 100 levels'],
     ]
-    for (const [raw, message] of faults) assert.equal(faultOf(raw), message, String(raw).slice(0, 80))
+    for (const [raw, message] of faults) assert.equal(await faultOf(raw), message, String(raw).slice(0, 80))
   })
 })

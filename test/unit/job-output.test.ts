@@ -1,9 +1,20 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { Json, JsonObject } from '../../src/core/json.ts'
-import { extractOutput, extractTokens } from '../../src/jobs/settlement/output.ts'
+import type { Tokens } from '../../src/jobs/job.ts'
+import { extractOutput, extractTokens, wantedValues } from '../../src/jobs/settlement/output.ts'
+import { partOf, scanText } from '../support/json-parts.ts'
 
-const at = (outputKey: string | null, values: JsonObject) => extractOutput({ outputKey }, values)
+function at(outputKey: string | null, values: JsonObject): Json | undefined {
+  const places = { outputKey, usageKey: null }
+  const output = extractOutput(places, partOf(values, wantedValues(places)))
+  return output && (JSON.parse(output.text) as Json)
+}
+
+function tokensIn(usageKey: string | null, values: object): Tokens {
+  const places = { outputKey: null, usageKey }
+  return extractTokens(places, partOf(values, wantedValues(places)))
+}
 
 describe('the output under a key', () => {
   test('is whatever lies there, false values too', () => {
@@ -22,6 +33,32 @@ describe('the output under a key', () => {
   test('with a dot or a slash inside is a key all the same', () => {
     assert.equal(at('a.b', { 'a.b': 1, a: { b: 2 } }), 1)
     assert.equal(at('a/b', { 'a/b': 1, a: { b: 2 } }), 1)
+  })
+})
+
+describe('the output', () => {
+  const NUMBERS = ['9007199254740993', '1e400', '-0', '-0.0', '12345678901234567890', '0.1e-7', '1E5', '1.0']
+
+  test('keeps the text of its numbers, and its white space', () => {
+    for (const number of NUMBERS) {
+      for (const output of [number, `{ "a" : [${number}, "${number}"] }`]) {
+        const places = { outputKey: 'report', usageKey: null }
+        const values = scanText(`{"x":1, "report" : ${output} }`, wantedValues(places))
+        assert.equal(extractOutput(places, values)?.text, output)
+      }
+    }
+  })
+
+  test('may be inside the messages that report the tokens', () => {
+    const places = { outputKey: '/messages/1/kwargs/content', usageKey: null }
+    const message = {
+      type: 'constructor',
+      id: ['AIMessage'],
+      kwargs: { content: 'b', usage_metadata: { input_tokens: 7 } },
+    }
+    const values = partOf({ messages: [{ type: 'human' }, message] }, wantedValues(places))
+    assert.equal(extractOutput(places, values)?.text, '"b"')
+    assert.equal(extractTokens(places, values).input, 7)
   })
 })
 
@@ -110,33 +147,53 @@ describe('tokens', () => {
     ...(total === undefined ? {} : { total_tokens: total }),
   })
 
-  test('are summed over the messages that report them', () => {
+  test('are summed over the assistant messages of this turn', () => {
     const messages = [
       { type: 'human', content: 'Hi' },
       { type: 'ai', content: 'a', usage_metadata: usage(1, 2, 3) },
       { lc: 1, type: 'constructor', id: ['AIMessage'], kwargs: { content: 'b', usage_metadata: usage(10, 20) } },
     ]
-    assert.deepEqual(extractTokens({ usageKey: null }, { messages }), { input: 11, output: 22, total: 33 })
+    assert.deepEqual(tokensIn(null, { messages }), { input: 11, output: 22, total: 33 })
+  })
+
+  test('of the history are not counted again: those before the last human message', () => {
+    const spent = { usage_metadata: usage(5, 10) }
+    const human = [
+      { type: 'human', content: 'again' },
+      { role: 'user', content: 'again' },
+      { lc: 1, type: 'constructor', id: ['langchain_core', 'messages', 'HumanMessage'], kwargs: { content: 'again' } },
+      { type: 'human', data: { content: 'again' } },
+    ]
+    for (const message of human) {
+      const history = [{ type: 'human' }, { type: 'ai', ...spent }, message]
+      assert.deepEqual(tokensIn(null, { messages: history }), { input: 0, output: 0, total: 0 })
+      const turn = [
+        { type: 'ai', ...spent },
+        { type: 'tool', content: 'x' },
+        { role: 'assistant', ...spent },
+      ]
+      assert.deepEqual(tokensIn(null, { messages: [...history, ...turn] }), { input: 10, output: 20, total: 30 })
+    }
   })
 
   test('are read from a key or a pointer where the type names one, and then nowhere else', () => {
     const values = { tokens: usage(1, 2), meta: { used: usage(3, 4, 9) }, messages: [{ usage_metadata: usage(5, 5) }] }
-    assert.deepEqual(extractTokens({ usageKey: 'tokens' }, values), { input: 1, output: 2, total: 3 })
-    assert.deepEqual(extractTokens({ usageKey: '/meta/used' }, values), { input: 3, output: 4, total: 9 })
-    assert.deepEqual(extractTokens({ usageKey: 'absent' }, values), { input: 0, output: 0, total: 0 })
+    assert.deepEqual(tokensIn('tokens', values), { input: 1, output: 2, total: 3 })
+    assert.deepEqual(tokensIn('/meta/used', values), { input: 3, output: 4, total: 9 })
+    assert.deepEqual(tokensIn('absent', values), { input: 0, output: 0, total: 0 })
   })
 
   test('that are no counts do not count', () => {
     for (const bad of [-1, 1.5, Number.NaN, '7', null, true, {}, 1e13, 2 ** 53]) {
       const values = { tokens: { input_tokens: bad as Json, output_tokens: 2 } }
-      assert.deepEqual(extractTokens({ usageKey: 'tokens' }, values), { input: 0, output: 2, total: 2 })
+      assert.deepEqual(tokensIn('tokens', values), { input: 0, output: 2, total: 2 })
     }
-    assert.deepEqual(extractTokens({ usageKey: 'tokens' }, { tokens: [1, 2] }), { input: 0, output: 0, total: 0 })
+    assert.deepEqual(tokensIn('tokens', { tokens: [1, 2] }), { input: 0, output: 0, total: 0 })
   })
 
   test('of a run are bounded, however many messages report them', () => {
-    const messages = Array.from({ length: 2_000 }, () => ({ usage_metadata: usage(1e12, 1e12, 1e12) }))
-    const { input, output, total } = extractTokens({ usageKey: null }, { messages })
+    const messages = Array.from({ length: 2_000 }, () => ({ type: 'ai', usage_metadata: usage(1e12, 1e12, 1e12) }))
+    const { input, output, total } = tokensIn(null, { messages })
     for (const sum of [input, output, total]) assert.ok(Number.isSafeInteger(sum) && sum <= 1e12, String(sum))
   })
 })

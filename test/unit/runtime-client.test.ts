@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
+import { WHOLE } from '../../src/core/json-scan.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
@@ -28,7 +29,7 @@ const TOO_MANY_BYTES = 32 * 1024 * 1024 + 1
 test('an answer too large or not UTF-8 cannot be taken, and is not held against the runtime', async () => {
   for (const body of [Buffer.alloc(TOO_MANY_BYTES, ' '), Buffer.from([0xff]), Buffer.from([0x22, 0xc3])]) {
     const { client, breaker } = clientOf(() => new Response(body, { headers: JSON_TYPE }))
-    await assert.rejects(client.fetchState('thread', 'run'), UnacceptableAnswer)
+    await assert.rejects(client.fetchState('thread', 'run', WHOLE), UnacceptableAnswer)
     assert.equal(breaker.state, 'closed')
   }
 })
@@ -41,7 +42,7 @@ test('where it is a failure, a page or a gateway’s text, it says nothing, as a
     { headers: { 'content-type': 'text/plain; charset=iso-8859-1' } },
   ]) {
     const { client, breaker } = clientOf(() => new Response(body, init))
-    await assert.rejects(client.fetchState('thread', 'run'), RuntimeUnavailable)
+    await assert.rejects(client.fetchState('thread', 'run', WHOLE), RuntimeUnavailable)
     assert.equal(breaker.state, 'open')
   }
 })

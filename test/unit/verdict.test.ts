@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import type { JsonObject } from '../../src/core/json.ts'
+import { JsonText } from '../../src/core/json-text.ts'
 import type { Verdict } from '../../src/jobs/job.ts'
 import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { judgeCallback, judgeRun, needsState } from '../../src/jobs/settlement/verdict.ts'
 import type { RuntimeRun, ThreadState } from '../../src/runtime/runtime-types.ts'
+import { partOf } from '../support/json-parts.ts'
 
 const TYPES = toJobTypes({
   report: { assistant_id: 'report', output_key: 'report', may_pause: false },
@@ -16,9 +17,9 @@ const AGENT = typeNamed('agent')
 
 const OUTPUT = { title: 'Done', n: 42 }
 const VALUES = { report: OUTPUT }
-const QUESTION = [{ id: 'q', value: { question: 'Publish it?' } }]
+const QUESTION = [JsonText.of({ id: 'q', value: { question: 'Publish it?' } })]
 const NO_TOKENS = { input: 0, output: 0, total: 0 }
-const COMPLETED: Verdict = { kind: 'completed', output: OUTPUT, tokens: NO_TOKENS }
+const COMPLETED: Verdict = { kind: 'completed', output: JsonText.of(OUTPUT), tokens: NO_TOKENS }
 
 function typeNamed(name: string): JobType {
   const type = TYPES.get(name)
@@ -34,12 +35,16 @@ describe('what the runtime says of a run', () => {
     metadata: {},
     traces: { traceId: null, tracerTraceId: null },
   })
-  const left = (state: Partial<ThreadState> = {}): ThreadState => ({
-    values: {},
+  const left = ({
+    values = {},
+    ...state
+  }: Partial<Omit<ThreadState, 'values'>> & { values?: object } = {}): ThreadState => ({
+    values: partOf(values, REPORT.wantedValues),
     next: [],
     runId: 'r',
     error: null,
     interrupts: [],
+    traces: { traceId: null, tracerTraceId: null },
     ...state,
   })
   const missing = { kind: 'failed', code: 'output_missing', message: 'The run ended without the output "report"' }
@@ -125,15 +130,15 @@ describe('what the runtime says of a run', () => {
 describe('what a callback proves', () => {
   interface Given {
     status: string
-    values?: JsonObject | null
+    values?: object
     error?: string | null
     type?: JobType
     cancelRequested?: boolean
     canAsk?: boolean
   }
-  const judge = ({ status, values = null, error = null, type = REPORT, cancelRequested, canAsk }: Given) =>
+  const judge = ({ status, values, error = null, type = REPORT, cancelRequested, canAsk }: Given) =>
     judgeCallback(
-      { status, values, error },
+      { status, values: values ? partOf(values, type.wantedValues) : null, error },
       { type, cancelRequested: cancelRequested ?? false, canAsk: canAsk ?? true },
     )
   const missing = { kind: 'failed', code: 'output_missing', message: 'The run ended without the output "report"' }
@@ -167,7 +172,7 @@ describe('what a callback proves', () => {
     ],
     [
       'success with the output of a type that does not pause: completed, whatever else the values hold',
-      { status: 'success', values: { ...VALUES, __interrupt__: QUESTION } },
+      { status: 'success', values: { ...VALUES, __interrupt__: [{ id: 'q' }] } },
       COMPLETED,
     ],
     [

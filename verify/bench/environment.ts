@@ -1,5 +1,6 @@
 import { systemClock } from '../../src/core/clock.ts'
 import { IdGenerator } from '../../src/core/ids.ts'
+import { JsonText } from '../../src/core/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
@@ -65,7 +66,7 @@ async function seed(url: string): Promise<string[]> {
           id: ids.next('prj'),
           name: `Quarterly report ${n}`,
           description: 'Numbers for the board, with a word on where they come from',
-          metadata: { team: 'finance', number: n },
+          metadata: JsonText.of({ team: 'finance', number: n }),
           createdBy: subjectOf(n),
           atMs: systemClock.now(),
         })

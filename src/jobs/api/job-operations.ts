@@ -1,9 +1,9 @@
 import { Type } from 'typebox'
 import { streamDescription, streamQuery, streamResponse } from '../../events/event-routes.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { boundedText, idempotencyHeader, pathParams } from '../../http/schemas.ts'
+import { boundedText, idempotencyHeader, jsonDocument, pathParams } from '../../http/schemas.ts'
 import { JOB_STATUSES, type JobStatus, WATCHED_STATUSES } from '../job.ts'
-import { anyJson, inCode, Job, JobTypeList, TimelineEntry } from './job-schema.ts'
+import { inCode, Job, JobTypeList, TimelineEntry } from './job-schema.ts'
 
 const tags = ['Jobs']
 const params = pathParams('id')
@@ -20,7 +20,7 @@ export const createJob = {
   body: Type.Object(
     {
       type: boundedText({ minLength: 1, maxLength: 64 }),
-      input: Type.Optional(anyJson('The graph’s input.')),
+      input: Type.Optional(jsonDocument({ description: 'The graph’s input.' })),
       thread_id: Type.Optional(id),
       run_id: Type.Optional(id),
       project_id: Type.Optional(
@@ -81,7 +81,7 @@ export const resumeJob = {
   summary: 'Answer a job that awaits input',
   params,
   body: Type.Object(
-    { input: anyJson('What the graph’s interrupt returns.') },
+    { input: jsonDocument({ description: 'What the graph’s interrupt returns.' }) },
     { title: 'JobAnswer', additionalProperties: false, examples: [{ input: 'approved' }] },
   ),
   response: { 202: Job },

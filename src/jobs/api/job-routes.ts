@@ -2,7 +2,7 @@ import type { FastifyRequest } from 'fastify'
 import { principalId } from '../../auth/principal.ts'
 import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
-import type { Json } from '../../core/json.ts'
+import type { JsonText } from '../../core/json-text.ts'
 import { type Queryable, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
@@ -10,6 +10,7 @@ import type { App } from '../../http/app-instance.ts'
 import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'
+import { writesDocuments } from '../../http/schemas.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
@@ -39,11 +40,13 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const { db, types } = jobContext
   const reads = new JobReads(db)
   const config = { access: bearer() }
+  const serializerCompiler = writesDocuments
   const not_found = 'No such job'
   const one = { ...config, refusals: { not_found } }
 
   const creating = {
     ...config,
+    documents: ['input'],
     refusals: {
       forbidden: 'Insufficient scope',
       not_found: 'No such job type: there are agent, report',
@@ -52,26 +55,22 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       service_unavailable: 'No agent runtime is configured',
     },
   }
-  app.post('/jobs', { config: creating, schema: schema.createJob }, async (request, reply) => {
+  app.post('/jobs', { config: creating, schema: schema.createJob, serializerCompiler }, async (request, reply) => {
     const wanted = await readNewJob(request, request.body)
-    let created: JobRow | undefined
     const attempt = () =>
       creation.create(request, reply, async (tx) => {
-        created = await jobs.create(tx, wanted)
-        return { status: 202, location: `/jobs/${created.id}`, body: toJob(created) }
+        const job = await jobs.create(tx, wanted)
+        return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
       })
     // Two requests that follow the same run, or a request and the run's callback, violate its unique key. The retry of
     // the second one finds the job of the first.
-    const body = await attempt().catch((error: unknown) => {
+    return attempt().catch((error: unknown) => {
       if (error instanceof UniqueViolation) return attempt()
       throw error
     })
-    // A repeated request gets the job of the first one, which has begun already.
-    if (created?.id === body.id) jobs.begin(created)
-    return body
   })
 
-  app.get('/jobs', { config, schema: schema.listJobs }, async (request) => {
+  app.get('/jobs', { config, schema: schema.listJobs, serializerCompiler }, async (request) => {
     const { status, type, project, project_id, ...query } = request.query
     if (project !== undefined && project_id !== undefined) {
       throw new ApiError('invalid_request', 'querystring must have either "project" or "project_id", not both')
@@ -88,7 +87,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     return toPage(LIST, { ...found, limit: page.limit, toItem: toJob, positionOf: (row) => [row.id] as const })
   })
 
-  app.get('/jobs/:id', { config: one, schema: schema.getJob }, async (request) => {
+  app.get('/jobs/:id', { config: one, schema: schema.getJob, serializerCompiler }, async (request) => {
     const job = await ownJob(request, request.params.id)
     return toJob(await reconciler.refresh(job))
   })
@@ -115,28 +114,37 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   )
 
   const cancelling = { ...config, refusals: { not_found, conflict: 'The job is completed already' } }
-  app.post('/jobs/:id/cancel', { config: cancelling, schema: schema.cancelJob }, async (request, reply) => {
-    const { id } = await ownJob(request, request.params.id)
-    const job = await reconciler.refresh(await jobs.cancel(id))
-    reply.code(isTerminal(job.status) ? 200 : 202)
-    return toJob(job)
-  })
+  app.post(
+    '/jobs/:id/cancel',
+    { config: cancelling, schema: schema.cancelJob, serializerCompiler },
+    async (request, reply) => {
+      const { id } = await ownJob(request, request.params.id)
+      const job = await reconciler.refresh(await jobs.cancel(id))
+      reply.code(isTerminal(job.status) ? 200 : 202)
+      return toJob(job)
+    },
+  )
 
   const resuming = {
     ...config,
+    documents: ['input'],
     refusals: {
       not_found,
       conflict: 'The job is completed: it awaits no input',
       service_unavailable: 'The job cannot be resumed now',
     },
   }
-  app.post('/jobs/:id/resume', { config: resuming, schema: schema.resumeJob }, async (request, reply) => {
-    const { id } = await ownJob(request, request.params.id)
-    const job = await jobs.resume(id, request.body.input)
-    jobs.begin(job)
-    reply.code(202)
-    return toJob(job)
-  })
+  app.post(
+    '/jobs/:id/resume',
+    { config: resuming, schema: schema.resumeJob, serializerCompiler },
+    async (request, reply) => {
+      const { id } = await ownJob(request, request.params.id)
+      const job = await jobs.resume(id, request.body.input)
+      jobs.begin(job)
+      reply.code(202)
+      return toJob(job)
+    },
+  )
 
   app.get('/v1/job-types', { config, schema: schema.listJobTypes }, () => ({
     data: [...types.values()].map(toJobType),
@@ -154,7 +162,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     request: FastifyRequest,
     body: {
       type: string
-      input?: Json
+      input?: JsonText
       thread_id?: string
       run_id?: string
       project_id?: string | null
@@ -181,7 +189,7 @@ function readWork({
   thread_id,
   run_id,
 }: {
-  input?: Json
+  input?: JsonText
   thread_id?: string
   run_id?: string
 }): NewJobRequest['work'] {

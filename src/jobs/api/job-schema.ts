@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox'
-import type { Json } from '../../core/json.ts'
-import { nullableTimestamp, timestamp } from '../../http/schemas.ts'
+import type { JsonObject } from '../../core/json.ts'
+import { jsonDocument, nullableTimestamp, timestamp } from '../../http/schemas.ts'
 import {
   FAILURE_CODES,
   type FailureCode,
@@ -14,7 +14,6 @@ import { TIMELINE_KINDS, TIMELINE_VIAS, type TimelineRow } from '../settlement/t
 
 const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
 export const inCode = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
-export const anyJson = (description: string) => Type.Unsafe<Json>({ description })
 
 export const Job = Type.Object(
   {
@@ -30,14 +29,14 @@ export const Job = Type.Object(
       enum: [...JOB_STATUSES],
       description: `Final: ${inCode(TERMINAL_STATUSES)}.`,
     }),
-    input: anyJson('The input of its first run.'),
-    output: anyJson('The result once it is completed; its fields are documented per job type.'),
+    input: jsonDocument({ description: 'The input of its first run.' }),
+    output: jsonDocument({ description: 'The result once it is completed; its fields are documented per job type.' }),
     error: Type.Unsafe<{ code: FailureCode; message: string } | null>({
       type: ['object', 'null'],
       properties: { code: { type: 'string', enum: [...FAILURE_CODES] }, message: { type: 'string' } },
       required: ['code', 'message'],
     }),
-    interrupts: anyJson('What the graph asks, while the job awaits input.'),
+    interrupts: jsonDocument({ description: 'What the graph asks, while the job awaits input.' }),
     project_id: nullableString,
     created_by: nullableString,
     thread_id: Type.String(),
@@ -134,7 +133,7 @@ export const TimelineEntry = Type.Object(
     at: timestamp,
     kind: Type.Unsafe<TimelineRow['kind']>({ type: 'string', enum: [...TIMELINE_KINDS] }),
     via: Type.Unsafe<TimelineRow['via']>({ type: ['string', 'null'], enum: [...TIMELINE_VIAS, null] }),
-    detail: Type.Unsafe<Json>({ type: 'object', additionalProperties: true }),
+    detail: Type.Unsafe<JsonObject>({ type: 'object', additionalProperties: true }),
     times: Type.Integer({ description: 'How often this entry was repeated in a row.' }),
     last_at: timestamp,
   },

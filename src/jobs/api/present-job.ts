@@ -1,5 +1,6 @@
 import { toRfc3339 } from '../../core/clock.ts'
-import { type Json, parseForeignJson } from '../../core/json.ts'
+import type { JsonObject } from '../../core/json.ts'
+import { JsonText } from '../../core/json-text.ts'
 import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { TimelineRow } from '../settlement/timeline-store.ts'
@@ -13,10 +14,10 @@ export function toJob(row: JobRow): Job {
     continues: row.continues,
     type: row.type,
     status: row.status,
-    input: orNull(row.input, parseForeignJson),
-    output: orNull(row.output, parseForeignJson),
+    input: toDocument(row.input),
+    output: toDocument(row.output),
     error: row.error_code === null ? null : { code: row.error_code, message: row.error_message ?? '' },
-    interrupts: orNull(row.interrupts, parseForeignJson),
+    interrupts: toDocument(row.interrupts),
     project_id: row.project_id,
     created_by: row.created_by,
     thread_id: row.thread_id,
@@ -43,7 +44,7 @@ export function toTimelineEntry(entry: TimelineRow): TimelineEntry {
     at: toRfc3339(entry.at),
     kind: entry.kind,
     via: entry.via,
-    detail: JSON.parse(entry.detail) as Json,
+    detail: JSON.parse(entry.detail) as JsonObject,
     times: entry.times,
     last_at: toRfc3339(entry.last_at),
   }
@@ -59,6 +60,10 @@ export function toJobType(type: JobType) {
     deadline_seconds: type.deadlineMs / 1000,
     output_fields: type.outputFields,
   }
+}
+
+function toDocument(text: string | null): JsonText {
+  return new JsonText(text ?? 'null')
 }
 
 function orNull<T, U>(value: T | null, convert: (value: T) => U): U | null {

@@ -1,10 +1,11 @@
 import type { FastifyRequest } from 'fastify'
 import { toRfc3339 } from '../../core/clock.ts'
 import { ApiError } from '../../core/errors.ts'
-import { parseForeignJson } from '../../core/json.ts'
+import { JsonText } from '../../core/json-text.ts'
 import type { App } from '../../http/app-instance.ts'
 import { callback, scopes } from '../../http/gate/access.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'
+import { writesDocuments } from '../../http/schemas.ts'
 import { type CallbackPayload, parseCallback } from '../../runtime/callback-payload.ts'
 import { isId } from '../../runtime/read-answers.ts'
 import type { JobContext } from '../job-context.ts'
@@ -41,7 +42,8 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
 
   const admin = { access: scopes('admin:*') }
 
-  app.get('/v1/callbacks', { config: admin, schema: schema.listCallbacks }, async (request) => {
+  const listing = { config: admin, schema: schema.listCallbacks, serializerCompiler: writesDocuments }
+  app.get('/v1/callbacks', listing, async (request) => {
     const { job_id, ...query } = request.query
     const page = readPageRequest(LIST, query)
     const found = await findCallbackPage(jobContext.db, { jobId: job_id }, page)
@@ -78,15 +80,15 @@ function addCallbackPaths(app: App, { jobContext, intake, jobWorker }: CallbackS
     if (!type) throw new ApiError('not_found', 'No such job type')
     const proof = request.callbackProof
     const provenJobId = proof?.authentic ? proof.jobId : null
-    const payload = withJobIdOfUrl(read(request.body, provenJobId), request.query)
+    const payload = withJobIdOfUrl(await read(request.body, type, provenJobId), request.query)
     const receivedAtMs = clock.now()
     return toAnswer(await intake.receive({ payload, type, path, jobId: provenJobId, receivedAtMs }))
   }
 
   /** A callback that cannot be read still shows that the run may have ended, so its job is checked. */
-  function read(body: unknown, provenJobId: string | null): CallbackPayload {
+  async function read(body: unknown, type: JobType, provenJobId: string | null): Promise<CallbackPayload> {
     try {
-      return parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0))
+      return await parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0), type.wantedValues)
     } catch (error) {
       if (provenJobId !== null) jobWorker.checkSoon(provenJobId)
       throw error
@@ -114,6 +116,6 @@ function toCallback(row: CallbackRow): schema.Callback {
     status: row.status,
     outcome: row.outcome,
     received_at: toRfc3339(row.received_at),
-    body: parseForeignJson(row.body),
+    body: new JsonText(row.body),
   }
 }

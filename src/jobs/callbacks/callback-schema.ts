@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox'
 import type { Json } from '../../core/json.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { boundedText, pathParams, timestamp } from '../../http/schemas.ts'
+import { boundedText, jsonDocument, pathParams, timestamp } from '../../http/schemas.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'
 
 const outcome = Type.Unsafe<CallbackOutcome>({
@@ -74,7 +74,7 @@ export const Callback = Type.Object(
     status: Type.String(),
     outcome,
     received_at: timestamp,
-    body: Type.Unsafe<Json>({ description: 'As received, with the token of the callback URL redacted.' }),
+    body: jsonDocument({ description: 'As received, with the token of the callback URL redacted.' }),
   },
   {
     title: 'Callback',

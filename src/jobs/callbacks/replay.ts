@@ -15,7 +15,7 @@ export async function replayStoredCallback(
   const type = context.types.get(stored.type)
   if (!type) throw new ApiError('conflict', `The job type ${stored.type} is not configured any more`)
   return intake.receive({
-    payload: parseCallback(Buffer.from(stored.body)),
+    payload: await parseCallback(stored.body, type.wantedValues),
     type,
     path: stored.path,
     jobId: stored.job_id,

@@ -1,21 +1,47 @@
-import { atPointer, isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
+import { type JsonPart, type Wanted, WHOLE, wantAll, wantFields, wantItems, wantPath } from '../../core/json-scan.ts'
+import { JsonText } from '../../core/json-text.ts'
 import { NO_TOKENS, type Tokens } from '../job.ts'
-import type { JobType } from '../job-types.ts'
+
+/** Where a job type's output and tokens are in the graph's values. */
+export interface OutputPlaces {
+  /** A key or a JSON Pointer. Null: the last assistant message. */
+  outputKey: string | null
+  /** A key or a JSON Pointer. Null: the messages report the tokens. */
+  usageKey: string | null
+}
+
+const USAGE = wantFields({ input_tokens: WHOLE, output_tokens: WHOLE, total_tokens: WHOLE })
+const FIELDS = wantFields({ role: WHOLE, type: WHOLE, content: WHOLE, usage_metadata: USAGE })
+const MESSAGE = wantAll(FIELDS, wantFields({ id: WHOLE, kwargs: FIELDS, data: FIELDS }))
+const MESSAGES = wantFields({ messages: wantItems(MESSAGE) })
+
+/** The parts of the graph's values that hold the output and the tokens. */
+export function wantedValues({ outputKey, usageKey }: OutputPlaces): Wanted {
+  const output = outputKey === null ? MESSAGES : wantPath(pathOf(outputKey))
+  return wantAll(output, usageKey === null ? MESSAGES : wantPath(pathOf(usageKey), USAGE))
+}
 
 /** Finds the job's result in the graph's values. Undefined when it is missing or null. */
-export function extractOutput(type: Pick<JobType, 'outputKey'>, values: JsonObject): Json | undefined {
-  const found = type.outputKey === null ? lastAssistantMessage(values) : lookUp(values, type.outputKey)
-  return found === null ? undefined : found
+export function extractOutput({ outputKey }: Pick<OutputPlaces, 'outputKey'>, values: JsonPart): JsonText | undefined {
+  const found = outputKey === null ? lastAssistantMessage(values) : values.at(...pathOf(outputKey))
+  return found === undefined || found.kind === 'null' ? undefined : new JsonText(found.text)
 }
 
 /** An upper bound, so that a wrong number from one graph does not make its owner's totals useless. */
 const MAX_TOKENS = 1e12
 
-/** Reads the tokens that the graph reports, under the type's usage key or on its messages. */
-export function extractTokens(type: Pick<JobType, 'usageKey'>, values: JsonObject): Tokens {
-  if (type.usageKey !== null) return readTokens(lookUp(values, type.usageKey))
-  const messages = Array.isArray(values.messages) ? values.messages : []
-  return messages.map((message) => readTokens(fieldsOf(message)?.usage_metadata)).reduce(add, NO_TOKENS)
+/**
+ * Reads the tokens that the graph reports: under the type's usage key, or on the assistant messages after the last human
+ * message. Earlier messages are the history of the conversation, which was counted before.
+ */
+export function extractTokens({ usageKey }: Pick<OutputPlaces, 'usageKey'>, values: JsonPart): Tokens {
+  if (usageKey !== null) return readTokens(values.at(...pathOf(usageKey)))
+  const messages = values.at('messages')?.items ?? []
+  const turn = messages.slice(messages.findLastIndex((message) => isFrom(HUMAN, message)) + 1)
+  return turn
+    .filter((message) => isFrom(ASSISTANT, message))
+    .map((message) => readTokens(fieldsOf(message).at('usage_metadata')))
+    .reduce(add, NO_TOKENS)
 }
 
 function add(a: Tokens, b: Tokens): Tokens {
@@ -23,42 +49,43 @@ function add(a: Tokens, b: Tokens): Tokens {
   return { input: sum(a.input, b.input), output: sum(a.output, b.output), total: sum(a.total, b.total) }
 }
 
-function lookUp(values: JsonObject, key: string): Json | undefined {
-  if (key.startsWith('/')) return atPointer(values, key)
-  return Object.hasOwn(values, key) ? values[key] : undefined
+/** A key is a path of one name. A JSON Pointer (RFC 6901) starts with a slash. */
+function pathOf(key: string): string[] {
+  if (!key.startsWith('/')) return [key]
+  const names = key.split('/').slice(1)
+  return names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'))
 }
 
-function lastAssistantMessage(values: JsonObject): Json | undefined {
-  const messages = Array.isArray(values.messages) ? values.messages : []
-  for (const message of messages.toReversed()) {
-    const fields = fieldsOf(message)
-    if (fields && isFromAssistant(message, fields)) return fields.content
-  }
-  return undefined
+function lastAssistantMessage(values: JsonPart): JsonPart | undefined {
+  const last = values.at('messages')?.items.findLast((message) => isFrom(ASSISTANT, message))
+  return last && fieldsOf(last).at('content')
 }
 
 /** A message is a plain object, or wrapped by the framework's serializers with its fields in `kwargs` or `data`. */
-function fieldsOf(message: Json): JsonObject | undefined {
-  if (!isJsonObject(message)) return undefined
-  return [message.kwargs, message.data].find(isJsonObject) ?? message
+function fieldsOf(message: JsonPart): JsonPart {
+  return [message.at('kwargs'), message.at('data')].find((part) => part?.kind === 'object') ?? message
 }
 
-const ASSISTANT = new Set<Json | undefined>(['assistant', 'ai', 'AIMessage', 'AIMessageChunk'])
+const ASSISTANT = new Set<unknown>(['assistant', 'ai', 'AIMessage', 'AIMessageChunk'])
+const HUMAN = new Set<unknown>(['user', 'human', 'HumanMessage', 'HumanMessageChunk'])
 
 /** The role, the type or the class name tells who wrote the message. */
-function isFromAssistant(message: Json, fields: JsonObject): boolean {
-  if (!isJsonObject(message)) return false
-  const className = Array.isArray(message.id) ? message.id.at(-1) : undefined
-  return [fields.role, fields.type, message.type, className].some((name) => ASSISTANT.has(name))
+function isFrom(names: ReadonlySet<unknown>, message: JsonPart): boolean {
+  const fields = fieldsOf(message)
+  const className = message.at('id')?.kind === 'array' ? (message.at('id')?.parse(MAX_NAME_LENGTH) as unknown[]) : []
+  const given = [fields.at('role'), fields.at('type'), message.at('type')].map((part) => part?.parse(MAX_NAME_LENGTH))
+  return [...given, className?.at(-1)].some((name) => names.has(name))
 }
 
-function readTokens(value: Json | undefined): Tokens {
-  if (!isJsonObject(value)) return NO_TOKENS
-  const input = count(value.input_tokens)
-  const output = count(value.output_tokens)
-  return { input, output, total: count(value.total_tokens) || Math.min(input + output, MAX_TOKENS) }
+const MAX_NAME_LENGTH = 1_000
+
+function readTokens(part: JsonPart | undefined): Tokens {
+  const input = count(part?.at('input_tokens'))
+  const output = count(part?.at('output_tokens'))
+  return { input, output, total: count(part?.at('total_tokens')) || Math.min(input + output, MAX_TOKENS) }
 }
 
-function count(value: Json | undefined): number {
+function count(part: JsonPart | undefined): number {
+  const value = part?.parse(MAX_NAME_LENGTH)
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MAX_TOKENS ? value : 0
 }

@@ -1,4 +1,5 @@
 import type { IdGenerator } from '../../core/ids.ts'
+import { writeJson } from '../../core/json-text.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents, type NewEvent } from '../../events/event-store.ts'
 import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
@@ -167,12 +168,12 @@ export class Settlement {
     job.updated_at = atMs
     if (job.run_id !== null) job.started_at ??= atMs
     this.#touched.add(job)
-    if (verdict.kind === 'completed') job.output = JSON.stringify(verdict.output)
+    if (verdict.kind === 'completed') job.output = verdict.output.text
     if (verdict.kind === 'failed') {
       job.error_code = verdict.code
       job.error_message = verdict.message
     }
-    job.interrupts = verdict.kind === 'awaiting_input' ? JSON.stringify(verdict.interrupts) : null
+    job.interrupts = verdict.kind === 'awaiting_input' ? writeJson(verdict.interrupts) : null
     if (!isWatched(to)) {
       job.settled_by = via === null ? null : (job.first_hint ?? via)
       job.next_check_at = null

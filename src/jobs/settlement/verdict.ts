@@ -1,4 +1,4 @@
-import type { JsonObject } from '../../core/json.ts'
+import type { JsonPart } from '../../core/json-scan.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
 import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
 import type { Verdict } from '../job.ts'
@@ -34,16 +34,18 @@ export function judgeCallback(
   }
 }
 
-function judgeSuccess(values: JsonObject | null, { type, canAsk }: { type: JobType; canAsk: boolean }): Verdict {
+function judgeSuccess(values: JsonPart | null, { type, canAsk }: { type: JobType; canAsk: boolean }): Verdict {
   // A graph that pauses posts `success` too, and may have written its output before the pause.
   if (canAsk && type.mayPause) return { kind: 'unclear', reason: 'success: done or paused?' }
-  const completed = values && judgeOutput(values, type)
+  const completed = judgeOutput(values, type)
   return completed ?? (canAsk ? { kind: 'unclear', reason: 'success without the output' } : outputMissing(type))
 }
 
-function judgeOutput(values: JsonObject, type: JobType): Verdict | null {
-  const output = extractOutput(type, values)
-  return output === undefined ? null : { kind: 'completed', output, tokens: extractTokens(type, values) }
+function judgeOutput(values: JsonPart | null, type: JobType): Verdict | null {
+  const output = values === null ? undefined : extractOutput(type, values)
+  return values === null || output === undefined
+    ? null
+    : { kind: 'completed', output, tokens: extractTokens(type, values) }
 }
 
 /** What the runtime's answer proves. `state` is null for an active run, and for a run that left none. */
@@ -69,7 +71,7 @@ export function judgeRun(run: RuntimeRun, state: ThreadState | null, type: JobTy
 }
 
 function judgeState(state: ThreadState | null, type: JobType): Verdict {
-  const completed = state && judgeOutput(state.values, type)
+  const completed = judgeOutput(state?.values ?? null, type)
   const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
   // The same answer as to the callback: without `may_pause`, the output decides.
   if (paused && (type.mayPause || completed === null)) return { kind: 'awaiting_input', interrupts: state.interrupts }

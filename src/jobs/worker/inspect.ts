@@ -1,4 +1,3 @@
-import { readTraces } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { RunObservation } from '../job.ts'
 import type { JobRow } from '../job-row.ts'
@@ -19,10 +18,14 @@ export async function inspectRun(
     run = await runtime.fetchRun(job.thread_id, runId, signal)
   }
   if (run === null) return { runId, verdict: lost(job), traces: null }
-  const state = needsState(run.status) ? await runtime.fetchState(job.thread_id, runId, signal) : null
-  const { traceId, tracerTraceId } = run.traces
-  const found = readTraces({ trace_id: traceId, tracer_trace_id: tracerTraceId }, state?.values)
-  return { runId, verdict: judgeRun(run, state, type), traces: found }
+  const state = needsState(run.status)
+    ? await runtime.fetchState(job.thread_id, runId, type.wantedValues, signal)
+    : null
+  const traces = {
+    traceId: run.traces.traceId ?? state?.traces.traceId ?? null,
+    tracerTraceId: run.traces.tracerTraceId ?? state?.traces.tracerTraceId ?? null,
+  }
+  return { runId, verdict: judgeRun(run, state, type), traces }
 }
 
 /** The runtime deletes a run that is cancelled with rollback. Otherwise its result cannot be known any more. */

@@ -101,7 +101,7 @@ async function findReportedEnd(context: JobContext, job: JobRow, type: JobType):
   if (job.run_id === null) return undefined
   const cancelRequested = job.cancel_requested_at !== null
   for (const body of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
-    const payload = parseCallback(Buffer.from(body))
+    const payload = await parseCallback(body, type.wantedValues)
     const verdict = judgeCallback(payload, { type, cancelRequested, canAsk: false })
     if (isEnd(verdict.kind)) return { runId: job.run_id, verdict, traces: payload.traces }
   }

@@ -1,4 +1,4 @@
-import type { Json } from '../../core/json.ts'
+import { JsonText } from '../../core/json-text.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import { type RuntimeRefusal, type RuntimeRun, RuntimeUnavailable } from '../../runtime/runtime-types.ts'
 import type { RunObservation } from '../job.ts'
@@ -93,7 +93,7 @@ function rejected({ status, message }: RuntimeRefusal): RunObservation {
   return { runId: null, verdict: { kind: 'failed', code: 'start_rejected', message: text }, traces: null }
 }
 
-function payloadOf(job: JobRow): { input: Json } | { resume: Json } {
-  if (job.run_seq > 1) return { resume: JSON.parse(job.resume_input ?? 'null') as Json }
-  return { input: JSON.parse(job.input ?? 'null') as Json }
+function payloadOf(job: JobRow): { input: JsonText } | { resume: JsonText } {
+  if (job.run_seq > 1) return { resume: new JsonText(job.resume_input ?? 'null') }
+  return { input: new JsonText(job.input ?? 'null') }
 }

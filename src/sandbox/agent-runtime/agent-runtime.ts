@@ -1,11 +1,12 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { type Clock, systemClock } from '../../core/clock.ts'
-import { type Json, parseForeignJson } from '../../core/json.ts'
+import type { Json } from '../../core/json.ts'
 import { type Random, systemRandom } from '../../core/random.ts'
 import { readChanges } from '../fault-settings.ts'
 import { type HttpResponse, json, text } from '../http-response.ts'
 import { authorityOf, FORMER_FAULTS_PATH, isForeign, listenOnLoopback } from '../loopback.ts'
 import { type CallbackRecord, CallbackSender, type CallbackStats } from './callbacks.ts'
+import { parseExactJson } from './exact-json.ts'
 import { NO_RUNTIME_FAULTS, RUNTIME_FAULTS, type RuntimeFaults } from './faults.ts'
 import { GRAPH_IDS, planRun } from './graphs.ts'
 import { createIdSource } from './ids.ts'
@@ -253,5 +254,5 @@ async function readJson(request: IncomingMessage): Promise<Json> {
     if (bytes > MAX_BODY_BYTES) throw new Error('The body is too large')
     chunks.push(chunk)
   }
-  return bytes === 0 ? null : parseForeignJson(Buffer.concat(chunks).toString('utf8'))
+  return bytes === 0 ? null : parseExactJson(Buffer.concat(chunks).toString('utf8'))
 }

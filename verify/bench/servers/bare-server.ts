@@ -1,6 +1,7 @@
 import fastify from 'fastify'
 import { openPostgres } from '../../../src/db/postgres/postgres.ts'
 import { listById, toPage } from '../../../src/http/paging.ts'
+import { writesDocuments } from '../../../src/http/schemas.ts'
 import { SERVER_LIMITS } from '../../../src/http/server/server-limits.ts'
 import { getJob } from '../../../src/jobs/api/job-operations.ts'
 import { toJob } from '../../../src/jobs/api/present-job.ts'
@@ -21,12 +22,15 @@ const app = fastify(SERVER_LIMITS)
 
 app.get('/healthz', () => ({ status: 'ok' }))
 
-app.get('/v1/projects', { schema: { response: listProjects.response } }, async () => {
+const serializerCompiler = writesDocuments
+const listing = { schema: { response: listProjects.response }, serializerCompiler }
+app.get('/v1/projects', listing, async () => {
   const rows = await store.findProjectPage(db, { limit: 20, after: null })
   return toPage(LIST, { rows, limit: 20, toItem: toProject, positionOf: (row) => [row.id] as const })
 })
 
-app.get<{ Params: { id: string } }>('/jobs/:id', { schema: { response: getJob.response } }, async (request) => {
+const reading = { schema: { response: getJob.response }, serializerCompiler }
+app.get<{ Params: { id: string } }>('/jobs/:id', reading, async (request) => {
   const job = await findJob(db, request.params.id)
   if (!job) throw new Error('No such job')
   return toJob(job)

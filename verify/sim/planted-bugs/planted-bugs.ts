@@ -173,7 +173,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug('pause-taken-for-done', 'the `success` callback of a graph that may pause completes the job unchecked', [
     'jobs/settlement/verdict.ts',
     'if (canAsk && type.mayPause)',
-    'if (canAsk && values?.__interrupt__)',
+    'if (canAsk && values === null)',
   ]),
   bug('interrupt-taken-for-cancel', 'a pause with the status `interrupted` counts as a cancellation', [
     'jobs/settlement/verdict.ts',
@@ -186,23 +186,23 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     [
       'jobs/settlement/verdict.ts',
       'return completed ?? outputMissing(type)',
-      "return completed ?? { kind: 'completed', output: null, tokens: NO_TOKENS }",
+      "return completed ?? { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
     ],
     [
       'jobs/settlement/verdict.ts',
       'import { extractOutput',
-      "import { NO_TOKENS } from '../job.ts'\nimport { extractOutput",
+      "import { JsonText } from '../../core/json-text.ts'\nimport { NO_TOKENS } from '../job.ts'\nimport { extractOutput",
     ],
   ),
   bug('falsy-output-missing', 'an output that is false, zero or empty counts as missing', [
     'jobs/settlement/output.ts',
-    'return found === null ? undefined : found',
-    'return found || undefined',
+    "found === undefined || found.kind === 'null' ?",
+    'found === undefined || !found.parse() ?',
   ]),
   bug('big-numbers-rounded', 'numbers beyond the precision of JavaScript are rounded', [
-    'core/json.ts',
-    'const exact = EXACT_NUMBER_AT_RISK.test(text)',
-    'const exact = false',
+    'jobs/settlement/settlement.ts',
+    'job.output = verdict.output.text',
+    'job.output = JSON.stringify(JSON.parse(verdict.output.text))',
   ]),
   bug('newest-state-is-mine', 'the newest checkpoint of the thread is read, also when another run wrote it', [
     'runtime/runtime-client.ts',
@@ -227,11 +227,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug(
     'foreign-token-redacted',
     'a signed link in an output loses its token when the output is read from the stored callback',
-    [
-      'runtime/read-answers.ts',
-      '((?:\\/|\\\\u002f|%2f)webhooks(?:\\\\?\\/|\\\\u002f|%2f)[^"\\s]{0,500}?(?:[?&]',
-      '((?:[?&]',
-    ],
+    ['runtime/redact-tokens.ts', '(${PATH}${QUERY}token', '((?:[?&]|\\\\u0026|\\\\u003f|%26|%3f)token'],
   ),
   bug('deadline-ignored', 'a run that never ends is checked for ever', [
     'jobs/worker/process-job.ts',

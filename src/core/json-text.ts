@@ -1,0 +1,79 @@
+/** A JSON document as its exact text. It is never parsed and written again, so that every number keeps its digits. */
+export class JsonText {
+  readonly text: string
+
+  /** The text must be valid JSON. */
+  constructor(text: string) {
+    this.text = text
+  }
+
+  static of(value: unknown): JsonText {
+    return new JsonText(JSON.stringify(value))
+  }
+
+  toJSON(): never {
+    throw new Error('JSON.stringify cannot write a JsonText: use writeJson')
+  }
+}
+
+/** Like `JSON.stringify`, with documents inserted as they are. */
+export function writeJson(value: unknown): string {
+  if (value === null || typeof value !== 'object') return JSON.stringify(value)
+  if (value instanceof JsonText) return value.text
+  if (Array.isArray(value)) return `[${value.map(writeJson).join(',')}]`
+  let fields = ''
+  for (const [key, inner] of Object.entries(value)) {
+    if (inner !== undefined) fields += `${fields === '' ? '' : ','}${JSON.stringify(key)}:${writeJson(inner)}`
+  }
+  return `{${fields}}`
+}
+
+/** Sorting the keys of a longer document would hold the event loop. */
+const MAX_SORTED_LENGTH = 64 * 1024
+
+/**
+ * The same text for equal values: keys sorted, no white space, numbers of documents as they are written. A document of
+ * more than 64 KB keeps the order of its keys.
+ */
+export function canonicalJson(value: unknown): string {
+  if (value === null || typeof value !== 'object') return JSON.stringify(value)
+  if (value instanceof NumberText) return value.text
+  if (value instanceof JsonText) return canonicalText(value.text)
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
+  const fields = Object.entries(value).filter(([, inner]) => inner !== undefined)
+  const sorted = fields.sort(([a], [b]) => (a < b ? -1 : 1))
+  return `{${sorted.map(([key, inner]) => `${JSON.stringify(key)}:${canonicalJson(inner)}`).join(',')}}`
+}
+
+function canonicalText(text: string): string {
+  return text.length > MAX_SORTED_LENGTH ? withoutSpace(text) : canonicalJson(JSON.parse(text, keepNumber))
+}
+
+class NumberText {
+  readonly text: string
+
+  constructor(text: string) {
+    this.text = text
+  }
+}
+
+function keepNumber(_key: string, value: unknown, context?: { source: string }): unknown {
+  return typeof value === 'number' && context ? new NumberText(context.source) : value
+}
+
+/** Removes the white space between the values of a valid JSON text. */
+function withoutSpace(text: string): string {
+  const runs: string[] = []
+  let start = 0
+  let inString = false
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at]
+    if (inString && char === '\\') at += 1
+    else if (char === '"') inString = !inString
+    else if (!inString && (char === ' ' || char === '\n' || char === '\r' || char === '\t')) {
+      if (at > start) runs.push(text.slice(start, at))
+      start = at + 1
+    }
+  }
+  return runs.join('') + text.slice(start)
+}

@@ -1,0 +1,13 @@
+import { type JsonPart, JsonScan, type Wanted, WHOLE } from '../../src/core/json-scan.ts'
+
+/** A JSON text as the scanner reports it. */
+export function scanText(text: string, wanted: Wanted = WHOLE): JsonPart {
+  const scan = new JsonScan(text, { wanted })
+  scan.advance(Number.POSITIVE_INFINITY)
+  return scan.root
+}
+
+/** A value as the scanner reports it once it has been sent. */
+export function partOf(value: unknown, wanted: Wanted = WHOLE): JsonPart {
+  return scanText(JSON.stringify(value), wanted)
+}
