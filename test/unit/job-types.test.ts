@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
 import { JobTypesError, parseJobTypesFile } from '../../src/cli/startup/load-job-types.ts'
 import { BUILT_IN_JOB_TYPES } from '../../src/jobs/job-types.ts'
+import { wantedValues } from '../../src/jobs/settlement/output.ts'
 
 const read = (types: unknown) => parseJobTypesFile(JSON.stringify({ types })).jobTypes
 
@@ -40,6 +41,7 @@ describe('job types', () => {
       assistantId: 'writer',
       outputKey: '/result/report',
       usageKey: 'usage',
+      wantedValues: wantedValues({ outputKey: '/result/report', usageKey: 'usage' }),
       mayPause: true,
       deadlineMs: 60_000,
       notifications: { cancelled: { title: 'Gone', body: '' } },
