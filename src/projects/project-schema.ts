@@ -6,6 +6,7 @@ import {
   ifMatchHeader,
   ifNoneMatchHeader,
   jsonDocument,
+  nullableString,
   nullableText,
   pathParams,
   timestamp,
@@ -33,7 +34,7 @@ export const Project = Type.Object(
   {
     id: Type.String(),
     name: Type.String(),
-    description: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+    description: nullableString,
     metadata,
     created_by: Type.String({ description: 'The `sub` of the user, or the id of the service account.' }),
     created_at: timestamp,

@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox'
-import { boundedText, idempotencyHeader, nullableString, pathParams, timestamp } from '../http/schemas.ts'
+import { boundedText, idempotencyHeader, nullableString, nullableText, pathParams, timestamp } from '../http/schemas.ts'
 import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
 import { PUSH_PROVIDERS } from './provider-registry.ts'
 
@@ -96,9 +96,7 @@ export const createNotification = {
       title: boundedText({ minLength: 1, maxLength: 200 }),
       body: boundedText({ maxLength: 1000 }),
       data: Type.Optional(Type.Record(Type.String(), boundedText({ maxLength: 2000 }))),
-      link: Type.Optional(
-        Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'https-url', maxLength: 1000 }),
-      ),
+      link: Type.Optional(nullableText({ maxLength: 1000, format: 'https-url' })),
       priority: Type.Optional(Type.Unsafe<'high' | 'normal'>({ type: 'string', enum: ['high', 'normal'] })),
       ttl_seconds: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_TTL_SECONDS })),
       dry_run: Type.Optional(Type.Boolean({ description: 'Have the provider check it without delivering it.' })),

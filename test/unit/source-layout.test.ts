@@ -33,8 +33,9 @@ test('no folder has more files than a reader can take in at once', () => {
   assert.deepEqual(crowdedFolders(Object.keys(readSources())), [])
 })
 
-test('each exported name is declared in one file', () => {
+test('each exported name is declared in one file, in the service and in its verification', () => {
   assert.deepEqual(sharedNames(readSources()), [])
+  assert.deepEqual(sharedNames(readSources('.ts', 'verify')), [])
 })
 
 test('no file re-exports a name of another: imports lead to its declaration', () => {

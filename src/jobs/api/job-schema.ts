@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox'
 import type { JsonObject } from '../../core/json.ts'
-import { jsonDocument, nullableTimestamp, timestamp } from '../../http/schemas.ts'
+import { jsonDocument, nullableString, nullableTimestamp, timestamp } from '../../http/schemas.ts'
 import {
   FAILURE_CODES,
   type FailureCode,
@@ -12,7 +12,6 @@ import {
 } from '../job.ts'
 import { TIMELINE_KINDS, TIMELINE_VIAS, type TimelineRow } from '../settlement/timeline-store.ts'
 
-const nullableString = Type.Unsafe<string | null>({ type: ['string', 'null'] })
 export const inCode = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
 
 export const Job = Type.Object(
