@@ -26,8 +26,9 @@ export interface Config {
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   webhookSecrets: readonly string[]
   push: { projectId: string; clientEmail: string; privateKey: string } | null
-  pushApiUrl: string
-  pushTokenUrl: string
+  /** Null: the push provider's own addresses. */
+  pushApiUrl: string | null
+  pushTokenUrl: string | null
   limits: TierLimits
   rateLimitHeaders: RateLimitHeaderStyle
   trustProxy: readonly string[]
@@ -60,8 +61,8 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     runtime: runtime(read),
     webhookSecrets: webhookSecrets(read, production),
     push: push(read),
-    pushApiUrl: read.baseUrl('PUSH_API_URL') ?? 'https://fcm.googleapis.com',
-    pushTokenUrl: read.url('PUSH_TOKEN_URL') ?? 'https://oauth2.googleapis.com/token',
+    pushApiUrl: read.baseUrl('PUSH_API_URL'),
+    pushTokenUrl: read.url('PUSH_TOKEN_URL'),
     limits: {
       unauthenticated: read.integer('RATE_LIMIT_UNAUTHENTICATED', { min: 1 }) ?? DEFAULT_LIMITS.unauthenticated,
       authenticated: read.integer('RATE_LIMIT_AUTHENTICATED', { min: 1 }) ?? DEFAULT_LIMITS.authenticated,

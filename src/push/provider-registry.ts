@@ -21,8 +21,8 @@ export function faultOfContent(content: PushContent): ContentFault | null {
 
 export interface PushSettings {
   push: FcmCredentials | null
-  pushApiUrl: string
-  pushTokenUrl: string
+  pushApiUrl: string | null
+  pushTokenUrl: string | null
 }
 
 /** One sender for each provider that has credentials. A sender is loaded only then: HTTP/2 and TLS slow down a start. */

@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { after, before, beforeEach, test } from 'node:test'
 import { promisify } from 'node:util'
 import type { Log } from '../../src/core/log.ts'
-import { createFcmSender, type FcmSender, type FcmSenderOptions } from '../../src/push/fcm/fcm-sender.ts'
+import { createFcmSender, type FcmSender, type FcmSenderOptions, GOOGLE } from '../../src/push/fcm/fcm-sender.ts'
 import type { PushMessage, PushVerdict } from '../../src/push/push-provider.ts'
 import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certificate.ts'
 import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
@@ -535,6 +535,10 @@ test('closing ends messages in flight, waiting messages and later messages with 
     assert.equal((await sendTo(sender, 'phone')).kind, 'retry')
     assert.partialDeepStrictEqual(sender.state(), { sessions: 0, inFlight: 0, waiting: 0 })
   }
+})
+
+test('without other addresses, messages and access tokens come from Google', () => {
+  assert.deepEqual(GOOGLE, { apiUrl: 'https://fcm.googleapis.com', tokenUrl: 'https://oauth2.googleapis.com/token' })
 })
 
 test('a process trusts the certificate by NODE_EXTRA_CA_CERTS, and ends after close', async () => {

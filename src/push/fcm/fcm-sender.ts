@@ -11,10 +11,13 @@ import { fcm } from './fcm-provider.ts'
 import { type FcmAnswer, type TransportState, trustWith } from './fcm-transport.ts'
 import { judgeAnswer, refusesBearer } from './fcm-verdict.ts'
 
+export const GOOGLE = { apiUrl: 'https://fcm.googleapis.com', tokenUrl: 'https://oauth2.googleapis.com/token' }
+
 export interface FcmSenderOptions {
   credentials: FcmCredentials
-  apiUrl: string
-  tokenUrl: string
+  /** Null: Google's own addresses. */
+  apiUrl: string | null
+  tokenUrl: string | null
   clock: Clock
   log: Log
   /** A certificate in PEM form, trusted in addition to those that the process trusts. */
@@ -33,8 +36,9 @@ export type FcmSender = PushSender & { state(): FcmState }
 
 /** Sends one message per call and returns its verdict. It owns the connections and the access token, and never retries. */
 export function createFcmSender(options: FcmSenderOptions): FcmSender {
-  const { credentials, tokenUrl, clock, log, ca, maxSessions = 4, timeoutMs = 15_000 } = options
-  const url = new URL(options.apiUrl)
+  const { credentials, clock, log, ca, maxSessions = 4, timeoutMs = 15_000 } = options
+  const url = new URL(options.apiUrl ?? GOOGLE.apiUrl)
+  const tokenUrl = options.tokenUrl ?? GOOGLE.tokenUrl
   const trust = ca === undefined ? null : trustWith(ca)
   const transport = new FcmPool({ url, trust, maxSessions, clock, log })
   const attempts = new Attempts({ clock, timeoutMs, awaited: 'answer' })
