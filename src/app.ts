@@ -15,6 +15,7 @@ import { shedLoad } from './http/server/shed-load.ts'
 import { KnownRoutes } from './http/unknown-route.ts'
 import { compileValidator } from './http/validation.ts'
 import { jobRoutes } from './jobs/api/job-routes.ts'
+import { jobListRoutes } from './jobs/api/list-routes.ts'
 import { callbackRoutes } from './jobs/callbacks/callback-routes.ts'
 import { countUnfinished } from './jobs/job-store.ts'
 import { trustedProxies } from './limits/client-address.ts'
@@ -106,6 +107,7 @@ export async function buildApp(services: Services): Promise<App> {
   openapiRoute(app, description)
   referencePageRoutes(app)
   projectRoutes(app, services)
+  jobListRoutes(app, services)
   jobRoutes(app, services)
   await callbackRoutes(app, services)
   eventRoutes(app, services)

@@ -1,8 +1,9 @@
 import type { BoundedPage } from '../db/bounded-page.ts'
 import type { Database } from '../db/database.ts'
 import { WATCHED_STATUSES } from '../jobs/job.ts'
-import type { JobRow } from '../jobs/job-row.ts'
-import { findJob, findJobPage } from '../jobs/job-store.ts'
+import type { ListedJob } from '../jobs/job-row.ts'
+import { findJob } from '../jobs/job-store.ts'
+import { findJobPage } from '../jobs/lists/list-store.ts'
 import { readWords } from './arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { withJobServices } from './startup/with-job-services.ts'
@@ -31,7 +32,8 @@ async function watchedIds(db: Database): Promise<string[]> {
   for (const status of WATCHED_STATUSES) {
     let after: readonly [string] | null = null
     do {
-      const page: BoundedPage<JobRow> = await findJobPage(db, { createdBy: null, status }, { limit: PAGE, after })
+      const wanted = { filter: { status }, summary: true }
+      const page: BoundedPage<ListedJob> = await findJobPage(db, wanted, { limit: PAGE, after })
       ids.push(...page.rows.map((row) => row.id))
       const last = page.rows.at(-1)
       after = page.hasMore && last ? [last.id] : null

@@ -7,27 +7,65 @@ const MAX_PAGE_BYTES = 8 * 1024 * 1024
 export interface BoundedPage<R> {
   rows: R[]
   hasMore: boolean
+  /** The last row that was read, if the page ended there: the next page goes on after it. */
+  lastRead?: readonly [string]
+}
+
+export interface BoundedQuery {
+  table: Sql
+  columns: Sql
+  large: readonly Sql[]
+  /** Served by an index, in the order of ids. */
+  where: Sql
+  limit: number
+  /** Conditions that the index does not serve: checked in at most `maxRead` rows, so that the page may be short. */
+  rest?: { where: Sql; columns: Sql; maxRead: number }
 }
 
 /**
  * A page of a table, highest id first, bounded in rows and in bytes. It ends before the row that would take its large
  * columns over 8 MB, but has at least one row. Sizes are read before values, so rows beyond the bound are not fetched.
  */
-export async function selectBoundedPage<R extends Row>(
+export async function selectBoundedPage<R extends Row & { id: string }>(
   db: Queryable,
-  page: { table: Sql; columns: Sql; large: readonly Sql[]; where: Sql; limit: number },
+  page: BoundedQuery,
 ): Promise<BoundedPage<R>> {
-  const { table, columns, large, where, limit } = page
-  const bytes = large.reduce((sum, column) => sql`${sum} + coalesce(octet_length(${column}), 0)`, sql`0`)
+  const { table, columns, limit } = page
   // Not a join: SQLite would sort the whole rows, but reads a list of ids in order.
   const rows = await db.query<R & { candidates: number }>(sql`
-    with found as materialized (
-      select id as candidate, ${bytes} as bytes from ${table} where ${where} order by id desc limit ${limit + 1})
+    with found as materialized (${candidatesOf(page)})
     select ${columns}, (select count(*) from found) as candidates from ${table} where id in (
       select candidate from (
         select candidate, row_number() over highest_first as place, sum(bytes) over highest_first as bytes_so_far
         from found window highest_first as (order by candidate desc)
       ) as measured where place <= ${limit} and (place = 1 or bytes_so_far <= ${MAX_PAGE_BYTES}))
     order by id desc`)
-  return { rows, hasMore: (rows[0]?.candidates ?? 0) > rows.length }
+  const candidates = rows[0]?.candidates ?? 0
+  if (candidates > rows.length || page.rest === undefined) return { rows, hasMore: candidates > rows.length }
+  const bound = await findBound(db, page, page.rest.maxRead)
+  if (bound === undefined) return { rows, hasMore: false }
+  const last = rows.at(-1)?.id
+  // Rows that were added since shift the bound up. The next page must not repeat rows of this one.
+  return { rows, hasMore: true, lastRead: [last !== undefined && last < bound ? last : bound] }
+}
+
+/** One row more than the limit, to show that there are more. */
+function candidatesOf({ table, large, where, limit, rest }: BoundedQuery): Sql {
+  const bytes = large.reduce((sum, column) => sql`${sum} + coalesce(octet_length(${column}), 0)`, sql`0`)
+  const newestFirst = (count: number) => sql`order by id desc limit ${count}`
+  if (rest === undefined) {
+    return sql`select id as candidate, ${bytes} as bytes from ${table} where ${where} ${newestFirst(limit + 1)}`
+  }
+  return sql`
+    select id as candidate, bytes from (
+      select id, ${rest.columns}, ${bytes} as bytes from ${table} where ${where} ${newestFirst(rest.maxRead)}) as scanned
+    where ${rest.where} ${newestFirst(limit + 1)}`
+}
+
+/** The last of the rows that may be read; undefined when there are fewer. */
+async function findBound(db: Queryable, { table, where }: BoundedQuery, maxRead: number): Promise<string | undefined> {
+  const [row] = await db.query<{ id: string }>(
+    sql`select id from ${table} where ${where} order by id desc limit 1 offset ${maxRead - 1}`,
+  )
+  return row?.id
 }

@@ -81,17 +81,20 @@ export function toPage<Row, Item, At extends Position>(
     rows: readonly Row[]
     limit: number
     hasMore?: boolean
+    /** The last row that was read, if the page ended there without an item. */
+    lastRead?: NoInfer<At>
     toItem: (row: Row) => Item
     positionOf: (row: Row) => NoInfer<At>
   },
 ): { data: Item[]; has_more: boolean; next_cursor: string | null } {
   const rows = page.rows.slice(0, page.limit)
   const last = rows.at(-1)
-  const hasMore = (page.hasMore ?? page.rows.length > page.limit) && last !== undefined
+  const end = page.lastRead ?? (last === undefined ? undefined : page.positionOf(last))
+  const hasMore = (page.hasMore ?? page.rows.length > page.limit) && end !== undefined
   return {
     data: rows.map(page.toItem),
     has_more: hasMore,
-    next_cursor: hasMore ? encodeCursor(kind, page.positionOf(last)) : null,
+    next_cursor: hasMore ? encodeCursor(kind, end) : null,
   }
 }
 

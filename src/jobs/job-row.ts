@@ -84,6 +84,14 @@ const COLUMNS = {
 
 export const JOBS = new Columns<JobRow>(COLUMNS)
 
+const { resume_input: _notShown, ...LISTED } = COLUMNS
+const { input: _input, output: _output, ...SUMMARY } = LISTED
+
+/** What a list reads of a job. */
+export type ListedJob = Omit<JobRow, 'resume_input'>
+export const JOB_LIST = new Columns<ListedJob>(LISTED)
+export const JOB_SUMMARIES = new Columns<Omit<ListedJob, 'input' | 'output'>>(SUMMARY)
+
 type Given = Pick<JobRow, 'id' | 'input' | 'project_id' | 'created_by' | 'thread_id' | 'run_id'>
 
 /** A new job: accepted, its run not yet seen running, its first check due at once. */

@@ -1,10 +1,8 @@
-import { type BoundedPage, selectBoundedPage } from '../db/bounded-page.ts'
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
 import { isAmong, rowsOf } from '../db/rows.ts'
-import { join, type Sql, sql } from '../db/sql.ts'
-import type { PageRequest } from '../http/paging.ts'
+import { join, sql } from '../db/sql.ts'
 import { type JobStatus, UNFINISHED_STATUSES, WATCHED_STATUSES } from './job.ts'
 import { JOBS, type JobRow } from './job-row.ts'
 
@@ -67,30 +65,6 @@ export async function findJobsAwaitingRun(db: Queryable, threadIds: readonly str
     select id from jobs
     where ${isAmong(db.engine, sql`thread_id`, threadIds)} and run_id is null and finished_at is null`)
   return rows.map(({ id }) => id)
-}
-
-export interface JobFilter {
-  /** Null: jobs of every owner. */
-  createdBy: string | null
-  status?: JobStatus
-  type?: string
-  projectId?: string
-}
-
-export function findJobPage(
-  db: Queryable,
-  filter: JobFilter,
-  page: PageRequest<readonly [string]>,
-): Promise<BoundedPage<JobRow>> {
-  const conditions: Sql[] = [sql`1 = 1`]
-  if (filter.createdBy !== null) conditions.push(sql`created_by = ${filter.createdBy}`)
-  if (filter.status !== undefined) conditions.push(sql`status = ${filter.status}`)
-  if (filter.type !== undefined) conditions.push(sql`type = ${filter.type}`)
-  if (filter.projectId !== undefined) conditions.push(sql`project_id = ${filter.projectId}`)
-  if (page.after) conditions.push(sql`id < ${page.after[0]}`)
-  const where = join(conditions, ' and ')
-  const { list: columns, large } = JOBS
-  return selectBoundedPage<JobRow>(db, { table: sql`jobs`, columns, large, where, limit: page.limit })
 }
 
 /** The caller's unfinished jobs. They are not in the usage counters yet. */

@@ -48,6 +48,7 @@ const EXAMPLES: Record<string, Example> = {
   'GET /v1/usage': { scope: 'any', path: '/v1/usage', ok: 200 },
   'GET /v1/job-types': { scope: 'any', path: '/v1/job-types', ok: 200 },
   'GET /jobs': { scope: 'any', path: '/jobs', ok: 200 },
+  'GET /v1/jobs/counts': { scope: 'any', path: '/v1/jobs/counts', ok: 200 },
   'POST /jobs': { scope: 'any', path: '/jobs', body: { type: 'agent', input: {} }, ok: 202 },
   'GET /jobs/:id': { scope: 'any', path: once(newJob), ok: 200, ownedByCaller: true },
   'GET /jobs/:id/timeline': {

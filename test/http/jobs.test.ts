@@ -50,6 +50,8 @@ describe('jobs', () => {
       assert.equal(answer.headers.location, `/jobs/${job.id}`)
       assert.deepEqual(job, {
         id: job.id,
+        retry_of: null,
+        continues: null,
         type: 'report',
         status: 'processing',
         input,

@@ -2,7 +2,7 @@ import { Type } from 'typebox'
 import { streamDescription, streamQuery, streamResponse } from '../../events/event-routes.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { boundedText, idempotencyHeader, jsonDocument, pathParams } from '../../http/schemas.ts'
-import { JOB_STATUSES, type JobStatus, WATCHED_STATUSES } from '../job.ts'
+import { WATCHED_STATUSES } from '../job.ts'
 import { inCode, Job, JobTypeList, TimelineEntry } from './job-schema.ts'
 
 const tags = ['Jobs']
@@ -35,28 +35,6 @@ export const createJob = {
   response: { 202: Job },
 }
 
-export const listJobs = {
-  operationId: 'listJobs',
-  tags,
-  summary: 'List your jobs, newest first',
-  description:
-    'With `admin:*`: the jobs of every user. Lists show what is stored and do not ask the runtime. ' +
-    'A page ends early when its jobs exceed 8 MB; `has_more` says whether there are more.',
-  querystring: Type.Object(
-    {
-      ...pageQuery,
-      status: Type.Optional(Type.Unsafe<JobStatus>({ type: 'string', enum: [...JOB_STATUSES] })),
-      type: Type.Optional(boundedText({ maxLength: 64 })),
-      project: Type.Optional(boundedText({ maxLength: 255, description: 'A project’s id.' })),
-      project_id: Type.Optional(
-        boundedText({ maxLength: 255, description: 'The same as `project`, by the field’s name.' }),
-      ),
-    },
-    { additionalProperties: false },
-  ),
-  response: { 200: pageOf(Job) },
-}
-
 export const getJob = {
   operationId: 'getJob',
   tags,
@@ -64,6 +42,17 @@ export const getJob = {
   description: `A job in status ${inCode(WATCHED_STATUSES)} is first brought up to date with the runtime, within three seconds.`,
   params,
   response: { 200: Job },
+}
+
+export const deleteJob = {
+  operationId: 'deleteJob',
+  tags,
+  summary: 'Delete a job that has ended',
+  description:
+    'With everything it holds: input, output, callbacks, timeline, events, notifications. Its usage stays counted. ' +
+    'A late callback of its runs is answered `stale`.',
+  params,
+  response: { 204: Type.Null({ description: 'Deleted' }) },
 }
 
 export const cancelJob = {

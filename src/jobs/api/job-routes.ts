@@ -14,15 +14,14 @@ import { writesDocuments } from '../../http/schemas.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
-import { findJobPage } from '../job-store.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
+import { isAdmin } from './job-access.ts'
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
 
-const LIST = listById('jobs')
 const TIMELINE = listById('timeline')
 
 export interface JobRouteServices {
@@ -68,23 +67,6 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       if (error instanceof UniqueViolation) return attempt()
       throw error
     })
-  })
-
-  app.get('/jobs', { config, schema: schema.listJobs, serializerCompiler }, async (request) => {
-    const { status, type, project, project_id, ...query } = request.query
-    if (project !== undefined && project_id !== undefined) {
-      throw new ApiError('invalid_request', 'querystring must have either "project" or "project_id", not both')
-    }
-    const projectId = project ?? project_id
-    const page = readPageRequest(LIST, query)
-    const filter = {
-      createdBy: isAdmin(request) ? null : principalId(callerOf(request)),
-      ...(status === undefined ? {} : { status }),
-      ...(type === undefined ? {} : { type }),
-      ...(projectId === undefined ? {} : { projectId }),
-    }
-    const found = await findJobPage(db, filter, page)
-    return toPage(LIST, { ...found, limit: page.limit, toItem: toJob, positionOf: (row) => [row.id] as const })
   })
 
   app.get('/jobs/:id', { config: one, schema: schema.getJob, serializerCompiler }, async (request) => {
@@ -200,8 +182,4 @@ function readWork({
   if (input !== undefined) return { input }
   if (thread_id !== undefined && run_id !== undefined) return { threadId: thread_id, runId: run_id }
   throw new ApiError('invalid_request', 'body must have the field "input", or "thread_id" and "run_id"')
-}
-
-function isAdmin(request: FastifyRequest): boolean {
-  return callerOf(request).scopes.includes(ADMIN_SCOPE)
 }

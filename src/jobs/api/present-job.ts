@@ -1,13 +1,13 @@
 import { toRfc3339 } from '../../core/clock.ts'
 import type { JsonObject } from '../../core/json.ts'
 import { JsonText } from '../../core/json-text.ts'
-import type { JobRow } from '../job-row.ts'
+import type { ListedJob } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { TimelineRow } from '../settlement/timeline-store.ts'
 import type { Job, TimelineEntry } from './job-schema.ts'
 
 /** A job as clients see it. */
-export function toJob(row: JobRow): Job {
+export function toJob(row: ListedJob): Job {
   return {
     id: row.id,
     retry_of: row.retry_of,

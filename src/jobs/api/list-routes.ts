@@ -1,0 +1,97 @@
+import type { FastifyRequest } from 'fastify'
+import { principalId } from '../../auth/principal.ts'
+import { ADMIN_SCOPE } from '../../auth/scopes.ts'
+import { ApiError } from '../../core/errors.ts'
+import type { Database } from '../../db/database.ts'
+import type { App } from '../../http/app-instance.ts'
+import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
+import { listById, readPageRequest, toPage } from '../../http/paging.ts'
+import { writesDocuments } from '../../http/schemas.ts'
+import type { JobFilter } from '../lists/job-filter.ts'
+import { countJobs, findJobPage } from '../lists/list-store.ts'
+import { isAdmin } from './job-access.ts'
+import * as schema from './list-operations.ts'
+import { toJob } from './present-job.ts'
+
+const LIST = listById('jobs')
+
+/** The lists and counts of jobs. A caller sees their own jobs, an admin those of every owner. */
+export function jobListRoutes(app: App, { db }: { db: Database }): void {
+  const config = { access: bearer() }
+
+  app.get(
+    '/jobs',
+    {
+      config: { ...config, refusals: { forbidden: 'Insufficient scope' } },
+      schema: schema.listJobs,
+      serializerCompiler: writesDocuments,
+    },
+    async (request) => {
+      const { limit, cursor, fields, ...wanted } = request.query
+      const page = readPageRequest(LIST, { ...(limit && { limit }), ...(cursor !== undefined && { cursor }) })
+      const summary = fields === 'summary'
+      const found = await findJobPage(db, { filter: readFilter(request, wanted), summary }, page)
+      return toPage(LIST, {
+        ...found,
+        limit: page.limit,
+        toItem: summary ? toSummary : toJob,
+        positionOf: (row) => [row.id] as const,
+      })
+    },
+  )
+
+  app.get('/v1/jobs/counts', { config, schema: schema.readJobCounts }, async (request) => {
+    const { counts, atLeast } = await countJobs(db, isAdmin(request) ? null : principalId(callerOf(request)))
+    return { counts, at_least: atLeast }
+  })
+}
+
+type ListQuery = Partial<
+  Record<
+    | 'status'
+    | 'type'
+    | 'project'
+    | 'project_id'
+    | 'created_by'
+    | 'error_code'
+    | 'settled_by'
+    | 'run_id'
+    | 'thread_id'
+    | 'trace_id'
+    | 'retry_of'
+    | 'created_after'
+    | 'created_before',
+    string
+  >
+>
+
+function readFilter(request: FastifyRequest, query: ListQuery): JobFilter {
+  const { project, project_id, created_by, created_after, created_before } = query
+  if (project !== undefined && project_id !== undefined) {
+    throw new ApiError('invalid_request', 'querystring must have either "project" or "project_id", not both')
+  }
+  if (created_by !== undefined && !isAdmin(request)) throw insufficientScope([ADMIN_SCOPE])
+  return withoutAbsent({
+    createdBy: isAdmin(request) ? created_by : principalId(callerOf(request)),
+    status: query.status,
+    type: query.type,
+    projectId: project ?? project_id,
+    errorCode: query.error_code,
+    settledBy: query.settled_by,
+    runId: query.run_id,
+    threadId: query.thread_id,
+    traceId: query.trace_id,
+    retryOf: query.retry_of,
+    createdAfterMs: created_after === undefined ? undefined : Date.parse(created_after),
+    createdBeforeMs: created_before === undefined ? undefined : Date.parse(created_before),
+  })
+}
+
+function withoutAbsent(filter: { [Name in keyof JobFilter]: JobFilter[Name] | undefined }): JobFilter {
+  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined))
+}
+
+function toSummary(row: Parameters<typeof toJob>[0]): schema.JobItem {
+  const { input: _input, output: _output, ...summary } = toJob(row)
+  return summary
+}

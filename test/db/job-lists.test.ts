@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict'
+import { before, describe, test } from 'node:test'
+import { firstIdAt } from '../../src/core/ids.ts'
+import type { BoundedPage } from '../../src/db/bounded-page.ts'
+import { buildNextIndex } from '../../src/db/build-indexes.ts'
+import type { Database, Queryable, Row } from '../../src/db/database.ts'
+import { type Sql, sql } from '../../src/db/sql.ts'
+import { type JobRow, type ListedJob, newJob } from '../../src/jobs/job-row.ts'
+import { insertJob } from '../../src/jobs/job-store.ts'
+import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
+import type { JobFilter } from '../../src/jobs/lists/job-filter.ts'
+import { countJobs, findJobPage } from '../../src/jobs/lists/list-store.ts'
+import { forEachEngine } from '../support/engines.ts'
+
+const JOBS = 12_000
+const START_MS = 1_700_000_000_000
+const idOf = (n: number) => `${firstIdAt('job', START_MS + n)}${'0'.repeat(16)}`
+const TYPE = BUILT_IN_JOB_TYPES.get('agent') as JobType
+
+/** Every hundredth job failed, every thousandth has what is rare. Each owner has a hundred jobs in a row. */
+function jobOf(n: number): JobRow {
+  const given = {
+    id: idOf(n),
+    input: '{"in":1}',
+    project_id: n % 1_000 === 0 ? 'prj_rare' : null,
+    created_by: `user-${Math.floor(n / 100) % 97}`,
+    thread_id: `thread-${n}`,
+    run_id: `run-${n}`,
+  }
+  const failed = n % 100 === 0
+  return {
+    ...newJob(TYPE, given, START_MS + n),
+    type: n % 1_000 === 1 ? 'rare' : 'agent',
+    status: failed ? 'failed' : 'completed',
+    error_code: failed ? 'run_lost' : null,
+    settled_by: n % 1_000 === 2 ? 'sweep' : n % 4_000 === 5 ? 'callback' : null,
+    trace_id: n % 1_000 === 3 ? `trace-${n}` : null,
+    retry_of: n % 1_000 === 4 ? idOf(n - 1) : null,
+    output: failed ? null : '{"out":1}',
+    next_check_at: null,
+    finished_at: START_MS + n + 1,
+  }
+}
+
+async function seed(db: Database): Promise<void> {
+  for (let from = 0; from < JOBS; from += 1_000) {
+    await db.transaction(async (tx) => {
+      for (let n = from; n < from + 1_000; n++) {
+        await insertJob(tx, jobOf(n))
+        await tx.query(sql`
+          insert into job_runs (run_id, job_id, run_seq, created_at) values (${`run-${n}`}, ${idOf(n)}, 1, 0)`)
+      }
+    })
+  }
+  while ((await buildNextIndex(db)) !== 'done');
+  if (db.engine === 'postgres') await db.query(sql`analyze`)
+  else await db.transaction((tx) => tx.exec('analyze'))
+}
+
+/** Records what the statements of a list read, as the engine explains it. */
+function explaining(db: Database, plans: string[]): Queryable {
+  const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
+  return {
+    engine: db.engine,
+    query: async <R extends Row>(statement: Sql) => {
+      const rows = await db.query(sql`${explain} ${statement}`)
+      plans.push(rows.map((row) => String(row['QUERY PLAN'] ?? row.detail)).join('\n'))
+      return db.query<R>(statement)
+    },
+  }
+}
+
+/** The numbers of the jobs on a page, and of the last row read. */
+function summed({ rows, hasMore, lastRead }: BoundedPage<ListedJob>) {
+  const numberOf = (id: string) => Array.from({ length: JOBS }, (_, n) => n).find((n) => idOf(n) === id)
+  return { found: rows.map(({ id }) => numberOf(id)), lastRead: lastRead ? numberOf(lastRead[0]) : null, hasMore }
+}
+
+const PRIMARY_KEY = { sqlite: 'sqlite_autoindex_jobs_1', postgres: 'jobs_pkey' }
+
+const FILTERS: { filter: JobFilter; index: string | typeof PRIMARY_KEY; found: number }[] = [
+  { filter: {}, index: PRIMARY_KEY, found: 20 },
+  { filter: { createdAfterMs: START_MS + 10, createdBeforeMs: START_MS + 15 }, index: PRIMARY_KEY, found: 4 },
+  { filter: { createdBy: 'user-3' }, index: 'jobs_by_owner', found: 20 },
+  { filter: { status: 'failed' }, index: 'jobs_by_status', found: 20 },
+  { filter: { createdBy: 'user-3', status: 'failed' }, index: 'jobs_by_owner_and_status', found: 2 },
+  { filter: { createdBy: 'user-3', errorCode: 'run_lost' }, index: 'jobs_by_owner_and_status', found: 2 },
+  { filter: { type: 'rare' }, index: 'jobs_by_type', found: 12 },
+  { filter: { projectId: 'prj_rare' }, index: 'jobs_by_project', found: 12 },
+  { filter: { errorCode: 'run_lost' }, index: 'jobs_by_error', found: 20 },
+  { filter: { settledBy: 'sweep' }, index: 'jobs_by_missed_callback', found: 12 },
+  { filter: { threadId: 'thread-77' }, index: 'jobs_by_conversation', found: 1 },
+  { filter: { traceId: 'trace-1003' }, index: 'jobs_by_trace', found: 1 },
+  { filter: { retryOf: idOf(1_003) }, index: 'jobs_by_retry', found: 1 },
+  {
+    filter: { runId: 'run-4711' },
+    index: { sqlite: 'sqlite_autoindex_job_runs_1', postgres: 'job_runs_pkey' },
+    found: 1,
+  },
+]
+
+describe('a list of jobs', () => {
+  forEachEngine((engine) => {
+    let db: Database
+    before(async () => {
+      db = await engine.openDatabase()
+      await seed(db)
+    })
+    const list = (filter: JobFilter, after?: string, on: Queryable = db) =>
+      findJobPage(on, { filter, summary: false }, { limit: 20, after: after === undefined ? null : [after] })
+
+    for (const { filter, index, found } of FILTERS) {
+      test(`reads an index for ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
+        const plans: string[] = []
+        const { rows } = await list(filter, undefined, explaining(db, plans))
+        assert.equal(rows.length, found)
+        const name = typeof index === 'string' ? index : index[engine.name]
+        assert.match(plans[0] ?? '', new RegExp(`\\b${name}\\b`))
+        assert.doesNotMatch(plans[0] ?? '', /Seq Scan on jobs|SCAN jobs(?! USING)|TEMP B-TREE FOR ORDER BY/)
+      })
+    }
+
+    test('a filter that few jobs match ends after 5,000 rows, and the next page goes on after the last row read', async () => {
+      // No index holds the jobs that a callback settled, so the newest jobs are read.
+      const filter = { settledBy: 'callback' }
+      const first = await list(filter)
+      assert.deepEqual(summed(first), { found: [8_005], lastRead: 7_000, hasMore: true })
+      const second = await list(filter, first.lastRead?.[0])
+      assert.deepEqual(summed(second), { found: [4_005], lastRead: 2_000, hasMore: true })
+      const third = await list(filter, second.lastRead?.[0])
+      assert.deepEqual(summed(third), { found: [5], lastRead: null, hasMore: false })
+      const none = await list({ settledBy: 'callback', status: 'completed', type: 'rare' })
+      assert.deepEqual(summed(none), { found: [], lastRead: null, hasMore: false })
+      const nothingYet = await list({ settledBy: 'callback', createdBeforeMs: START_MS + 8_000, status: 'failed' })
+      assert.deepEqual(summed(nothingYet), { found: [], lastRead: null, hasMore: false })
+    })
+
+    test('filters can be combined, and a page that is full goes on after its last job', async () => {
+      const filter = { status: 'completed', createdBy: 'user-3', type: 'agent' }
+      const first = await list(filter)
+      assert.equal(first.rows.length, 20)
+      assert.deepEqual([first.hasMore, first.lastRead], [true, undefined])
+      const second = await list(filter, first.rows.at(-1)?.id)
+      assert.equal(new Set([...first.rows, ...second.rows].map(({ id }) => id)).size, 40)
+      for (const { status, created_by } of second.rows) assert.deepEqual([status, created_by], ['completed', 'user-3'])
+    })
+
+    test('a summary does not read input and output', async () => {
+      const read: string[] = []
+      const watched: Queryable = {
+        engine: db.engine,
+        query: (statement) => {
+          read.push(statement.text)
+          return db.query(statement)
+        },
+      }
+      const page = await findJobPage(watched, { filter: {}, summary: true }, { limit: 2, after: null })
+      assert.deepEqual(
+        page.rows.map(({ input, output }) => [input, output]),
+        [
+          [null, null],
+          [null, null],
+        ],
+      )
+      assert.doesNotMatch(read.join('\n'), /\b(?:input|output|resume_input)\b/)
+    })
+
+    test('counts are exact below 10,000 and a lower bound above', async () => {
+      const own = await countJobs(db, 'user-3')
+      assert.deepEqual(own.atLeast, [])
+      assert.deepEqual([own.counts.failed, own.counts.completed, own.counts.processing], [2, 198, 0])
+      const all = await countJobs(db, null)
+      assert.deepEqual(all.atLeast, ['completed'])
+      assert.equal(all.counts.failed, 120)
+      assert.ok(all.counts.completed > 9_000)
+      const plans: string[] = []
+      await countJobs(explaining(db, plans), 'user-3')
+      assert.match(plans.join('\n'), /jobs_by_owner_and_status\b/)
+      assert.match(plans.join('\n'), /jobs_by_owner\b/)
+    })
+  })
+})

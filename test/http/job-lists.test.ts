@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
+import type { Job } from '../../src/jobs/api/job-schema.ts'
+import { assertError } from '../support/assert-error.ts'
+import { RUN_MS, sharedJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+interface Page {
+  data: Job[]
+  has_more: boolean
+  next_cursor: string | null
+}
+
+describe('the filters of a job list', () => {
+  forEachService((under) => {
+    const started = sharedJobWorld(under)
+
+    test('each filter finds its jobs and no others', async () => {
+      const world = await started()
+      const sub = 'filtering'
+      const first = await world.start('report', { sub })
+      await world.pass(RUN_MS)
+      await world.pass(1)
+      const second = await world.start('throwing', { sub })
+      await world.pass(RUN_MS)
+      await world.start('pausing', { sub: 'another' })
+      const done = await world.get(first.id)
+      const failed = await world.get(second.id)
+      assert.deepEqual([done.status, failed.status], ['completed', 'failed'])
+      await world.db.query(sql`
+        update jobs set trace_id = 'trace-of-it', retry_of = ${first.id}, project_id = 'prj_x' where id = ${second.id}`)
+      const found: [query: string, ids: string[]][] = [
+        ['', [second.id, first.id]],
+        ['?status=completed', [first.id]],
+        ['?status=failed', [second.id]],
+        ['?type=throwing', [second.id]],
+        ['?project_id=prj_x', [second.id]],
+        ['?error_code=run_failed', [second.id]],
+        ['?error_code=run_lost', []],
+        [`?settled_by=${done.settled_by}&status=completed`, [first.id]],
+        [`?run_id=${done.run_id}`, [first.id]],
+        [`?thread_id=${failed.thread_id}`, [second.id]],
+        ['?trace_id=trace-of-it', [second.id]],
+        [`?retry_of=${first.id}`, [second.id]],
+        [`?created_after=${first.created_at}`, [second.id]],
+        [`?created_before=${second.created_at}`, [first.id]],
+        [`?created_after=${first.created_at}&created_before=${second.created_at}`, []],
+        ['?status=failed&type=throwing&trace_id=trace-of-it', [second.id]],
+        ['?status=completed&type=throwing', []],
+      ]
+      for (const [query, ids] of found) {
+        const { body, status } = await world.request<Page>('GET', `/jobs${query}`, sub)
+        assert.equal(status, 200, query)
+        assert.deepEqual(
+          body.data.map(({ id }) => id),
+          ids,
+          query,
+        )
+      }
+      const own = await world.request<Page>('GET', `/jobs?run_id=${done.run_id}`, 'another')
+      assert.deepEqual(own.body.data, [], 'never the jobs of another owner')
+      const [shown] = (await world.request<Page>('GET', '/jobs?status=failed', sub)).body.data
+      assert.equal(shown?.retry_of, first.id)
+      assert.equal(shown?.continues, null)
+    })
+
+    test('an admin filters by owner; for another caller that is 403', async () => {
+      const world = await started()
+      const job = await world.start('report', { sub: 'owner-of-one' })
+      const asAdmin = await world.service.request<Page>('GET', '/jobs?created_by=owner-of-one', { token: world.admin })
+      assert.deepEqual(
+        asAdmin.body.data.map(({ id }) => id),
+        [job.id],
+      )
+      for (const owner of ['owner-of-one', 'ada']) {
+        const refused = await world.request('GET', `/jobs?created_by=${owner}`, 'ada')
+        assertError(world.service, refused, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
+      }
+    })
+
+    test('a summary has neither input nor output', async () => {
+      const world = await started()
+      const sub = 'summarizing'
+      const { id } = await world.start('report', { sub })
+      const [whole] = (await world.request<Page>('GET', '/jobs', sub)).body.data
+      const [summary] = (await world.request<Page>('GET', '/jobs?fields=summary', sub)).body.data
+      const { input, output, ...rest } = whole as Job
+      assert.deepEqual(input, { title: 'Done', n: 42 })
+      assert.equal(output, null)
+      assert.deepEqual(summary, rest)
+      assert.equal(summary?.id, id)
+    })
+
+    test('an unknown filter or a bad value is refused by its name', async () => {
+      const world = await started()
+      const refusals: [query: string, message: RegExp][] = [
+        ['?owner=me', /^querystring must not have the field "owner"$/],
+        ['?error_code=odd', /^querystring\/error_code must be one of run_failed/],
+        ['?settled_by=me', /^querystring\/settled_by must be one of callback, read, sweep$/],
+        ['?created_after=yesterday', /^querystring\/created_after must be an RFC 3339 date and time/],
+        ['?created_before=2026', /^querystring\/created_before must be an RFC 3339 date and time/],
+        ['?fields=all', /^querystring\/fields must be/],
+        ['?status=failed&status=completed', /^querystring\/status must be/],
+        [`?trace_id=${'x'.repeat(256)}`, /^querystring\/trace_id must/],
+      ]
+      for (const [query, message] of refusals) {
+        const answer = await world.request('GET', `/jobs${query}`, 'ada')
+        assertError(world.service, answer, { status: 400, code: 'invalid_request', message })
+      }
+    })
+
+    test('counts are by status, a caller’s own or, for an admin, all', async () => {
+      const world = await started()
+      const sub = 'counting'
+      const count = async (token: string) => {
+        const { body } = await world.service.request<{ counts: Record<string, number>; at_least: string[] }>(
+          'GET',
+          '/v1/jobs/counts',
+          { token },
+        )
+        return body
+      }
+      const none = { processing: 0, generating: 0, awaiting_input: 0, completed: 0, failed: 0, cancelled: 0 }
+      assert.deepEqual(await count(world.token(sub)), { counts: none, at_least: [] })
+      const before = await count(world.admin)
+      await world.start('report', { sub })
+      assert.deepEqual((await count(world.token(sub))).counts, { ...none, processing: 1 })
+      await world.pass(RUN_MS)
+      assert.deepEqual((await count(world.token(sub))).counts, { ...none, completed: 1 })
+      const after = await count(world.admin)
+      assert.ok((after.counts.completed ?? 0) > (before.counts.completed ?? 0))
+    })
+  })
+})
