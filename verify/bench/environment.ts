@@ -4,8 +4,9 @@ import { JsonText } from '../../src/core/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
-import type { JobRow } from '../../src/jobs/job-row.ts'
+import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { insertJob } from '../../src/jobs/job-store.ts'
+import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { insertProject } from '../../src/projects/project-store.ts'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { startPostgres } from '../../test/support/postgres.ts'
@@ -22,6 +23,7 @@ export interface BenchEnvironment {
 
 const PROJECTS = 200
 const USERS = 500
+const REPORT = toJobTypes({ report: { assistant_id: 'report', output_key: 'report' } }).get('report') as JobType
 
 /** Shared by all servers of a run: one PostgreSQL with projects and jobs, and one issuer of real tokens. */
 export async function startBenchEnvironment(): Promise<BenchEnvironment> {
@@ -84,41 +86,21 @@ async function seed(url: string): Promise<string[]> {
 
 function finishedJob(id: string, createdBy: string): JobRow {
   const nowMs = systemClock.now()
-  return {
+  const given = {
     id,
-    retry_of: null,
-    continues: null,
-    type: 'report',
-    status: 'completed',
     input: JSON.stringify({ topic: 'sales', quarter: 3 }),
-    output: JSON.stringify({ title: 'Quarterly report', pages: 12, text: 'Numbers for the board. '.repeat(20) }),
-    error_code: null,
-    error_message: null,
     project_id: null,
     created_by: createdBy,
     thread_id: `thread-of-${id}`,
     run_id: `run-of-${id}`,
-    trace_id: null,
-    tracer_trace_id: null,
+  }
+  return {
+    ...newJob(REPORT, given, nowMs - 9_000),
+    status: 'completed',
+    output: JSON.stringify({ title: 'Quarterly report', pages: 12, text: 'Numbers for the board. '.repeat(20) }),
     settled_by: 'callback',
-    first_hint: null,
-    doubt_code: null,
-    doubt_at: null,
-    run_seq: 1,
     start_attempts: 1,
-    resume_input: null,
-    resume_ids: null,
-    interrupts: null,
-    cancel_requested_at: null,
-    checked_at: null,
     next_check_at: null,
-    check_attempts: 0,
-    last_error: null,
-    lease_token: null,
-    lease_until: null,
-    deadline_at: nowMs + 3_600_000,
-    created_at: nowMs - 9_000,
-    started_at: nowMs - 8_900,
     finished_at: nowMs,
     updated_at: nowMs,
   }
