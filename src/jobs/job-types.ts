@@ -95,10 +95,10 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
 /** The type `agent` always exists, with defaults. */
 export function toJobTypes(types: ConfiguredJobTypes): JobTypes {
   const all = { agent: { assistant_id: 'agent' }, ...types }
-  return new Map(Object.entries(all).map(([name, fields]) => [name, toJobType(name, fields)]))
+  return new Map(Object.entries(all).map(([name, fields]) => [name, createJobType(name, fields)]))
 }
 
-function toJobType(name: string, fields: Static<typeof jobTypeFields>): JobType {
+function createJobType(name: string, fields: Static<typeof jobTypeFields>): JobType {
   const places = { outputKey: fields.output_key ?? null, usageKey: fields.usage_key ?? null }
   return {
     name,
