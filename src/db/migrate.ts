@@ -17,18 +17,18 @@ export async function migrate(
 ): Promise<{ applied: string[] }> {
   const known = await readMigrations(folder, db.engine)
   const applied: string[] = []
-  for (;;) {
+  // Read first: a start that finds the schema up to date waits for no writer and for no other node.
+  while ((await pendingIn(db, known)).length > 0) {
     const name = await db.transaction((tx) => applyNext(tx, known, clock.now()))
-    if (name === undefined) return { applied }
-    applied.push(name)
+    if (name !== undefined) applied.push(name)
   }
+  return { applied }
 }
 
 /** The names of the migrations that `migrate` would run; rejects when `migrate` would. */
 export async function pendingMigrations(db: Queryable, folder: URL = MIGRATIONS): Promise<string[]> {
-  const known = await readMigrations(folder, db.engine)
-  const recorded = (await hasVersionTable(db)) ? await readVersions(db) : []
-  return pendingOf(known, recorded).map((migration) => migration.name)
+  const pending = await pendingIn(db, await readMigrations(folder, db.engine))
+  return pending.map((migration) => migration.name)
 }
 
 export class MigrationError extends Error {
@@ -56,6 +56,10 @@ async function applyNext(tx: Transaction, known: Migration[], now: number): Prom
     insert into schema_migrations (version, name, checksum, applied_at)
     values (${next.version}, ${next.name}, ${next.checksum}, ${now})`)
   return next.name
+}
+
+async function pendingIn(db: Queryable, known: Migration[]): Promise<Migration[]> {
+  return pendingOf(known, (await hasVersionTable(db)) ? await readVersions(db) : [])
 }
 
 type Version = { version: number; name: string; checksum: string }

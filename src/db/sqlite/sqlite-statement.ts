@@ -1,7 +1,8 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Row, SqlValue } from '../database.ts'
 
-/** `read` cannot change anything; `schema` is whatever is neither a read nor a plain change of rows. */
+/** `read` cannot change anything; `schema` is every statement that is neither a read nor a plain change of rows. */
 export type StatementKind = 'read' | 'write' | 'schema'
 
 interface Prepared {
@@ -9,39 +10,47 @@ interface Prepared {
   columns: string[] | undefined
 }
 
-/** One statement text: judged once, prepared once on each connection that runs it. */
-export class SqliteStatement {
-  readonly kind: StatementKind
-  readonly #text: string
-  readonly #prepared = new Map<DatabaseSync, Prepared>()
+// Statements are assembled from fragments, so there are more texts than call sites.
+const MAX_STATEMENTS = 500
 
-  constructor(text: string) {
-    // SQLite peeks at a bare bound limit to plan by it, and so plans anew on every run: 45 µs instead of 7 for a lease.
-    this.#text = text.replaceAll(/\blimit \?/gi, 'limit 0 + ?')
-    this.kind = kindOf(text)
+/** The statements of one connection, each text prepared once. */
+export class SqliteStatements {
+  readonly #connection: DatabaseSync
+  readonly #prepared = new BoundedMap<string, Prepared>(MAX_STATEMENTS)
+
+  constructor(connection: DatabaseSync) {
+    this.#connection = connection
   }
 
-  run(connection: DatabaseSync, values: readonly SqlValue[]): Row[] {
-    let prepared = this.#prepared.get(connection)
+  run(text: string, values: readonly SqlValue[]): Row[] {
+    let prepared = this.#prepared.get(text)
     if (!prepared) {
-      prepared = prepare(connection, this.#text)
-      this.#prepared.set(connection, prepared)
+      prepared = prepare(this.#connection, text)
+      this.#prepared.set(text, prepared)
     }
     const rows = prepared.statement.all(...values.map(toBound)) as unknown as SqlValue[][]
-    // Asked only after a run: a connection notices a schema changed by another when it runs a statement, not before.
+    // Read only after a run: a connection notices a schema changed by another when it runs a statement, not before.
     prepared.columns ??= prepared.statement.columns().map((column) => column.name)
-    const { columns } = prepared
-    // Rows come as arrays and become objects here: half the time of node:sqlite's own, which have no prototype besides.
-    return rows.map((cells) => {
-      const row: Row = {}
-      for (let at = 0; at < columns.length; at++) row[columns[at] as string] = cells[at] as SqlValue
-      return row
-    })
+    return toObjects(rows, prepared.columns)
+  }
+
+  /** A prepared statement keeps the names of its columns, and `select *` gets others when the schema changes. */
+  forget(): void {
+    this.#prepared.clear()
   }
 }
 
+/** Half the time of node:sqlite's own objects, which also have no prototype. */
+function toObjects(rows: readonly SqlValue[][], columns: readonly string[]): Row[] {
+  return rows.map((cells) => {
+    const row: Row = {}
+    for (let at = 0; at < columns.length; at++) row[columns[at] as string] = cells[at] as SqlValue
+    return row
+  })
+}
+
 /**
- * Errs on the side of `write`: a read taken for a write only waits its turn, while a write taken for a read is refused by
+ * When in doubt, `write`: a read taken for a write only waits in the queue, while a write taken for a read is refused by
  * the connection that serves reads.
  */
 export function kindOf(text: string): StatementKind {
@@ -51,7 +60,8 @@ export function kindOf(text: string): StatementKind {
 }
 
 function prepare(connection: DatabaseSync, text: string): Prepared {
-  const statement = connection.prepare(text)
+  // SQLite peeks at a bare bound limit to plan by it, and so plans anew on every run: 45 µs instead of 7 for a lease.
+  const statement = connection.prepare(text.replaceAll(/\blimit \?/gi, 'limit 0 + ?'))
   statement.setReturnArrays(true)
   return { statement, columns: undefined }
 }
@@ -60,7 +70,7 @@ function prepare(connection: DatabaseSync, text: string): Prepared {
 function toBound(value: SqlValue): string | number | bigint | null {
   if (typeof value !== 'number') return value
   if (Number.isSafeInteger(value)) return BigInt(value)
-  // SQLite would store NaN as null without a word.
+  // SQLite would store NaN as null without an error.
   if (!Number.isFinite(value)) throw new TypeError(`${value} cannot be stored`)
   return value
 }

@@ -1,112 +1,109 @@
-import { DatabaseSync } from 'node:sqlite'
-import { BoundedMap } from '../../core/bounded-map.ts'
+import type { DatabaseSync } from 'node:sqlite'
 import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type Topic, type TopicListener } from '../announcements.ts'
-import { type Database, type Row, type Transaction, UniqueViolation } from '../database.ts'
+import type { Database, Row, Transaction } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
-import { FifoMutex } from './fifo-mutex.ts'
-import { SqliteStatement } from './sqlite-statement.ts'
+import { CommitGroups } from './commit-groups.ts'
+import { openConnection, useWriteAheadLog } from './connection.ts'
+import { type Log, openLog as openLogOf } from './log.ts'
+import { ReadConnection } from './read-connection.ts'
+import { translated } from './sqlite-errors.ts'
+import { kindOf } from './sqlite-statement.ts'
+import { SqliteTransaction } from './sqlite-transaction.ts'
+import { WriteConnection } from './write-connection.ts'
 
 export interface SqliteOptions {
   /** A file in an existing folder, or `:memory:`. */
   path: string
   /** How many may wait for the one writer before more are refused. */
   maxWaiting?: number
+  /** The log is moved into the database file when it has so many pages. */
+  maxLogPages?: number
+  /** A test may hold or fail the wait for the disk. */
+  openLog?: (path: string) => Log
 }
 
 /**
- * The embedded engine: a commit that resolved is on the disk, transactions run one at a time in order of arrival, and
- * reads outside them see only what is committed and never wait. A database in memory has one connection, so there reads
- * wait for their turn too.
+ * The embedded engine. Transactions run one at a time, in order of arrival, and commit in groups. What has resolved, what
+ * was announced and what a read shows is on the disk. The event loop never waits for the disk, and reads outside
+ * transactions never wait at all. A database in memory has one connection, so its reads wait for their turn.
  */
-export async function openSqlite({ path, maxWaiting = 10_000 }: SqliteOptions): Promise<Database> {
-  const opened: DatabaseSync[] = []
+export async function openSqlite(options: SqliteOptions): Promise<Database> {
+  const { path, maxWaiting = 10_000, maxLogPages = 4_000, openLog = openLogOf } = options
   try {
-    const writer = openConnection(path)
-    opened.push(writer)
-    if (path === ':memory:') return new SqliteDatabase({ writer, reader: undefined, maxWaiting })
-    useWriteAheadLog(writer, path)
-    const reader = openConnection(path)
-    opened.push(reader)
-    reader.exec('pragma query_only = on')
-    return new SqliteDatabase({ writer, reader, maxWaiting })
+    const connection = openConnection(path)
+    const writer = new WriteConnection(connection)
+    try {
+      const file = path === ':memory:' ? undefined : openFile(connection, path, openLog)
+      return new SqliteDatabase({ writer, file, maxWaiting, maxLogPages })
+    } catch (error) {
+      writer.close()
+      throw error
+    }
   } catch (error) {
-    for (const connection of opened) connection.close()
     throw translated(error)
   }
 }
 
-// Another process has no business in the file (see data-folder.ts), and waiting for one stops the event loop.
-const BUSY_TIMEOUT_MS = 1_000
-// Statements are assembled from fragments, so their number is not that of the call sites.
-const MAX_STATEMENTS = 500
-
-function openConnection(path: string): DatabaseSync {
-  const connection = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
-  // No memory map: through one, a failing disk kills the process (SIGBUS) where a read would have been an error.
-  connection.exec('pragma cache_size = -32768; pragma mmap_size = 0; pragma temp_store = memory')
-  return connection
+/** What a database in memory does without. */
+interface File {
+  reads: ReadConnection
+  log: Log
 }
 
-function useWriteAheadLog(writer: DatabaseSync, path: string): void {
-  const mode = writer.prepare('pragma journal_mode = wal').get()?.journal_mode
-  if (mode !== 'wal') throw new Error(`${path} cannot have a write-ahead log: is it on a network file system?`)
-  // FULL syncs the log on every commit; NORMAL, SQLite's usual advice, loses the last commits with the power.
-  writer.exec('pragma synchronous = full; pragma journal_size_limit = 67108864')
+function openFile(writer: DatabaseSync, path: string, openLog: typeof openLogOf): File {
+  useWriteAheadLog(writer, path)
+  return { reads: new ReadConnection(path), log: openLog(path) }
 }
 
-interface Connections {
-  writer: DatabaseSync
-  /** None for a database in memory, which belongs to its one connection. */
-  reader: DatabaseSync | undefined
+/** Enough that the disk does not limit the throughput; so few that the first of a group does not wait long. */
+const MAX_GROUP = 100
+
+interface Parts {
+  writer: WriteConnection
+  file: File | undefined
   maxWaiting: number
+  maxLogPages: number
 }
 
 class SqliteDatabase implements Database {
   readonly engine = 'sqlite'
-  readonly #writer: DatabaseSync
-  readonly #reader: DatabaseSync | undefined
-  readonly #turns: FifoMutex
-  readonly #statements = new BoundedMap<string, SqliteStatement>(MAX_STATEMENTS)
+  readonly #writer: WriteConnection
+  readonly #file: File | undefined
+  readonly #maxLogPages: number
+  readonly #groups: CommitGroups
   readonly #announcements = new Announcements()
-  #schemaChanged = false
+  #checkpointAt: number
+  #broken: UnavailableError | undefined
   #closing: Promise<void> | undefined
 
-  constructor({ writer, reader, maxWaiting }: Connections) {
+  constructor({ writer, file, maxWaiting, maxLogPages }: Parts) {
     this.#writer = writer
-    this.#reader = reader
-    this.#turns = new FifoMutex(maxWaiting)
+    this.#file = file
+    this.#maxLogPages = maxLogPages
+    this.#checkpointAt = maxLogPages
+    this.#groups = new CommitGroups({
+      prepare: () => this.#prepare(),
+      commit: () => this.#commit(),
+      maxWaiting,
+      // Without a disk there is nothing to share.
+      maxGroup: file ? MAX_GROUP : 1,
+    })
   }
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
-    const reader = this.#closing ? undefined : this.#reader
-    if (reader && this.#prepared(statement).kind === 'read') return this.#run<R>(reader, statement)
-    return await this.#turns.run(() => this.#run<R>(this.#writer, statement))
+    const kind = kindOf(statement.positionalText)
+    if (kind === 'read' && this.#file && !this.#closing) return this.#file.reads.query(statement) as R[]
+    const rows = await (kind === 'write'
+      ? this.#groups.run(async () => this.#writer.query(statement))
+      : this.#groups.run(async () => this.#queryAlone(statement), { alone: true }))
+    return rows as R[]
   }
 
-  transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    return this.#turns.run(async () => {
-      this.#control('begin immediate')
-      const tx = new SqliteTransaction({
-        query: (statement) => this.#run(this.#writer, statement),
-        exec: (script) => this.#exec(script),
-      })
-      try {
-        const result = await work(tx)
-        tx.end()
-        this.#control('commit')
-        this.#announcements.publish(tx.topics)
-        return result
-      } catch (error) {
-        this.#rollback()
-        throw error
-      } finally {
-        tx.close()
-        // Again at the end: until now, readers prepared their statements for the schema as it was.
-        if (this.#schemaChanged) this.#statements.clear()
-        this.#schemaChanged = false
-      }
-    })
+  async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    const { result, topics } = await this.#groups.run(() => this.#transact(work))
+    this.#announcements.publish(topics)
+    return result
   }
 
   listen(listener: TopicListener): () => void {
@@ -114,127 +111,65 @@ class SqliteDatabase implements Database {
   }
 
   async ping(): Promise<void> {
+    if (this.#broken) throw this.#broken
     await this.query(sql`select count(*) as tables from sqlite_schema`)
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#turns.close().then(() => {
-      this.#statements.clear()
-      this.#reader?.close()
+    this.#closing ??= this.#groups.close().then(() => {
+      this.#file?.reads.close()
       // The last connection to close moves the log into the database file.
       this.#writer.close()
+      this.#file?.log.close()
     })
     return this.#closing
   }
 
-  #prepared(statement: Sql): SqliteStatement {
-    const text = statement.positionalText
-    let prepared = this.#statements.get(text)
-    if (!prepared) {
-      prepared = new SqliteStatement(text)
-      this.#statements.set(text, prepared)
-    }
-    return prepared
+  #queryAlone(statement: Sql): Row[] {
+    this.#file?.reads.hold()
+    return this.#writer.queryAlone(statement)
   }
 
-  #run<R extends Row>(connection: DatabaseSync, statement: Sql): R[] {
-    const prepared = this.#prepared(statement)
+  async #transact<T>(work: (tx: Transaction) => Promise<T>): Promise<{ result: T; topics: ReadonlySet<Topic> }> {
+    const tx = new SqliteTransaction(this.#writer)
     try {
-      return prepared.run(connection, statement.values) as R[]
+      const result = await work(tx)
+      tx.keep()
+      return { result, topics: tx.topics }
     } catch (error) {
-      throw translated(error)
+      tx.undo()
+      throw error
+    }
+  }
+
+  async #prepare(): Promise<void> {
+    if (this.#broken) throw this.#broken
+    if (!this.#file || this.#writer.logPages < this.#checkpointAt) return
+    // One that fails loses nothing: the log keeps all of it for the next.
+    await this.#file.log.checkpoint().catch(() => undefined)
+    this.#checkpointAt = this.#writer.logPages + this.#maxLogPages
+  }
+
+  /** Reads keep to the state before the group until the group is on the disk; if it never gets there, for good. */
+  async #commit(): Promise<void> {
+    const { wrote, schemaChanged } = this.#writer
+    const file = wrote ? this.#file : undefined
+    file?.reads.hold()
+    try {
+      this.#writer.commit()
+    } catch (error) {
+      file?.reads.release()
+      throw error
     } finally {
-      if (prepared.kind === 'schema') this.#forgetSchema()
+      this.#writer.endGroup()
     }
+    await file?.log.sync().catch((error) => this.#break(error))
+    file?.reads.release()
+    if (schemaChanged) file?.reads.forget()
   }
 
-  #exec(script: string): void {
-    this.#control(script)
-    this.#forgetSchema()
-    if (!this.#writer.isTransaction) throw new Error('A script must not end the transaction it runs in')
+  #break(cause: unknown): never {
+    this.#broken = new UnavailableError('The database is unavailable', { cause })
+    throw this.#broken
   }
-
-  #control(script: string): void {
-    try {
-      this.#writer.exec(script)
-    } catch (error) {
-      throw translated(error)
-    }
-  }
-
-  #rollback(): void {
-    // After a full disk or an I/O error SQLite has rolled back on its own.
-    if (this.#writer.isTransaction) this.#control('rollback')
-  }
-
-  /** A prepared statement keeps the names of its columns, and `select *` gets others when the schema changes. */
-  #forgetSchema(): void {
-    this.#schemaChanged = true
-    this.#statements.clear()
-  }
-}
-
-interface Steps {
-  query(statement: Sql): Row[]
-  exec(script: string): void
-}
-
-class SqliteTransaction implements Transaction {
-  readonly engine = 'sqlite'
-  readonly topics = new Set<Topic>()
-  readonly #steps: Steps
-  #failure: Error | undefined
-  #closed = false
-
-  constructor(steps: Steps) {
-    this.#steps = steps
-  }
-
-  async query<R extends Row>(statement: Sql): Promise<R[]> {
-    return this.#step(() => this.#steps.query(statement)) as R[]
-  }
-
-  async exec(script: string): Promise<void> {
-    this.#step(() => this.#steps.exec(script))
-  }
-
-  async tryLock(): Promise<boolean> {
-    return this.#step(() => true)
-  }
-
-  announce(topic: Topic): void {
-    this.topics.add(topic)
-  }
-
-  /** Nothing more may join, and a statement that failed forbids the commit, whatever `work` made of its error. */
-  end(): void {
-    this.close()
-    if (this.#failure) throw this.#failure
-  }
-
-  close(): void {
-    this.#closed = true
-  }
-
-  #step<T>(step: () => T): T {
-    if (this.#closed) throw new Error('The transaction has ended')
-    if (this.#failure) throw this.#failure
-    try {
-      return step()
-    } catch (error) {
-      this.#failure = error instanceof Error ? error : new Error(String(error))
-      throw this.#failure
-    }
-  }
-}
-
-const UNIQUE_CODES = new Set([1555, 2067]) // SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE
-const UNAVAILABLE_CODES = new Set([5, 8, 10, 13, 14]) // SQLITE_BUSY, _READONLY, _IOERR, _FULL, _CANTOPEN
-
-function translated(error: unknown): unknown {
-  if (!(error instanceof Error && 'errcode' in error && typeof error.errcode === 'number')) return error
-  if (UNIQUE_CODES.has(error.errcode)) return new UniqueViolation(error)
-  // The low byte of an extended result code is the primary one.
-  if (!UNAVAILABLE_CODES.has(error.errcode & 0xff)) return error
-  return new UnavailableError('The database is unavailable', { cause: error })
 }

@@ -1,0 +1,116 @@
+import { UnavailableError } from '../../core/errors.ts'
+
+export interface CommitGroupsOptions {
+  /** Before the first member of a group. */
+  prepare: () => Promise<void>
+  /** Commits what the members of a group did. */
+  commit: () => Promise<void>
+  maxGroup: number
+  /** How many may wait before more are refused. */
+  maxWaiting: number
+}
+
+interface Member {
+  work: () => Promise<unknown>
+  /** It cannot share a commit. */
+  alone: boolean
+  resolve: (result: unknown) => void
+  reject: (error: unknown) => void
+}
+
+/** The event loop gets a turn after so many: each keeps it for as long as its statements run. */
+const MEMBERS_IN_ONE_TURN = 8
+
+/**
+ * Runs one piece of work at a time, in order of arrival, and commits in groups: everything that arrived during one
+ * commit shares the next, so that one wait for the disk serves them all. No result and no error leaves before the commit:
+ * either may rest on what an earlier member of the group wrote.
+ */
+export class CommitGroups {
+  readonly #options: CommitGroupsOptions
+  readonly #waiting: Member[] = []
+  #running = false
+  #closing: Promise<void> | undefined
+  #onIdle: (() => void) | undefined
+
+  constructor(options: CommitGroupsOptions) {
+    this.#options = options
+  }
+
+  run<T>(work: () => Promise<T>, { alone = false } = {}): Promise<T> {
+    const refusal = this.#refusal()
+    if (refusal) return Promise.reject(refusal)
+    return new Promise<unknown>((resolve, reject) => {
+      this.#waiting.push({ work, alone, resolve, reject })
+      if (!this.#running) void this.#runGroups()
+    }) as Promise<T>
+  }
+
+  /** Refuses all that wait; resolves when the present group has ended. */
+  close(): Promise<void> {
+    this.#closing ??= new Promise((resolve) => {
+      for (const { reject } of this.#waiting.splice(0)) reject(closed())
+      if (!this.#running) return resolve()
+      this.#onIdle = resolve
+    })
+    return this.#closing
+  }
+
+  #refusal(): UnavailableError | undefined {
+    const { maxWaiting } = this.#options
+    if (this.#closing) return closed()
+    if (this.#waiting.length < maxWaiting) return undefined
+    const cause = new Error(`${maxWaiting} callers already wait for the database`)
+    return new UnavailableError('The database is overloaded', { cause })
+  }
+
+  async #runGroups(): Promise<void> {
+    this.#running = true
+    while (this.#waiting.length > 0) {
+      const group = this.#takeGroup()
+      await this.#runGroup(group)
+      // Groups that do not wait for a disk, run as microtasks, would keep every socket waiting.
+      if (this.#waiting.length > 0) await nextTurn()
+    }
+    this.#running = false
+    this.#onIdle?.()
+  }
+
+  #takeGroup(): Member[] {
+    const last = this.#waiting[0]?.alone ? 1 : this.#waiting.findIndex(({ alone }) => alone)
+    return this.#waiting.splice(0, Math.min(last < 0 ? this.#waiting.length : last, this.#options.maxGroup))
+  }
+
+  async #runGroup(members: readonly Member[]): Promise<void> {
+    const endings: (() => void)[] = []
+    try {
+      await this.#options.prepare()
+      for (const [index, member] of members.entries()) {
+        if (index > 0 && index % MEMBERS_IN_ONE_TURN === 0) await nextTurn()
+        endings.push(await endingOf(member))
+      }
+      await this.#options.commit()
+    } catch (error) {
+      for (const { reject } of members) reject(error)
+      return
+    }
+    for (const end of endings) end()
+  }
+}
+
+async function endingOf({ work, resolve, reject }: Member): Promise<() => void> {
+  try {
+    const result = await work()
+    return () => resolve(result)
+  } catch (error) {
+    return () => reject(error)
+  }
+}
+
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve))
+}
+
+function closed(): UnavailableError {
+  return new UnavailableError('The database is unavailable', { cause: new Error('The database is closed') })
+}

@@ -1,0 +1,41 @@
+import { once } from 'node:events'
+import { closeSync, fdatasync, openSync } from 'node:fs'
+import { promisify } from 'node:util'
+import { Worker } from 'node:worker_threads'
+
+/** The write-ahead log of a file. Both steps wait for the disk without keeping the event loop. */
+export interface Log {
+  /** Resolves when everything committed before is on the disk. */
+  sync(): Promise<void>
+  /** Moves the log into the database file and starts a new one. Nothing may be written meanwhile. */
+  checkpoint(): Promise<void>
+  /** After the connections are closed. */
+  close(): void
+}
+
+const syncFile = promisify(fdatasync)
+
+/** Opens the log of a file that a connection has open. A log that cannot be synced ends the process. */
+export function openLog(path: string): Log {
+  const fd = openSync(`${path}-wal`, 'r+')
+  return {
+    sync: () => syncFile(fd).catch(endProcess),
+    checkpoint: () => checkpointOnThread(path),
+    close: () => closeSync(fd),
+  }
+}
+
+async function checkpointOnThread(path: string): Promise<void> {
+  await once(new Worker(new URL('./checkpoint-thread.js', import.meta.url), { workerData: path }), 'exit')
+}
+
+/**
+ * After a failed sync it is unknown what the disk holds, and a second one may wrongly succeed. The next start takes only
+ * what can be read back, and nothing else was ever answered.
+ */
+function endProcess(error: unknown): never {
+  setImmediate(() => {
+    throw error
+  })
+  throw error
+}

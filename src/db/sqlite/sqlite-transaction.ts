@@ -1,0 +1,60 @@
+import type { Topic } from '../announcements.ts'
+import type { Row, Transaction } from '../database.ts'
+import type { Sql } from '../sql.ts'
+import type { WriteConnection } from './write-connection.ts'
+
+/** What `work` sees of its transaction: a statement that failed aborts it, and nothing joins it after its end. */
+export class SqliteTransaction implements Transaction {
+  readonly engine = 'sqlite'
+  readonly topics = new Set<Topic>()
+  readonly #writer: WriteConnection
+  #failure: Error | undefined
+  #saved = false
+  #closed = false
+
+  constructor(writer: WriteConnection) {
+    this.#writer = writer
+  }
+
+  async query<R extends Row>(statement: Sql): Promise<R[]> {
+    return this.#step(() => this.#writer.query(statement)) as R[]
+  }
+
+  async exec(script: string): Promise<void> {
+    this.#step(() => this.#writer.script(script))
+  }
+
+  async tryLock(): Promise<boolean> {
+    return this.#step(() => true)
+  }
+
+  announce(topic: Topic): void {
+    this.topics.add(topic)
+  }
+
+  /** Its changes become the group's. Throws if a statement failed, even if `work` caught the error. */
+  keep(): void {
+    this.#closed = true
+    if (this.#failure) throw this.#failure
+    if (this.#saved) this.#writer.keep()
+  }
+
+  /** Its changes are undone, and no others of its group. */
+  undo(): void {
+    this.#closed = true
+    if (this.#saved) this.#writer.undo()
+  }
+
+  #step<T>(step: () => T): T {
+    if (this.#closed) throw new Error('The transaction has ended')
+    if (this.#failure) throw this.#failure
+    try {
+      if (!this.#saved) this.#writer.save()
+      this.#saved = true
+      return step()
+    } catch (error) {
+      this.#failure = error instanceof Error ? error : new Error(String(error))
+      throw this.#failure
+    }
+  }
+}
