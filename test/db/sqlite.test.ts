@@ -1,17 +1,24 @@
 import assert from 'node:assert/strict'
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
+import { DatabaseSync } from 'node:sqlite'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { UnavailableError } from '../../src/core/errors.ts'
+import { UniqueViolation } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { DataFolderInUse, lockDataFolder } from '../../src/db/sqlite/data-folder.ts'
+import { type Log, openLog } from '../../src/db/sqlite/log.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { kindOf } from '../../src/db/sqlite/sqlite-statement.ts'
+import { WriteConnection } from '../../src/db/sqlite/write-connection.ts'
+import { compileSlowSync, slowSyncMissing } from '../../verify/bench/slow-disk/slow-sync.ts'
+import { HeldLog } from '../support/held-log.ts'
+import { cutPower } from '../support/power-failure.ts'
 
 let folder: string
 before(async () => {
@@ -19,9 +26,16 @@ before(async () => {
 })
 after(() => rm(folder, { recursive: true, force: true }))
 
-function startScript(name: string, argument: string): { child: ChildProcess; lines: Interface } {
+function startScript(
+  name: string,
+  argument: string,
+  env: Record<string, string> = {},
+): { child: ChildProcess; lines: Interface } {
   const script = fileURLToPath(new URL(`../support/${name}`, import.meta.url))
-  const child = spawn(process.execPath, [script, argument], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [script, argument], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+    env: { ...process.env, ...env },
+  })
   return { child, lines: createInterface({ input: child.stdout }) }
 }
 
@@ -58,10 +72,11 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('runs with a log synced on every commit and with foreign keys held', async () => {
+  test('runs with a log that it syncs and checkpoints itself, and with foreign keys held', async () => {
     const db = await openSqlite({ path: join(folder, 'settings.db') })
     assert.deepEqual(await db.query(sql`pragma journal_mode`), [{ journal_mode: 'wal' }])
-    assert.deepEqual(await db.query(sql`pragma synchronous`), [{ synchronous: 2 }])
+    assert.deepEqual(await db.query(sql`pragma synchronous`), [{ synchronous: 1 }])
+    assert.deepEqual(await db.query(sql`pragma wal_autocheckpoint`), [{ wal_autocheckpoint: 0 }])
     await db.transaction((tx) =>
       tx.exec('create table a (id integer primary key); create table b (a integer references a)'),
     )
@@ -71,6 +86,7 @@ describe('the embedded database', () => {
 
   test('serves transactions in order of arrival, and lets others run between them', async () => {
     const db = await openSqlite({ path: join(folder, 'order.db') })
+    await db.query(sql`create table before (n integer)`)
     const order: string[] = []
     const first = db.transaction(async () => order.push('first'))
     setImmediate(() => order.push('somebody else'))
@@ -169,6 +185,233 @@ describe('the embedded database', () => {
     for (const text of read) assert.equal(kindOf(text), 'read', text)
     for (const text of write) assert.equal(kindOf(text), 'write', text)
     for (const text of schema) assert.equal(kindOf(text), 'schema', text)
+  })
+})
+
+/** True for the given share of its calls; the same in every run. */
+function drawer(share: number): () => boolean {
+  let state = 1
+  return () => {
+    state = (state * 48_271) % 2_147_483_647
+    return state / 2_147_483_647 < share
+  }
+}
+
+describe('a commit of the embedded database', () => {
+  async function opened(name: string) {
+    const path = join(folder, name)
+    const prepared = await openSqlite({ path })
+    await prepared.query(sql`create table t (n integer primary key)`)
+    await prepared.close()
+    const log = new HeldLog()
+    const db = await openSqlite({ path, openLog: log.open })
+    const seen: string[] = []
+    db.listen((topic) => seen.push(`announced ${topic}`))
+    const insert = (n: number) =>
+      db
+        .transaction(async (tx) => {
+          await tx.query(sql`insert into t values (${n})`)
+          tx.announce('events')
+        })
+        .then(
+          () => seen.push(`${n} resolved`),
+          (error: Error) => seen.push(`${n} ${error.name}`),
+        )
+    const rows = async () => (await db.query<{ n: number }>(sql`select n from t order by n`)).map(({ n }) => n)
+    return { db, log, seen, insert, rows }
+  }
+
+  test('is on the disk before anything is resolved, refused, announced or read', async () => {
+    const { db, log, seen, insert, rows } = await opened('held.db')
+    const first = insert(1)
+    const one = await log.nextSync()
+    const others = [insert(1), insert(2)]
+    assert.deepEqual(await rows(), [])
+    assert.deepEqual(seen, [])
+    one.release()
+    await first
+    const two = await log.nextSync()
+    assert.deepEqual(seen, ['announced events', '1 resolved'])
+    assert.deepEqual(await rows(), [1])
+    two.release()
+    await Promise.all(others)
+    assert.deepEqual(seen.slice(2).toSorted(), ['1 UniqueViolation', '2 resolved', 'announced events'])
+    assert.deepEqual(await rows(), [1, 2])
+    await db.close()
+  })
+
+  test('serves all that arrived during the one before, in order of arrival', async () => {
+    const { db, log, seen, insert, rows } = await opened('groups.db')
+    const first = insert(1)
+    const one = await log.nextSync()
+    const others = Array.from({ length: 50 }, (_, n) => insert(n + 2))
+    const single = db.query(sql`insert into t values (${100})`).then(() => seen.push('100 resolved'))
+    one.release()
+    await first
+    const two = await log.nextSync()
+    two.release()
+    await Promise.all([...others, single])
+    const order = [...Array.from({ length: 51 }, (_, n) => n + 1), 100]
+    assert.deepEqual(
+      seen.filter((line) => line.endsWith('resolved')),
+      order.map((n) => `${n} resolved`),
+    )
+    assert.deepEqual(await rows(), order)
+    await db.close()
+  })
+
+  test('holds nothing of a transaction that failed, and all of the others', async () => {
+    const { db, log, seen, insert, rows } = await opened('undone.db')
+    const first = insert(1)
+    const one = await log.nextSync()
+    const failing = db
+      .transaction(async (tx) => {
+        await tx.query(sql`insert into t values (${2})`)
+        tx.announce('deliveries')
+        throw new Error('on purpose')
+      })
+      .catch((error: Error) => seen.push(error.message))
+    const others = [insert(3), failing, insert(4)]
+    one.release()
+    ;(await log.nextSync()).release()
+    await Promise.all([first, ...others])
+    assert.deepEqual(await rows(), [1, 3, 4])
+    assert.ok(!seen.includes('announced deliveries'))
+    assert.ok(seen.includes('on purpose'))
+    await db.close()
+  })
+
+  test('that never reached the disk is never shown, and no other follows it', async () => {
+    const { db, log, seen, insert, rows } = await opened('failed.db')
+    const first = insert(1)
+    const one = await log.nextSync()
+    const others = [insert(2), insert(3)]
+    one.release()
+    const two = await log.nextSync()
+    const last = insert(4)
+    two.fail()
+    await Promise.all([first, ...others, last])
+    const refused = [2, 3, 4].map((n) => `${n} UnavailableError`)
+    assert.deepEqual(seen, ['announced events', '1 resolved', ...refused])
+    assert.deepEqual(await rows(), [1])
+    await assert.rejects(db.ping(), UnavailableError)
+    await assert.rejects(db.query(sql`insert into t values (${5})`), UnavailableError)
+    await db.close()
+  })
+
+  test('never happens for a statement whose group was rolled back', () => {
+    const connection = new DatabaseSync(':memory:')
+    connection.exec('create table t (n integer); begin')
+    const writer = new WriteConnection(connection)
+    const insert = sql`insert into t values (${1})`
+    const rows = () => writer.queryAlone(sql`select n from t`)
+    assert.throws(() => writer.query(insert), /within a transaction/)
+    assert.throws(() => writer.query(insert), /within a transaction/)
+    assert.throws(() => writer.commit(), /within a transaction/)
+    writer.endGroup()
+    assert.deepEqual(rows(), [])
+    writer.query(insert)
+    writer.commit()
+    writer.endGroup()
+    assert.deepEqual(rows(), [{ n: 1 }])
+    writer.close()
+  })
+
+  test('includes a statement that the work did not await, and fails with it', async () => {
+    const { db, rows, log } = await opened('floating.db')
+    const kept = db.transaction(async (tx) => void tx.query(sql`insert into t values (${1})`))
+    ;(await log.nextSync()).release()
+    await kept
+    const failed = db.transaction(async (tx) => {
+      void tx.query(sql`insert into t values (${2})`)
+      tx.query(sql`insert into t values (${1})`).catch(() => undefined)
+    })
+    ;(await log.nextSync()).release()
+    await assert.rejects(failed, UniqueViolation)
+    assert.deepEqual(await rows(), [1])
+    await db.close()
+  })
+
+  test('waits for the disk while the event loop and reads go on; a disk that fails ends the process', {
+    skip: slowSyncMissing(),
+  }, async () => {
+    const control = join(folder, 'sync-control')
+    await mkdir(control)
+    const path = join(folder, 'slow.db')
+    const script = fileURLToPath(new URL('../support/sqlite-held-sync.ts', import.meta.url))
+    const { stdout, stderr, status } = spawnSync(process.execPath, [script, path, control], {
+      env: { ...process.env, LD_PRELOAD: compileSlowSync(folder), SYNC_CONTROL: control },
+      encoding: 'utf8',
+    })
+    const seen = ['unseen by 1000 reads', 'announced events', 'resolved', 'rows 1', 'UnavailableError', 'rows 1']
+    assert.deepEqual(stdout.trimEnd().split('\n'), seen)
+    assert.equal(status, 1)
+    assert.match(stderr, /EIO/)
+    const db = await openSqlite({ path })
+    const [row] = await db.query(sql`select n from t order by n`)
+    assert.deepEqual(row, { n: 1 })
+    await db.close()
+  })
+
+  test('is there after a power failure, whichever sectors since the last sync it left', {
+    skip: slowSyncMissing(),
+  }, async () => {
+    const library = compileSlowSync(folder)
+    for (const acknowledgedAtLeast of [1, 50, 150, 400]) {
+      const root = join(folder, `power-${acknowledgedAtLeast}`)
+      const folders = { live: join(root, 'live'), synced: join(root, 'synced'), left: join(root, 'left') }
+      for (const path of Object.values(folders)) await mkdir(path, { recursive: true })
+      const { child, lines } = startScript('sqlite-busy-writer.ts', join(folders.live, 'main.db'), {
+        LD_PRELOAD: library,
+        SYNC_KEEP: folders.synced,
+      })
+      const acknowledged: number[] = []
+      for await (const line of lines) {
+        acknowledged.push(Number(line))
+        if (acknowledged.length === acknowledgedAtLeast) child.kill('SIGKILL')
+      }
+      for (const share of [0, 0.02, 0.5, 0.98, 1]) {
+        cutPower(folders, drawer(share))
+        const db = await openSqlite({ path: join(folders.left, 'main.db') })
+        assert.deepEqual(await db.query(sql`pragma integrity_check`), [{ integrity_check: 'ok' }])
+        const rows = await db.query<{ n: number }>(sql`select n from rows_written`)
+        const left = new Set(rows.map(({ n }) => n))
+        assert.deepEqual(
+          acknowledged.filter((n) => !left.has(n)),
+          [],
+        )
+        await db.close()
+      }
+    }
+  })
+
+  test('moves into the database file by a checkpoint; reads go on, and the next write starts a new log', async () => {
+    const path = join(folder, 'checkpoint.db')
+    const began = Promise.withResolvers<void>()
+    const release = Promise.withResolvers<void>()
+    const heldLog = (file: string): Log => {
+      const log = openLog(file)
+      const checkpoint = async () => {
+        began.resolve()
+        await release.promise
+        await log.checkpoint()
+      }
+      return { ...log, checkpoint }
+    }
+    const db = await openSqlite({ path, openLog: heldLog })
+    await db.query(sql`create table t (n integer primary key, note text)`)
+    const insert = (n: number) => db.query(sql`insert into t values (${n}, ${'x'.repeat(20_000_000)})`)
+    const rows = async () => (await db.query<{ n: number }>(sql`select n from t`)).map(({ n }) => n)
+    await insert(1)
+    const writing = insert(2)
+    await began.promise
+    assert.deepEqual(await rows(), [1])
+    release.resolve()
+    await writing
+    assert.deepEqual(await rows(), [1, 2])
+    assert.ok((await stat(path)).size > 20_000_000)
+    assert.ok((await stat(`${path}-wal`)).size < 30_000_000)
+    await db.close()
   })
 })
 
