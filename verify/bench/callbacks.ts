@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
@@ -31,11 +32,11 @@ interface Pace {
   warmUpMs: number
 }
 
-const SECRET = 'bench'
+export const SECRET = 'bench'
 const CONNECTIONS = 256
-const USERS = 500
+export const USERS = 500
 /** More than any server can settle in that time. No callback is sent twice, because a repeated one is cheaper. */
-const JOBS_PER_SECOND = 12_000
+export const JOBS_PER_SECOND = 12_000
 const PGBENCH_CLIENTS = 8
 
 /**
@@ -132,7 +133,8 @@ function loader({ port }: Server, requests: readonly Buffer[]): (durationMs: num
   }
 }
 
-function callbackRequest(n: number): Buffer {
+/** Of one of the jobs of `seedRunningJobs`. */
+export function callbackRequest(n: number): Buffer {
   const body = JSON.stringify({
     run_id: runOf(n),
     thread_id: `thread-${n}`,
@@ -156,25 +158,31 @@ function runOf(n: number): string {
   return `run-${n}`
 }
 
-/** Stores jobs with unfinished, known runs, and no check due. */
 async function seeded(url: string, jobs: number): Promise<string> {
   const db = await openPostgres({ url, queryTimeoutMs: 120_000 })
   try {
     await migrate(db)
-    await db.query(sql`
-      insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq, start_attempts, next_check_at,
-        check_attempts, deadline_at, created_at, started_at, updated_at)
-      select 'job_' || n, 'report', 'generating', '{"topic":"sales"}', 'user-' || (n % ${USERS}::int), 'thread-' || n,
-        'run-' || n, 1, 1, 9000000000000, 0, 9000000000000, 1, 1, 1
-      from generate_series(0, ${jobs}::int - 1) as n`)
-    await db.query(sql`
-      insert into job_runs (run_id, job_id, run_seq, created_at)
-      select 'run-' || n, 'job_' || n, 1, 1 from generate_series(0, ${jobs}::int - 1) as n`)
-    await db.query(sql`analyze`)
+    await seedRunningJobs(db, jobs)
     return url
   } finally {
     await db.close()
   }
+}
+
+/** Stores jobs with unfinished, known runs, and no check due; on either engine. */
+export async function seedRunningJobs(db: Database, jobs: number): Promise<void> {
+  const numbers = sql`with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < ${jobs})`
+  await db.query(sql`
+    insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq, start_attempts, next_check_at,
+      check_attempts, deadline_at, created_at, started_at, updated_at)
+    ${numbers}
+    select 'job_' || n, 'report', 'generating', '{"topic":"sales"}', 'user-' || (n % ${USERS}), 'thread-' || n,
+      'run-' || n, 1, 1, 9000000000000, 0, 9000000000000, 1, 1, 1
+    from numbers`)
+  await db.query(sql`
+    insert into job_runs (run_id, job_id, run_seq, created_at)
+    ${numbers} select 'run-' || n, 'job_' || n, 1, 1 from numbers`)
+  await db.query(sql`analyze`)
 }
 
 /** Rejects when the server answered 200 without settling the jobs. */

@@ -8,6 +8,8 @@ export interface Load {
   requests: readonly Buffer[]
   connections: number
   durationMs: number
+  /** Each connection sends one request in this time; without it, the next as soon as the last is answered. */
+  everyMs?: number
 }
 
 export interface Sample {
@@ -27,7 +29,7 @@ const STALL_MS = 5_000
  * Keeps every connection busy with one request at a time, and fails unless every response is a 200. It uses the socket
  * directly: a generator that parses headers into objects costs as much as the servers.
  */
-export async function applyLoad({ port, requests, connections, durationMs }: Load): Promise<Sample> {
+export async function applyLoad({ port, requests, connections, durationMs, everyMs = 0 }: Load): Promise<Sample> {
   const sockets = await Promise.all(Array.from({ length: connections }, () => open(port)))
   const latenciesMs: number[] = []
   let turn = 0
@@ -35,7 +37,8 @@ export async function applyLoad({ port, requests, connections, durationMs }: Loa
   const before = performance.eventLoopUtilization()
   const startedMs = performance.now()
   try {
-    await Promise.all(sockets.map((socket) => drive(socket, { next, untilMs: startedMs + durationMs, latenciesMs })))
+    const run = { next, untilMs: startedMs + durationMs, everyMs, latenciesMs }
+    await Promise.all(sockets.map((socket) => drive(socket, run)))
   } finally {
     for (const socket of sockets) socket.destroy()
   }
@@ -57,7 +60,14 @@ async function open(port: number): Promise<Socket> {
   return socket.setTimeout(STALL_MS)
 }
 
-function drive(socket: Socket, run: { next: () => Buffer; untilMs: number; latenciesMs: number[] }): Promise<void> {
+interface Run {
+  next: () => Buffer
+  untilMs: number
+  everyMs: number
+  latenciesMs: number[]
+}
+
+function drive(socket: Socket, run: Run): Promise<void> {
   return new Promise((resolve, reject) => {
     let sentMs = 0
     let head = ''
@@ -81,8 +91,10 @@ function drive(socket: Socket, run: { next: () => Buffer; untilMs: number; laten
       bodyLeft = -1
       const nowMs = performance.now()
       run.latenciesMs.push(nowMs - sentMs)
-      if (nowMs < run.untilMs) send()
-      else resolve()
+      const nextMs = Math.max(nowMs, sentMs + run.everyMs)
+      if (nextMs >= run.untilMs) resolve()
+      else if (nextMs === nowMs) send()
+      else setTimeout(send, nextMs - nowMs)
     })
     socket.on('timeout', () => reject(new Error(`No answer for ${STALL_MS} ms`)))
     socket.on('error', reject)

@@ -4,12 +4,28 @@ import { compareCallbacks } from './callbacks.ts'
 import type { Figures, Outcome } from './comparison.ts'
 import { startBenchEnvironment } from './environment.ts'
 import { comparePush } from './push/push.ts'
+import { compareDisks } from './slow-disk/slow-disk.ts'
+import { slowSyncMissing } from './slow-disk/slow-sync.ts'
 import { measureColdStart, measureIdleMegabytes } from './startup.ts'
 
 type Pace = typeof QUICK
 
-const QUICK = { rounds: 9, roundMs: 500, warmUpMs: 5_000, callbackRounds: 3, push: { rounds: 3, size: 2_000 } }
-const THOROUGH = { rounds: 21, roundMs: 2_000, warmUpMs: 10_000, callbackRounds: 9, push: { rounds: 9, size: 4_000 } }
+const QUICK = {
+  rounds: 9,
+  roundMs: 500,
+  warmUpMs: 5_000,
+  callbackRounds: 3,
+  push: { rounds: 3, size: 2_000 },
+  slowDisk: { rounds: 5, roundMs: 500, warmUpMs: 1_500 },
+}
+const THOROUGH: Pace = {
+  rounds: 21,
+  roundMs: 2_000,
+  warmUpMs: 10_000,
+  callbackRounds: 9,
+  push: { rounds: 9, size: 4_000 },
+  slowDisk: { rounds: 11, roundMs: 1_000, warmUpMs: 4_000 },
+}
 
 /** Each benchmark prints the figures of the wanted names. */
 const BENCHMARKS: { names: readonly string[]; run: (wanted: readonly string[], pace: Pace) => Promise<void> }[] = [
@@ -19,6 +35,10 @@ const BENCHMARKS: { names: readonly string[]; run: (wanted: readonly string[], p
     run: (_wanted, pace) => callbacks(pace),
   },
   { names: ['push-vs-firebase-admin', 'push-outbox-vs-raw'], run: (_wanted, pace) => push(pace) },
+  {
+    names: ['slow-disk'],
+    run: (_wanted, pace) => slowDisk(pace),
+  },
   {
     names: ['cold-start'],
     run: async () => print(`figure cold-start ${(await measureColdStart()).toFixed(0)} ms`),
@@ -68,6 +88,22 @@ async function push({ push: { rounds, size } }: Pace): Promise<void> {
   for (const [way, { messagesPerSecond, cpuMicroseconds }] of outcome.figures) {
     const rate = `${messagesPerSecond.toFixed(0)} messages/s`
     print(`  ${way.padEnd(14)} ${rate}, ${cpuMicroseconds.toFixed(0)} µs of processor a message`)
+  }
+}
+
+async function slowDisk(pace: Pace): Promise<void> {
+  const missing = slowSyncMissing()
+  if (missing) return print(`# slow-disk is skipped: it ${missing}`)
+  const { disks } = await compareDisks(pace.slowDisk)
+  for (const [delayMs, { readRatio, writeRatio }] of disks) {
+    if (delayMs === 0) continue
+    print(`ratio sqlite-reads-slow-disk-${delayMs}ms ${readRatio.toFixed(2)}`)
+    print(`ratio sqlite-writes-slow-disk-${delayMs}ms ${writeRatio.toFixed(2)}`)
+  }
+  for (const [delayMs, disk] of disks) {
+    const reads = `${disk.readsPerSecond.toFixed(0)} reads/s, p99 ${disk.readP99Ms.toFixed(1)} ms`
+    const writes = `${disk.writesPerSecond.toFixed(0)} callbacks/s, p50 ${disk.writeP50Ms.toFixed(1)} ms`
+    print(`  sync +${delayMs} ms: ${reads}, event loop late by ${disk.loopP99Ms.toFixed(1)} ms (p99); alone ${writes}`)
   }
 }
 
