@@ -12,9 +12,9 @@ import { UnavailableError } from '../../src/core/errors.ts'
 import { UniqueViolation } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { DataFolderInUse, lockDataFolder } from '../../src/db/sqlite/data-folder.ts'
-import { type Log, openLog } from '../../src/db/sqlite/log.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { kindOf } from '../../src/db/sqlite/sqlite-statement.ts'
+import { openWriteAheadLog, type WriteAheadLog } from '../../src/db/sqlite/write-ahead-log.ts'
 import { WriteConnection } from '../../src/db/sqlite/write-connection.ts'
 import { compileSlowSync, slowSyncMissing } from '../../verify/bench/slow-disk/slow-sync.ts'
 import { HeldLog } from '../support/held-log.ts'
@@ -389,8 +389,8 @@ describe('a commit of the embedded database', () => {
     const path = join(folder, 'checkpoint.db')
     const began = Promise.withResolvers<void>()
     const release = Promise.withResolvers<void>()
-    const heldLog = (file: string): Log => {
-      const log = openLog(file)
+    const heldLog = (file: string): WriteAheadLog => {
+      const log = openWriteAheadLog(file)
       const checkpoint = async () => {
         began.resolve()
         await release.promise

@@ -1,4 +1,4 @@
-import { type Log, openLog } from '../../src/db/sqlite/log.ts'
+import { openWriteAheadLog, type WriteAheadLog } from '../../src/db/sqlite/write-ahead-log.ts'
 
 /** One group that waits for the disk; it is complete, and committed. */
 export interface HeldSync {
@@ -12,8 +12,8 @@ export class HeldLog {
   #arrived = 0
   #taken = 0
 
-  readonly open = (path: string): Log => {
-    const log = openLog(path)
+  readonly open = (path: string): WriteAheadLog => {
+    const log = openWriteAheadLog(path)
     return {
       ...log,
       sync: async () => {

@@ -2,7 +2,6 @@ import { DatabaseSync } from 'node:sqlite'
 
 // Another process has no business in the file (see data-folder.ts), and waiting for one stops the event loop.
 const BUSY_TIMEOUT_MS = 1_000
-const MAX_IDLE_LOG_BYTES = 64 * 1024 * 1024
 
 /** Opens a connection with the settings that every connection has. */
 export function openConnection(path: string): DatabaseSync {
@@ -12,14 +11,11 @@ export function openConnection(path: string): DatabaseSync {
   return connection
 }
 
-/** Prepares the connection that writes to a file; after that, its commits do not wait for the disk: see log.ts. */
+/** Prepares the connection that writes to a file; after that, its commits do not wait for the disk: see write-ahead-log.ts. */
 export function useWriteAheadLog(writer: DatabaseSync, path: string): void {
   const mode = writer.prepare('pragma journal_mode = wal').get()?.journal_mode
   if (mode !== 'wal') throw new Error(`${path} cannot have a write-ahead log: is it on a network file system?`)
   // A log left by a crash may hold pages that a failed sync never wrote. New commits must not follow them in the log.
   writer.exec('pragma synchronous = full; pragma wal_checkpoint(truncate)')
-  writer.exec(`
-    pragma synchronous = normal;
-    pragma wal_autocheckpoint = 0;
-    pragma journal_size_limit = ${MAX_IDLE_LOG_BYTES}`)
+  writer.exec('pragma synchronous = normal; pragma wal_autocheckpoint = 0')
 }

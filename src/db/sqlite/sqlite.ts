@@ -5,11 +5,11 @@ import type { Database, Row, Transaction } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
 import { CommitGroups } from './commit-groups.ts'
 import { openConnection, useWriteAheadLog } from './connection.ts'
-import { type Log, openLog as openLogOf } from './log.ts'
 import { ReadConnection } from './read-connection.ts'
 import { translated } from './sqlite-errors.ts'
 import { kindOf } from './sqlite-statement.ts'
 import { SqliteTransaction } from './sqlite-transaction.ts'
+import { openWriteAheadLog, type WriteAheadLog } from './write-ahead-log.ts'
 import { WriteConnection } from './write-connection.ts'
 
 export interface SqliteOptions {
@@ -20,7 +20,7 @@ export interface SqliteOptions {
   /** The log is moved into the database file when it has so many pages. */
   maxLogPages?: number
   /** A test may hold or fail the wait for the disk. */
-  openLog?: (path: string) => Log
+  openLog?: (path: string) => WriteAheadLog
 }
 
 /**
@@ -29,7 +29,7 @@ export interface SqliteOptions {
  * transactions never wait at all. A database in memory has one connection, so its reads wait for their turn.
  */
 export async function openSqlite(options: SqliteOptions): Promise<Database> {
-  const { path, maxWaiting = 10_000, maxLogPages = 4_000, openLog = openLogOf } = options
+  const { path, maxWaiting = 10_000, maxLogPages = 4_000, openLog = openWriteAheadLog } = options
   try {
     const connection = openConnection(path)
     const writer = new WriteConnection(connection)
@@ -48,10 +48,10 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
 /** What a database in memory does without. */
 interface File {
   reads: ReadConnection
-  log: Log
+  log: WriteAheadLog
 }
 
-function openFile(writer: DatabaseSync, path: string, openLog: typeof openLogOf): File {
+function openFile(writer: DatabaseSync, path: string, openLog: typeof openWriteAheadLog): File {
   useWriteAheadLog(writer, path)
   return { reads: new ReadConnection(path), log: openLog(path) }
 }

@@ -39,7 +39,11 @@ export class WriteConnection {
 
   /** SQLite before 3.51 does not know `noop`, and does a checkpoint instead. */
   get logPages(): number {
-    return Number(this.#statements.run('pragma wal_checkpoint(noop)', [])[0]?.log)
+    try {
+      return Number(this.#statements.run('pragma wal_checkpoint(noop)', [])[0]?.log)
+    } catch (error) {
+      throw translated(error)
+    }
   }
 
   /** A statement of the group. */

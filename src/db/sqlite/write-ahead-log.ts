@@ -4,7 +4,7 @@ import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 
 /** The write-ahead log of a file. Both steps wait for the disk without keeping the event loop. */
-export interface Log {
+export interface WriteAheadLog {
   /** Resolves when everything committed before is on the disk. */
   sync(): Promise<void>
   /** Moves the log into the database file and starts a new one. Nothing may be written meanwhile. */
@@ -16,7 +16,7 @@ export interface Log {
 const syncFile = promisify(fdatasync)
 
 /** Opens the log of a file that a connection has open. A log that cannot be synced ends the process. */
-export function openLog(path: string): Log {
+export function openWriteAheadLog(path: string): WriteAheadLog {
   const fd = openSync(`${path}-wal`, 'r+')
   return {
     sync: () => syncFile(fd).catch(endProcess),
