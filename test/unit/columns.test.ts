@@ -32,6 +32,22 @@ test('rows for an insert carry every column', () => {
   assert.deepEqual(NOTES.rows('sqlite', [NOTE]).values, [JSON.stringify([NOTE])])
 })
 
+test('a long text is a bound value of its own, and the number of such values is a power of two', () => {
+  const long = 'x'.repeat(70_000)
+  const rows = [long, 'short', `${long}y`, `${long}z`].map((body, n) => ({ ...NOTE, id: `n${n}`, body }))
+  for (const engine of ['sqlite', 'postgres'] as const) {
+    const { text, values } = NOTES.changes(engine, rows)
+    assert.deepEqual(values.slice(0, 4), [long, `${long}y`, `${long}z`, null])
+    assert.deepEqual(JSON.parse(String(values[4])), [
+      { id: 'n0', body_at: 0, views: 3 },
+      { id: 'n1', body: 'short', views: 3 },
+      { id: 'n2', body_at: 1, views: 3 },
+      { id: 'n3', body_at: 2, views: 3 },
+    ])
+    assert.match(text, /when 3 then cast\(\$4 as text\) else/)
+  }
+})
+
 test('large columns and initial values come from the same table', () => {
   assert.deepEqual(
     NOTES.large.map(({ text }) => text),
