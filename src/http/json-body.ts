@@ -1,8 +1,9 @@
 import type { FastifyRequest } from 'fastify'
 import { ApiError } from '../core/errors.ts'
+import type { JsonPart } from '../core/json/json-part.ts'
+import { JsonText } from '../core/json/json-text.ts'
+import { WHOLE, wantAll, wantPath } from '../core/json/wanted.ts'
 import type { Json } from '../core/json.ts'
-import { type JsonPart, WHOLE, wantAll, wantPath } from '../core/json-scan.ts'
-import { JsonText } from '../core/json-text.ts'
 import type { App } from './app-instance.ts'
 import { decodeBody, scanBody } from './scan-body.ts'
 

@@ -1,5 +1,7 @@
 import { ApiError } from '../core/errors.ts'
-import { JsonDepthError, type JsonScan, JsonSyntaxError, scanJson, type Wanted } from '../core/json-scan.ts'
+import { JsonDepthError, type JsonScan, scanJson } from '../core/json/json-scan.ts'
+import { JsonSyntaxError } from '../core/json/json-tokens.ts'
+import type { Wanted } from '../core/json/wanted.ts'
 
 /** Decodes a whole body at once, so no bytes stay behind for the next one. */
 const utf8 = new TextDecoder('utf-8', { fatal: true })

@@ -1,6 +1,6 @@
 import type { FastifySerializerCompiler } from 'fastify'
 import { type TSchemaOptions, Type } from 'typebox'
-import { type JsonText, writeJson } from '../core/json-text.ts'
+import { type JsonText, writeJson } from '../core/json/json-text.ts'
 
 /** Building blocks of the resources' schemas: every field of one kind is checked and described alike. */
 export function boundedText(options: TSchemaOptions & { minLength?: number; maxLength: number }) {

@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox'
+import type { Wanted } from '../core/json/wanted.ts'
 import { isJsonObject } from '../core/json.ts'
-import type { Wanted } from '../core/json-scan.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
 import { type OutputPlaces, wantedValues } from './settlement/output.ts'

@@ -1,4 +1,4 @@
-import type { JsonText } from '../core/json-text.ts'
+import type { JsonText } from '../core/json/json-text.ts'
 import type { EventType } from '../events/event-store.ts'
 import type { Traces } from '../runtime/runtime-types.ts'
 

@@ -1,5 +1,5 @@
 import { ApiError, UnavailableError } from '../core/errors.ts'
-import type { JsonText } from '../core/json-text.ts'
+import type { JsonText } from '../core/json/json-text.ts'
 import { uuidFrom } from '../core/random.ts'
 import type { Transaction } from '../db/database.ts'
 import { appendEvents } from '../events/event-store.ts'

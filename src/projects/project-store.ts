@@ -1,4 +1,4 @@
-import type { JsonText } from '../core/json-text.ts'
+import type { JsonText } from '../core/json/json-text.ts'
 import type { Queryable } from '../db/database.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 import { versionAmong } from '../db/versions.ts'

@@ -1,5 +1,6 @@
 import { ApiError } from '../core/errors.ts'
-import { type JsonPart, type Wanted, WHOLE, wantAll, wantFields } from '../core/json-scan.ts'
+import type { JsonPart } from '../core/json/json-part.ts'
+import { type Wanted, WHOLE, wantAll, wantFields } from '../core/json/wanted.ts'
 import { decodeBody, scanBody } from '../http/scan-body.ts'
 import { idIn, readError, readTraces, WANTED_ERROR, WANTED_IDS, WANTED_TRACES } from './read-answers.ts'
 import { withoutTokens } from './redact-tokens.ts'

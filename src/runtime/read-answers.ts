@@ -1,16 +1,9 @@
+import type { JsonPart } from '../core/json/json-part.ts'
+import { JsonDepthError, scanJson } from '../core/json/json-scan.ts'
+import { JsonText } from '../core/json/json-text.ts'
+import { JsonSyntaxError } from '../core/json/json-tokens.ts'
+import { type Wanted, WHOLE, wantAll, wantFields, wantItems } from '../core/json/wanted.ts'
 import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
-import {
-  JsonDepthError,
-  type JsonPart,
-  JsonSyntaxError,
-  scanJson,
-  type Wanted,
-  WHOLE,
-  wantAll,
-  wantFields,
-  wantItems,
-} from '../core/json-scan.ts'
-import { JsonText } from '../core/json-text.ts'
 import { asStorableText, isStorableText } from '../core/text.ts'
 import { withoutTokens } from './redact-tokens.ts'
 import { type RuntimeRun, RuntimeUnavailable, type ThreadState, type Traces } from './runtime-types.ts'

@@ -1,9 +1,10 @@
 import type { Breaker } from '../core/async/breaker.ts'
 import type { Clock } from '../core/clock.ts'
 import { exchange, type HttpAnswer, UnreadableAnswer } from '../core/exchange.ts'
+import type { JsonPart } from '../core/json/json-part.ts'
+import { writeJson } from '../core/json/json-text.ts'
+import { type Wanted, wantItems } from '../core/json/wanted.ts'
 import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
-import { type JsonPart, type Wanted, wantItems } from '../core/json-scan.ts'
-import { writeJson } from '../core/json-text.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import {
   hasJsonType,

@@ -1,6 +1,6 @@
+import type { JsonPart } from '../core/json/json-part.ts'
+import type { JsonText } from '../core/json/json-text.ts'
 import type { JsonObject } from '../core/json.ts'
-import type { JsonPart } from '../core/json-scan.ts'
-import type { JsonText } from '../core/json-text.ts'
 
 /** A run of the agent runtime, as far as this service reads it. */
 export interface RuntimeRun {

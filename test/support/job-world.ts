@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after } from 'node:test'
+import { writeJson } from '../../src/core/json/json-text.ts'
 import type { Json } from '../../src/core/json.ts'
-import { writeJson } from '../../src/core/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Job } from '../../src/jobs/api/job-schema.ts'
 import { toJob } from '../../src/jobs/api/present-job.ts'

@@ -1,4 +1,6 @@
-import { type JsonPart, JsonScan, type Wanted, WHOLE } from '../../src/core/json-scan.ts'
+import type { JsonPart } from '../../src/core/json/json-part.ts'
+import { JsonScan } from '../../src/core/json/json-scan.ts'
+import { type Wanted, WHOLE } from '../../src/core/json/wanted.ts'
 
 /** A JSON text as the scanner reports it. */
 export function scanText(text: string, wanted: Wanted = WHOLE): JsonPart {

@@ -1,18 +1,10 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
+import { JsonDepthError, JsonScan, scanJson } from '../../src/core/json/json-scan.ts'
+import { JsonSyntaxError } from '../../src/core/json/json-tokens.ts'
+import { WHOLE, wantAll, wantFields, wantItems, wantPath } from '../../src/core/json/wanted.ts'
 import { MAX_JSON_DEPTH } from '../../src/core/json.ts'
-import {
-  JsonDepthError,
-  JsonScan,
-  JsonSyntaxError,
-  scanJson,
-  WHOLE,
-  wantAll,
-  wantFields,
-  wantItems,
-  wantPath,
-} from '../../src/core/json-scan.ts'
 import { scanText } from '../support/json-parts.ts'
 
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`

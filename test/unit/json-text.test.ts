@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { canonicalJson, JsonText, writeJson } from '../../src/core/json-text.ts'
+import { canonicalJson, JsonText, writeJson } from '../../src/core/json/json-text.ts'
 
 const NUMBERS = ['9007199254740993', '12345678901234567890', '1e400', '-1E+400', '-0', '-0.0', '1.0', '1E5', '0.1e-7']
 

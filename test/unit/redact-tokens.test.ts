@@ -8,7 +8,15 @@ const PLAIN_RULE =
   /((?:\/|\\u002f|%2f)webhooks(?:\\?\/|\\u002f|%2f)[^"\s]{0,500}?(?:[?&]|\\u0026|\\u003f|%26|%3f)token(?:=|\\u003d|%3d))[^"&\\\s%#]+/gi
 
 const piece = fc.oneof(
-  fc.constantFrom('/webhooks/', '/webhooks\\/', '\\u002Fwebhooks\\u002f', '%2Fwebhooks%2F', 'webhooks/', '/', 'WebHooks'),
+  fc.constantFrom(
+    '/webhooks/',
+    '/webhooks\\/',
+    '\\u002Fwebhooks\\u002f',
+    '%2Fwebhooks%2F',
+    'webhooks/',
+    '/',
+    'WebHooks',
+  ),
   fc.constantFrom('?token=', '&token=', '\\u0026token\\u003d', '%3Ftoken%3D', 'token=', '&', '?', '='),
   fc.constantFrom('s3cret', 'agent', 'jobs/report', 'job_id=1', '"', ' ', '\\', '%', '#', '\\n', 'é'),
   fc.constantFrom('x'.repeat(240), 'x'.repeat(499), 'x'.repeat(500), 'x'.repeat(501)),

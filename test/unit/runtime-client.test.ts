@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
-import { WHOLE } from '../../src/core/json-scan.ts'
+import { WHOLE } from '../../src/core/json/wanted.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { JsonText } from '../../src/core/json-text.ts'
+import { JsonText } from '../../src/core/json/json-text.ts'
 import type { Verdict } from '../../src/jobs/job.ts'
 import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { judgeCallback, judgeRun, needsState } from '../../src/jobs/settlement/verdict.ts'

@@ -1,6 +1,6 @@
 import { systemClock } from '../../src/core/clock.ts'
 import { IdGenerator } from '../../src/core/ids.ts'
-import { JsonText } from '../../src/core/json-text.ts'
+import { JsonText } from '../../src/core/json/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'

@@ -1,6 +1,6 @@
 import { toRfc3339 } from '../../core/clock.ts'
+import { JsonText } from '../../core/json/json-text.ts'
 import type { JsonObject } from '../../core/json.ts'
-import { JsonText } from '../../core/json-text.ts'
 import type { ListedJob } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { TimelineRow } from '../settlement/timeline-store.ts'

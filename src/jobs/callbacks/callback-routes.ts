@@ -1,7 +1,7 @@
 import type { FastifyRequest } from 'fastify'
 import { toRfc3339 } from '../../core/clock.ts'
 import { ApiError } from '../../core/errors.ts'
-import { JsonText } from '../../core/json-text.ts'
+import { JsonText } from '../../core/json/json-text.ts'
 import type { App } from '../../http/app-instance.ts'
 import { callback, scopes } from '../../http/gate/access.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'

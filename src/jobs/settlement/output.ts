@@ -1,5 +1,6 @@
-import { type JsonPart, type Wanted, WHOLE, wantAll, wantFields, wantItems, wantPath } from '../../core/json-scan.ts'
-import { JsonText } from '../../core/json-text.ts'
+import type { JsonPart } from '../../core/json/json-part.ts'
+import { JsonText } from '../../core/json/json-text.ts'
+import { type Wanted, WHOLE, wantAll, wantFields, wantItems, wantPath } from '../../core/json/wanted.ts'
 import { NO_TOKENS, type Tokens } from '../job.ts'
 
 /** Where a job type's output and tokens are in the graph's values. */

@@ -1,5 +1,5 @@
 import type { IdGenerator } from '../../core/ids.ts'
-import { writeJson } from '../../core/json-text.ts'
+import { writeJson } from '../../core/json/json-text.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents, type NewEvent } from '../../events/event-store.ts'
 import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'

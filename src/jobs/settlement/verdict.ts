@@ -1,4 +1,4 @@
-import type { JsonPart } from '../../core/json-scan.ts'
+import type { JsonPart } from '../../core/json/json-part.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
 import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
 import type { Verdict } from '../job.ts'

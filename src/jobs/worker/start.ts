@@ -1,4 +1,4 @@
-import { JsonText } from '../../core/json-text.ts'
+import { JsonText } from '../../core/json/json-text.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import { type RuntimeRefusal, type RuntimeRun, RuntimeUnavailable } from '../../runtime/runtime-types.ts'
 import type { RunObservation } from '../job.ts'

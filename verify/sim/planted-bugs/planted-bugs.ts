@@ -191,7 +191,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     [
       'jobs/settlement/verdict.ts',
       'import { extractOutput',
-      "import { JsonText } from '../../core/json-text.ts'\nimport { NO_TOKENS } from '../job.ts'\nimport { extractOutput",
+      "import { JsonText } from '../../core/json/json-text.ts'\nimport { NO_TOKENS } from '../job.ts'\nimport { extractOutput",
     ],
   ),
   bug('falsy-output-missing', 'an output that is false, zero or empty counts as missing', [

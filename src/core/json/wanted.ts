@@ -1,0 +1,38 @@
+/** Which parts of a JSON text to report. */
+export interface Wanted {
+  readonly fields: ReadonlyMap<string, Wanted>
+  /** Set when every item of an array is wanted. */
+  readonly items?: Wanted
+}
+
+/** A part without wanted parts inside. */
+export const WHOLE: Wanted = { fields: new Map() }
+
+export function wantFields(fields: Readonly<Record<string, Wanted>>): Wanted {
+  return { fields: new Map(Object.entries(fields)) }
+}
+
+export function wantItems(items: Wanted): Wanted {
+  return { fields: new Map(), items }
+}
+
+/** The part at the end of a path of keys and array indexes. */
+export function wantPath([name, ...rest]: readonly string[], last: Wanted = WHOLE): Wanted {
+  return name === undefined ? last : { fields: new Map([[name, wantPath(rest, last)]]) }
+}
+
+/** The parts that any of these want. */
+export function wantAll(first: Wanted, ...others: readonly Wanted[]): Wanted {
+  return others.reduce(mergeWanted, first)
+}
+
+function mergeWanted(a: Wanted, b: Wanted): Wanted {
+  const fields = new Map(a.fields)
+  for (const [name, wanted] of b.fields) fields.set(name, wantAll(wanted, ...presentOf(fields.get(name))))
+  const [items, ...more] = presentOf(a.items, b.items)
+  return items === undefined ? { fields } : { fields, items: wantAll(items, ...more) }
+}
+
+function presentOf(...wanted: (Wanted | undefined)[]): Wanted[] {
+  return wanted.filter((one) => one !== undefined)
+}
