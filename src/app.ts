@@ -3,11 +3,14 @@ import { eventRoutes } from './events/event-routes.ts'
 import type { App } from './http/app-instance.ts'
 import { envelopeOf } from './http/envelope.ts'
 import { createErrorHandler } from './http/error-handler.ts'
+import { boundPrincipals } from './http/gate/bound-principals.ts'
 import { createBodyGate, createGate } from './http/gate/gate.ts'
 import { readJsonBodies } from './http/json-body.ts'
+import { boundBodies } from './http/server/bound-bodies.ts'
 import { BrokenConnections } from './http/server/client-error.ts'
 import { limitHandlers } from './http/server/handler-deadline.ts'
 import { createHttpServer } from './http/server/http-server.ts'
+import { releaseAtEnd } from './http/server/request-end.ts'
 import { faultOfForeignHost, faultOfHead } from './http/server/request-head.ts'
 import { requestIdFrom } from './http/server/request-id.ts'
 import { SERVER_LIMITS } from './http/server/server-limits.ts'
@@ -74,6 +77,7 @@ export async function buildApp(services: Services): Promise<App> {
     routes.add(route)
     description.add(route)
   })
+  releaseAtEnd(app)
   shedLoad(app, { ...services, envelope, meter: metrics })
   limitHandlers(app, services)
   app.addHook('onRequest', (request, reply, done) => {
@@ -82,6 +86,8 @@ export async function buildApp(services: Services): Promise<App> {
   })
   const gate = { ...services, headerStyle: config.rateLimitHeaders, meter: metrics }
   app.addHook('onRequest', createGate(gate))
+  boundPrincipals(app, services)
+  boundBodies(app, services)
   app.addHook('preHandler', createBodyGate(gate))
   app.addHook('onRequest', (request, reply, done) => {
     // What a caller may read is the caller's: no shared cache keeps it, and the caller's own asks before using it again.

@@ -14,6 +14,7 @@ import { createEventServices } from './events/event-services.ts'
 import { trimEvents } from './events/event-store.ts'
 import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
+import { BodyBudget } from './http/server/body-budget.ts'
 import { Overload } from './http/server/overload.ts'
 import { createJobServices } from './jobs/job-services.ts'
 import { findUnfinished } from './jobs/job-store.ts'
@@ -22,6 +23,7 @@ import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { createLimiter } from './limits/limiter.ts'
 import { SpentAddresses } from './limits/spent-addresses.ts'
+import { UnderWay } from './limits/under-way.ts'
 import { type HousekeepingTask, startHousekeeping, trimInBatches } from './ops/housekeeping.ts'
 import { watchEventLoop } from './ops/metrics/event-loop.ts'
 import { Metrics } from './ops/metrics/metrics.ts'
@@ -142,6 +144,8 @@ export async function createServices(config: Config, dependencies: Dependencies)
     callbackAuthenticity,
     limiter,
     spentAddresses: new SpentAddresses(clock),
+    underWay: new UnderWay(),
+    bodyBudget: new BodyBudget(),
     overload: new Overload({ clock }),
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),

@@ -17,7 +17,7 @@ import { until } from '../support/until.ts'
 const SECRET = 'a-secret'
 const PROBES = ['/healthz', '/readyz', '/metrics']
 const END = { thread_id: 'thread', run_id: 'run', status: 'success', values: { messages: [] } }
-const URGENCIES: readonly Urgency[] = ['change', 'ordinary', 'callback']
+const URGENCIES: readonly Urgency[] = ['change', 'runtime', 'ordinary', 'callback']
 const BUSY = { status: 503, code: 'service_unavailable', message: 'Too busy' } as const
 
 describe('overload', () => {

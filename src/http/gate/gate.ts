@@ -96,6 +96,7 @@ function decideByBody(request: FastifyRequest, reply: FastifyReply, options: Gat
     return chargeAddress(request, reply, options, invalidCallback())
   }
   request.callbackProof = { authentic: true, jobId: null }
+  request.bodyHold?.prove()
   return OK
 }
 

@@ -2,9 +2,10 @@ import type { Clock } from '../../core/clock.ts'
 
 /**
  * The order of refusal during overload: changes first, callbacks last. Probes are never refused. Changes queue for the
- * database's few connections, and a queue of changes must not cause reads to be refused.
+ * database's few connections, and a queue of changes must not cause reads to be refused. Requests that may wait for the
+ * agent runtime are counted apart, because a runtime that hangs must not cause anything else to be refused.
  */
-export type Urgency = 'change' | 'ordinary' | 'callback'
+export type Urgency = 'change' | 'runtime' | 'ordinary' | 'callback'
 
 export interface OverloadBound {
   /** The most requests in progress. A request whose body is still arriving is not in progress yet. */
@@ -21,6 +22,7 @@ export interface OverloadBound {
  */
 export const OVERLOAD_BOUNDS: Readonly<Record<Urgency, OverloadBound>> = {
   change: { inFlight: 250, turnMs: 100, queue: { length: 50, forMs: 500 } },
+  runtime: { inFlight: 1_000, turnMs: 100 },
   ordinary: { inFlight: 1_000, turnMs: 100 },
   callback: { inFlight: 4_000, turnMs: 1_000 },
 }
@@ -38,6 +40,7 @@ export class Overload {
   /** When each request in flight began, by its ticket. The first entry is the oldest. */
   readonly #inFlight: Record<Urgency, Map<number, number>> = {
     change: new Map(),
+    runtime: new Map(),
     ordinary: new Map(),
     callback: new Map(),
   }

@@ -5,11 +5,14 @@ import type { Meter } from '../../core/metrics/meter.ts'
 import type { App } from '../app-instance.ts'
 import type { Envelope } from '../envelope.ts'
 import type { Overload, Urgency } from './overload.ts'
+import { releaseNow } from './request-end.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** When the route is refused during overload. Absent: like any other request. */
     underOverload?: 'last' | 'never'
+    /** Its handler may wait for the agent runtime, so it must not count as waiting for the database. */
+    awaitsRuntime?: true
   }
   interface FastifyRequest {
     /** How the request counts as in flight; null when it does not. */
@@ -67,9 +70,10 @@ export function shedLoad(app: App, options: SheddingOptions): void {
 }
 
 function urgencyOf(request: FastifyRequest): Urgency | null {
-  const { underOverload } = request.routeOptions.config
+  const { underOverload, awaitsRuntime } = request.routeOptions.config
   if (underOverload === 'never') return null
   if (underOverload === 'last') return 'callback'
+  if (awaitsRuntime) return 'runtime'
   return request.method === 'GET' || request.method === 'HEAD' ? 'ordinary' : 'change'
 }
 
@@ -86,6 +90,7 @@ function createRefusal({ envelope, clock, log, meter }: SheddingOptions) {
       refused = 0
     }
     request.wasShed = true
+    releaseNow(request)
     const error = { code: 'service_unavailable', message: 'Too busy', requestId: request.id } as const
     const body = JSON.stringify(envelope.render(error))
     // Without the framework: at several times the load that the service can handle, a refusal must cost very little.

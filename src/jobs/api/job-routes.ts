@@ -42,6 +42,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const serializerCompiler = writesDocuments
   const not_found = 'No such job'
   const one = { ...config, refusals: { not_found } }
+  const awaitsRuntime = true as const
 
   const creating = {
     ...config,
@@ -69,10 +70,14 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     })
   })
 
-  app.get('/jobs/:id', { config: one, schema: schema.getJob, serializerCompiler }, async (request) => {
-    const job = await ownJob(request, request.params.id)
-    return toJob(await reconciler.refresh(job))
-  })
+  app.get(
+    '/jobs/:id',
+    { config: { ...one, awaitsRuntime }, schema: schema.getJob, serializerCompiler },
+    async (request) => {
+      const job = await ownJob(request, request.params.id)
+      return toJob(await reconciler.refresh(job))
+    },
+  )
 
   app.get('/jobs/:id/timeline', { config: one, schema: schema.listTimeline }, async (request) => {
     const job = await ownJob(request, request.params.id)
@@ -95,7 +100,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     },
   )
 
-  const cancelling = { ...config, refusals: { not_found, conflict: 'The job is completed already' } }
+  const cancelling = { ...config, awaitsRuntime, refusals: { not_found, conflict: 'The job is completed already' } }
   app.post(
     '/jobs/:id/cancel',
     { config: cancelling, schema: schema.cancelJob, serializerCompiler },
@@ -109,6 +114,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   const resuming = {
     ...config,
+    awaitsRuntime,
     documents: ['input'],
     refusals: {
       not_found,

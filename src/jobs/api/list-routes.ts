@@ -22,7 +22,7 @@ export function jobListRoutes(app: App, { db }: { db: Database }): void {
   app.get(
     '/jobs',
     {
-      config: { ...config, refusals: { forbidden: 'Insufficient scope' } },
+      config: { ...config, awaitsRuntime: true, refusals: { forbidden: 'Insufficient scope' } },
       schema: schema.listJobs,
       serializerCompiler: writesDocuments,
     },
