@@ -1,7 +1,7 @@
 import type { JobStatus, Verdict } from './job.ts'
 
-/** A verdict about the job's run, or an answer to its question. */
-export type JobMove = Verdict['kind'] | 'resumed'
+/** A verdict about the job's run, an answer to its question, or `given_up`: this service found that it cannot go on. */
+export type JobMove = Verdict['kind'] | 'resumed' | 'given_up'
 
 /**
  * Every transition of a job. A move that is not listed changes nothing. Terminal rows are empty, so a late, repeated or
@@ -13,16 +13,18 @@ const MOVES: Record<JobStatus, Partial<Record<JobMove, JobStatus>>> = {
     awaiting_input: 'awaiting_input',
     completed: 'completed',
     failed: 'failed',
+    given_up: 'failed',
     cancelled: 'cancelled',
   },
   generating: {
     awaiting_input: 'awaiting_input',
     completed: 'completed',
     failed: 'failed',
+    given_up: 'failed',
     cancelled: 'cancelled',
   },
-  // Its run has ended already: only a resume (with a new run) or a cancel request moves it.
-  awaiting_input: { resumed: 'processing', cancelled: 'cancelled' },
+  // Its run has ended already: a resume (with a new run) or a cancel request moves it, or the loss of its thread.
+  awaiting_input: { resumed: 'processing', given_up: 'failed', cancelled: 'cancelled' },
   completed: {},
   failed: {},
   cancelled: {},

@@ -26,7 +26,7 @@ export type JobRow = {
   run_seq: number
   start_attempts: number
   resume_input: string | null
-  resume_ids: string | null
+  resume_questions: string | null
   interrupts: string | null
   cancel_requested_at: number | null
   checked_at: number | null
@@ -66,7 +66,7 @@ const COLUMNS = {
   run_seq: { type: 'bigint', initial: 1 },
   start_attempts: { type: 'bigint', initial: 0 },
   resume_input: { type: 'text', large: true, initial: null },
-  resume_ids: { type: 'text', initial: null },
+  resume_questions: { type: 'text', initial: null },
   interrupts: { type: 'text', large: true, initial: null },
   cancel_requested_at: { type: 'bigint', initial: null },
   checked_at: { type: 'bigint', initial: null },

@@ -58,6 +58,7 @@ export const FAILURE_CODES = [
   'run_failed',
   'run_timeout',
   'run_lost',
+  'answer_not_applied',
   'output_missing',
   'output_invalid',
   'start_rejected',

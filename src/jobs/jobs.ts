@@ -3,8 +3,12 @@ import type { JsonText } from '../core/json/json-text.ts'
 import { uuidFrom } from '../core/random.ts'
 import type { Transaction } from '../db/database.ts'
 import { appendEvents } from '../events/event-store.ts'
+import { NO_VALUES, UnacceptableAnswer } from '../runtime/read-answers.ts'
+import type { RuntimeClient } from '../runtime/runtime-client.ts'
+import { RuntimeUnavailable, type ThreadState } from '../runtime/runtime-types.ts'
 import { assignUsage, endOfPeriodMs, lockUsage, periodOf } from '../usage/usage-store.ts'
-import { isTerminal, isWatched, STATUSES } from './job.ts'
+import { fitAnswer, type GivenAnswer, isStillOpen } from './answers.ts'
+import { isTerminal, isWatched, type JobStatus, STATUSES } from './job.ts'
 import type { JobContext } from './job-context.ts'
 import { nextStatus } from './job-machine.ts'
 import { type JobRow, newJob } from './job-row.ts'
@@ -13,7 +17,10 @@ import type { JobType } from './job-types.ts'
 import { jobEvent } from './settlement/job-event.ts'
 import { settleJobs } from './settlement/settle.ts'
 import { appendTimeline, type TimelineKind } from './settlement/timeline-store.ts'
+import { THREAD_GONE } from './settlement/verdict.ts'
 import type { JobWorker } from './worker/job-worker.ts'
+
+const STATE_BUDGET_MS = 3_000
 
 export interface NewJobRequest {
   type: JobType
@@ -78,20 +85,34 @@ export class Jobs {
     })
   }
 
-  /** Answers the graph's question. The job goes on with a new run. */
-  resume(id: string, answer: JsonText): Promise<JobRow> {
-    const { db, clock, types } = this.#context
+  /**
+   * Answers the graph's questions. The job goes on with a new run. The thread's state is read first, so that the caller
+   * learns at once of a question that was answered elsewhere. If the runtime cannot be asked, the start finds out.
+   */
+  async resume(paused: JobRow, given: GivenAnswer): Promise<JobRow> {
+    const { db, clock, types, runtime } = this.#context
+    const type = types.get(paused.type)
+    checkAwaitsInput(paused)
+    if (!type || runtime === null) throw new UnavailableError('The job cannot be resumed now')
+    const answer = await fitAnswer(given, paused.interrupts)
+    const state = await this.#readState(runtime, paused)
+    if (state === null) {
+      await this.#giveUp(paused)
+      throw new ApiError('conflict', 'The runtime no longer knows the thread: the job has failed')
+    }
+    if (state && !isStillOpen(answer.questions, state)) {
+      throw new ApiError('conflict', 'The question was answered elsewhere meanwhile')
+    }
     return db.transaction(async (tx) => {
-      const job = await lockJob(tx, id)
-      const to = nextStatus(job.status, 'resumed')
-      const type = types.get(job.type)
-      if (to === null) throw new ApiError('conflict', `The job is ${job.status}: it awaits no input`)
-      if (!type || this.#context.runtime === null) throw new UnavailableError('The job cannot be resumed now')
+      const job = await lockJob(tx, paused.id)
+      const to = checkAwaitsInput(job)
+      if (job.run_seq !== paused.run_seq) throw new ApiError('conflict', 'The job asks something else meanwhile')
       const atMs = clock.now()
       job.status = to
       job.run_id = null
       job.run_seq += 1
-      job.resume_input = answer.text
+      job.resume_input = answer.command
+      job.resume_questions = JSON.stringify(answer.questions)
       job.interrupts = null
       job.settled_by = null
       job.first_hint = null
@@ -100,12 +121,35 @@ export class Jobs {
       job.next_check_at = atMs
       job.deadline_at = atMs + type.deadlineMs
       job.updated_at = atMs
-      this.#leaseForStart(job)
+      // Without the state, the start is no fresh one: it reads the state itself.
+      this.#leaseForStart(job, { isPossible: state !== undefined })
       await updateJobs(tx, [job])
       await this.#addToTimeline(tx, job, 'resumed', { run_seq: job.run_seq })
       await appendEvents(tx, [jobEvent(job, STATUSES[to].event, `${job.id}:${job.run_seq}:resumed`, atMs)])
       return job
     })
+  }
+
+  /** Null when the thread is gone, undefined when the runtime does not answer in time. */
+  async #readState(runtime: RuntimeClient, { thread_id }: JobRow): Promise<ThreadState | null | undefined> {
+    const { clock } = this.#context
+    const budget = new AbortController()
+    const over = new AbortController()
+    void clock.sleep(STATE_BUDGET_MS, over.signal).then(() => budget.abort(new Error('the budget is spent')))
+    try {
+      return await runtime.fetchNewestState(thread_id, NO_VALUES, budget.signal)
+    } catch (error) {
+      if (error instanceof RuntimeUnavailable || error instanceof UnacceptableAnswer) return undefined
+      throw error
+    } finally {
+      over.abort()
+    }
+  }
+
+  /** Fails a paused job whose thread was deleted. */
+  async #giveUp({ id, run_seq }: JobRow): Promise<void> {
+    const lost = { jobId: id, runId: null, runSeq: run_seq, verdict: THREAD_GONE, via: null, traces: null }
+    await settleJobs(this.#context, (_tx, settlement) => settlement.settle([lost]))
   }
 
   async #createOwn(tx: Transaction, request: NewJobRequest, input: JsonText): Promise<JobRow> {
@@ -163,8 +207,8 @@ export class Jobs {
   }
 
   /** With a free slot, this process leases the job for its start, and counts the first attempt in the same commit. */
-  #leaseForStart(job: JobRow): void {
-    const lease = this.#worker.freeSlots > 0 ? this.#worker.newLease() : null
+  #leaseForStart(job: JobRow, { isPossible = true } = {}): void {
+    const lease = isPossible && this.#worker.freeSlots > 0 ? this.#worker.newLease() : null
     job.start_attempts = lease === null ? 0 : 1
     job.lease_token = lease?.token ?? null
     job.lease_until = lease?.untilMs ?? null
@@ -197,6 +241,13 @@ export class Jobs {
     }
     await appendTimeline(tx, [entry])
   }
+}
+
+/** The status that a resume leads to. */
+function checkAwaitsInput({ status }: JobRow): JobStatus {
+  const to = nextStatus(status, 'resumed')
+  if (to === null) throw new ApiError('conflict', `The job is ${status}: it awaits no input`)
+  return to
 }
 
 async function lockJob(tx: Transaction, id: string): Promise<JobRow> {

@@ -30,10 +30,13 @@ export const WANTED_RUN = wantAll(
     ...WANTED_IDS,
     created_at: WHOLE,
     metadata: WANTED_TRACES,
-    kwargs: wantFields({ command: wantFields({ resume: WHOLE }) }),
+    kwargs: wantFields({ command: wantFields({ resume: WHOLE }), input: WHOLE }),
   }),
   WANTED_TRACES,
 )
+
+/** For a state of which only the questions matter. */
+export const NO_VALUES = wantFields({})
 
 /** The parts of a thread's state, with the parts of its values that the job type wants. */
 export function wantedState(values: Wanted): Wanted {

@@ -88,7 +88,7 @@ export class RuntimeClient {
     const { threadId, assistantId, payload, webhook, metadata } = request
     const answer = await this.#call('POST', `/threads/${encodeURIComponent(threadId)}/runs`, signal, {
       assistant_id: assistantId,
-      ...('resume' in payload ? { command: { resume: payload.resume } } : { input: payload.input }),
+      ...payload,
       ...(webhook === null ? {} : { webhook }),
       metadata,
       multitask_strategy: 'reject',
@@ -130,13 +130,10 @@ export class RuntimeClient {
     wantedValues: Wanted,
     signal?: AbortSignal,
   ): Promise<ThreadState | null> {
-    const thread = `/threads/${encodeURIComponent(threadId)}`
-    const answer = await this.#call('GET', `${thread}/state`, signal)
-    if (isUnknownRun(answer)) return null
-    const newest = readState(await readAnswer(this.#expectSuccess(answer).text, { wanted: wantedState(wantedValues) }))
-    if (newest.runId === runId) return newest
+    const newest = await this.fetchNewestState(threadId, wantedValues, signal)
+    if (newest === null || newest.runId === runId) return newest
     const ofRun = { limit: 1, metadata: { run_id: runId } }
-    const history = await this.#call('POST', `${thread}/history`, signal, ofRun)
+    const history = await this.#call('POST', `/threads/${encodeURIComponent(threadId)}/history`, signal, ofRun)
     if (isUnknownRun(history)) return null
     const wanted = wantItems(wantedState(wantedValues))
     const { items } = await readAnswer(this.#expectSuccess(history).text, { wanted })
@@ -145,6 +142,13 @@ export class RuntimeClient {
     if (state?.runId === runId) return state
     const [last] = await this.#list(threadId, signal)
     return last !== undefined && idIn(last, 'run_id') === runId && resumedToItsEnd(last) ? newest : null
+  }
+
+  /** The thread's newest checkpoint, whichever run wrote it. Null when the runtime does not know the thread. */
+  async fetchNewestState(threadId: string, wantedValues: Wanted, signal?: AbortSignal): Promise<ThreadState | null> {
+    const answer = await this.#call('GET', `/threads/${encodeURIComponent(threadId)}/state`, signal)
+    if (isUnknownRun(answer)) return null
+    return readState(await readAnswer(this.#expectSuccess(answer).text, { wanted: wantedState(wantedValues) }))
   }
 
   /** Succeeds also for a run that has ended or is not known. */
@@ -248,5 +252,7 @@ const ENDED_BY_ITSELF = ['success', 'error', 'timeout']
 
 /** A cancelled run does not count: the question on the checkpoint it resumed from is answered already. */
 function resumedToItsEnd(run: JsonPart): boolean {
-  return run.at('kwargs', 'command', 'resume') !== undefined && ENDED_BY_ITSELF.includes(idIn(run, 'status') ?? '')
+  // A run that continues after a breakpoint has no command, and null as its input.
+  const hasResumed = run.at('kwargs', 'command', 'resume') !== undefined || run.at('kwargs', 'input')?.kind === 'null'
+  return hasResumed && ENDED_BY_ITSELF.includes(idIn(run, 'status') ?? '')
 }

@@ -35,8 +35,8 @@ export interface ThreadState {
 export interface StartRequest {
   threadId: string
   assistantId: string
-  /** The graph's input, or the answer to its question when it resumes. */
-  payload: { input: JsonText } | { resume: JsonText }
+  /** The graph's input, or the command with the answers to its questions. After a breakpoint, the input is null. */
+  payload: { input: JsonText } | { command: JsonText }
   webhook: string | null
   metadata: JsonObject
 }

@@ -94,10 +94,16 @@ for (const { name, start } of SUBJECTS) {
       assert.ok(state)
       return state
     }
+    const openIn = ({ interrupts }: ThreadState) =>
+      interrupts.map(({ text }) => JSON.parse(text) as { id: string; value: { question: string } })
+    const reportIn = ({ values }: ThreadState) => (values?.parse() as JsonObject).report
     const callbackOf = async ({ runId }: RuntimeRun) =>
       parseCallback((await receiver.callbackOf(runId)).raw, ANY_OUTPUT)
     const resume = (run: RuntimeRun, answer: Json) =>
-      begin(String(run.metadata.graph_id), { threadId: run.threadId, payload: { resume: JsonText.of(answer) } })
+      begin(String(run.metadata.graph_id), {
+        threadId: run.threadId,
+        payload: { command: JsonText.of({ resume: answer }) },
+      })
     const raw = (method: string, path: string, body?: object) =>
       fetch(`${subject.url}${path}`, {
         method,
@@ -204,6 +210,49 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(valuesOf(done).report, { title: 'Done', answer: 'yes' })
       assert.deepEqual(done.next, [])
       assert.deepEqual(await stateOf(paused), asking, 'the first run is found in the history')
+    })
+
+    test('a falsy answer is dropped unless it goes by the id of its question', async () => {
+      for (const answer of [false, 0, '', null]) {
+        const paused = await begin('pause')
+        await untilStatus(paused, 'success')
+        const dropped = await resume(paused, answer)
+        await untilStatus(dropped, 'error')
+        const [question] = openIn(await stateOf(paused))
+        const resumed = await resume(paused, { [String(question?.id)]: answer })
+        await untilStatus(resumed, 'success')
+        assert.deepEqual(reportIn(await stateOf(resumed)), { title: 'Done', answer })
+      }
+    })
+
+    test('nodes that ask side by side are answered together, by the ids of their questions', async () => {
+      const paused = await begin('ask_both')
+      await untilStatus(paused, 'success')
+      const questions = openIn(await stateOf(paused))
+      assert.deepEqual(questions.map(({ value }) => value.question).sort(), ['Publish it?', 'Under which name?'])
+      const resumed = await resume(paused, Object.fromEntries(questions.map(({ id, value }) => [id, value.question])))
+      await untilStatus(resumed, 'success')
+      const report = reportIn(await stateOf(resumed))
+      assert.deepEqual((report as { answers: string[] }).answers.toSorted(), ['Publish it?', 'Under which name?'])
+    })
+
+    test('a static breakpoint asks nothing, and goes on with a null input and no command', async () => {
+      const paused = await begin('breakpoint')
+      await untilStatus(paused, 'success')
+      const state = await stateOf(paused)
+      assert.deepEqual([state.next, state.interrupts], [['write'], []])
+      const resumed = await begin('breakpoint', { threadId: paused.threadId, payload: { input: new JsonText('null') } })
+      await untilStatus(resumed, 'success')
+      const done = await stateOf(resumed)
+      assert.deepEqual([done.next, reportIn(done)], [[], INPUT])
+    })
+
+    test('a thread that was deleted has no state, and a run on it is refused', async () => {
+      const paused = await begin('pause')
+      await untilStatus(paused, 'success')
+      assert.equal((await raw('DELETE', `/threads/${paused.threadId}`)).status, 204)
+      assert.equal(await client.fetchNewestState(paused.threadId, WHOLE), null)
+      assert.equal(await client.fetchRun(paused.threadId, paused.runId), null)
     })
 
     test('a graph that wrote its output before it paused posts what a finished one would post', async () => {

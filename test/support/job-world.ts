@@ -21,6 +21,8 @@ export const TEST_JOB_TYPES: JobTypes = toJobTypes({
   throwing: { assistant_id: 'throw', output_key: 'report' },
   pausing: { assistant_id: 'pause', output_key: 'report' },
   asking: { assistant_id: 'ask_twice', output_key: 'report' },
+  both: { assistant_id: 'ask_both', output_key: 'report' },
+  stopping: { assistant_id: 'breakpoint', output_key: 'report' },
   tricky: { assistant_id: 'late_key', output_key: 'report', may_pause: true },
   // Writes its output and then pauses, and says nothing of its pauses.
   silent: { assistant_id: 'late_key', output_key: 'report' },

@@ -332,7 +332,7 @@ test('an input may steer any graph: how long it takes, that it asks, that it fai
   assert.deepEqual(state.next, ['sandbox_ask'])
   assert.equal('sandbox' in (state.values.parse() as object), false)
   const wish = { threadId: asking.threadId, assistantId: 'report', webhook: null, metadata: {} }
-  const resumed = await client.startRun({ ...wish, payload: { resume: JsonText.of('the third') } })
+  const resumed = await client.startRun({ ...wish, payload: { command: JsonText.of({ resume: 'the third' }) } })
   assert.ok('started' in resumed)
   await clock.advance(WHOLE_RUN_MS)
   const done = await client.fetchState(asking.threadId, resumed.started.runId, WHOLE)

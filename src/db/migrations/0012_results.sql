@@ -5,5 +5,5 @@ alter table jobs add column first_hint text;
 alter table jobs add column doubt_code text;
 alter table jobs add column doubt_at bigint;
 
--- The questions that `resume_input` answers, as a JSON list of their ids.
-alter table jobs add column resume_ids text;
+-- Fingerprints of the questions that `resume_input` answers, as a JSON list.
+alter table jobs add column resume_questions text;

@@ -69,8 +69,25 @@ export const resumeJob = {
   tags,
   summary: 'Answer a job that awaits input',
   params,
+  description:
+    'The state of the thread is read first, within three seconds. 409: the question was answered elsewhere meanwhile, or ' +
+    'its thread is gone (the job then fails `run_lost`). If the runtime cannot be asked, the answer is kept and sent later.',
   body: Type.Object(
-    { input: jsonDocument({ description: 'What the graph’s interrupt returns.' }) },
+    {
+      input: Type.Optional(
+        jsonDocument({
+          description:
+            'The answer to a single question: what the graph’s interrupt returns. Null continues after a breakpoint.',
+        }),
+      ),
+      answers: Type.Optional(
+        jsonDocument({
+          type: 'object',
+          additionalProperties: true,
+          description: 'The answers to several questions, by the ids in `interrupts`.',
+        }),
+      ),
+    },
     { title: 'JobAnswer', additionalProperties: false, examples: [{ input: 'approved' }] },
   ),
   response: { 202: Job },

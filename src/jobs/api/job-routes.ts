@@ -11,6 +11,7 @@ import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'
 import { writesDocuments } from '../../http/schemas.ts'
+import type { GivenAnswer } from '../answers.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
@@ -115,7 +116,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const resuming = {
     ...config,
     awaitsRuntime,
-    documents: ['input'],
+    documents: ['input', 'answers'],
     refusals: {
       not_found,
       conflict: 'The job is completed: it awaits no input',
@@ -126,8 +127,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/resume',
     { config: resuming, schema: schema.resumeJob, serializerCompiler },
     async (request, reply) => {
-      const { id } = await ownJob(request, request.params.id)
-      const job = await jobs.resume(id, request.body.input)
+      const paused = await ownJob(request, request.params.id)
+      const job = await jobs.resume(paused, readAnswer(request.body))
       jobs.begin(job)
       reply.code(202)
       return toJob(job)
@@ -188,4 +189,13 @@ function readWork({
   if (input !== undefined) return { input }
   if (thread_id !== undefined && run_id !== undefined) return { threadId: thread_id, runId: run_id }
   throw new ApiError('invalid_request', 'body must have the field "input", or "thread_id" and "run_id"')
+}
+
+function readAnswer({ input, answers }: { input?: JsonText; answers?: JsonText }): GivenAnswer {
+  if (input !== undefined && answers !== undefined) {
+    throw new ApiError('invalid_request', 'body must have either "input" or "answers", not both')
+  }
+  if (input !== undefined) return { input }
+  if (answers === undefined) throw new ApiError('invalid_request', 'body must have the field "input", or "answers"')
+  return { answers }
 }

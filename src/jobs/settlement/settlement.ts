@@ -107,7 +107,8 @@ export class Settlement {
     this.#keepTraces(job, update.traces)
 
     const verdict = applyCancelRequest(job, update.verdict)
-    const to = nextStatus(job.status, verdict.kind)
+    const isGivenUp = verdict.kind === 'failed' && update.via === null
+    const to = nextStatus(job.status, isGivenUp ? 'given_up' : verdict.kind)
     if (to === null) return { outcome: this.#outcomeOfNoMove(job, { ...update, verdict }), job }
     this.#move(job, to, { ...update, verdict })
     return { outcome: isWatched(to) ? 'deferred' : 'applied', job }

@@ -83,6 +83,19 @@ function outputMissing(type: JobType): Verdict {
   return { kind: 'failed', code: 'output_missing', message: `The run ended without ${what}` }
 }
 
+/** The thread was deleted, and with it the question that an answer was meant for. */
+export const THREAD_GONE: Verdict = {
+  kind: 'failed',
+  code: 'run_lost',
+  message: 'The runtime no longer knows the thread',
+}
+
+export const ANSWER_NOT_APPLIED: Verdict = {
+  kind: 'failed',
+  code: 'answer_not_applied',
+  message: 'The answer could not be applied: the question is not open any more',
+}
+
 export function deadlineExceeded(): Verdict {
   return { kind: 'failed', code: 'deadline_exceeded', message: 'The run did not end in time' }
 }

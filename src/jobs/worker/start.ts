@@ -1,11 +1,18 @@
 import { JsonText } from '../../core/json/json-text.ts'
+import { NO_VALUES } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import { type RuntimeRefusal, type RuntimeRun, RuntimeUnavailable } from '../../runtime/runtime-types.ts'
+import {
+  type RuntimeRefusal,
+  type RuntimeRun,
+  RuntimeUnavailable,
+  type StartRequest,
+} from '../../runtime/runtime-types.ts'
+import { isStillOpen } from '../answers.ts'
 import type { RunObservation } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
-import { deadlineExceeded } from '../settlement/verdict.ts'
+import { ANSWER_NOT_APPLIED, deadlineExceeded, THREAD_GONE } from '../settlement/verdict.ts'
 import { countStartAttempt } from './lease-store.ts'
 
 /** Aborted mid-request: the run may still be created, so wait before concluding that it was not. */
@@ -35,11 +42,17 @@ export async function startJobRun(
   }
   if (job.cancel_requested_at !== null) return { runId: null, verdict: { kind: 'cancelled' }, traces: null }
   if (context.clock.now() >= job.deadline_at) return { runId: null, verdict: deadlineExceeded(), traces: null }
+  if (!start.fresh && job.run_seq > 1) {
+    const unanswerable = await findWhyUnanswerable(runtime, job, signal)
+    if (unanswerable) return unanswerable
+  }
   if (!start.fresh && !(await countStartAttempt(context.db, { id: job.id, token: job.lease_token ?? '' }))) {
     throw new RuntimeUnavailable('another worker holds this job, or it was cancelled')
   }
-  const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
-  if (refused) return rejected(refused)
+  if (job.run_seq === 1) {
+    const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
+    if (refused) return rejected(refused)
+  }
   return startOn(context, runtime, start)
 }
 
@@ -79,6 +92,18 @@ async function startOn(
   throw new RuntimeUnavailable('the thread is busy with another run')
 }
 
+/** Whether the questions are still open. A fresh resume has just read the state; a repeated one must read it again. */
+async function findWhyUnanswerable(
+  runtime: RuntimeClient,
+  job: JobRow,
+  signal: AbortSignal,
+): Promise<RunObservation | null> {
+  const state = await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)
+  if (state === null) return { runId: null, verdict: THREAD_GONE, traces: null }
+  const questions = JSON.parse(job.resume_questions ?? '[]') as string[]
+  return isStillOpen(questions, state) ? null : { runId: null, verdict: ANSWER_NOT_APPLIED, traces: null }
+}
+
 async function findOwnRun(runtime: RuntimeClient, job: JobRow, signal: AbortSignal): Promise<RuntimeRun | undefined> {
   const runs = await runtime.listRuns(job.thread_id, signal)
   return runs.find((run) => run.metadata.job_id === job.id && run.metadata.run_seq === job.run_seq)
@@ -93,7 +118,8 @@ function rejected({ status, message }: RuntimeRefusal): RunObservation {
   return { runId: null, verdict: { kind: 'failed', code: 'start_rejected', message: text }, traces: null }
 }
 
-function payloadOf(job: JobRow): { input: JsonText } | { resume: JsonText } {
-  if (job.run_seq > 1) return { resume: new JsonText(job.resume_input ?? 'null') }
-  return { input: new JsonText(job.input ?? 'null') }
+function payloadOf(job: JobRow): StartRequest['payload'] {
+  if (job.run_seq === 1) return { input: new JsonText(job.input ?? 'null') }
+  const command = new JsonText(job.resume_input ?? 'null')
+  return command.text === 'null' ? { input: command } : { command }
 }

@@ -7,6 +7,10 @@ export type StepResult =
   | { update: JsonObject }
   | { values: JsonObject }
   | { ask: Json; endsAs?: 'interrupted' }
+  /** Several questions at once, as of nodes that run side by side. */
+  | { asks: readonly Json[] }
+  /** A static breakpoint: it pauses before the step, and asks nothing. */
+  | { stop: true }
   | { fail: string; endsAs?: 'timeout' }
 
 /** One node of a graph. `answers` are the answers to this step's questions so far. */
@@ -64,13 +68,26 @@ const GRAPHS: Record<string, readonly Step[]> = {
     { name: 'write', take: writeReport },
   ],
   late_key: [{ name: 'write', take: writeReport }, askFor(QUESTION)],
+  ask_both: [
+    {
+      name: 'ask',
+      take: (_values, answers) =>
+        answers.length === 0
+          ? { asks: [QUESTION, { question: 'Under which name?' }] }
+          : { update: { report: { title: 'Asked both', answers: [...answers] } } },
+    },
+  ],
+  breakpoint: [
+    { name: 'begin', take: () => ({ update: { draft: 'half a report' } }) },
+    { name: 'write', take: (values, answers) => (answers.length === 0 ? { stop: true } : writeReport(values)) },
+  ],
 }
 
 export const GRAPH_IDS: readonly string[] = Object.keys(GRAPHS)
 
 /** The graph's steps. `input.sandbox` (`duration_ms`, `pause`, `fail`) adds steps before them. */
 export function planRun({ graphId, work }: Pick<Run, 'graphId' | 'work'>): RunPlan {
-  if ('command' in work) return { steps: null, runningMs: null }
+  if ('command' in work || work.input === null) return { steps: null, runningMs: null }
   const input = isJsonObject(work.input) ? work.input : {}
   const wish = isJsonObject(input.sandbox) ? input.sandbox : {}
   const { duration_ms, pause, fail } = wish

@@ -17,7 +17,7 @@ export interface Call {
 export interface Route {
   /** Its name in the counters. */
   name: string
-  method: 'GET' | 'POST'
+  method: 'GET' | 'POST' | 'DELETE'
   path: RegExp
   /** Which fault settings apply. */
   kind: 'lookup' | 'start' | 'cancel'
@@ -64,6 +64,12 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     if (existing && if_exists === 'raise') return text(409, 'Thread already exists')
     return json(200, renderThread(existing ?? state.createThread({ threadId, metadata })))
   }
+
+  const deleteThread = (call: Call): HttpResponse =>
+    onThread(call, (thread) => {
+      state.deleteThread(thread)
+      return { status: 204, body: '' }
+    })
 
   const startRun = (call: Call): HttpResponse => {
     const { body, threadId } = call
@@ -136,6 +142,7 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     route('POST', '/threads', 'start', createThread),
     route('POST', '/threads/search', 'lookup', search),
     route('GET', THREAD, 'lookup', (call) => onThread(call, (thread) => json(200, renderThread(thread)))),
+    route('DELETE', THREAD, 'cancel', deleteThread),
     route('GET', `${THREAD}/state`, 'lookup', (call) => onThread(call, (thread) => json(200, renderState(thread)))),
     route('POST', `${THREAD}/history`, 'lookup', history),
     route('POST', `${THREAD}/runs`, 'start', startRun),

@@ -1,6 +1,6 @@
 import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Clock } from '../../core/clock.ts'
-import { isJsonObject, type JsonObject } from '../../core/json.ts'
+import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 import { applyInput, type RunPlan, type StepResult } from './graphs.ts'
 import { assistantIdOf, type NewId } from './ids.ts'
 import { type Checkpoint, isLive, type Run, type RunRequest, type RunStatus, type Thread } from './records.ts'
@@ -63,6 +63,12 @@ export class RuntimeState {
 
   threads(): Thread[] {
     return Array.from(this.#threads.entries(), ([, thread]) => thread)
+  }
+
+  /** Its runs, checkpoints and open questions go with it. */
+  deleteThread(thread: Thread): void {
+    for (const run of thread.runs) this.remove(thread, run)
+    this.#threads.delete(thread.threadId)
   }
 
   createThread({ threadId, metadata }: { threadId: string; metadata: JsonObject }): Thread {
@@ -174,7 +180,7 @@ export class RuntimeState {
     if (signal.aborted) return
     planner.onTimeOver(run, () => {
       if (problem === null) this.#takeSteps(thread, run)
-      else this.#fail(thread, run, { fail: problem })
+      else this.#refuse(thread, run, problem)
     })
   }
 
@@ -182,9 +188,13 @@ export class RuntimeState {
   #begin(thread: Thread, run: Run): string | null {
     const { planner, newId } = this.#options
     const { work, graphId } = run
-    if ('input' in work && !isJsonObject(work.input)) return `Received no input for graph ${graphId}`
+    const isPaused = thread.position !== null && thread.checkpoints.at(-1)?.task != null
+    const goesOn = 'input' in work && work.input === null && isPaused
+    if ('input' in work && !isJsonObject(work.input) && !goesOn) return `Received no input for graph ${graphId}`
+    const given = 'command' in work ? answersIn(work.command.resume, thread) : goesOn ? [null] : []
+    if (typeof given === 'string') return given
     const { steps, runningMs } = planner.plan(run)
-    const answers = 'command' in work ? [...(thread.position?.answers ?? []), work.command.resume ?? null] : []
+    const answers = 'command' in work || goesOn ? [...(thread.position?.answers ?? []), ...given] : []
     if (steps) thread.position = { steps, index: 0, answers, runningMs }
     else if (thread.position) thread.position.answers = answers
     if ('input' in work && isJsonObject(work.input)) {
@@ -213,9 +223,12 @@ export class RuntimeState {
         this.#fail(thread, run, result)
         return
       }
-      checkpoint.task.interrupts = [{ id: newId().replaceAll('-', ''), value: result.ask }]
+      const { id } = checkpoint.task
+      const questions = 'ask' in result ? [result.ask] : 'asks' in result ? result.asks : []
+      checkpoint.task.interrupts = questions.map((value, n) => ({ id: interruptId(id, n), value }))
       run.paused = true
-      this.#end(thread, run, { status: result.endsAs ?? 'success', threadStatus: 'interrupted' })
+      const status = ('endsAs' in result && result.endsAs) || 'success'
+      this.#end(thread, run, { status, threadStatus: 'interrupted' })
       return
     }
     this.#end(thread, run, { status: 'success', threadStatus: 'idle' })
@@ -244,6 +257,12 @@ export class RuntimeState {
     this.#end(thread, run, { status: endsAs ?? 'error', threadStatus: 'error' })
   }
 
+  /** The run fails before its first step, and the thread stays where it was. */
+  #refuse(thread: Thread, run: Run, problem: string): void {
+    run.error = problem
+    this.#end(thread, run, { status: 'error', threadStatus: 'error' })
+  }
+
   #end(thread: Thread, run: Run, end: { status: RunStatus; threadStatus: Thread['status'] }): void {
     this.#settle(thread, run, end.status, end.threadStatus)
     this.#options.onEnd(run)
@@ -268,4 +287,26 @@ export class RuntimeState {
     run.stop.abort()
     run.ended.resolve()
   }
+}
+
+const INTERRUPT_ID = /^[0-9a-f]{32}$/
+
+/** As in the real runtime, a later question of the same task has the same id. */
+function interruptId(taskId: string, n: number): string {
+  return taskId.replaceAll('-', '').slice(0, 31) + n.toString(16)
+}
+
+/**
+ * The answers that a resume holds, in the order of the questions; a text when the real runtime would refuse it. It drops
+ * a falsy value, and an object whose keys are ids of questions answers each of them.
+ */
+function answersIn(resume: Json | undefined, { checkpoints }: Thread): Json[] | string {
+  if (!resume) return 'Received empty Command input'
+  const asked = checkpoints.at(-1)?.task?.interrupts ?? []
+  const isById = isJsonObject(resume) && Object.keys(resume).every((key) => INTERRUPT_ID.test(key))
+  if (isById) return asked.flatMap(({ id }) => (Object.hasOwn(resume, String(id)) ? [resume[String(id)] ?? null] : []))
+  if (asked.length > 1) {
+    return 'When there are multiple pending interrupts, you must specify the interrupt id when resuming.'
+  }
+  return [resume]
 }

@@ -65,8 +65,8 @@ export function renderCheckpoint({ id, parentId, run, step, values, task, create
   })
   return {
     values,
-    next: task === null ? [] : [task.name],
-    tasks: task === null ? [] : [renderTask(task)],
+    next: tasksOf(task).map(({ name }) => name),
+    tasks: tasksOf(task).map(renderTask),
     metadata: {
       ...run.configurable,
       ...run.metadata,
@@ -85,6 +85,13 @@ export function renderCheckpoint({ id, parentId, run, step, values, task, create
     checkpoint: place(id),
     parent_checkpoint: parentId === null ? null : place(parentId),
   }
+}
+
+/** Nodes that ask side by side are tasks of their own. */
+function tasksOf(task: Task | null): Task[] {
+  if (task === null) return []
+  if (task.interrupts.length < 2) return [task]
+  return task.interrupts.map((interrupt, n) => ({ ...task, name: `${task.name}_${n + 1}`, interrupts: [interrupt] }))
 }
 
 function renderTask({ id, name, error, interrupts }: Task): JsonObject {

@@ -42,6 +42,23 @@ export const ask_twice = sequence({
     return { report: { title: 'Asked twice', answers: [first, second] } }
   },
 })
+/** Two nodes side by side, each with a question. */
+export const ask_both = new StateGraph(
+  Annotation.Root({
+    answers: Annotation({ reducer: (a, b) => [...a, ...b], default: () => [] }),
+    report: Annotation(),
+  }),
+)
+  .addNode('ask_1', () => ({ answers: [interrupt({ question: 'Publish it?' })] }))
+  .addNode('ask_2', () => ({ answers: [interrupt({ question: 'Under which name?' })] }))
+  .addNode('write', ({ answers }) => ({ report: { title: 'Asked both', answers } }))
+  .addEdge(START, 'ask_1')
+  .addEdge(START, 'ask_2')
+  .addEdge(['ask_1', 'ask_2'], 'write')
+  .addEdge('write', END)
+  .compile()
+/** Stops before its last step, and asks nothing. */
+export const breakpoint = sequence({ begin: () => ({ draft: 'half a report' }), write: writeReport }, ['write'])
 /** Fails in the very step that was answered, and so leaves no checkpoint of its own either. */
 export const ask_throw = sequence({
   ask: () => {
@@ -73,12 +90,12 @@ function writeReport({ title, n }) {
   return { report: { title: title ?? 'Untitled', n: n ?? 0 } }
 }
 
-function sequence(steps) {
+function sequence(steps, interruptBefore = []) {
   const graph = new StateGraph(State)
   let previous = START
   for (const [name, step] of Object.entries(steps)) {
     graph.addNode(name, step).addEdge(previous, name)
     previous = name
   }
-  return graph.addEdge(previous, END).compile()
+  return graph.addEdge(previous, END).compile({ interruptBefore })
 }

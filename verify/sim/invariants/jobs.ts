@@ -1,3 +1,4 @@
+import { isJsonObject, type Json } from '../../../src/core/json.ts'
 import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { STALE_MS } from '../outside/network.ts'
 import { isZombie, type SimRun } from '../outside/runtime.ts'
@@ -187,9 +188,12 @@ function checkResponses({ observed, jobs, runtime, violate, faultsStoppedAtMs }:
   }
   for (const [jobId, answers] of observed.resumed) {
     const job = byId.get(jobId)
-    const given = runtime.runsOn(job?.thread_id ?? '').map(({ work }) => JSON.stringify(work))
+    const given = runtime.runsOn(job?.thread_id ?? '').flatMap(({ work }): Json[] => {
+      const resume = 'command' in work ? work.command.resume : undefined
+      return isJsonObject(resume) ? Object.values(resume) : []
+    })
     const over = job && isFinal(job.status) && job.run_id === null
-    const lost = answers.filter((answer) => !given.includes(JSON.stringify({ command: { resume: answer } })))
+    const lost = answers.filter((answer) => !given.includes(answer))
     if (lost.length > 0 && !over) violate('promises', `${jobId} was resumed with ${lost}, which no run got`)
   }
 }

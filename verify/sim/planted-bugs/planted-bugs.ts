@@ -206,8 +206,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('newest-state-is-mine', 'the newest checkpoint of the thread is read, also when another run wrote it', [
     'runtime/runtime-client.ts',
-    'if (newest.runId === runId) return newest',
-    'if (newest.runId !== null) return newest',
+    'if (newest === null || newest.runId === runId) return newest',
+    'if (newest === null || newest.runId !== null) return newest',
   ]),
   bug(
     'runtime-error-is-run-lost',

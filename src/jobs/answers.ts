@@ -1,0 +1,95 @@
+import { createHash } from 'node:crypto'
+import { ApiError } from '../core/errors.ts'
+import { scanJson } from '../core/json/json-scan.ts'
+import { canonicalJson, JsonText, writeJson } from '../core/json/json-text.ts'
+import { WHOLE, wantFields, wantItems } from '../core/json/wanted.ts'
+import { isJsonObject } from '../core/json.ts'
+import type { ThreadState } from '../runtime/runtime-types.ts'
+
+/** What a client answers: a single question, or several in an object with the ids of the questions. */
+export type GivenAnswer = { input: JsonText } | { answers: JsonText }
+
+/** An answer that fits the questions, ready for the runtime. */
+export interface Answer {
+  /** The JSON text of the runtime's `command`; `null` continues after a breakpoint. */
+  command: string
+  /** Fingerprints of the questions that it answers. Empty for a breakpoint. */
+  questions: string[]
+}
+
+/**
+ * Fits an answer to the open questions, a JSON list. The runtime drops a plain `false`, `0`, `""` or `null`, so the answer
+ * goes by the id of its question. Older runtimes give no ids: a single question then gets the plain answer.
+ */
+export async function fitAnswer(given: GivenAnswer, interrupts: string | null): Promise<Answer> {
+  const { items } = (await scanJson(interrupts ?? '[]', { wanted: wantItems(WHOLE) })).root
+  const questions = items.map(({ text }) => new JsonText(text))
+  const ids = questions.map(idOf)
+  const fingerprints = questions.map(fingerprintOf)
+  if ('answers' in given) {
+    checkIds(Object.keys(JSON.parse(given.answers.text) as object), ids)
+    return {
+      command: questions.length === 0 ? 'null' : byId(await answersOf(given.answers, ids)),
+      questions: fingerprints,
+    }
+  }
+  const { input } = given
+  const [id] = ids
+  if (questions.length > 1) {
+    throw invalid(
+      `body/input answers one question, and the job asks ${questions.length}: use "answers" with ${list(ids)}`,
+    )
+  }
+  if (id === undefined) {
+    if (input.text !== 'null') throw invalid('body/input must be null: the job asks nothing, it waits to be continued')
+    return { command: 'null', questions: [] }
+  }
+  return { command: id === null ? writeJson({ resume: input }) : byId({ [id]: input }), questions: fingerprints }
+}
+
+/** Whether the questions, or the breakpoint, are still open in the state of the thread. */
+export function isStillOpen(questions: readonly string[], { interrupts, next }: ThreadState): boolean {
+  if (questions.length === 0) return next.length > 0 && interrupts.length === 0
+  const open = new Set(interrupts.map(fingerprintOf))
+  return questions.every((question) => open.has(question))
+}
+
+async function answersOf({ text }: JsonText, ids: readonly (string | null)[]): Promise<Record<string, JsonText>> {
+  const known = ids.filter((id) => id !== null)
+  const { root } = await scanJson(text, { wanted: wantFields(Object.fromEntries(known.map((id) => [id, WHOLE]))) })
+  return Object.fromEntries(known.map((id) => [id, new JsonText(root.at(id)?.text ?? 'null')]))
+}
+
+function byId(answers: Record<string, JsonText>): string {
+  return writeJson({ resume: answers })
+}
+
+function checkIds(given: readonly string[], asked: readonly (string | null)[]): void {
+  const unknown = given.filter((id) => !asked.includes(id))
+  const missing = asked.filter((id) => id === null || !given.includes(id))
+  const faults = [
+    ...(unknown.length > 0 ? [`must not have ${list(unknown)}, which the job does not ask`] : []),
+    ...(missing.length > 0 ? [`must have ${list(missing)}`] : []),
+  ]
+  if (faults.length > 0) throw invalid(`body/answers ${faults.join(', and ')}`)
+}
+
+function list(ids: readonly (string | null)[]): string {
+  return ids.map((id) => (id === null ? 'a question without an id' : JSON.stringify(id.slice(0, 100)))).join(', ')
+}
+
+function idOf({ text }: JsonText): string | null {
+  const question: unknown = JSON.parse(text)
+  if (!isJsonObject(question)) return null
+  const id = question.id ?? question.interrupt_id
+  return typeof id === 'string' ? id : null
+}
+
+/** The runtime gives the second question of one step the id of the first, so the id alone does not name a question. */
+function fingerprintOf(question: JsonText): string {
+  return createHash('sha256').update(canonicalJson(question)).digest('base64url').slice(0, 22)
+}
+
+function invalid(message: string): ApiError {
+  return new ApiError('invalid_request', message)
+}

@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { beforeEach, describe, test } from 'node:test'
+import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
+import { assertError } from '../support/assert-error.ts'
+import { type JobWorld, RUN_MS, type ShownJob, sharedJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+const conflict = (message: string) => ({ status: 409, code: 'conflict', message }) as const
+const invalid = (message: string | RegExp) => ({ status: 400, code: 'invalid_request', message }) as const
+
+interface Question {
+  id: string
+  value: { question: string }
+}
+
+describe('the answer to a paused job', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under)
+    beforeEach(async () => (await shared()).runtime.setFaults(NO_RUNTIME_FAULTS))
+
+    const pause = async (type: string) => {
+      const world = await shared()
+      const { id } = await world.start(type, { sub: `user-${randomUUID()}` })
+      await world.pass(RUN_MS)
+      const job = await world.stored(id)
+      assert.equal(job.status, 'awaiting_input', JSON.stringify(job.error))
+      return { world, job, questions: job.interrupts as unknown as Question[] }
+    }
+    const resume = (world: JobWorld, job: ShownJob, body: object) =>
+      world.request('POST', `/jobs/${job.id}/resume`, String(job.created_by), { body })
+    const finish = async (world: JobWorld, { id }: ShownJob) => {
+      await world.quiet()
+      await world.pass(RUN_MS)
+      return world.stored(id)
+    }
+    /** Another client of the runtime answers. */
+    const answerElsewhere = async (world: JobWorld, job: ShownJob, [question]: Question[]) => {
+      const body = { assistant_id: 'pause', command: { resume: { [String(question?.id)]: 'from elsewhere' } } }
+      const url = `${world.runtime.url}/threads/${job.thread_id}/runs`
+      const headers = { 'content-type': 'application/json' }
+      assert.equal((await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) })).status, 200)
+      await world.pass(RUN_MS)
+    }
+
+    test('false, 0, the empty text and null arrive as they are', async () => {
+      for (const answer of [false, 0, '', null]) {
+        const { world, job, questions } = await pause('pausing')
+        const resumed = await resume(world, job, { input: answer })
+        assert.equal(resumed.status, 202, resumed.text)
+        const done = await finish(world, job)
+        assert.deepEqual([done.status, done.output], ['completed', { title: 'Done', answer }])
+        const run = world.runtime.recentRuns.find(({ runId }) => runId === done.run_id)
+        assert.deepEqual(run?.work, { command: { resume: { [String(questions[0]?.id)]: answer } } })
+      }
+    })
+
+    test('several questions are answered together, by their ids, and each fault of the ids is named', async () => {
+      const { world, job, questions } = await pause('both')
+      const [first, second] = questions.map(({ id }) => id)
+      assert.ok(first && second)
+      const faults: [body: object, message: string | RegExp][] = [
+        [{ input: 'yes' }, /^body\/input answers one question, and the job asks 2: use "answers" with /],
+        [{ answers: { [first]: 1 } }, `body/answers must have "${second}"`],
+        [
+          { answers: { [first]: 1, other: 2 } },
+          `body/answers must not have "other", which the job does not ask, and must have "${second}"`,
+        ],
+        [{ answers: { [first]: 1 }, input: 1 }, 'body must have either "input" or "answers", not both'],
+        [{}, 'body must have the field "input", or "answers"'],
+      ]
+      for (const [body, message] of faults) assertError(world.service, await resume(world, job, body), invalid(message))
+      assert.equal((await world.stored(job.id)).status, 'awaiting_input')
+      assert.equal((await resume(world, job, { answers: { [second]: null, [first]: false } })).status, 202)
+      const done = await finish(world, job)
+      assert.deepEqual(done.output, { title: 'Asked both', answers: [false, null] })
+    })
+
+    test('a static breakpoint asks nothing, and goes on with null', async () => {
+      const { world, job } = await pause('stopping')
+      assert.deepEqual(job.interrupts, [])
+      const wrong = invalid('body/input must be null: the job asks nothing, it waits to be continued')
+      assertError(world.service, await resume(world, job, { input: 'yes' }), wrong)
+      assert.equal((await resume(world, job, { input: null })).status, 202)
+      const done = await finish(world, job)
+      assert.deepEqual([done.status, done.output], ['completed', { title: 'Done', n: 42 }])
+      const run = world.runtime.recentRuns.find(({ runId }) => runId === done.run_id)
+      assert.deepEqual(run?.work, { input: null })
+    })
+
+    test('a question that was answered elsewhere meanwhile is a 409, and nothing is written', async () => {
+      const { world, job, questions } = await pause('pausing')
+      await answerElsewhere(world, job, questions)
+      const answer = await resume(world, job, { input: 'late' })
+      assertError(world.service, answer, conflict('The question was answered elsewhere meanwhile'))
+      assert.deepEqual(await world.stored(job.id), job)
+    })
+
+    test('a thread that was deleted meanwhile fails the job, and the caller reads why', async () => {
+      const { world, job } = await pause('pausing')
+      await fetch(`${world.runtime.url}/threads/${job.thread_id}`, { method: 'DELETE' })
+      const answer = await resume(world, job, { input: 'late' })
+      assertError(world.service, answer, conflict('The runtime no longer knows the thread: the job has failed'))
+      const { status, error, interrupts } = await world.stored(job.id)
+      assert.deepEqual(
+        [status, error, interrupts],
+        ['failed', { code: 'run_lost', message: 'The runtime no longer knows the thread' }, null],
+      )
+      assertError(
+        world.service,
+        await resume(world, job, { input: 1 }),
+        conflict('The job is failed: it awaits no input'),
+      )
+    })
+
+    test('given while the runtime is down, it is accepted, and arrives when the runtime is back', async () => {
+      const { world, job } = await pause('pausing')
+      world.runtime.setFaults({ lookup_failure: 1, start_failure: 1 })
+      const answer = await resume(world, job, { input: false })
+      assert.equal(answer.status, 202, answer.text)
+      await world.quiet()
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      await world.sweepUntil(async () => (await world.stored(job.id)).status === 'completed')
+      assert.deepEqual((await world.stored(job.id)).output, { title: 'Done', answer: false })
+    })
+
+    test('one that can no longer be applied is not lost without a word: the job fails and says so', async () => {
+      const cases = [
+        { code: 'answer_not_applied', message: 'The answer could not be applied: the question is not open any more' },
+        { code: 'run_lost', message: 'The runtime no longer knows the thread' },
+      ]
+      for (const error of cases) {
+        const { world, job, questions } = await pause('pausing')
+        world.runtime.setFaults({ lookup_failure: 1 })
+        assert.equal((await resume(world, job, { input: 'kept' })).status, 202)
+        await world.quiet()
+        if (error.code === 'answer_not_applied') await answerElsewhere(world, job, questions)
+        else await fetch(`${world.runtime.url}/threads/${job.thread_id}`, { method: 'DELETE' })
+        world.runtime.setFaults({ lookup_failure: 0 })
+        await world.sweepUntil(async () => (await world.stored(job.id)).status === 'failed')
+        const failed = await world.stored(job.id)
+        assert.deepEqual(failed.error, error)
+        const runs = world.runtime.recentRuns.filter(({ threadId }) => threadId === job.thread_id)
+        assert.ok(runs.every(({ work }) => !JSON.stringify(work).includes('kept')))
+        const path = `/jobs/${job.id}/timeline?limit=100`
+        const { body } = await world.service.request<{ data: TimelineEntry[] }>('GET', path, { token: world.admin })
+        assert.match(JSON.stringify(body.data), new RegExp(`"to":"failed","error":"${error.code}"`))
+      }
+    })
+  })
+})
