@@ -69,7 +69,8 @@ export type FailureCode = (typeof FAILURE_CODES)[number]
 /** What is known about a job's run. A kind that is also a status moves the job there; the other three do not end the wait. */
 export type Verdict =
   | { kind: 'completed'; output: JsonText; tokens: Tokens }
-  | { kind: 'failed'; code: FailureCode; message: string }
+  /** `twice`: replicas of the runtime lag, so this fails the job only when it is seen a second time, 10 s later. */
+  | { kind: 'failed'; code: FailureCode; message: string; twice?: true }
   | { kind: 'cancelled' }
   | { kind: 'awaiting_input'; interrupts: readonly JsonText[] }
   | { kind: 'running' }

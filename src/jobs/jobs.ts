@@ -116,6 +116,8 @@ export class Jobs {
       job.interrupts = null
       job.settled_by = null
       job.first_hint = null
+      job.doubt_code = null
+      job.doubt_at = null
       job.check_attempts = 0
       job.checked_at = null
       job.next_check_at = atMs

@@ -15,13 +15,19 @@ export interface CallbackPayload {
   values: JsonPart | null
   error: string | null
   jobId: string | null
+  /** Which of the job's runs it is about, if its metadata says so. */
+  runSeq: number | null
   traces: Traces
   /** The body as received, with this service's own token redacted. */
   body: string
 }
 
 const WANTED = wantAll(
-  wantFields({ ...WANTED_IDS, error: WANTED_ERROR, metadata: wantAll(wantFields({ job_id: WHOLE }), WANTED_TRACES) }),
+  wantFields({
+    ...WANTED_IDS,
+    error: WANTED_ERROR,
+    metadata: wantAll(wantFields({ job_id: WHOLE, run_seq: WHOLE }), WANTED_TRACES),
+  }),
   WANTED_TRACES,
   wantFields({ values: WANTED_TRACES }),
 )
@@ -43,6 +49,7 @@ export async function parseCallback(raw: Buffer | string, wantedValues: Wanted =
     values: values ?? null,
     error: readError(root.at('error')),
     jobId: idIn(metadata, 'job_id'),
+    runSeq: numberIn(metadata?.at('run_seq')),
     traces: readTraces(root, metadata, values),
     body: withoutTokens(text),
   }
@@ -56,4 +63,8 @@ function requireId(root: JsonPart, name: string): string {
   const id = idIn(root, name)
   if (id === null) throw new ApiError('invalid_request', `body/${name} must be a short string`)
   return id
+}
+
+function numberIn(part: JsonPart | undefined): number | null {
+  return part?.kind === 'number' ? Number(part.text) : null
 }

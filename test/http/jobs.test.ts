@@ -117,9 +117,11 @@ describe('jobs', () => {
         ['pausing', {}, { status: 'awaiting_input', output: null }],
         ['tricky', {}, { status: 'awaiting_input', output: null }],
       ]
-      const jobs = []
+      const jobs: Job[] = []
       for (const [type, input] of cases) jobs.push(await world.start(type, { input }))
       await world.pass(RUN_MS)
+      const isOver = ({ status }: Job) => status !== 'processing' && status !== 'generating'
+      await world.sweepUntil(async () => (await Promise.all(jobs.map(({ id }) => world.stored(id)))).every(isOver))
       for (const [n, [type, , expected]] of cases.entries()) {
         const job = await world.stored((jobs[n] as ShownJob).id)
         for (const [field, value] of Object.entries(expected)) {
@@ -321,7 +323,7 @@ describe('jobs', () => {
       const again = await world.request('POST', `/jobs/${job.id}/resume`, sub, { body: { input: 1 } })
       assertError(world.service, again, conflict('The job is completed: it awaits no input'))
       const unanswered = await world.request('POST', `/jobs/${job.id}/resume`, sub, { body: {} })
-      assertError(world.service, unanswered, invalid('body must have the field "input"'))
+      assertError(world.service, unanswered, invalid('body must have the field "input", or "answers"'))
     })
 
     test('one Idempotency-Key makes one job and one run, however often it is sent', async () => {

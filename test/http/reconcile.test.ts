@@ -89,7 +89,8 @@ describe('reconciliation', () => {
       const [read, swept] = [await begin(), await begin()]
       assert.equal(world.runtime.stats.callbacks.dropped, dropped + 20)
       for (const { id } of read) await world.get(id)
-      await world.sweepUntil(async () => (await Promise.all(swept.map(({ id }) => world.stored(id)))).every(isOver))
+      const all = [...told, ...read, ...swept]
+      await world.sweepUntil(async () => (await Promise.all(all.map(({ id }) => world.stored(id)))).every(isOver))
 
       for (const [n, [type]] of inputs.entries()) {
         const paths = { callback: told[n], read: read[n], sweep: swept[n] }
@@ -237,10 +238,62 @@ describe('reconciliation', () => {
       world.runtime.setFaults({ lookup_failure: 1 })
       assert.equal((await cancel(world, cancelled)).status, 202)
       world.runtime.setFaults({ lookup_failure: 0, lose_runs: true })
+      assert.match((await world.get(lost.id)).status, /processing|generating/, 'a replica may lag: once is not enough')
+      assert.equal((await world.get(cancelled.id)).status, 'cancelled')
+      await world.clock.advance(9_999)
+      await world.get(lost.id)
+      assert.match((await world.stored(lost.id)).status, /processing|generating/, 'nor is twice in a moment')
+      await world.clock.advance(1)
       const job = await world.get(lost.id)
       assert.deepEqual(job.error, { code: 'run_lost', message: 'The runtime no longer knows the run' })
-      assert.equal(job.status, 'failed')
-      assert.equal((await world.get(cancelled.id)).status, 'cancelled')
+      assert.deepEqual([job.status, job.settled_by], ['failed', 'read'])
+    })
+
+    test('a run or an output that a lagging replica hides once does not end the job', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1, lose_runs: true })
+      const { id } = await world.start('report')
+      await world.pass(RUN_MS)
+      await world.get(id)
+      world.runtime.setFaults({ lose_runs: false })
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      const job = await world.stored(id)
+      assert.deepEqual([job.status, job.settled_by], ['completed', 'read'])
+      const { job: row } = await readJobRows(world.db, id)
+      assert.deepEqual([row.doubt_code, row.doubt_at], [null, null])
+    })
+
+    test('an error without its text is looked up, so that it reads the same by callback and by asking', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id, thread_id } = await world.start('throwing')
+      await world.clock.advance(RUN_MS)
+      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
+      const answer = await world.callback('throwing', { thread_id, run_id: run?.runId, status: 'error' })
+      assert.equal(answer.body.outcome, 'deferred')
+      await world.quiet()
+      const job = await world.stored(id)
+      assert.deepEqual(job.error, { code: 'run_failed', message: 'kaboom: upstream 500' })
+      assert.equal(job.settled_by, 'callback')
+    })
+
+    test('a callback of an earlier run never speaks for the next one, also when that one is not known yet', async () => {
+      const world = await shared()
+      const started = await world.start('pausing', { sub: somebody() })
+      await world.pass(RUN_MS)
+      world.runtime.setFaults({ start_failure: 1 })
+      await resume(world, started, 'yes')
+      await world.quiet()
+      assert.equal((await world.stored(started.id)).run_id, null)
+      const stale = { thread_id: started.thread_id, run_id: randomUUID(), status: 'error', error: 'of the first run' }
+      for (const run_seq of [1, 3]) {
+        const metadata = { job_id: started.id, run_seq }
+        const answer = await world.callback('pausing', { ...stale, metadata })
+        assert.deepEqual(answer.body, { received: true, outcome: 'stale', job_id: started.id })
+      }
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      await world.sweepUntil(async () => isOver(await world.stored(started.id)))
+      assert.equal((await world.stored(started.id)).status, 'completed')
     })
 
     test('a run of an id that is none on this runtime is lost as well, and so is a thread', async () => {
@@ -252,8 +305,8 @@ describe('reconciliation', () => {
       ]) {
         const followed = await world.request('POST', '/jobs', somebody(), { body: { type: 'report', ...ids } })
         assert.equal(followed.status, 202, followed.text)
-        await world.quiet()
-        assert.equal((await world.get(followed.body.id)).error?.code, 'run_lost')
+        await world.sweepUntil(async () => isOver(await world.stored(followed.body.id)))
+        assert.equal((await world.stored(followed.body.id)).error?.code, 'run_lost')
       }
     })
 
@@ -583,6 +636,7 @@ describe('reconciliation', () => {
       await world.quiet()
       assert.equal((await world.stored(body.job_id)).status, 'processing', 'the runtime is to be asked first')
       await heal(world)
+      await world.sweepUntil(async () => isOver(await world.stored(body.job_id)))
       const job = await world.get(body.job_id)
       assert.deepEqual([job.status, job.error], ['completed', null])
       assert.match(JSON.stringify(job.output), /The answer/)

@@ -96,7 +96,7 @@ for (const { name, start } of SUBJECTS) {
     }
     const openIn = ({ interrupts }: ThreadState) =>
       interrupts.map(({ text }) => JSON.parse(text) as { id: string; value: { question: string } })
-    const reportIn = ({ values }: ThreadState) => (values?.parse() as JsonObject).report
+    const reportIn = ({ values }: ThreadState) => (values?.parse() as JsonObject | undefined)?.report
     const callbackOf = async ({ runId }: RuntimeRun) =>
       parseCallback((await receiver.callbackOf(runId)).raw, ANY_OUTPUT)
     const resume = (run: RuntimeRun, answer: Json) =>

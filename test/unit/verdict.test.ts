@@ -47,7 +47,8 @@ describe('what the runtime says of a run', () => {
     traces: { traceId: null, tracerTraceId: null },
     ...state,
   })
-  const missing = { kind: 'failed', code: 'output_missing', message: 'The run ended without the output "report"' }
+  const message = 'The run ended without the output "report"'
+  const missing = { kind: 'failed', code: 'output_missing', message, twice: true }
   const cases: [name: string, status: string, state: ThreadState | null, verdict: object][] = [
     ['pending: it waits', 'pending', null, { kind: 'pending' }],
     ['running: it runs', 'running', null, { kind: 'running' }],
@@ -101,6 +102,7 @@ describe('what the runtime says of a run', () => {
       left({ next: ['ask'], interrupts: QUESTION }),
       { kind: 'awaiting_input', interrupts: QUESTION },
     ],
+    ['rollback: cancelled', 'rollback', null, { kind: 'cancelled' }],
     ['a word of a newer runtime: unclear', 'thinking', null, { kind: 'unclear', reason: 'unknown status "thinking"' }],
   ]
   for (const [name, status, state, verdict] of cases) {
@@ -118,6 +120,7 @@ describe('what the runtime says of a run', () => {
       kind: 'failed',
       code: 'output_missing',
       message: 'The run ended without an assistant message',
+      twice: true,
     })
   })
 
@@ -180,8 +183,26 @@ describe('what a callback proves', () => {
       { status: 'error', values: VALUES, error: 'kaboom' },
       { kind: 'failed', code: 'run_failed', message: 'kaboom' },
     ],
-    ['error without a text', { status: 'error' }, { kind: 'failed', code: 'run_failed', message: 'The run failed' }],
-    ['timeout', { status: 'timeout' }, { kind: 'failed', code: 'run_timeout', message: 'The run timed out' }],
+    [
+      'error without a text: the state may have it',
+      { status: 'error' },
+      { kind: 'unclear', reason: 'error without its text' },
+    ],
+    [
+      'timeout without a text: the state may have it',
+      { status: 'timeout' },
+      { kind: 'unclear', reason: 'timeout without its text' },
+    ],
+    [
+      'error without a text and no runtime',
+      { status: 'error', canAsk: false },
+      { kind: 'failed', code: 'run_failed', message: 'The run failed' },
+    ],
+    [
+      'timeout without a text and no runtime',
+      { status: 'timeout', canAsk: false },
+      { kind: 'failed', code: 'run_timeout', message: 'The run timed out' },
+    ],
     [
       'timeout with a text',
       { status: 'timeout', error: 'too slow' },

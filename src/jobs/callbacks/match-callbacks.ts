@@ -52,7 +52,7 @@ export async function matchCallbacks(
     const job = named ?? owner
     // A credential bound to one job proves nothing about another job, nor about the run of another job.
     const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)
-    if (job) return { callback, job, runSeq: run?.run_seq, adopted: false, wrongJob }
+    if (job) return { callback, job, runSeq: runSeqOf(payload, job) ?? run?.run_seq, adopted: false, wrongJob }
     const adopted = adopt(callback, ids, atMs)
     adoptedByRun.set(payload.runId, adopted)
     jobs.set(adopted.id, adopted)
@@ -69,6 +69,11 @@ export async function matchCallbacks(
     [...adoptedByRun].map(([run_id, job]) => ({ run_id, job_id: job.id, run_seq: 1, created_at: atMs })),
   )
   return matched
+}
+
+/** A callback of an earlier run may arrive when the job's current run is not known yet: the metadata tells them apart. */
+function runSeqOf({ jobId, runSeq }: CallbackPayload, job: JobRow): number | undefined {
+  return jobId === job.id && runSeq !== null ? runSeq : undefined
 }
 
 interface Candidates {

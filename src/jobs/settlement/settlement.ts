@@ -8,6 +8,7 @@ import type { Traces } from '../../runtime/runtime-types.ts'
 import { periodOf, recordUsage, type UsageRecord } from '../../usage/usage-store.ts'
 import type { CallbackOutcome } from '../callbacks/callback-store.ts'
 import {
+  type FailureCode,
   isEnd,
   isNotified,
   isTerminal,
@@ -36,6 +37,9 @@ export interface JobUpdate extends RunObservation {
   /** Set for a callback. If it proves nothing, the sweep asks the runtime at once. */
   unverified?: boolean
 }
+
+/** How long after the first sighting the second one counts. */
+export const SECOND_SIGHT_MS = 10_000
 
 /** applied: it paused or ended the job. duplicate, stale: known already. deferred: it did neither. */
 export type SettleOutcome = Exclude<CallbackOutcome, 'adopted'>
@@ -107,6 +111,7 @@ export class Settlement {
     this.#keepTraces(job, update.traces)
 
     const verdict = applyCancelRequest(job, update.verdict)
+    if (this.#mustSeeAgain(job, { ...update, verdict })) return { outcome: 'deferred', job }
     const isGivenUp = verdict.kind === 'failed' && update.via === null
     const to = nextStatus(job.status, isGivenUp ? 'given_up' : verdict.kind)
     if (to === null) return { outcome: this.#outcomeOfNoMove(job, { ...update, verdict }), job }
@@ -148,6 +153,26 @@ export class Settlement {
     }
   }
 
+  /** Notes the first sighting of a finding that must be seen twice. True while it does not count yet. */
+  #mustSeeAgain(job: JobRow, { verdict, via, unverified }: JobUpdate): boolean {
+    const { atMs } = this.#context
+    const code = verdict.kind === 'failed' && verdict.twice ? verdict.code : null
+    if (code === null || !isWatched(job.status)) {
+      // What a callback says, unlike an answer of the runtime, is no sighting.
+      if (job.doubt_code !== null && !unverified) this.#noteDoubt(job, null)
+      return false
+    }
+    if (job.doubt_code !== code) this.#noteDoubt(job, code)
+    job.first_hint ??= via
+    return atMs - (job.doubt_at ?? atMs) < SECOND_SIGHT_MS
+  }
+
+  #noteDoubt(job: JobRow, code: FailureCode | null): void {
+    job.doubt_code = code
+    job.doubt_at = code === null ? null : this.#context.atMs
+    this.#touched.add(job)
+  }
+
   #outcomeOfNoMove(job: JobRow, { verdict, unverified }: JobUpdate): SettleOutcome {
     if (!isWatched(job.status)) {
       const contradicts = isEnd(verdict.kind) && verdict.kind !== job.status
@@ -176,6 +201,8 @@ export class Settlement {
     }
     job.interrupts = verdict.kind === 'awaiting_input' ? writeJson(verdict.interrupts) : null
     if (!isWatched(to)) {
+      job.doubt_code = null
+      job.doubt_at = null
       job.settled_by = via === null ? null : (job.first_hint ?? via)
       job.next_check_at = null
       job.last_error = null

@@ -17,8 +17,11 @@ export function judgeCallback(
     case 'success':
       return judgeSuccess(callback.values, { type, canAsk })
     case 'error':
+      // The state may have the text, and a failure reads the same on every path.
+      if (callback.error === null && canAsk) return { kind: 'unclear', reason: 'error without its text' }
       return { kind: 'failed', code: 'run_failed', message: callback.error ?? 'The run failed' }
     case 'timeout':
+      if (callback.error === null && canAsk) return { kind: 'unclear', reason: 'timeout without its text' }
       return { kind: 'failed', code: 'run_timeout', message: callback.error ?? 'The run timed out' }
     case 'interrupted':
       if (cancelRequested || !canAsk) return { kind: 'cancelled' }
@@ -40,6 +43,8 @@ function judgeSuccess(values: JsonPart | null, { type, canAsk }: { type: JobType
   const completed = judgeOutput(values, type)
   return completed ?? (canAsk ? { kind: 'unclear', reason: 'success without the output' } : outputMissing(type))
 }
+
+type Failure = Extract<Verdict, { kind: 'failed' }>
 
 function judgeOutput(values: JsonPart | null, type: JobType): Verdict | null {
   const output = values === null ? undefined : extractOutput(type, values)
@@ -65,6 +70,8 @@ export function judgeRun(run: RuntimeRun, state: ThreadState | null, type: JobTy
       return state && state.interrupts.length > 0
         ? { kind: 'awaiting_input', interrupts: state.interrupts }
         : { kind: 'cancelled' }
+    case 'rollback':
+      return { kind: 'cancelled' }
     default:
       return { kind: 'unclear', reason: `unknown status ${JSON.stringify(run.status.slice(0, 50))}` }
   }
@@ -75,22 +82,22 @@ function judgeState(state: ThreadState | null, type: JobType): Verdict {
   const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
   // The same answer as to the callback: without `may_pause`, the output decides.
   if (paused && (type.mayPause || completed === null)) return { kind: 'awaiting_input', interrupts: state.interrupts }
-  return completed ?? outputMissing(type)
+  return completed ?? { ...outputMissing(type), twice: true }
 }
 
-function outputMissing(type: JobType): Verdict {
+function outputMissing(type: JobType): Failure {
   const what = type.outputKey === null ? 'an assistant message' : `the output ${JSON.stringify(type.outputKey)}`
   return { kind: 'failed', code: 'output_missing', message: `The run ended without ${what}` }
 }
 
 /** The thread was deleted, and with it the question that an answer was meant for. */
-export const THREAD_GONE: Verdict = {
+export const THREAD_GONE: Failure = {
   kind: 'failed',
   code: 'run_lost',
   message: 'The runtime no longer knows the thread',
 }
 
-export const ANSWER_NOT_APPLIED: Verdict = {
+export const ANSWER_NOT_APPLIED: Failure = {
   kind: 'failed',
   code: 'answer_not_applied',
   message: 'The answer could not be applied: the question is not open any more',

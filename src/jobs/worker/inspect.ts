@@ -31,5 +31,5 @@ export async function inspectRun(
 /** The runtime deletes a run that is cancelled with rollback. Otherwise its result cannot be known any more. */
 function lost(job: JobRow): RunObservation['verdict'] {
   if (job.cancel_requested_at !== null) return { kind: 'cancelled' }
-  return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run' }
+  return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run', twice: true }
 }

@@ -8,6 +8,7 @@ import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
+import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { inspectRun } from './inspect.ts'
 import { type CheckOutcome, recordCheck } from './record-check.ts'
@@ -62,7 +63,8 @@ async function checkWithRuntime(
     // A run found after the deadline may have ended before it: the next check finds out.
     if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })
     const observed = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
-    if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed
+    if (isLost(observed))
+      return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed
     return failIfOverdue(context, job, observed)
   } catch (error) {
     if (error instanceof UnacceptableAnswer) {
@@ -94,6 +96,11 @@ function observe(job: JobRow, verdict: Verdict): RunObservation {
 
 function isLost({ verdict }: RunObservation): boolean {
   return verdict.kind === 'failed' && verdict.code === 'run_lost'
+}
+
+/** The first sighting stands for long enough: this is the second one, which counts. */
+function wasLostBefore({ clock }: JobContext, { doubt_code, doubt_at }: JobRow): boolean {
+  return doubt_code === 'run_lost' && doubt_at !== null && clock.now() - doubt_at >= SECOND_SIGHT_MS
 }
 
 /** The runtime cannot confirm the end of this run any more, so an unconfirmed callback is taken as the truth. */

@@ -3,6 +3,7 @@ import type { RunObservation, Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
 import { settleJobs } from '../settlement/settle.ts'
+import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 import { releaseLease } from './lease-store.ts'
 
@@ -36,12 +37,14 @@ export async function recordCheck(
       via,
       detail: JSON.stringify(observed === null ? { error: trouble } : { found: observed.verdict.kind }),
     })
-    if (observed !== null) await settlement.settle([{ jobId: job.id, runSeq: job.run_seq, via, ...observed }])
+    const [settled] =
+      observed === null ? [] : await settlement.settle([{ jobId: job.id, runSeq: job.run_seq, via, ...observed }])
+    const doubtAtMs = settled?.job.doubt_at ?? null
     await releaseLease(tx, {
       id: job.id,
       token: job.lease_token ?? '',
       atMs,
-      nextMs,
+      nextMs: doubtAtMs === null ? nextMs : doubtAtMs + SECOND_SIGHT_MS,
       error: trouble,
       leased: job,
       heldUntilMs: holdMs > 0 ? atMs + holdMs : null,

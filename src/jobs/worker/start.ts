@@ -99,9 +99,10 @@ async function findWhyUnanswerable(
   signal: AbortSignal,
 ): Promise<RunObservation | null> {
   const state = await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)
-  if (state === null) return { runId: null, verdict: THREAD_GONE, traces: null }
+  if (state === null) return { runId: null, verdict: { ...THREAD_GONE, twice: true }, traces: null }
   const questions = JSON.parse(job.resume_questions ?? '[]') as string[]
-  return isStillOpen(questions, state) ? null : { runId: null, verdict: ANSWER_NOT_APPLIED, traces: null }
+  if (isStillOpen(questions, state)) return null
+  return { runId: null, verdict: { ...ANSWER_NOT_APPLIED, twice: true }, traces: null }
 }
 
 async function findOwnRun(runtime: RuntimeClient, job: JobRow, signal: AbortSignal): Promise<RuntimeRun | undefined> {

@@ -185,7 +185,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
-      'return completed ?? outputMissing(type)',
+      'return completed ?? { ...outputMissing(type), twice: true }',
       "return completed ?? { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
     ],
     [
@@ -220,7 +220,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'the end that a callback reported is dropped when the runtime deletes the run before it is confirmed',
     [
       'jobs/worker/process-job.ts',
-      'if (isLost(observed)) return (await findReportedEnd(context, job, type)) ?? observed',
+      'if (isLost(observed)) return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed',
       'if (isLost(observed)) return observed',
     ],
   ),
