@@ -87,6 +87,20 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const userActivity = new UserActivity({ db, clock, log })
   const housekeeping = startHousekeeping(housekeepingTasks(config, { db, clock, log, meter: metrics }), { clock, log })
   const callbackAuthenticity = new CallbackAuthenticity(config.webhookSecrets, clock)
+  const outbox = new Outbox({
+    db,
+    clock,
+    random,
+    log,
+    meter: metrics,
+    senders:
+      dependencies.pushSenders ?? (await connectProviders(config, { clock, log, ...(pushCa && { ca: pushCa }) })),
+    onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
+  })
+  const onTopic = (topic: Topic): void => {
+    if (topic === 'deliveries') outbox.wake()
+  }
+  const eventServices = await createEventServices({ db, clock, random, log, meter: metrics, redisUrl, onTopic })
   const jobServices = createJobServices({
     db,
     clock,
@@ -102,21 +116,8 @@ export async function createServices(config: Config, dependencies: Dependencies)
     callbackAuthenticity,
     meter: metrics,
     slots: dependencies.jobSlots,
+    watchers: eventServices.streams,
   })
-  const outbox = new Outbox({
-    db,
-    clock,
-    random,
-    log,
-    meter: metrics,
-    senders:
-      dependencies.pushSenders ?? (await connectProviders(config, { clock, log, ...(pushCa && { ca: pushCa }) })),
-    onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
-  })
-  const onTopic = (topic: Topic): void => {
-    if (topic === 'deliveries') outbox.wake()
-  }
-  const eventServices = await createEventServices({ db, clock, random, log, meter: metrics, redisUrl, onTopic })
   const eventLoop = watchEventLoop()
   registerGauges(metrics, {
     ...jobServices,

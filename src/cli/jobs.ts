@@ -19,7 +19,7 @@ export async function jobs(line: CommandLine): Promise<ExitCode> {
       throw new CommandError('RUNTIME_URL is missing: there is no runtime to ask', EXIT.config)
     const wanted = ids.length > 0 ? ids : await watchedIds(db)
     for (const id of wanted) {
-      await jobWorker.check(id, 'read', line.stopping)
+      await jobWorker.check(id)
       const job = await findJob(db, id)
       if (!job) throw new CommandError(`There is no job ${id}`)
       line.print([id, job.status, job.error_code ?? job.last_error ?? ''].join('  ').trimEnd())

@@ -48,6 +48,17 @@ export class EventStreams {
     return this.#open.size
   }
 
+  /** What the open streams follow. Streams of every user's events name nothing. */
+  get interests(): { jobIds: ReadonlySet<string>; subjects: ReadonlySet<string> } {
+    const [jobIds, subjects] = [new Set<string>(), new Set<string>()]
+    for (const { request } of this.#open) {
+      if (request.interest === 'all') continue
+      if ('subject' in request.interest) subjects.add(request.interest.subject)
+      else jobIds.add(request.interest.jobId)
+    }
+    return { jobIds, subjects }
+  }
+
   /** Every refusal happens before the response begins. */
   async open(reply: FastifyReply, request: StreamRequest): Promise<void> {
     if (this.#closing) throw new UnavailableError('Shutting down')

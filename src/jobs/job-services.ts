@@ -8,6 +8,7 @@ import { Jobs } from './jobs.ts'
 import { JobWorker } from './worker/job-worker.ts'
 import { Reconciler } from './worker/reconcile.ts'
 import { startSweep } from './worker/sweep.ts'
+import { startWatch, type Watchers } from './worker/watch.ts'
 
 const BREAKER = { threshold: 5, openMs: 2_000, maxOpenMs: 30_000 }
 
@@ -21,13 +22,25 @@ export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callba
   sweeps?: boolean
   /** How many jobs this process works on at once. */
   slots?: number | undefined
+  /** The open streams of this process. Without them, no job is watched. */
+  watchers?: Watchers
 }
 
 export type JobServices = ReturnType<typeof createJobServices>
 
 /** Wires everything that starts, follows and ends jobs, and starts the sweep. */
 export function createJobServices(options: JobServicesOptions) {
-  const { fetch, runtime, publicUrl, usageLimitRuns, callbackAuthenticity, sweeps = true, slots, ...shared } = options
+  const {
+    fetch,
+    runtime,
+    publicUrl,
+    usageLimitRuns,
+    callbackAuthenticity,
+    sweeps = true,
+    slots,
+    watchers,
+    ...shared
+  } = options
   const { clock, meter = silentMeter } = shared
   const runtimeBreaker = new Breaker({ clock, ...BREAKER })
   const jobContext: JobContext = {
@@ -39,6 +52,7 @@ export function createJobServices(options: JobServicesOptions) {
   const jobWorker = new JobWorker(jobContext, { runtimeTimeoutMs: runtime?.timeoutMs ?? 0, slots })
   const intake = new CallbackIntake(jobContext, jobWorker)
   const sweep = sweeps ? startSweep(jobContext, jobWorker, runtimeBreaker) : null
+  const watch = watchers && runtime ? startWatch(jobContext, jobWorker, runtimeBreaker, watchers) : null
   return {
     jobContext,
     jobs: new Jobs(jobContext, jobWorker, { usageLimitRuns, wakeSweep: () => sweep?.wake() }),
@@ -49,6 +63,7 @@ export function createJobServices(options: JobServicesOptions) {
     close: async () => {
       await intake.drain()
       await sweep?.stop()
+      await watch?.stop()
       await jobWorker.close()
     },
   }

@@ -2,7 +2,7 @@ import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
 import { isAmong, rowsOf } from '../db/rows.ts'
-import { join, sql } from '../db/sql.ts'
+import { join, type Sql, sql } from '../db/sql.ts'
 import { type JobStatus, UNFINISHED_STATUSES, WATCHED_STATUSES } from './job.ts'
 import { JOBS, type JobRow } from './job-row.ts'
 
@@ -65,6 +65,36 @@ export async function findJobsAwaitingRun(db: Queryable, threadIds: readonly str
     select id from jobs
     where ${isAmong(db.engine, sql`thread_id`, threadIds)} and run_id is null and finished_at is null`)
   return rows.map(({ id }) => id)
+}
+
+/** An owner's stream keeps this many of its newest watched jobs fresh. */
+const STREAMED_PER_OWNER = 20
+const OWNERS_PER_STATEMENT = 50
+
+/** The watched jobs with these ids, and the newest ones of these owners, that were not checked since. */
+export async function findForStreams(
+  db: Queryable,
+  wanted: { jobIds: readonly string[]; subjects: readonly string[]; checkedBeforeMs: number },
+): Promise<string[]> {
+  const isOld = sql`(checked_at is null or checked_at <= ${wanted.checkedBeforeMs})`
+  const found = new Set<string>()
+  const add = async (statement: Sql) => {
+    for (const { id } of await db.query<{ id: string }>(statement)) found.add(id)
+  }
+  if (wanted.jobIds.length > 0) {
+    await add(
+      sql`select id from jobs where ${isAmong(db.engine, sql`id`, wanted.jobIds)} and ${IS_WATCHED} and ${isOld}`,
+    )
+  }
+  for (let from = 0; from < wanted.subjects.length; from += OWNERS_PER_STATEMENT) {
+    const newest = wanted.subjects.slice(from, from + OWNERS_PER_STATEMENT).map(
+      (subject) => sql`select id, checked_at from (
+        select id, checked_at from jobs where created_by = ${subject} and finished_at is null and ${IS_WATCHED}
+        order by id desc limit ${STREAMED_PER_OWNER}) as newest`,
+    )
+    await add(sql`select id from (${join(newest, ' union all ')}) as streamed where ${isOld}`)
+  }
+  return [...found]
 }
 
 /** The caller's unfinished jobs. They are not in the usage counters yet. */

@@ -166,7 +166,7 @@ describe('reconciliation', () => {
       await world.clock.advance(1)
       for (const job of await Promise.all(reads)) {
         assert.match(job.status, /^(?:processing|generating)$/)
-        assert.equal(job.reconcile.last_error, 'the runtime cannot be reached: the budget of a read is spent')
+        assert.equal(job.reconcile.last_error, 'the runtime has not answered yet')
       }
       assert.equal(world.calls(GET_RUN), before + 1)
       world.runtime.setFaults({ hang_lookups: false })

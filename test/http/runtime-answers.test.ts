@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type JobWorld, START_RUN, startJobWorld } from '../support/job-world.ts'
 import { forEachVariant } from '../support/service.ts'
@@ -152,8 +153,16 @@ describe('a start that a reader gave up on its way', () => {
       await world.clock.advance(3_000)
       assert.equal((await reading).status, 'processing')
 
-      const { status } = await world.service.request('POST', `/jobs/${id}/cancel`, { token: world.admin })
-      assert.equal(status, 202)
+      const cancelling = world.service.request('POST', `/jobs/${id}/cancel`, { token: world.admin })
+      await until(async () => {
+        const [row] = await world.db.query(sql`select cancel_requested_at from jobs where id = ${id}`)
+        return row?.cancel_requested_at !== null
+      })
+      await world.clock.advance(3_000)
+      assert.equal((await cancelling).status, 202)
+      // The start is cut off by its own timeout.
+      await world.clock.advance(4_000)
+      await world.quiet()
       await world.pass(1_000)
       assert.equal((await world.stored(id)).status, 'processing')
       seen.runs.push(run)

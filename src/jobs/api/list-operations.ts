@@ -24,7 +24,8 @@ export const listJobs = {
   tags,
   summary: 'List your jobs, newest first',
   description:
-    'With `admin:*`: the jobs of every user. Lists show what is stored and do not ask the runtime. ' +
+    'With `admin:*`: the jobs of every user. The unfinished jobs of a page that were not checked in the last two seconds ' +
+    'are brought up to date with the runtime, within one second for all of them. ' +
     'Filters can be combined. A page ends early when its jobs exceed 8 MB, or when 5,000 jobs were read for a rare ' +
     'combination of filters, and may even be empty then; `has_more` says whether there are more.',
   querystring: Type.Object(

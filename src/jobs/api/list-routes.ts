@@ -9,6 +9,7 @@ import { listById, readPageRequest, toPage } from '../../http/paging.ts'
 import { writesDocuments } from '../../http/schemas.ts'
 import type { JobFilter } from '../lists/job-filter.ts'
 import { countJobs, findJobPage } from '../lists/list-store.ts'
+import type { Reconciler } from '../worker/reconcile.ts'
 import { isAdmin } from './job-access.ts'
 import * as schema from './list-operations.ts'
 import { toJob } from './present-job.ts'
@@ -16,7 +17,7 @@ import { toJob } from './present-job.ts'
 const LIST = listById('jobs')
 
 /** The lists and counts of jobs. A caller sees their own jobs, an admin those of every owner. */
-export function jobListRoutes(app: App, { db }: { db: Database }): void {
+export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reconciler: Reconciler }): void {
   const config = { access: bearer() }
 
   app.get(
@@ -30,7 +31,9 @@ export function jobListRoutes(app: App, { db }: { db: Database }): void {
       const { limit, cursor, fields, ...wanted } = request.query
       const page = readPageRequest(LIST, { ...(limit && { limit }), ...(cursor !== undefined && { cursor }) })
       const summary = fields === 'summary'
-      const found = await findJobPage(db, { filter: readFilter(request, wanted), summary }, page)
+      const list = { filter: readFilter(request, wanted), summary }
+      const stored = await findJobPage(db, list, page)
+      const found = (await reconciler.refreshAll(stored.rows)) ? await findJobPage(db, list, page) : stored
       return toPage(LIST, {
         ...found,
         limit: page.limit,

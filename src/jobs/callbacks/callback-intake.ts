@@ -65,7 +65,7 @@ export class CallbackIntake {
     if (answer instanceof ApiError) throw answer
     const { jobId, outcome } = answer
     this.#context.log.info({ jobId, runId: callback.payload.runId, outcome }, 'callback.received')
-    if (CALLBACK_OUTCOMES[outcome].unconfirmed) this.#worker.checkSoon(jobId)
+    if (CALLBACK_OUTCOMES[outcome].unconfirmed) this.#worker.checkSoon(jobId, 'callback')
     return answer
   }
 

@@ -90,7 +90,7 @@ function addCallbackPaths(app: App, { jobContext, intake, jobWorker }: CallbackS
     try {
       return await parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0), type.wantedValues)
     } catch (error) {
-      if (provenJobId !== null) jobWorker.checkSoon(provenJobId)
+      if (provenJobId !== null) jobWorker.checkSoon(provenJobId, 'callback')
       throw error
     }
   }

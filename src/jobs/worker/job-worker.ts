@@ -19,6 +19,8 @@ export class JobWorker {
   readonly #leaseMs: number
   readonly #slots: number
   readonly #running = new Set<Promise<void>>()
+  /** Checks that readers asked for. They take no slot, because a reader waits for each of them. */
+  readonly #forReaders = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
 
   constructor(context: JobContext, options: { runtimeTimeoutMs: number; slots?: number | undefined }) {
@@ -42,15 +44,25 @@ export class JobWorker {
     this.#track(processJob(this.#context, { job, via: null, fresh: true, signal: this.#stopping.signal }), job.id)
   }
 
-  /** After a callback that proves nothing: checks the job in the background, if a slot is free. */
-  checkSoon(jobId: string): void {
-    if (this.freeSlots > 0) this.#track(this.check(jobId, 'callback', this.#stopping.signal), jobId)
+  /** Checks the job in the background, if a slot is free. */
+  checkSoon(jobId: string, via: Via): void {
+    if (this.freeSlots > 0) this.#track(this.#leaseAndProcess(jobId, via), jobId)
   }
 
-  /** Checks the job now, unless another worker holds its lease. */
-  async check(jobId: string, via: Exclude<Via, 'sweep'>, signal: AbortSignal): Promise<void> {
+  /**
+   * Checks the job now, unless another worker holds its lease. The check goes on when its reader stops waiting for it, and
+   * its result is used.
+   */
+  check(jobId: string): Promise<void> {
+    const work = this.#leaseAndProcess(jobId, 'read')
+    this.#track(work, jobId, this.#forReaders)
+    return work
+  }
+
+  async #leaseAndProcess(jobId: string, via: Via): Promise<void> {
+    if (this.#stopping.signal.aborted) return
     const job = await leaseJob(this.#context.db, jobId, this.newLease())
-    if (job) await processJob(this.#context, { job, via, signal })
+    if (job) await processJob(this.#context, { job, via, signal: this.#stopping.signal })
   }
 
   /** For the sweep: leases due jobs, as many as there are free slots and at most `limit`. Returns how many it leased. */
@@ -66,7 +78,7 @@ export class JobWorker {
 
   /** Resolves when no job is being processed. */
   async idle(): Promise<void> {
-    while (this.#running.size > 0) await Promise.all(this.#running)
+    while (this.#running.size + this.#forReaders.size > 0) await Promise.all([...this.#running, ...this.#forReaders])
   }
 
   async close(): Promise<void> {
@@ -74,10 +86,10 @@ export class JobWorker {
     await this.idle()
   }
 
-  #track(work: Promise<void>, jobId: string): void {
+  #track(work: Promise<void>, jobId: string, among = this.#running): void {
     const tracked = work
       .catch((error: unknown) => this.#context.log.warn({ jobId, err: error }, 'job.check_failed'))
-      .finally(() => this.#running.delete(tracked))
-    this.#running.add(tracked)
+      .finally(() => among.delete(tracked))
+    among.add(tracked)
   }
 }

@@ -7,15 +7,24 @@ import type { JobWorker } from './job-worker.ts'
 
 const BUDGET_MS = 3_000
 const POLL_MS = 50
+/** The jobs of a page share this time. */
+const PAGE_BUDGET_MS = 1_000
+/** A page does not check a job again that was checked this recently. */
+const PAGE_MAX_AGE_MS = 2_000
+const PAGE_CONCURRENCY = 20
+/** What a reader sees while a check that outlives it goes on. */
+const STILL_ASKING = 'the runtime has not answered yet'
 
 /**
- * Reconciliation on read: brings a watched job up to date with the runtime within three seconds. If the runtime does not
- * answer, the stored job is returned. Concurrent reads share one check, on one node and across nodes.
+ * Reconciliation on read: brings watched jobs up to date with the runtime, within the time that a reader waits. If the
+ * runtime takes longer, the stored job is returned and the check goes on. Concurrent reads share one check, on one node
+ * and across nodes.
  */
 export class Reconciler {
   readonly #context: JobContext
   readonly #worker: JobWorker
-  readonly #checks = new SingleFlight<string, JobRow | undefined>()
+  readonly #checks = new SingleFlight<string, void>()
+  readonly #waits = new SingleFlight<string, boolean>()
 
   constructor(context: JobContext, worker: JobWorker) {
     this.#context = context
@@ -24,28 +33,57 @@ export class Reconciler {
 
   async refresh(job: JobRow): Promise<JobRow> {
     if (!isWatched(job.status) || this.#context.runtime === null) return job
-    const fresh = await this.#checks.run(job.id, () => this.#check(job.id))
-    return fresh ?? job
+    const isDone = await this.#waits.run(job.id, () => this.#within(BUDGET_MS, this.#check(job.id)))
+    const fresh = (await findJob(this.#context.db, job.id)) ?? job
+    return isDone || !isWatched(fresh.status) ? fresh : { ...fresh, last_error: fresh.last_error ?? STILL_ASKING }
   }
 
-  async #check(id: string): Promise<JobRow | undefined> {
-    const { db, clock } = this.#context
-    const sinceMs = clock.now()
-    const budget = new AbortController()
+  /**
+   * For a page of a list: checks its watched jobs, except those checked a moment ago. False when there were none to check.
+   * Checks that were begun go on when the time is over.
+   */
+  async refreshAll(jobs: readonly Pick<JobRow, 'id' | 'status' | 'checked_at'>[]): Promise<boolean> {
+    const { clock, runtime } = this.#context
+    const oldMs = clock.now() - PAGE_MAX_AGE_MS
+    const old = jobs.filter(({ status, checked_at }) => isWatched(status) && (checked_at ?? 0) <= oldMs)
+    if (old.length === 0 || runtime === null) return false
+    const waiting = old.map(({ id }) => id)
+    let isOver = false
+    const checkInTurn = async () => {
+      for (let id = waiting.shift(); id !== undefined && !isOver; id = waiting.shift()) await this.#ask(id)
+    }
+    const checks = Array.from({ length: PAGE_CONCURRENCY }, () => checkInTurn().catch(() => {}))
+    await this.#within(PAGE_BUDGET_MS, Promise.all(checks))
+    isOver = true
+    return true
+  }
+
+  /** False when the time is over before the work is done. The work goes on. */
+  async #within(ms: number, work: Promise<unknown>): Promise<boolean> {
     const over = new AbortController()
-    void clock.sleep(BUDGET_MS, over.signal).then(() => budget.abort(new Error('the budget of a read is spent')))
+    const timer = this.#context.clock.sleep(ms, over.signal).then(() => false)
     try {
-      await this.#worker.check(id, 'read', budget.signal)
-      let job = await findJob(db, id)
-      // Another node or the sweep holds the lease: wait for its result, within the budget.
-      while (job && isBeingChecked(job, sinceMs, clock.now()) && clock.now() - sinceMs < BUDGET_MS) {
-        await clock.sleep(POLL_MS, budget.signal)
-        job = await findJob(db, id)
-      }
-      return job
+      return await Promise.race([work.then(() => true), timer])
     } finally {
       over.abort()
     }
+  }
+
+  async #check(id: string): Promise<void> {
+    const { db, clock } = this.#context
+    const sinceMs = clock.now()
+    await this.#ask(id)
+    let job = await findJob(db, id)
+    // Another node or the sweep holds the lease: wait for its result, within the budget.
+    while (job && isBeingChecked(job, sinceMs, clock.now()) && clock.now() - sinceMs < BUDGET_MS) {
+      await clock.sleep(POLL_MS)
+      job = await findJob(db, id)
+    }
+  }
+
+  /** Readers of one job share one check. It does nothing if another worker holds the job. */
+  #ask(id: string): Promise<void> {
+    return this.#checks.run(id, () => this.#worker.check(id))
   }
 }
 

@@ -28,7 +28,10 @@ export async function recordCheck(
     // A run that has just started gets its first check soon, even if starting it took many attempts.
     const justStarted = job.run_id === null && observed !== null && observed.runId !== null
     const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, justStarted ? 0 : job.check_attempts, random)
-    const nextMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
+    const dueMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
+    // A client that polls must not move the next check of the sweep further away.
+    const isPlanned = via === 'read' && job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs
+    const nextMs = isPlanned ? Math.min(job.next_check_at ?? dueMs, dueMs) : dueMs
     await appendOrCount(tx, {
       id: ids.next('tml'),
       job_id: job.id,

@@ -15,7 +15,7 @@ import type { JobType } from '../job-types.ts'
 import { ANSWER_NOT_APPLIED, deadlineExceeded, THREAD_GONE } from '../settlement/verdict.ts'
 import { countStartAttempt } from './lease-store.ts'
 
-/** Aborted mid-request: the run may still be created, so wait before concluding that it was not. */
+/** Cut off mid-request, by the timeout or by a shutdown: the run may still be created, so wait before concluding that it was not. */
 export class AbortedStart extends RuntimeUnavailable {}
 
 interface RunStart {
@@ -73,10 +73,12 @@ async function startOn(
     if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {
       throw new RuntimeUnavailable('the lease would not outlast the start')
     }
+    const sinceMs = context.clock.now()
     try {
       return await runtime.startRun({ ...request, webhook: url }, signal)
     } catch (error) {
-      throw signal.aborted ? new AbortedStart('the start was aborted mid-request', { cause: error }) : error
+      const isCutOff = signal.aborted || context.clock.now() - sinceMs >= runtime.timeoutMs
+      throw isCutOff ? new AbortedStart('the start was cut off mid-request', { cause: error }) : error
     }
   }
   let outcome = await start(webhook)

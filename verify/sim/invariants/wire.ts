@@ -1,4 +1,5 @@
 import { sql } from '../../../src/db/sql.ts'
+import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { readUnleasedChecks } from './change-triggers.ts'
 import type { Evidence } from './evidence.ts'
 
@@ -8,6 +9,8 @@ const CALLS_PER_CHECK = 2
 const CHECKS_PER_RUN = 10
 const HOUR_MS = 3_600_000
 const LONGEST_PAUSE_MS = 150_000
+/** A job on an open stream is checked this often. */
+const STREAMED_PAUSE_MS = 4_000
 
 /** I5 to I7 and push: accepted callbacks are stored, forged ones are not, the runtime is not called too often, pushes arrive. */
 export async function checkWire(evidence: Evidence): Promise<void> {
@@ -39,9 +42,12 @@ function checkCalls({
   crashes,
   suspensions,
   databaseFaults,
+  streams,
   nowMs,
   violate,
 }: Evidence): void {
+  const isStreamed = ({ id, created_by }: JobRow) =>
+    streams.some(({ subject, jobId }) => jobId === id || (subject !== null && subject === created_by))
   const byThread = Map.groupBy(jobs, ({ thread_id }) => thread_id)
   for (const job of jobs) {
     // When a client followed the run of another job, two jobs share a thread, and both call the runtime.
@@ -52,7 +58,8 @@ function checkCalls({
       Math.ceil(lifetimeMs / LONGEST_PAUSE_MS) +
       (observed.requests.get(job.thread_id) ?? 0) +
       (callbacks.arrived.get(job.thread_id) ?? 0) +
-      2 * (crashes + suspensions + databaseFaults)
+      2 * (crashes + suspensions + databaseFaults) +
+      (isStreamed(job) ? Math.ceil(lifetimeMs / STREAMED_PAUSE_MS) : 0)
     const calls = network.calls.get(job.thread_id) ?? 0
     if (calls > checks * CALLS_PER_CHECK)
       violate('I7', `${job.id} cost ${calls} calls of the runtime for ${checks} checks`)

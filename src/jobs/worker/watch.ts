@@ -1,0 +1,31 @@
+import type { Breaker } from '../../core/async/breaker.ts'
+import { type Loop, startLoop } from '../../core/async/loop.ts'
+import type { JobContext } from '../job-context.ts'
+import { findForStreams } from '../job-store.ts'
+import type { JobWorker } from './job-worker.ts'
+
+const EVERY_MS = 1_000
+/** With a round every second, a job that a client watches is checked at least every five seconds. */
+const MAX_AGE_MS = 4_000
+
+/** The jobs and the owners whose streams are open. */
+export interface Watchers {
+  readonly interests: { jobIds: ReadonlySet<string>; subjects: ReadonlySet<string> }
+}
+
+/** Checks the jobs that clients watch on a stream, so that a lost callback shows there within seconds. */
+export function startWatch(context: JobContext, worker: JobWorker, breaker: Breaker, watchers: Watchers): Loop {
+  const { db, clock, log } = context
+  return startLoop({
+    clock,
+    everyMs: EVERY_MS,
+    run: async () => {
+      const { jobIds, subjects } = watchers.interests
+      if (breaker.state !== 'closed' || worker.freeSlots === 0 || jobIds.size + subjects.size === 0) return
+      const checkedBeforeMs = clock.now() - MAX_AGE_MS
+      const ids = await findForStreams(db, { jobIds: [...jobIds], subjects: [...subjects], checkedBeforeMs })
+      for (const id of ids) worker.checkSoon(id, 'sweep')
+    },
+    onError: (error) => log.warn({ err: error }, 'watch.failed'),
+  })
+}

@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { beforeEach, describe, test } from 'node:test'
+import type { Job } from '../../src/jobs/api/job-schema.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
+import { openStream } from '../support/event-stream.ts'
+import { GET_RUN, GET_STATE, type JobWorld, RUN_MS, sharedJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+const newUser = () => `user-${randomUUID()}`
+const LONG = { title: 'Done', n: 42, sandbox: { duration_ms: 120_000 } }
+
+describe('a job that a client polls, lists or watches', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under)
+    beforeEach(async () => (await shared()).runtime.setFaults({ ...NO_RUNTIME_FAULTS, drop_callbacks: 1 }))
+
+    const list = (world: JobWorld, sub: string, query = '') =>
+      world.request<{ data: Job[] }>('GET', `/jobs${query}`, sub).then(({ body }) => body.data)
+
+    test('lands by the check that its reader did not wait for, when each call of the runtime takes 1.6 s', async () => {
+      const world = await shared()
+      const { id } = await world.start('report', { sub: newUser() })
+      await world.pass(RUN_MS)
+      world.runtime.setFaults({ lookup_latency_ms: 1_600 })
+      const [runs, states] = [world.calls(GET_RUN), world.calls(GET_STATE)]
+      const first = world.get(id)
+      await until(() => world.calls(GET_RUN) > runs)
+      await world.clock.advance(1_600)
+      await until(() => world.calls(GET_STATE) > states)
+      await world.clock.advance(1_400)
+      const { status, reconcile } = await first
+      assert.match(status, /processing|generating/)
+      assert.equal(reconcile.last_error, 'the runtime has not answered yet')
+      const second = world.get(id)
+      await world.clock.advance(200)
+      const job = await second
+      assert.deepEqual([job.status, job.settled_by], ['completed', 'read'])
+      assert.equal(world.calls(GET_RUN), runs + 1, 'one check served both')
+    })
+
+    test('is not checked later because it is read', async () => {
+      const world = await shared()
+      const { id } = await world.start('report', { sub: newUser(), input: LONG })
+      const planned = (await world.stored(id)).reconcile.next_at
+      for (const lookup_failure of [0, 1]) {
+        world.runtime.setFaults({ lookup_failure })
+        for (let n = 0; n < 3; n++) {
+          await world.clock.advance(100)
+          await world.get(id)
+        }
+        assert.equal((await world.stored(id)).reconcile.next_at, planned)
+      }
+    })
+
+    test('is brought up to date by the page that shows it, unless it was checked a moment ago', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const jobs = [await world.start('report', { sub }), await world.start('report', { sub, input: LONG })]
+      await world.clock.advance(RUN_MS)
+      const before = world.calls(GET_RUN)
+      await list(world, sub)
+      assert.equal(world.calls(GET_RUN), before, 'the start was a moment ago')
+      await world.clock.advance(1_700)
+      const [long, short] = await list(world, sub)
+      assert.deepEqual([long?.id, long?.status], [jobs[1]?.id, 'generating'])
+      assert.deepEqual(
+        [short?.status, short?.settled_by, short?.output],
+        ['completed', 'read', { title: 'Done', n: 42 }],
+      )
+      assert.equal(world.calls(GET_RUN), before + 2)
+      await list(world, sub)
+      assert.equal(world.calls(GET_RUN), before + 2, 'not again so soon')
+    })
+
+    test('is shown as it is stored when the runtime takes longer than a page waits', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const { id } = await world.start('report', { sub })
+      await world.clock.advance(RUN_MS + 1_700)
+      world.runtime.setFaults({ hang_lookups: true })
+      const before = world.calls(GET_RUN)
+      const listing = list(world, sub, '?status=processing')
+      await until(() => world.calls(GET_RUN) > before)
+      await world.clock.advance(1_000)
+      assert.deepEqual(
+        (await listing).map((job) => [job.id, job.status]),
+        [[id, 'processing']],
+      )
+      world.runtime.setFaults({ hang_lookups: false })
+      await world.quiet()
+      assert.equal((await world.stored(id)).status, 'completed', 'the check went on')
+    })
+
+    test('lands within five seconds on an open stream, of its own or of its owner, though the callback is lost', async () => {
+      const world = await shared()
+      const [owner, other] = [newUser(), newUser()]
+      const streamed = await world.start('report', { sub: owner, input: LONG })
+      const own = await world.start('report', { sub: other, input: LONG })
+      const unwatched = await world.start('report', { sub: newUser(), input: LONG })
+      const streams = [
+        await openStream(world.service.url, '/v1/events', { token: world.token(owner) }),
+        await openStream(world.service.url, `/jobs/${own.id}/events`, { token: world.token(other) }),
+        await openStream(world.service.url, '/v1/events?all=true', { token: world.admin }),
+      ]
+      for (let second = 0; second < 126; second++) await world.pass(1_000)
+      const [first, second, last] = await Promise.all([streamed, own, unwatched].map(({ id }) => world.stored(id)))
+      assert.deepEqual([first?.status, second?.status], ['completed', 'completed'])
+      for (const watched of [first, second]) assert.ok(Number(watched?.reconcile.attempts) >= 24)
+      assert.ok(Number(last?.reconcile.attempts) < 12, 'a stream of all events watches no job')
+      await until(() => streams[0]?.received.some(({ event }) => event === 'job.completed') === true)
+      for (const stream of streams) stream.close()
+    })
+  })
+})
