@@ -706,7 +706,7 @@ describe('the sweep', () => {
     test('gives up on a runtime that cannot be asked for a day after the deadline', async () => {
       const world = await startJobWorld(under)
       const { id } = await world.start('hasty')
-      world.runtime.setFaults({ lookup_failure: 1 })
+      world.runtime.setFaults({ lookup_failure: 1, zombie: true })
       await world.leap(3_600_000)
       assert.equal((await world.get(id)).status, 'processing', 'it may still have ended well')
       await world.leap(24 * 3_600_000)
