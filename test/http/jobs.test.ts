@@ -117,10 +117,10 @@ describe('jobs', () => {
         ['pausing', {}, { status: 'awaiting_input', output: null }],
         ['tricky', {}, { status: 'awaiting_input', output: null }],
       ]
-      const jobs: Job[] = []
+      const jobs: ShownJob[] = []
       for (const [type, input] of cases) jobs.push(await world.start(type, { input }))
       await world.pass(RUN_MS)
-      const isOver = ({ status }: Job) => status !== 'processing' && status !== 'generating'
+      const isOver = ({ status }: ShownJob) => status !== 'processing' && status !== 'generating'
       await world.sweepUntil(async () => (await Promise.all(jobs.map(({ id }) => world.stored(id)))).every(isOver))
       for (const [n, [type, , expected]] of cases.entries()) {
         const job = await world.stored((jobs[n] as ShownJob).id)
