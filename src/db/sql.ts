@@ -52,10 +52,7 @@ export function sql(strings: TemplateStringsArray, ...values: (SqlValue | Sql)[]
 export const EMPTY = sql``
 
 /** Fragments joined by one of these separators. */
-export function join(
-  fragments: readonly Sql[],
-  separator: ', ' | ' and ' | ' or ' | ' ' | ' union all ',
-): Sql {
+export function join(fragments: readonly Sql[], separator: ', ' | ' and ' | ' or ' | ' ' | ' union all '): Sql {
   const parts: string[] = ['']
   const values: SqlValue[] = []
   fragments.forEach((fragment, index) => {
