@@ -19,7 +19,7 @@ test('the timer of the handlers runs only while there are requests', async () =>
   await entered.promise
   assert.equal(clock.sleeping, 1)
   await clock.advance(HANDLER_DEADLINE.rounds * HANDLER_DEADLINE.roundMs)
-  assert.equal((await asked).statusCode, 500)
+  assert.equal((await asked).statusCode, 503)
   await clock.advance(HANDLER_DEADLINE.roundMs)
   assert.equal(clock.sleeping, 0)
   await app.close()
