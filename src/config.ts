@@ -36,6 +36,8 @@ export interface Config {
   eventsRetentionHours: number
   /** Null: the history of ended jobs is never deleted. */
   historyRetentionDays: number | null
+  /** Null: ended jobs are never deleted by themselves. */
+  jobRetentionDays: number | null
   shutdownTimeoutMs: number
   logLevel: LogLevel
   metricsPublic: boolean
@@ -73,6 +75,7 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     usageLimitRuns: read.integer('USAGE_LIMIT_RUNS', { min: 0 }),
     eventsRetentionHours: read.integer('EVENTS_RETENTION_HOURS', { min: 1, max: 8760 }) ?? 168,
     historyRetentionDays: read.integer('HISTORY_RETENTION_DAYS', { min: 1, max: 3650 }),
+    jobRetentionDays: read.integer('JOB_RETENTION_DAYS', { min: 1, max: 3650 }),
     shutdownTimeoutMs: read.integer('SHUTDOWN_TIMEOUT_MS', { min: 100, max: 600_000 }) ?? 10_000,
     logLevel: read.choice('LOG_LEVEL', ['debug', 'info', 'warn', 'error', 'silent']) ?? 'info',
     metricsPublic: read.flag('METRICS_PUBLIC') ?? false,

@@ -19,7 +19,9 @@ import { Overload } from './http/server/overload.ts'
 import { createJobServices } from './jobs/job-services.ts'
 import { findUnfinished } from './jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
+import { trimTombstones } from './jobs/retention/delete-store.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
+import { trimJobs } from './jobs/retention/trim-jobs.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { createLimiter } from './limits/limiter.ts'
 import { SpentAddresses } from './limits/spent-addresses.ts'
@@ -42,6 +44,8 @@ import { UserActivity } from './users/user-activity.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
 
 const TRIM_BATCH = 5_000
+/** Longer than any sender retries a callback. */
+const TOMBSTONE_RETENTION_MS = 30 * 86_400_000
 
 /** Everything that touches the outside world. The simulation and the tests pass their own. */
 export interface Dependencies {
@@ -183,18 +187,28 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
   const { db } = context
   const limit = TRIM_BATCH
   const retentionMs = config.eventsRetentionHours * 3_600_000
-  const retentionDays = config.historyRetentionDays
+  const { historyRetentionDays, jobRetentionDays } = config
   const tasks: HousekeepingTask[] = [
     {
       name: 'idempotency',
       trim: (signal, nowMs) => trimInBatches(signal, () => deleteExpiredAnswers(db, { nowMs, limit })),
     },
     {
+      name: 'tombstones',
+      trim: (signal, nowMs) =>
+        trimInBatches(signal, () => trimTombstones(db, { beforeMs: nowMs - TOMBSTONE_RETENTION_MS, limit })),
+    },
+    {
       name: 'events',
       trim: (signal, nowMs) => trimInBatches(signal, () => trimEvents(db, { beforeMs: nowMs - retentionMs, limit })),
     },
   ]
-  if (retentionDays !== null) {
+  if (jobRetentionDays !== null) {
+    const retentionDays = jobRetentionDays
+    tasks.push({ name: 'jobs', trim: (signal) => trimJobs(context, { retentionDays, signal }) })
+  }
+  if (historyRetentionDays !== null) {
+    const retentionDays = historyRetentionDays
     tasks.push({ name: 'history', trim: (signal) => trimHistory(context, { retentionDays, signal }) })
   }
   return tasks

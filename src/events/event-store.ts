@@ -1,5 +1,6 @@
 import { Columns } from '../db/columns.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
+import { isAmong } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 
 export const EVENT_TYPES = [
@@ -137,4 +138,15 @@ export function trimEvents(db: Database, { beforeMs, limit }: { beforeMs: number
     await tx.query(sql`update event_log set trimmed_seq = ${last} where id = 1 and trimmed_seq < ${last}`)
     return old.length === limit
   })
+}
+
+/**
+ * Deletes a bounded number of events of these jobs; true if there may be more. The log has gaps anyway, so a stream that
+ * replays only skips them.
+ */
+export async function deleteEventsOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
+  const deleted = await tx.query(sql`
+    delete from events where seq in (
+      select seq from events where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}) returning seq`)
+  return deleted.length === limit
 }

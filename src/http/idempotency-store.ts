@@ -1,4 +1,5 @@
 import type { Queryable } from '../db/database.ts'
+import { isAmong } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
 export type StoredAnswer = {
@@ -43,4 +44,9 @@ export async function deleteExpiredAnswers(
       select principal, idempotency_key from idempotency_keys where expires_at <= ${nowMs} limit ${limit})
     returning expires_at`)
   return deleted.length === limit
+}
+
+/** Deletes the answers that show these records. */
+export async function deleteAnswersAt(db: Queryable, locations: readonly string[]): Promise<void> {
+  await db.query(sql`delete from idempotency_keys where ${isAmong(db.engine, sql`location`, locations)}`)
 }

@@ -1,6 +1,6 @@
 import { firstIdAt } from '../core/ids.ts'
 import type { Database, Transaction } from '../db/database.ts'
-import { rowsOf } from '../db/rows.ts'
+import { isAmong, rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 import { type TrimmedPage, type TrimRange, trimPage } from '../db/trim-page.ts'
 
@@ -54,4 +54,19 @@ async function deleteWithDeliveries(tx: Transaction, ids: readonly { id: string 
       and not exists (select 1 from deliveries d where d.notification_id = notifications.id)
     returning id`)
   return deleted.length
+}
+
+/** Deletes a bounded number of notifications about these jobs, also unsent ones; true if there may be more. */
+export async function deleteNotificationsOf(
+  tx: Transaction,
+  jobIds: readonly string[],
+  limit: number,
+): Promise<boolean> {
+  const rows = await tx.query<{ id: string }>(sql`
+    select id from notifications where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}`)
+  const ids = rows.map(({ id }) => id)
+  if (ids.length === 0) return false
+  await tx.query(sql`delete from deliveries where ${isAmong(tx.engine, sql`notification_id`, ids)}`)
+  await tx.query(sql`delete from notifications where ${isAmong(tx.engine, sql`id`, ids)}`)
+  return ids.length === limit
 }

@@ -1,5 +1,6 @@
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
+import { isAmong } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
 /** The usage of one settled job. */
@@ -58,7 +59,7 @@ export function endOfPeriodMs(epochMs: number): number {
 
 /**
  * Records the usage of settled jobs, in the transaction that settles them. A job is counted once, so the counters always
- * equal the sums of the records.
+ * equal the sums of the records, those of deleted jobs included.
  */
 export async function recordUsage(tx: Transaction, records: readonly UsageRecord[]): Promise<void> {
   if (records.length === 0) return
@@ -79,6 +80,11 @@ export async function assignUsage(
     update usage_records set subject = ${subject} where job_id = ${jobId} and subject is null
     returning ${RECORDS.list}`)
   await addToCounters(tx, sumUp(moved))
+}
+
+/** Deletes the records of deleted jobs. The counters keep their numbers. */
+export async function deleteUsageRecords(tx: Transaction, jobIds: readonly string[]): Promise<void> {
+  await tx.query(sql`delete from usage_records where ${isAmong(tx.engine, sql`job_id`, jobIds)}`)
 }
 
 /** Locks the caller's usage of the period until the transaction ends: two concurrent starts cannot both take the last run. */

@@ -57,6 +57,7 @@ const EXAMPLES: Record<string, Example> = {
     ok: 200,
     ownedByCaller: true,
   },
+  'DELETE /jobs/:id': { scope: 'any', path: endedJob, ok: 204, ownedByCaller: true },
   'POST /jobs/:id/cancel': {
     scope: 'any',
     path: async (service) => `${await newJob(service)}/cancel`,
@@ -135,6 +136,13 @@ async function newJob(service: TestService): Promise<string> {
   await service.services.jobWorker.idle()
   await service.db.query(sql`update jobs set status = 'awaiting_input' where id = ${created.body.id}`)
   return `/jobs/${created.body.id}`
+}
+
+async function endedJob(service: TestService): Promise<string> {
+  const path = await newJob(service)
+  const id = path.slice('/jobs/'.length)
+  await service.db.query(sql`update jobs set status = 'failed', finished_at = 1 where id = ${id}`)
+  return path
 }
 
 async function newDevice(service: TestService): Promise<string> {

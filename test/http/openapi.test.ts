@@ -34,6 +34,7 @@ const OPERATIONS = {
   'GET /jobs': 'listJobs: 200 400 401 403 429 500 503',
   'GET /v1/jobs/counts': 'countJobs: 200 401 429 500 503',
   'GET /jobs/{id}': 'getJob: 200 400 401 404 429 500 503',
+  'DELETE /jobs/{id}': 'deleteJob: 204 400 401 404 409 413 415 429 500 503',
   'GET /jobs/{id}/timeline': 'listJobTimeline: 200 400 401 404 429 500 503',
   'GET /jobs/{id}/events': 'streamJobEvents: 200 400 401 404 429 500 503',
   'POST /jobs/{id}/cancel': 'cancelJob: 200 202 400 401 404 409 413 415 429 500 503',

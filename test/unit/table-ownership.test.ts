@@ -7,7 +7,7 @@ const TABLES: Record<string, readonly string[]> = {
   projects: ['projects'],
   users: ['users'],
   'service-accounts': ['service_accounts', 'service_keys'],
-  jobs: ['jobs', 'job_runs', 'callbacks', 'job_timeline'],
+  jobs: ['jobs', 'job_runs', 'callbacks', 'job_timeline', 'job_tombstones'],
   usage: ['usage_records', 'usage_counters'],
   events: ['events', 'event_log'],
   push: ['devices', 'notifications', 'deliveries'],

@@ -59,7 +59,7 @@ export const COUNTERS = {
     labels: ['state'],
   },
   history_trimmed_total: {
-    help: 'Forgotten because its job ended long enough ago: callbacks, timeline entries, notifications',
+    help: 'Forgotten because its job ended long enough ago: callbacks, timeline entries, notifications, jobs',
     labels: ['kind'],
   },
   streams_opened_total: { help: 'Event streams opened', labels: [] },

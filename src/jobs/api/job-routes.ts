@@ -16,9 +16,11 @@ import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
+import { deleteEndedJobs } from '../retention/delete-jobs.ts'
+import { findJobState } from '../retention/delete-store.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { isAdmin } from './job-access.ts'
+import { isAdmin, maySee } from './job-access.ts'
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
@@ -135,15 +137,28 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     },
   )
 
+  const deleting = {
+    ...config,
+    refusals: { not_found, conflict: 'The job is processing: only a job that has ended can be deleted' },
+  }
+  app.delete('/jobs/:id', { config: deleting, schema: schema.deleteJob }, async (request, reply) => {
+    const job = await findJobState(db, request.params.id)
+    if (!job || !maySee(request, job)) throw new ApiError('not_found', not_found)
+    if (!isTerminal(job.status)) {
+      throw new ApiError('conflict', `The job is ${job.status}: only a job that has ended can be deleted`)
+    }
+    await deleteEndedJobs(db, { ids: [job.id], atMs: jobContext.clock.now() })
+    jobContext.log.info({ jobId: job.id }, 'job.deleted')
+    return reply.code(204).send(null)
+  })
+
   app.get('/v1/job-types', { config, schema: schema.listJobTypes }, () => ({
     data: [...types.values()].map(toJobType),
   }))
 
   async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
     const job = await reads.find(id)
-    if (!job || (job.created_by !== principalId(callerOf(request)) && !isAdmin(request))) {
-      throw new ApiError('not_found', not_found)
-    }
+    if (!job || !maySee(request, job)) throw new ApiError('not_found', not_found)
     return job
   }
 

@@ -19,7 +19,8 @@ export interface CallbackAnswer {
 /** A callback with the answer it gets, and the id of its timeline entry. */
 interface AnsweredCallback {
   callback: ReceivedCallback
-  entryId: string
+  /** Null: nothing of the callback is stored. */
+  entryId: string | null
   answer: CallbackAnswer | ApiError
 }
 
@@ -93,11 +94,13 @@ export class CallbackIntake {
     const { ids } = this.#context
     const matched = await matchCallbacks(tx, { batch, settlement, ids })
     // The entry's id is drawn first, so that the timeline shows the callback before the transition it causes.
-    const answered = matched.map((match) => ({
-      callback: match.callback,
-      entryId: ids.next('tml'),
-      answer: this.#apply(settlement, match),
-    }))
+    const answered = matched.map((match): AnsweredCallback => {
+      const { callback } = match
+      if ('deletedJobId' in match) {
+        return { callback, entryId: null, answer: { outcome: 'stale', jobId: match.deletedJobId } }
+      }
+      return { callback, entryId: ids.next('tml'), answer: this.#apply(settlement, match) }
+    })
     await Promise.all([this.#store(tx, answered, settlement.atMs), settlement.write()])
     return answered.map(({ answer }) => answer)
   }
@@ -121,11 +124,13 @@ export class CallbackIntake {
     return { outcome: adopted ? 'adopted' : outcome, jobId: job.id }
   }
 
-  /** Stores the accepted callbacks and their timeline entries. Refused ones leave no trace. */
+  /** Stores the accepted callbacks and their timeline entries. Refused ones, and those of deleted jobs, leave no trace. */
   async #store(tx: Transaction, answered: readonly AnsweredCallback[], atMs: number): Promise<void> {
     const { ids } = this.#context
     const accepted = answered.flatMap(({ callback, entryId, answer }) =>
-      answer instanceof ApiError ? [] : [{ callback, entryId, answer, id: callback.replayOf ?? ids.next('cbk') }],
+      answer instanceof ApiError || entryId === null
+        ? []
+        : [{ callback, entryId, answer, id: callback.replayOf ?? ids.next('cbk') }],
     )
     await Promise.all([
       appendTimeline(

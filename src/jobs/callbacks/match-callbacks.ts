@@ -6,6 +6,7 @@ import type { JobContext } from '../job-context.ts'
 import { type JobRow, newJob } from '../job-row.ts'
 import { findJobRuns, findJobsAwaitingRun, insertJob, insertJobRuns, type JobRun } from '../job-store.ts'
 import type { JobType } from '../job-types.ts'
+import { findDeleted } from '../retention/delete-store.ts'
 import { jobEvent } from '../settlement/job-event.ts'
 import type { Settlement } from '../settlement/settlement.ts'
 
@@ -18,6 +19,12 @@ export interface ReceivedCallback {
   receivedAtMs: number
   /** The id of the stored callback that is replayed. A replay is not stored a second time. */
   replayOf?: string
+}
+
+/** The job was deleted: the callback changes nothing, and nothing of it is stored. */
+export interface DeletedMatch {
+  callback: ReceivedCallback
+  deletedJobId: string
 }
 
 export interface MatchedCallback {
@@ -38,12 +45,12 @@ export interface MatchedCallback {
 export async function matchCallbacks(
   tx: Transaction,
   { batch, settlement, ids }: { batch: readonly ReceivedCallback[]; settlement: Settlement; ids: JobContext['ids'] },
-): Promise<MatchedCallback[]> {
+): Promise<(MatchedCallback | DeletedMatch)[]> {
   const { atMs } = settlement
-  const { runs, jobs, awaitingRun } = await lockCandidates(tx, batch, settlement)
+  const { runs, jobs, awaitingRun, deleted } = await lockCandidates(tx, batch, settlement)
   const adoptedByRun = new Map<string, JobRow>()
 
-  const matched = batch.map((callback): MatchedCallback => {
+  const matched = batch.map((callback): MatchedCallback | DeletedMatch => {
     const { payload, jobId } = callback
     const run = runs.get(payload.runId)
     const owner = run ? jobs.get(run.job_id) : adoptedByRun.get(payload.runId)
@@ -53,6 +60,8 @@ export async function matchCallbacks(
     // A credential bound to one job proves nothing about another job, nor about the run of another job.
     const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)
     if (job) return { callback, job, runSeq: runSeqOf(payload, job) ?? run?.run_seq, adopted: false, wrongJob }
+    const deletedJobId = deleted.get(payload.runId) ?? deleted.get(jobId ?? payload.jobId ?? '')
+    if (deletedJobId !== undefined) return { callback, deletedJobId }
     const adopted = adopt(callback, ids, atMs)
     adoptedByRun.set(payload.runId, adopted)
     jobs.set(adopted.id, adopted)
@@ -81,6 +90,8 @@ interface Candidates {
   jobs: Map<string, JobRow>
   /** By thread: the jobs whose run is not known yet. */
   awaitingRun: Map<string, JobRow>
+  /** By the id of a run or a job: the deleted job it belonged to. */
+  deleted: Map<string, string>
 }
 
 async function lockCandidates(
@@ -98,9 +109,16 @@ async function lockCandidates(
   for (const id of await findByThread(tx, batch, runs)) candidates.add(id)
   const locked = await settlement.lock([...candidates])
   const awaiting = locked.filter(({ run_id, status }) => run_id === null && isWatched(status))
+  const jobs = new Map(locked.map((job) => [job.id, job]))
+  // Read after the lock: a job may have been deleted while this transaction waited for it.
+  const unknown = batch.flatMap(({ jobId, payload }) => {
+    const named = [runs.get(payload.runId)?.job_id, jobId, payload.jobId].filter((id) => typeof id === 'string')
+    return named.some((id) => jobs.has(id)) ? [] : [payload.runId, ...named]
+  })
   return {
     runs,
-    jobs: new Map(locked.map((job) => [job.id, job])),
+    jobs,
+    deleted: await findDeleted(tx, unknown),
     awaitingRun: new Map(awaiting.map((job) => [job.thread_id, job])),
   }
 }

@@ -1,0 +1,58 @@
+import type { Database, Transaction } from '../../db/database.ts'
+import { deleteEventsOf } from '../../events/event-store.ts'
+import { deleteAnswersAt } from '../../http/idempotency-store.ts'
+import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
+import { deleteUsageRecords } from '../../usage/usage-store.ts'
+import { deleteCallbacksOf, deleteJobRows, deleteTimelineOf, lockEndedJobs } from './delete-store.ts'
+
+/** What a job holds, each with how many rows one transaction deletes. Callbacks can be large. */
+const HELD: readonly { deleteSome: typeof deleteCallbacksOf; limit: number }[] = [
+  { deleteSome: deleteCallbacksOf, limit: 50 },
+  { deleteSome: deleteTimelineOf, limit: 500 },
+  { deleteSome: deleteEventsOf, limit: 500 },
+  { deleteSome: deleteNotificationsOf, limit: 50 },
+]
+
+interface Deletion {
+  ids: readonly string[]
+  atMs: number
+  /** Only the node that holds this lock goes on. */
+  lock?: string
+}
+
+/**
+ * Deletes the ended ones among these jobs with everything they hold, and returns their ids. A job with very much history
+ * takes several bounded transactions; the job itself goes with the last one, so a crash leaves a job that can be deleted
+ * again. Usage stays counted. Null when another node holds the lock.
+ */
+export async function deleteEndedJobs(db: Database, { ids, atMs, lock }: Deletion): Promise<string[] | null> {
+  for (;;) {
+    const round = await db.transaction(async (tx) => {
+      if (lock !== undefined && !(await tx.tryLock(lock))) return null
+      const ended = await lockEndedJobs(tx, ids)
+      const more = ended.length > 0 && (await deleteHeld(tx, ended))
+      if (ended.length > 0 && !more) await deleteRest(tx, ended, atMs)
+      return { ended, more }
+    })
+    if (round === null) return null
+    if (!round.more) return round.ended
+    // On SQLite a transaction never waits. Yielding lets requests run before the next one.
+    await new Promise(setImmediate)
+  }
+}
+
+/** True when more is left than one transaction deletes. */
+async function deleteHeld(tx: Transaction, ids: readonly string[]): Promise<boolean> {
+  let more = false
+  for (const { deleteSome, limit } of HELD) more = (await deleteSome(tx, ids, limit)) || more
+  return more
+}
+
+async function deleteRest(tx: Transaction, ids: readonly string[], atMs: number): Promise<void> {
+  await deleteUsageRecords(tx, ids)
+  await deleteAnswersAt(
+    tx,
+    ids.map((id) => `/jobs/${id}`),
+  )
+  await deleteJobRows(tx, ids, atMs)
+}

@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import type { Database } from '../../src/db/database.ts'
+import { sql } from '../../src/db/sql.ts'
+import { appendTimeline } from '../../src/jobs/settlement/timeline-store.ts'
+import { assertError } from '../support/assert-error.ts'
+import { addDevice } from '../support/job-rows.ts'
+import { type JobWorld, RUN_MS, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
+import { ScriptedSender } from '../support/scripted-sender.ts'
+import { forEachService } from '../support/service.ts'
+
+const DAY_MS = 86_400_000
+const HOUSEKEEPING_MS = 600_000
+
+/** How many rows name the job, in every table that holds anything of a job. */
+async function rowsOf(db: Database, id: string): Promise<Record<string, number>> {
+  const [row] = await db.query<Record<string, number>>(sql`select
+    (select count(*) from jobs where id = ${id}) as jobs,
+    (select count(*) from job_runs where job_id = ${id}) as runs,
+    (select count(*) from callbacks where job_id = ${id}) as callbacks,
+    (select count(*) from job_timeline where job_id = ${id}) as timeline,
+    (select count(*) from events where job_id = ${id}) as events,
+    (select count(*) from notifications where job_id = ${id}) as notifications,
+    (select count(*) from deliveries) as deliveries,
+    (select count(*) from usage_records where job_id = ${id}) as usage,
+    (select count(*) from idempotency_keys where location = ${`/jobs/${id}`}) as answers`)
+  return row ?? {}
+}
+
+const NOTHING = {
+  jobs: 0,
+  runs: 0,
+  callbacks: 0,
+  timeline: 0,
+  events: 0,
+  notifications: 0,
+  deliveries: 0,
+  usage: 0,
+  answers: 0,
+}
+
+/** A job that ended by its callback, and has at least one row of everything. */
+async function ended(world: JobWorld, sub: string): Promise<ShownJob> {
+  await addDevice(world.db, sub)
+  const headers = { 'idempotency-key': `of-${sub}` }
+  const body = { type: 'report', input: { n: 1 } }
+  const { body: started } = await world.request('POST', '/jobs', sub, { body, headers })
+  await world.quiet()
+  await world.sweepUntil(async () => (await world.stored(started.id)).status === 'completed', RUN_MS)
+  await world.sweepUntil(async () => (await rowsOf(world.db, started.id)).deliveries === 1)
+  const rows = await rowsOf(world.db, started.id)
+  for (const [table, count] of Object.entries(rows)) assert.ok(count > 0, table)
+  return world.get(started.id)
+}
+
+describe('deleting a job', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under)
+
+    test('removes everything it holds but the numbers of its usage', async () => {
+      const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
+      const job = await ended(world, 'ada')
+      const usage = (await world.request('GET', '/v1/usage', 'ada')).body
+      const deleted = await world.request('DELETE', `/jobs/${job.id}`, 'ada')
+      assert.deepEqual([deleted.status, deleted.text], [204, ''])
+      assert.deepEqual(await rowsOf(world.db, job.id), NOTHING)
+      assert.deepEqual((await world.request('GET', '/v1/usage', 'ada')).body, usage)
+      for (const [method, path] of [
+        ['GET', `/jobs/${job.id}`],
+        ['GET', `/jobs/${job.id}/timeline`],
+        ['DELETE', `/jobs/${job.id}`],
+      ] as const) {
+        const gone = await world.request(method, path, 'ada')
+        assertError(world.service, gone, { status: 404, code: 'not_found', message: 'No such job' })
+      }
+    })
+
+    test('lets no late callback make it again: by its run, its job id or the token of its URL', async () => {
+      const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
+      const job = await ended(world, 'ada')
+      await world.request('DELETE', `/jobs/${job.id}`, 'ada')
+      const { id, thread_id, run_id } = job
+      const late = { thread_id, run_id, status: 'success', values: { report: { n: 2 } } }
+      const token = world.service.services.callbackAuthenticity.tokenFor(id) ?? ''
+      const query = { job_id: id, token }
+      const unknownRun = { ...late, run_id: '5f0c6d5e-0000-4000-8000-000000000000' }
+      for (const [payload, options] of [
+        [late, {}],
+        [late, { query, headers: {} }],
+        [unknownRun, { query, headers: {} }],
+        [{ ...unknownRun, metadata: { job_id: id } }, {}],
+      ] as const) {
+        const answer = await world.callback('report', payload, options)
+        assert.deepEqual(answer.body, { received: true, outcome: 'stale', job_id: id })
+      }
+      await world.quiet()
+      assert.deepEqual(await rowsOf(world.db, id), NOTHING)
+      const other = await world.callback('report', { ...unknownRun, run_id: '5f0c6d5e-0000-4000-8000-000000000001' })
+      assert.equal(other.body.outcome, 'adopted', 'a run of no deleted job is adopted as before')
+    })
+
+    test('is for jobs that have ended, for their owner and for admins', async () => {
+      const world = await shared()
+      const unfinished = await world.start('pausing', { sub: 'grace' })
+      const refused = await world.request('DELETE', `/jobs/${unfinished.id}`, 'grace')
+      const conflict = { status: 409, code: 'conflict', message: /only a job that has ended can be deleted$/ } as const
+      assertError(world.service, refused, conflict)
+      const notFound = { status: 404, code: 'not_found', message: 'No such job' } as const
+      assertError(world.service, await world.request('DELETE', `/jobs/${unfinished.id}`, 'eve'), notFound)
+      assertError(world.service, await world.request('DELETE', '/jobs/job_none', 'eve'), notFound)
+      await world.db.query(sql`update jobs set status = 'failed', finished_at = 1 where id = ${unfinished.id}`)
+      assertError(world.service, await world.request('DELETE', `/jobs/${unfinished.id}`, 'eve'), notFound)
+      const byAdmin = await world.service.request('DELETE', `/jobs/${unfinished.id}`, { token: world.admin })
+      assert.equal(byAdmin.status, 204)
+    })
+
+    test('with very much history takes bounded transactions', async () => {
+      const world = await shared()
+      const { id } = await world.start('report', { sub: 'long' })
+      await world.pass(RUN_MS)
+      const entries = Array.from({ length: 1_201 }, (_, n) => n)
+      await world.db.transaction((tx) =>
+        appendTimeline(
+          tx,
+          entries.map((n) => ({
+            id: `tml_long_${under.variant}_${n}`,
+            job_id: id,
+            at: n,
+            kind: 'check',
+            via: null,
+            detail: '{}',
+          })),
+        ),
+      )
+      assert.equal((await world.request('DELETE', `/jobs/${id}`, 'long')).status, 204)
+      const { deliveries: _ofOthers, ...rows } = await rowsOf(world.db, id)
+      const { deliveries: _none, ...nothing } = NOTHING
+      assert.deepEqual(rows, nothing)
+    })
+
+    test('happens by itself after JOB_RETENTION_DAYS, and never to an unfinished job', async () => {
+      const env = { JOB_RETENTION_DAYS: '2' }
+      const world = await startJobWorld(under, { env, pushSender: new ScriptedSender() })
+      const job = await ended(world, 'ada')
+      const paused = await world.start('pausing')
+      await world.sweepUntil(async () => (await world.stored(paused.id)).status === 'awaiting_input', RUN_MS)
+      await world.leap(DAY_MS)
+      await world.pass(HOUSEKEEPING_MS)
+      assert.equal((await rowsOf(world.db, job.id)).jobs, 1, 'it is not time yet')
+      await world.leap(DAY_MS)
+      await world.sweepUntil(async () => (await rowsOf(world.db, job.id)).jobs === 0, HOUSEKEEPING_MS)
+      const { deliveries: _ofOthers, ...rows } = await rowsOf(world.db, job.id)
+      const { deliveries: _none, ...nothing } = NOTHING
+      assert.deepEqual(rows, nothing)
+      assert.equal((await world.stored(paused.id)).status, 'awaiting_input')
+      const tombstones = () => world.db.query(sql`select id from job_tombstones where job_id = ${job.id}`)
+      assert.equal((await tombstones()).length, 2)
+      await world.leap(31 * DAY_MS)
+      await world.sweepUntil(async () => (await tombstones()).length === 0, HOUSEKEEPING_MS)
+    })
+  })
+})
