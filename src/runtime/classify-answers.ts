@@ -51,7 +51,11 @@ export function refusalOf(answer: HttpAnswer): RuntimeRefusal {
   return { status: answer.status, message: asStorableText(withoutTokens(messageIn(answer.text)), 500) }
 }
 
+/** A longer answer is not parsed: it may repeat the whole input. */
+const MAX_PARSED_LENGTH = 256 * 1024
+
 function messageIn(text: string): string {
+  if (text.length > MAX_PARSED_LENGTH) return text.slice(0, MAX_PARSED_LENGTH)
   try {
     const body = JSON.parse(text) as { detail?: Json; message?: Json; error?: Json }
     return faultsIn(body.error) ?? wordsOf(body.detail ?? body.message ?? body.error) ?? text

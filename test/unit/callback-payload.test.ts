@@ -72,6 +72,18 @@ describe('a callback', () => {
     assert.match(long ?? '', /x…$/)
   })
 
+  test('gives the start of the words of a very long error, whatever the cut goes through', async () => {
+    const long = `x${'\n"é\u0001'.repeat(200_000)}`
+    for (const pad of ['', 'a', 'ab', 'abc', 'abcd', 'abcde']) {
+      const words = `${(pad + long).slice(0, 3_999)}…`
+      for (const error of [pad + long, { name: 'Error', message: pad + long }]) {
+        assert.equal((await parse({ ...IDS, error })).error, words)
+      }
+    }
+    const nameless = await parse({ ...IDS, error: { code: 7, detail: long } })
+    assert.ok(nameless.error?.startsWith('{"code":7,"detail":"x\\n'), nameless.error ?? '')
+  })
+
   test('gives its trace ids from the top level, else from its metadata, else from its values', async () => {
     const named = (n: number) => ({ trace_id: `trace-${n}`, tracer_trace_id: `tracer-${n}` })
     const from = async (payload: object) => (await parse({ ...IDS, ...payload })).traces
