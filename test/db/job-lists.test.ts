@@ -165,14 +165,14 @@ describe('a list of jobs', () => {
       assert.doesNotMatch(read.join('\n'), /\b(?:input|output|resume_input)\b/)
     })
 
-    test('counts are exact below 10,000 and a lower bound above', async () => {
+    test('counts are exact up to a bound, and a lower bound above', async () => {
       const own = await countJobs(db, 'user-3')
       assert.deepEqual(own.atLeast, [])
       assert.deepEqual([own.counts.failed, own.counts.completed, own.counts.processing], [2, 198, 0])
       const all = await countJobs(db, null)
       assert.deepEqual(all.atLeast, ['completed'])
       assert.equal(all.counts.failed, 120)
-      assert.ok(all.counts.completed > 9_000)
+      assert.ok(all.counts.completed > 4_900)
       const plans: string[] = []
       await countJobs(explaining(db, plans), 'user-3')
       assert.match(plans.join('\n'), /jobs_by_owner_and_status\b/)

@@ -57,7 +57,7 @@ export const readJobCounts = {
   summary: 'Count your jobs by status',
   description:
     'With `admin:*`: the jobs of every user. Counting stops at 10,000 jobs of a status, and completed jobs are counted ' +
-    'among the 10,000 newest jobs. `at_least` names the statuses where counting stopped.',
+    'among the 5,000 newest jobs. `at_least` names the statuses where counting stopped.',
   response: {
     200: Type.Object(
       {
@@ -75,7 +75,7 @@ export const readJobCounts = {
         title: 'JobCounts',
         examples: [
           {
-            counts: { processing: 2, generating: 1, awaiting_input: 0, completed: 10_000, failed: 3, cancelled: 0 },
+            counts: { processing: 2, generating: 1, awaiting_input: 0, completed: 4_998, failed: 3, cancelled: 0 },
             at_least: ['completed'],
           },
         ],

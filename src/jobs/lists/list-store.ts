@@ -29,7 +29,7 @@ export async function findJobPage(
   return { ...found, rows: found.rows.map((row) => ({ ...row, input: null, output: null })) }
 }
 
-/** Counting stops here, so that it stays cheap at any size. */
+/** Counting in an index stops here, so that it stays cheap at any size. */
 const MAX_COUNTED = 10_000
 
 export interface JobCounts {
@@ -57,11 +57,12 @@ export async function countJobs(db: Queryable, createdBy: string | null): Promis
       from ${statuses} as s`),
     db.query<{ jobs: number; completed: number }>(sql`
       select count(*) as jobs, count(case when status = 'completed' then 1 end) as completed
-      from (select status from jobs where ${owned} order by id desc limit ${MAX_COUNTED + 1}) as newest`),
+      from (select status from jobs where ${owned} order by id desc limit ${MAX_READ + 1}) as newest`),
   ])
   const found = new Map(indexed.map(({ status, jobs }) => [status, jobs]))
   found.set('completed', newest?.completed ?? 0)
-  const isCut = (status: JobStatus) => ((status === 'completed' ? newest?.jobs : found.get(status)) ?? 0) > MAX_COUNTED
+  const isCut = (status: JobStatus) =>
+    status === 'completed' ? (newest?.jobs ?? 0) > MAX_READ : (found.get(status) ?? 0) > MAX_COUNTED
   const counts = JOB_STATUSES.map((status) => [status, Math.min(found.get(status) ?? 0, MAX_COUNTED)])
   return { counts: Object.fromEntries(counts) as Record<JobStatus, number>, atLeast: JOB_STATUSES.filter(isCut) }
 }
