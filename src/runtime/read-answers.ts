@@ -10,6 +10,8 @@ import { type RuntimeRun, RuntimeUnavailable, type ThreadState, type Traces } fr
 
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255
+/** `\u0000` in JSON is one character. */
+const MAX_ESCAPE_LENGTH = 6
 
 /** The answer was read, but this service does not store what it contains. */
 export class UnacceptableAnswer extends Error {
@@ -98,7 +100,7 @@ export function readError(error: JsonPart | undefined): string | null {
 }
 
 function startOfString(text: string): string {
-  let end = 2 * MAX_ERROR_LENGTH
+  let end = MAX_ESCAPE_LENGTH * (MAX_ERROR_LENGTH + 1)
   // The cut must not go through an escape.
   while (parseIfJson(`${text.slice(0, end)}"`) === undefined) end -= 1
   return parseIfJson(`${text.slice(0, end)}"`) as string
@@ -131,8 +133,7 @@ export function readTraces(...sources: (JsonPart | undefined)[]): Traces {
   return { traceId: named('trace_id'), tracerTraceId: named('tracer_trace_id') }
 }
 
-/** An escape takes six characters. */
-const MAX_ID_TEXT_LENGTH = 6 * MAX_ID_LENGTH + 2
+const MAX_ID_TEXT_LENGTH = MAX_ESCAPE_LENGTH * MAX_ID_LENGTH + 2
 
 /** The id in a wanted field. Null when there is none. */
 export function idIn(part: JsonPart | undefined, name: string): string | null {
