@@ -1,9 +1,11 @@
 import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifyError, FastifySchemaCompiler, FastifySchemaValidationError } from 'fastify'
 import { isStorableText } from '../core/text.ts'
+import { isUuid } from '../core/uuid.ts'
 
 const FORMATS: Record<string, { validate: (text: string) => boolean; message: string }> = {
   text: { validate: isStorableText, message: 'must not contain NUL or unpaired surrogates' },
+  uuid: { validate: isUuid, message: 'must be a UUID' },
   'date-time': { validate: isDateTime, message: 'must be an RFC 3339 date and time, such as 2026-01-31T12:00:00Z' },
   'https-url': { validate: isHttpsUrl, message: 'must be an https URL' },
   locale: { validate: isLocale, message: 'must be a BCP 47 language tag, such as en-GB' },

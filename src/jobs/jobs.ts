@@ -48,10 +48,30 @@ export class Jobs {
     this.#wakeSweep = options.wakeSweep
   }
 
+  /**
+   * Whether the caller may follow this run: an admin may, and a caller that the run or its thread names. The run must be
+   * of the type's graph. The runtime is asked, so that knowing the ids alone gives access to nothing.
+   */
+  async checkMayFollow(
+    run: { threadId: string; runId: string },
+    { type, caller, isAdmin }: { type: JobType; caller: string; isAdmin: boolean },
+  ): Promise<void> {
+    const { runtime, log } = this.#context
+    if (runtime === null) throw noRuntime()
+    const found = await runtime.describeRun(run.threadId, run.runId).catch((error: unknown) => {
+      if (!(error instanceof RuntimeUnavailable) && !(error instanceof UnacceptableAnswer)) throw error
+      log.warn({ runId: run.runId, err: error }, 'job.follow_failed')
+      throw new UnavailableError('The agent runtime cannot be asked about this run now', { retryAfterSeconds: 5 })
+    })
+    if (found === null || !(isAdmin || found.owners.includes(caller))) throw new ApiError('not_found', 'No such run')
+    if (!found.graphs.includes(type.assistantId)) {
+      throw new ApiError('conflict', `The run is not of the type ${type.name}`)
+    }
+  }
+
   /** Runs inside the caller's transaction. After its commit, the caller calls `begin` to start the run. */
   async create(tx: Transaction, request: NewJobRequest): Promise<JobRow> {
-    if (this.#context.runtime === null)
-      throw new UnavailableError('No agent runtime is configured', { retryAfterSeconds: 60 })
+    if (this.#context.runtime === null) throw noRuntime()
     await this.#checkUsageLimit(tx, request.createdBy)
     return 'input' in request.work
       ? this.#createOwn(tx, request, request.work.input)
@@ -172,7 +192,7 @@ export class Jobs {
   async #follow(tx: Transaction, request: NewJobRequest, run: { threadId: string; runId: string }): Promise<JobRow> {
     const { ids, clock } = this.#context
     const [known] = await findJobRuns(tx, [run.runId])
-    if (known) return this.#claim(tx, known.job_id, request)
+    if (known) return this.#claim(tx, { jobId: known.job_id, threadId: run.threadId }, request)
     const given = {
       id: ids.next('job'),
       input: null,
@@ -187,11 +207,15 @@ export class Jobs {
   }
 
   /** The run's callback arrived first and made a job without an owner: the caller becomes its owner. */
-  async #claim(tx: Transaction, jobId: string, { type, createdBy, projectId }: NewJobRequest): Promise<JobRow> {
+  async #claim(
+    tx: Transaction,
+    { jobId, threadId }: { jobId: string; threadId: string },
+    { type, createdBy, projectId }: NewJobRequest,
+  ): Promise<JobRow> {
     const job = await lockJob(tx, jobId)
-    if (job.created_by === createdBy && job.type === type.name) return job
-    if (job.created_by !== null || job.type !== type.name)
-      throw new ApiError('conflict', 'Another job follows that run')
+    const fits = job.type === type.name && job.thread_id === threadId
+    if (job.created_by === createdBy && fits) return job
+    if (job.created_by !== null || !fits) throw new ApiError('conflict', 'Another job follows that run')
     job.created_by = createdBy
     job.project_id = projectId
     job.updated_at = this.#context.clock.now()
@@ -243,6 +267,10 @@ export class Jobs {
     }
     await appendTimeline(tx, [entry])
   }
+}
+
+function noRuntime(): UnavailableError {
+  return new UnavailableError('No agent runtime is configured', { retryAfterSeconds: 60 })
 }
 
 /** The status that a resume leads to. */

@@ -1,6 +1,7 @@
 import { ApiError } from '../core/errors.ts'
 import type { JsonPart } from '../core/json/json-part.ts'
 import { type Wanted, WHOLE, wantAll, wantFields } from '../core/json/wanted.ts'
+import { isUuid } from '../core/uuid.ts'
 import { decodeBody, scanBody } from '../http/scan-body.ts'
 import { idIn, readError, readTraces, WANTED_ERROR, WANTED_IDS, WANTED_TRACES } from './read-answers.ts'
 import { withoutTokens } from './redact-tokens.ts'
@@ -43,8 +44,8 @@ export async function parseCallback(raw: Buffer | string, wantedValues: Wanted =
   const values = root.at('values')?.kind === 'object' ? root.at('values') : undefined
   const metadata = root.at('metadata')
   return {
-    threadId: requireId(root, 'thread_id'),
-    runId: requireId(root, 'run_id'),
+    threadId: requireUuid(root, 'thread_id'),
+    runId: requireUuid(root, 'run_id'),
     status: requireId(root, 'status'),
     values: values ?? null,
     error: readError(root.at('error')),
@@ -55,11 +56,23 @@ export async function parseCallback(raw: Buffer | string, wantedValues: Wanted =
   }
 }
 
-function requireId(root: JsonPart, name: string): string {
+/** The ids of runs and threads are stored in lower case. */
+function requireUuid(root: JsonPart, name: string): string {
+  requireField(root, name)
+  const id = idIn(root, name)
+  if (!isUuid(id)) throw new ApiError('invalid_request', `body/${name} must be a UUID`)
+  return id.toLowerCase()
+}
+
+function requireField(root: JsonPart, name: string): void {
   const part = root.at(name)
   if (part === undefined || part.kind === 'null') {
     throw new ApiError('invalid_request', `body must have the field "${name}"`)
   }
+}
+
+function requireId(root: JsonPart, name: string): string {
+  requireField(root, name)
   const id = idIn(root, name)
   if (id === null) throw new ApiError('invalid_request', `body/${name} must be a short string`)
   return id

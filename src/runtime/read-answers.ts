@@ -6,7 +6,13 @@ import { type Wanted, WHOLE, wantAll, wantFields, wantItems } from '../core/json
 import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import { asStorableText, isStorableText } from '../core/text.ts'
 import { withoutTokens } from './redact-tokens.ts'
-import { type RuntimeRun, RuntimeUnavailable, type ThreadState, type Traces } from './runtime-types.ts'
+import {
+  type RunDescription,
+  type RuntimeRun,
+  RuntimeUnavailable,
+  type ThreadState,
+  type Traces,
+} from './runtime-types.ts'
 
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255
@@ -71,7 +77,28 @@ export function readRun(run: JsonPart): RuntimeRun {
     throw new RuntimeUnavailable('the runtime answered a run without its ids or its status')
   }
   const metadata = run.at('metadata')
-  return { runId, threadId, status, metadata: asObject(metadata?.parse()), traces: readTraces(run, metadata) }
+  return {
+    runId: runId.toLowerCase(),
+    threadId: threadId.toLowerCase(),
+    status,
+    metadata: asObject(metadata?.parse()),
+    traces: readTraces(run, metadata),
+  }
+}
+
+/** The fields of metadata that name a caller. */
+const OWNER_FIELDS = ['user_id', 'owner', 'created_by'] as const
+const WANTED_OWNERS = wantFields({ graph_id: WHOLE, user_id: WHOLE, owner: WHOLE, created_by: WHOLE })
+export const WANTED_DESCRIPTION = wantFields({ assistant_id: WHOLE, metadata: WANTED_OWNERS })
+
+export function readDescription(run: JsonPart, thread: JsonPart): RunDescription {
+  if (run.kind !== 'object' || thread.kind !== 'object') {
+    throw new RuntimeUnavailable('the runtime answered something that is not a run')
+  }
+  const metadata = [run.at('metadata'), thread.at('metadata')]
+  const graphs = [idIn(run, 'assistant_id'), ...metadata.map((fields) => idIn(fields, 'graph_id'))]
+  const owners = metadata.flatMap((fields) => OWNER_FIELDS.map((name) => idIn(fields, name)))
+  return { graphs: graphs.filter(isId), owners: owners.filter(isId) }
 }
 
 export function readState(state: JsonPart): ThreadState {
@@ -82,7 +109,7 @@ export function readState(state: JsonPart): ThreadState {
   return {
     values: values?.kind === 'object' ? values : null,
     next: Array.isArray(next) ? next.map(asName) : [],
-    runId: idIn(state.at('metadata'), 'run_id'),
+    runId: idIn(state.at('metadata'), 'run_id')?.toLowerCase() ?? null,
     error: tasks.map((task) => readError(task.at('error'))).find((error) => error !== null) ?? null,
     interrupts: tasks.flatMap((task) => task.at('interrupts')?.items ?? []).map(({ text }) => new JsonText(text)),
     traces: readTraces(values),

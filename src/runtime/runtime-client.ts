@@ -6,6 +6,7 @@ import { writeJson } from '../core/json/json-text.ts'
 import { type Wanted, wantItems } from '../core/json/wanted.ts'
 import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
+import { isUuid } from '../core/uuid.ts'
 import {
   hasJsonType,
   isBusy,
@@ -17,8 +18,19 @@ import {
   provesNothing,
   refusalOf,
 } from './classify-answers.ts'
-import { idIn, readAnswer, readRun, readState, UnacceptableAnswer, WANTED_RUN, wantedState } from './read-answers.ts'
 import {
+  idIn,
+  readAnswer,
+  readDescription,
+  readRun,
+  readState,
+  UnacceptableAnswer,
+  WANTED_DESCRIPTION,
+  WANTED_RUN,
+  wantedState,
+} from './read-answers.ts'
+import {
+  type RunDescription,
   type RuntimeRefusal,
   type RuntimeRun,
   RuntimeUnavailable,
@@ -86,7 +98,7 @@ export class RuntimeClient {
    */
   async startRun(request: StartRequest, signal?: AbortSignal): Promise<StartOutcome> {
     const { threadId, assistantId, payload, webhook, metadata } = request
-    const answer = await this.#call('POST', `/threads/${encodeURIComponent(threadId)}/runs`, signal, {
+    const answer = await this.#call('POST', `${threadPath(threadId)}/runs`, signal, {
       assistant_id: assistantId,
       ...payload,
       ...(webhook === null ? {} : { webhook }),
@@ -102,6 +114,16 @@ export class RuntimeClient {
     return answer.status === 409 || isBusy(refused) ? { busy: true } : { refused }
   }
 
+  /** The graph of a run, and the callers that it or its thread names. Null when the runtime does not know the run. */
+  async describeRun(threadId: string, runId: string): Promise<RunDescription | null> {
+    const answer = await this.#call('GET', runPath(threadId, runId))
+    if (isUnknownRun(answer)) return null
+    const thread = await this.#call('GET', threadPath(threadId))
+    if (isUnknownRun(thread)) return null
+    const read = ({ text }: HttpAnswer) => readAnswer(text, { wanted: WANTED_DESCRIPTION, maxDepth: MAX_RUN_DEPTH })
+    return readDescription(await read(this.#expectSuccess(answer)), await read(this.#expectSuccess(thread)))
+  }
+
   /** Newest first. */
   async listRuns(threadId: string, signal?: AbortSignal): Promise<RuntimeRun[]> {
     return (await this.#list(threadId, signal)).map(readRun)
@@ -109,8 +131,7 @@ export class RuntimeClient {
 
   /** Null when the runtime does not know the run. */
   async fetchRun(threadId: string, runId: string, signal?: AbortSignal): Promise<RuntimeRun | null> {
-    const path = `/threads/${encodeURIComponent(threadId)}/runs/${encodeURIComponent(runId)}`
-    const answer = await this.#call('GET', path, signal)
+    const answer = await this.#call('GET', runPath(threadId, runId), signal)
     if (isUnknownRun(answer)) return null
     return readRunAnswer(this.#expectSuccess(answer))
   }
@@ -133,7 +154,7 @@ export class RuntimeClient {
     const newest = await this.fetchNewestState(threadId, wantedValues, signal)
     if (newest === null || newest.runId === runId) return newest
     const ofRun = { limit: 1, metadata: { run_id: runId } }
-    const history = await this.#call('POST', `/threads/${encodeURIComponent(threadId)}/history`, signal, ofRun)
+    const history = await this.#call('POST', `${threadPath(threadId)}/history`, signal, ofRun)
     if (isUnknownRun(history)) return null
     const wanted = wantItems(wantedState(wantedValues))
     const { items } = await readAnswer(this.#expectSuccess(history).text, { wanted })
@@ -146,14 +167,14 @@ export class RuntimeClient {
 
   /** The thread's newest checkpoint, whichever run wrote it. Null when the runtime does not know the thread. */
   async fetchNewestState(threadId: string, wantedValues: Wanted, signal?: AbortSignal): Promise<ThreadState | null> {
-    const answer = await this.#call('GET', `/threads/${encodeURIComponent(threadId)}/state`, signal)
+    const answer = await this.#call('GET', `${threadPath(threadId)}/state`, signal)
     if (isUnknownRun(answer)) return null
     return readState(await readAnswer(this.#expectSuccess(answer).text, { wanted: wantedState(wantedValues) }))
   }
 
   /** Succeeds also for a run that has ended or is not known. */
   async cancelRun(threadId: string, runId: string, signal?: AbortSignal): Promise<void> {
-    const path = `/threads/${encodeURIComponent(threadId)}/runs/${encodeURIComponent(runId)}/cancel?action=interrupt`
+    const path = `${runPath(threadId, runId)}/cancel?action=interrupt`
     const answer = await this.#call('POST', path, signal, {})
     if (!isUnknownRun(answer) && answer.status !== 409) this.#expectSuccess(answer)
   }
@@ -222,7 +243,7 @@ export class RuntimeClient {
 
   /** Newest first. Sorted here, because runtimes differ in their order. */
   async #list(threadId: string, signal?: AbortSignal): Promise<JsonPart[]> {
-    const path = `/threads/${encodeURIComponent(threadId)}/runs?limit=${MAX_LISTED_RUNS}`
+    const path = `${threadPath(threadId)}/runs?limit=${MAX_LISTED_RUNS}`
     const answer = await this.#call('GET', path, signal)
     if (isUnknownRun(answer)) return []
     const options = { wanted: wantItems(WANTED_RUN), maxDepth: MAX_RUN_DEPTH }
@@ -241,6 +262,20 @@ export class RuntimeClient {
 
 async function readRunAnswer({ text }: HttpAnswer): Promise<RuntimeRun> {
   return readRun(await readAnswer(text, { wanted: WANTED_RUN, maxDepth: MAX_RUN_DEPTH }))
+}
+
+/** Only an id of the right form becomes part of a path: `..` would reach other paths, with our API key. */
+function threadPath(threadId: string): string {
+  return `/threads/${checkedId(threadId)}`
+}
+
+function runPath(threadId: string, runId: string): string {
+  return `${threadPath(threadId)}/runs/${checkedId(runId)}`
+}
+
+function checkedId(id: string): string {
+  if (!isUuid(id)) throw new RuntimeUnavailable('the id of the run or thread is not a UUID')
+  return id.toLowerCase()
 }
 
 function createdAtMs(run: JsonPart): number {

@@ -12,6 +12,14 @@ export interface RuntimeRun {
   traces: Traces
 }
 
+/** What a run says of itself, for a client that wants to follow it. */
+export interface RunDescription {
+  /** The ids of its assistant and its graph. */
+  graphs: readonly string[]
+  /** The callers that the metadata of the run or its thread name. */
+  owners: readonly string[]
+}
+
 export interface Traces {
   traceId: string | null
   tracerTraceId: string | null

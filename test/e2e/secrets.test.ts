@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { after, describe, test } from 'node:test'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
@@ -208,7 +209,13 @@ async function askBadly(world: SecretWorld, { user, jobId }: { user: string; job
   const [secret] = WEBHOOK_SECRETS
   const [callbackUrl = ''] = world.callbackUrls
   const { search } = new URL(callbackUrl)
-  const end = { thread_id: 't', run_id: 'r', status: 'success', kwargs: { webhook: callbackUrl }, values: {} }
+  const end = {
+    thread_id: randomUUID(),
+    run_id: randomUUID(),
+    status: 'success',
+    kwargs: { webhook: callbackUrl },
+    values: {},
+  }
   const json = { 'content-type': 'application/json' }
   const cases: [method: string, path: string, request: TestRequest][] = [
     ['POST', '/webhooks/agent', { headers: { 'x-webhook-secret': secret }, raw: JSON.stringify(end) }],

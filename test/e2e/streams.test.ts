@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
@@ -123,20 +124,26 @@ test('ten thousand idle streams fit in one process, and a settled job reaches it
   })
   t.diagnostic(`${kbPerStream.toFixed(1)} KB for each of ${count} idle streams`)
 
-  const run = { thread_id: 'thread-1', run_id: 'run-1' }
-  const body = { type: 'report', ...run }
-  const started = await served.request('POST', '/jobs', { token: mint('owner'), body })
+  const body = { type: 'report', input: {} }
+  const started = await served.request<{ id: string; thread_id: string }>('POST', '/jobs', {
+    token: mint('owner'),
+    body,
+  })
   assert.equal(started.status, 202, started.text)
-  const callback = { ...run, status: 'success', values: { report: 'done' } }
+  const { id: job_id, thread_id } = started.body
+  const callback = {
+    thread_id,
+    run_id: randomUUID(),
+    metadata: { job_id },
+    status: 'success',
+    values: { report: 'done' },
+  }
   const answer = await served.request<{ outcome: string }>('POST', '/webhooks/jobs/report', { body: callback })
   assert.equal(answer.body.outcome, 'applied', answer.text)
   await until(() => eventsOf(owner).includes('job.completed'))
   const last = mint('last')
   const witness = await listen(served, last)
-  await served.request('POST', '/jobs', {
-    token: last,
-    body: { type: 'report', thread_id: 'thread-2', run_id: 'run-2' },
-  })
+  await served.request('POST', '/jobs', { token: last, body })
   // What comes later has arrived: so has, or never will, what came before.
   await until(() => eventsOf(witness).includes('job.created'))
   assert.deepEqual(eventsOf(owner), ['job.created', 'job.completed'])

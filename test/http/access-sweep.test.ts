@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { before, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { App } from '../../src/http/app-instance.ts'
@@ -23,7 +24,7 @@ interface Example {
 }
 
 const WEBHOOK_SECRET = 'webhook-secret-of-the-sweep'
-const RUN_ENDED = { thread_id: 'thread', run_id: 'run', status: 'success', values: {} }
+const RUN_ENDED = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: {} }
 
 /** A request that succeeds for every route there is, and who may make it: written from what is promised, not from the code. */
 const EXAMPLES: Record<string, Example> = {

@@ -143,7 +143,7 @@ describe('jobs', () => {
     test('a run started elsewhere is followed, not started, and ends like any other', async () => {
       const world = await shared()
       const sub = somebody()
-      const [thread_id, run_id] = [randomUUID(), randomUUID()]
+      const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
       const before = world.calls(START_RUN)
       const answer = await world.request('POST', '/jobs', sub, { body: { type: 'report', thread_id, run_id } })
       assert.equal(answer.status, 202, answer.text)
@@ -162,21 +162,28 @@ describe('jobs', () => {
     test('a run whose callback was faster than its follower is claimed, with its usage', async () => {
       const world = await shared()
       const [sub, other] = [somebody(), somebody()]
-      const [thread_id, run_id] = [randomUUID(), randomUUID()]
+      const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
       const payload = { thread_id, run_id, status: 'success', values: { report: 7 } }
       const { body: adopted } = await world.callback('report', payload)
       assert.equal(adopted.outcome, 'adopted')
       assert.equal((await world.stored(adopted.job_id)).created_by, null)
       const follow = (who: string, type = 'report') =>
         world.request('POST', '/jobs', who, { body: { type, thread_id, run_id } })
-      assertError(world.service, await follow(sub, 'summary'), conflict('Another job follows that run'))
+      assertError(world.service, await follow(sub, 'summary'), conflict('The run is not of the type summary'))
+      assertError(world.service, await follow(sub, 'hasty'), conflict('Another job follows that run'))
+      const noRun = { status: 404, code: 'not_found', message: 'No such run' } as const
+      assertError(world.service, await follow(other), noRun)
+      assert.equal((await world.stored(adopted.job_id)).created_by, null, 'knowing the ids is not enough')
       const claimed = await follow(sub)
       assert.equal(claimed.status, 202)
       assert.equal(claimed.body.id, adopted.job_id)
       assert.equal(claimed.body.created_by, sub)
       assert.equal(claimed.body.output, 7)
       assert.equal((await follow(sub)).body.id, adopted.job_id, 'again is the same')
-      assertError(world.service, await follow(other), conflict('Another job follows that run'))
+      assertError(world.service, await follow(other), noRun)
+      const admin = { token: world.admin, body: { type: 'report', thread_id, run_id } }
+      const taken = await world.service.request('POST', '/jobs', admin)
+      assertError(world.service, taken, conflict('Another job follows that run'))
       const rows = await readJobRows(world.db, adopted.job_id)
       assert.equal(rows.usage[0]?.subject, sub)
       assert.equal(rows.counters[0]?.runs, 1)
@@ -186,7 +193,7 @@ describe('jobs', () => {
     test('ten who follow one run at once get one job, and so does its callback of the same instant', async () => {
       const world = await shared()
       const sub = somebody()
-      const [thread_id, run_id] = [randomUUID(), randomUUID()]
+      const { thread_id, run_id } = await world.startElsewhere({ owner: sub })
       const body = { type: 'report', thread_id, run_id }
       const [callback, ...follows] = await Promise.all([
         world.callback('report', { thread_id, run_id, status: 'success', values: { report: 1 } }),
@@ -200,6 +207,72 @@ describe('jobs', () => {
       await world.quiet()
       const { runs, usage } = await readJobRows(world.db, callback.body.job_id)
       assert.deepEqual([runs.length, usage.length], [1, 1])
+    })
+
+    test('only an admin, or a caller that the run or its thread names, may follow it', async () => {
+      const world = await shared()
+      const sub = somebody()
+      const account = await world.service.request<{ id: string; key: string }>('POST', '/v1/service-accounts', {
+        token: world.admin,
+        body: { name: 'Follower', scopes: [] },
+      })
+      const runs = [
+        await world.startElsewhere({ user_id: sub }),
+        await world.startElsewhere({ owner: sub }),
+        await world.startElsewhere({ created_by: sub }),
+        await world.startElsewhere({}, { threadMetadata: { user_id: sub } }),
+      ]
+      for (const { thread_id, run_id } of runs) {
+        // The ids compare without regard to case, and are stored in lower case.
+        const body = { type: 'report', thread_id: thread_id.toUpperCase(), run_id: run_id.toUpperCase() }
+        const followed = await world.request('POST', '/jobs', sub, { body })
+        assert.equal(followed.status, 202, followed.text)
+        assert.deepEqual([followed.body.thread_id, followed.body.run_id], [thread_id, run_id])
+      }
+      const ofAccount = await world.startElsewhere({ owner: account.body.id })
+      const { key } = account.body
+      const byKey = await world.service.request('POST', '/jobs', { key, body: { type: 'report', ...ofAccount } })
+      assert.equal(byKey.status, 202, byKey.text)
+
+      const noRun = { status: 404, code: 'not_found', message: 'No such run' } as const
+      const [ofOther, ofNone] = [await world.startElsewhere({ user_id: somebody() }), await world.startElsewhere()]
+      const unknown = { thread_id: randomUUID(), run_id: randomUUID() }
+      const swapped = { thread_id: ofOther.thread_id, run_id: ofNone.run_id }
+      for (const run of [ofOther, ofNone, unknown, swapped]) {
+        const answer = await world.request('POST', '/jobs', sub, { body: { type: 'report', ...run } })
+        assertError(world.service, answer, noRun)
+      }
+      const asAdmin = (run: object, type = 'report') =>
+        world.service.request('POST', '/jobs', { token: world.admin, body: { type, ...run } })
+      assert.equal((await asAdmin(ofOther)).status, 202)
+      assertError(world.service, await asAdmin(ofNone, 'summary'), conflict('The run is not of the type summary'))
+      assertError(world.service, await asAdmin(unknown), noRun)
+      await world.quiet()
+
+      world.runtime.setFaults({ lookup_failure: 1 })
+      const down = await world.request('POST', '/jobs', sub, { body: { type: 'report', ...(runs[0] ?? {}) } })
+      const message = 'The agent runtime cannot be asked about this run now'
+      assertError(world.service, down, { status: 503, code: 'service_unavailable', message })
+      assert.ok(down.headers['retry-after'])
+      world.runtime.setFaults({ lookup_failure: 0 })
+    })
+
+    test('ids of runs and threads are UUIDs, and anything else is refused before the runtime hears of it', async () => {
+      const world = await shared()
+      const before = world.allCalls
+      for (const id of ['..', '../threads', '%2e%2e', 'no uuid', '', `${randomUUID()}/state`, 'a\u0000b']) {
+        const good = randomUUID()
+        for (const [name, ids] of Object.entries({
+          thread_id: { thread_id: id, run_id: good },
+          run_id: { thread_id: good, run_id: id },
+        })) {
+          const fault = invalid(`body/${name} must be a UUID`)
+          const answer = await world.request('POST', '/jobs', somebody(), { body: { type: 'report', ...ids } })
+          assertError(world.service, answer, fault)
+          assertError(world.service, await world.callback('report', { ...ids, status: 'success' }), fault)
+        }
+      }
+      assert.equal(world.allCalls, before)
     })
 
     test('an admin starts a job for somebody, who then owns it; nobody else may', async () => {
@@ -264,14 +337,12 @@ describe('jobs', () => {
       const faults: [body: unknown, message: string | RegExp][] = [
         [{}, 'body must have the field "type"'],
         [{ type: 'report' }, neither],
-        [{ type: 'report', thread_id: 't' }, neither],
-        [{ type: 'report', run_id: 'r' }, neither],
-        [{ type: 'report', input: {}, thread_id: 't', run_id: 'r' }, either],
-        [{ type: 'report', input: {}, run_id: 'r' }, either],
+        [{ type: 'report', thread_id: randomUUID() }, neither],
+        [{ type: 'report', run_id: randomUUID() }, neither],
+        [{ type: 'report', input: {}, thread_id: randomUUID(), run_id: randomUUID() }, either],
+        [{ type: 'report', input: {}, run_id: randomUUID() }, either],
         [{ type: 7, input: {} }, 'body/type must be string'],
         [{ type: '', input: {} }, 'body/type must not be empty'],
-        [{ type: 'report', thread_id: 't', run_id: '' }, 'body/run_id must not be empty'],
-        [{ type: 'report', thread_id: 't', run_id: 'a\u0000' }, /^body\/run_id must not contain NUL/],
         [{ type: 'report', input: {}, created_by: '' }, 'body/created_by must not be empty'],
         [{ type: 'report', input: {}, more: 1 }, 'body must not have the field "more"'],
         [[], 'body must be object'],
@@ -455,7 +526,7 @@ describe('jobs without a runtime', () => {
       const sub = somebody()
       for (const body of [
         { type: 'report', input: {} },
-        { type: 'report', thread_id: 't', run_id: 'r' },
+        { type: 'report', thread_id: randomUUID(), run_id: randomUUID() },
       ]) {
         const answer = await world.request('POST', '/jobs', sub, { body })
         const message = 'No agent runtime is configured'

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { COUNTERS, HISTOGRAMS } from '../../src/core/metrics/metric-table.ts'
 import { READINGS } from '../../src/ops/metrics/reading-table.ts'
@@ -217,7 +217,7 @@ describe('metrics of jobs', () => {
 
     test('callbacks are counted by outcome, and a repeat ends nothing', async () => {
       const world = await shared()
-      const payload = { thread_id: 'thread', run_id: 'counted', status: 'success', values: { report: {} } }
+      const payload = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: { report: {} } }
       const outcome = (name: string) => ['callbacks_total', { outcome: name }] as const
       const ended = await added(world.service, ['jobs_ended_total'], async () => {
         const post = () => world.callback('report', payload)

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { request as send } from 'node:http'
 import { connect } from 'node:net'
@@ -16,7 +17,7 @@ import { until } from '../support/until.ts'
 
 const SECRET = 'a-secret'
 const PROBES = ['/healthz', '/readyz', '/metrics']
-const END = { thread_id: 'thread', run_id: 'run', status: 'success', values: { messages: [] } }
+const END = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: { messages: [] } }
 const URGENCIES: readonly Urgency[] = ['change', 'runtime', 'ordinary', 'callback']
 const BUSY = { status: 503, code: 'service_unavailable', message: 'Too busy' } as const
 

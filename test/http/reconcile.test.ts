@@ -296,18 +296,15 @@ describe('reconciliation', () => {
       assert.equal((await world.stored(started.id)).status, 'completed')
     })
 
-    test('a run of an id that is none on this runtime is lost as well, and so is a thread', async () => {
+    test('a run whose thread was deleted is lost as well', async () => {
       const world = await shared()
-      for (const ids of [
-        { thread_id: randomUUID(), run_id: randomUUID() },
-        { thread_id: 'no uuid', run_id: 'no uuid either' },
-        { thread_id: '../threads', run_id: '%2e%2e' },
-      ]) {
-        const followed = await world.request('POST', '/jobs', somebody(), { body: { type: 'report', ...ids } })
-        assert.equal(followed.status, 202, followed.text)
-        await world.sweepUntil(async () => isOver(await world.stored(followed.body.id)))
-        assert.equal((await world.stored(followed.body.id)).error?.code, 'run_lost')
-      }
+      const sub = somebody()
+      const run = await world.startElsewhere({ user_id: sub })
+      const followed = await world.request('POST', '/jobs', sub, { body: { type: 'report', ...run } })
+      assert.equal(followed.status, 202, followed.text)
+      await fetch(`${world.runtime.url}/threads/${run.thread_id}`, { method: 'DELETE' })
+      await world.sweepUntil(async () => isOver(await world.stored(followed.body.id)))
+      assert.equal((await world.stored(followed.body.id)).error?.code, 'run_lost')
     })
 
     test('an output deeper than we keep fails the job, whoever brings it', async () => {
@@ -618,7 +615,7 @@ describe('reconciliation', () => {
       world.runtime.setFaults({ lose_start_answers: 0 })
       const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
       const body = { type: 'report', thread_id, run_id: run?.runId }
-      const followed = await world.request('POST', '/jobs', somebody(), { body })
+      const followed = await world.service.request<ShownJob>('POST', '/jobs', { token: world.admin, body })
       assert.equal(followed.status, 202)
       const job = await world.get(id)
       assert.deepEqual(job.error, { code: 'run_lost', message: 'Another job follows its run' })
@@ -728,7 +725,6 @@ describe('something else where the runtime should be', () => {
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
       const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
       const world = await startJobWorld(under, { env: { RUNTIME_URL: url } })
-      const followed = { type: 'report', thread_id: randomUUID(), run_id: randomUUID() }
       const page = (status: number, type: string, body: string): RequestListener => {
         return (_request, response) => response.writeHead(status, { 'content-type': type }).end(body)
       }
@@ -750,9 +746,9 @@ describe('something else where the runtime should be', () => {
       for (const [name, listener, error] of others) {
         answer = listener
         const ids = { thread_id: randomUUID(), run_id: randomUUID() }
-        const { body } = await world.request('POST', '/jobs', somebody(), { body: { ...followed, ...ids } })
+        const { body } = await world.callback('report', { ...ids, status: 'thinking' })
         await world.quiet()
-        const job = await world.get(body.id)
+        const job = await world.get(body.job_id)
         assert.match(job.status, /^(?:processing|generating)$/, `${name}: ${JSON.stringify(job.error)}`)
         assert.match(String(job.reconcile.last_error), error, name)
         if (name.includes('page') || name === 'nobody') {

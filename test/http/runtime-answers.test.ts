@@ -82,11 +82,11 @@ describe('a gateway that does not know the runtime', () => {
 describe('an answer of the runtime that cannot be taken', () => {
   forEachVariant((under) => {
     const runtime = scriptedRuntime()
-    const follow = async (world: JobWorld) => {
+    const adopt = async (world: JobWorld) => {
       const ids = { thread_id: randomUUID(), run_id: randomUUID() }
-      const { body } = await world.request('POST', '/jobs', 'ada', { body: { type: 'report', ...ids } })
+      const { body } = await world.callback('report', { ...ids, status: 'thinking' })
       await world.quiet()
-      return world.get(body.id)
+      return world.get(body.job_id)
     }
 
     test('fails the job at once, instead of being asked for again', async () => {
@@ -103,7 +103,7 @@ describe('an answer of the runtime that cannot be taken', () => {
       ]
       for (const [name, message, listener] of answers) {
         runtime.answer = listener
-        const job = await follow(world)
+        const job = await adopt(world)
         assert.deepEqual([job.status, job.error?.code], ['failed', 'output_invalid'], name)
         assert.match(String(job.error?.message), message)
       }
@@ -118,7 +118,7 @@ describe('an answer of the runtime that cannot be taken', () => {
       ] as const) {
         runtime.answer = (_request, response) =>
           void response.writeHead(status, { 'content-type': type }).end(Buffer.from([0xff]))
-        const job = await follow(world)
+        const job = await adopt(world)
         assert.equal(job.status, 'processing', JSON.stringify(job.error))
         assert.match(String(job.reconcile.last_error), /is not UTF-8$/)
       }

@@ -164,7 +164,7 @@ describe('the limit of runs', () => {
       const before = world.calls(START_RUN)
       for (const body of [
         { type: 'report', input: {} },
-        { type: 'report', thread_id: randomUUID(), run_id: randomUUID() },
+        { type: 'report', ...(await world.startElsewhere({ user_id: sub })) },
       ]) {
         const refused = await world.request('POST', '/jobs', sub, { body })
         const message = `The limit of ${LIMIT} runs for 2026-01 is reached`

@@ -153,8 +153,8 @@ async function seedWorld(world: JobWorld): Promise<{ known: KnownIds; key: strin
   const { key } = await create('/v1/service-accounts', { name: 'seed', scopes: ['admin:*'] })
   const account = await create('/v1/service-accounts', { name: 'other', scopes: [] })
   const run = (n: number) => ({
-    thread_id: `thread-${n}`,
-    run_id: `run-${n}`,
+    thread_id: `00000000-0000-4000-8000-00000000000${n}`,
+    run_id: `00000000-0000-4000-9000-00000000000${n}`,
     status: 'success',
     values: { report: n },
   })

@@ -20,8 +20,8 @@ export const CALLBACK_BODY: Schema = {
   type: 'object',
   required: ['thread_id', 'run_id', 'status'],
   properties: {
-    thread_id: { type: 'string', minLength: 1, maxLength: 255 },
-    run_id: { type: 'string', minLength: 1, maxLength: 255 },
+    thread_id: { type: 'string', format: 'uuid' },
+    run_id: { type: 'string', format: 'uuid' },
     status: { type: 'string', enum: ['success', 'error', 'timeout', 'interrupted', 'pending', 'running', 'novel'] },
     values: { type: ['object', 'null'], properties: { report: {}, messages: {}, usage: {} } },
     error: { type: ['string', 'object', 'null'], maxLength: 300 },

@@ -153,6 +153,18 @@ export class JobWorld {
     return JSON.parse(writeJson(toJob(row))) as ShownJob
   }
 
+  /** A run that another client of the runtime starts. It sends no callback. */
+  async startElsewhere(metadata: object = {}, { assistant = 'report', threadMetadata = {} } = {}) {
+    const post = async (path: string, body: object) => {
+      const headers = { 'content-type': 'application/json' }
+      const init = { method: 'POST', headers, body: JSON.stringify(body) }
+      return (await (await fetch(`${this.runtime.url}${path}`, init)).json()) as { thread_id: string; run_id: string }
+    }
+    const { thread_id } = await post('/threads', { metadata: threadMetadata })
+    const { run_id } = await post(`/threads/${thread_id}/runs`, { assistant_id: assistant, input: {}, metadata })
+    return { thread_id, run_id }
+  }
+
   /** Posts a callback as the runtime would, with the shared secret unless told otherwise. */
   callback<Body = { received: boolean; outcome: string; job_id: string }>(
     type: string,

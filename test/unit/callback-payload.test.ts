@@ -3,7 +3,9 @@ import { describe, test } from 'node:test'
 import { ApiError } from '../../src/core/errors.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 
-const IDS = { thread_id: 't-1', run_id: 'r-1', status: 'success' }
+const THREAD = '00000000-0000-4000-8000-000000000001'
+const RUN = '00000000-0000-4000-8000-00000000000a'
+const IDS = { thread_id: THREAD, run_id: RUN, status: 'success' }
 const parse = (payload: unknown) => parseCallback(JSON.stringify(payload))
 
 async function faultOf(raw: Buffer | string): Promise<string> {
@@ -27,8 +29,8 @@ describe('a callback', () => {
       webhook_sent_at: '2026-01-01T00:00:00.000Z',
       values: { report: { n: 42 } },
     })
-    assert.equal(payload.threadId, 't-1')
-    assert.equal(payload.runId, 'r-1')
+    assert.equal(payload.threadId, THREAD)
+    assert.equal(payload.runId, RUN)
     assert.equal(payload.status, 'success')
     assert.deepEqual(payload.values?.parse(), { report: { n: 42 } })
     assert.equal(payload.error, null)
@@ -41,7 +43,8 @@ describe('a callback', () => {
     assert.equal((await parse({ ...IDS, values: null })).values, null)
     assert.deepEqual((await parse({ ...IDS, values: {} })).values?.parse(), {})
     for (const values of ['text', 7, true, [1]]) assert.equal((await parse({ ...IDS, values })).values, null)
-    assert.equal((await parseCallback(`{"thread_id":"t","run_id":"r","status":"s","values":1e400}`)).values, null)
+    const huge = `{"thread_id":"${THREAD}","run_id":"${RUN}","status":"s","values":1e400}`
+    assert.equal((await parseCallback(huge)).values, null)
   })
 
   test('gives the words of its error, as text, as an object, or as an object in text', async () => {
@@ -124,10 +127,10 @@ describe('a callback', () => {
         const { body } = await parseCallback(text)
         assert.doesNotMatch(body, /s3cret/, text)
         assert.match(body, /\[redacted\]/)
-        assert.equal((JSON.parse(body) as typeof IDS).run_id, 'r-1', 'it is still JSON')
+        assert.equal((JSON.parse(body) as typeof IDS).run_id, RUN, 'it is still JSON')
       }
     }
-    const untouched = ' {"thread_id":"t-1",\n "run_id":"r-1", "status":"s", "n":1.50, "token":"x", "a":"?tokens=1"} '
+    const untouched = ` {"thread_id":"${THREAD}",\n "run_id":"${RUN}", "status":"s", "n":1.50, "token":"x", "a":"?tokens=1"} `
     assert.equal((await parseCallback(untouched)).body, untouched)
     const signed = JSON.stringify({ ...IDS, values: { file: 'https://files.example.com/r.pdf?id=1&token=SIGNED123' } })
     assert.equal((await parseCallback(signed)).body, signed, 'a link of somebody else’s is output')
@@ -141,7 +144,7 @@ describe('a callback', () => {
 
   test('with a mark of byte order is read all the same', async () => {
     const text = `\ufeff${JSON.stringify(IDS)}`
-    assert.equal((await parseCallback(Buffer.from(text))).runId, 'r-1')
+    assert.equal((await parseCallback(Buffer.from(text))).runId, RUN)
   })
 
   test('names the fault of a body that cannot be taken', async () => {
@@ -156,15 +159,15 @@ describe('a callback', () => {
       ['12345678901234567890', 'body must be an object'],
       [Buffer.from([0x7b, 0xff, 0x7d]), 'body is not valid UTF-8'],
       ['{}', 'body must have the field "thread_id"'],
-      ['{"thread_id":"t"}', 'body must have the field "run_id"'],
-      ['{"thread_id":"t","run_id":"r"}', 'body must have the field "status"'],
-      ['{"thread_id":null,"run_id":"r","status":"s"}', 'body must have the field "thread_id"'],
-      ['{"thread_id":"t","run_id":7,"status":"s"}', 'body/run_id must be a short string'],
-      ['{"thread_id":"t","run_id":"","status":"s"}', 'body/run_id must be a short string'],
-      ['{"thread_id":"t","run_id":"r","status":1e400}', 'body/status must be a short string'],
-      ['{"thread_id":"a\\u0000","run_id":"r","status":"s"}', 'body/thread_id must be a short string'],
-      ['{"thread_id":"t","run_id":"\\ud800","status":"s"}', 'body/run_id must be a short string'],
-      [JSON.stringify({ ...IDS, run_id: 'x'.repeat(256) }), 'body/run_id must be a short string'],
+      [JSON.stringify({ thread_id: THREAD }), 'body must have the field "run_id"'],
+      [JSON.stringify({ thread_id: THREAD, run_id: RUN }), 'body must have the field "status"'],
+      [JSON.stringify({ ...IDS, thread_id: null }), 'body must have the field "thread_id"'],
+      [JSON.stringify({ ...IDS, run_id: 7 }), 'body/run_id must be a UUID'],
+      [JSON.stringify({ ...IDS, run_id: '' }), 'body/run_id must be a UUID'],
+      [JSON.stringify({ ...IDS, status: 7 }), 'body/status must be a short string'],
+      [JSON.stringify({ ...IDS, thread_id: `${THREAD}\u0000` }), 'body/thread_id must be a UUID'],
+      [JSON.stringify({ ...IDS, run_id: '..' }), 'body/run_id must be a UUID'],
+      [JSON.stringify({ ...IDS, status: 'x'.repeat(256) }), 'body/status must be a short string'],
       [`{"a":${'['.repeat(100)}`, 'body must not be nested deeper than 100 levels'],
     ]
     for (const [raw, message] of faults) assert.equal(await faultOf(raw), message, String(raw).slice(0, 80))

@@ -7,7 +7,7 @@ import { inCode, Job, JobTypeList, TimelineEntry } from './job-schema.ts'
 
 const tags = ['Jobs']
 const params = pathParams('id')
-const id = boundedText({ minLength: 1, maxLength: 255 })
+const uuid = Type.String({ format: 'uuid' })
 
 export const createJob = {
   operationId: 'startJob',
@@ -15,14 +15,16 @@ export const createJob = {
   summary: 'Start a job, or follow a run',
   description:
     'With `input`, a run is started on the runtime; with `thread_id` and `run_id`, a run started elsewhere is followed. ' +
+    'Following needs `admin:*`, or a run or thread whose metadata names the caller in `user_id`, `owner` or `created_by`, ' +
+    'and the run must be of the type’s graph. ' +
     'The job is durable before the runtime is called. If the runtime is down, the start is retried.',
   headers: idempotencyHeader,
   body: Type.Object(
     {
       type: boundedText({ minLength: 1, maxLength: 64 }),
       input: Type.Optional(jsonDocument({ description: 'The graph’s input.' })),
-      thread_id: Type.Optional(id),
-      run_id: Type.Optional(id),
+      thread_id: Type.Optional(uuid),
+      run_id: Type.Optional(uuid),
       project_id: Type.Optional(
         Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'text', maxLength: 255 }),
       ),

@@ -179,11 +179,17 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     if (typeof body.project_id === 'string' && !(await projectExists(db, body.project_id))) {
       throw new ApiError('invalid_request', 'body/project_id names no project')
     }
+    const work = readWork(body)
+    if ('runId' in work) {
+      const principal = callerOf(request)
+      const caller = principal.kind === 'user' ? principal.sub : principal.id
+      await jobs.checkMayFollow(work, { type, caller, isAdmin: isAdmin(request) })
+    }
     return {
       type,
       createdBy: body.created_by ?? principalId(callerOf(request)),
       projectId: body.project_id ?? null,
-      work: readWork(body),
+      work,
     }
   }
 }
@@ -202,7 +208,9 @@ function readWork({
     throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
   }
   if (input !== undefined) return { input }
-  if (thread_id !== undefined && run_id !== undefined) return { threadId: thread_id, runId: run_id }
+  if (thread_id !== undefined && run_id !== undefined) {
+    return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }
+  }
   throw new ApiError('invalid_request', 'body must have the field "input", or "thread_id" and "run_id"')
 }
 

@@ -20,13 +20,13 @@ const received = Type.Object(
   },
 )
 
-const id = boundedText({ minLength: 1, maxLength: 255 })
+const uuid = Type.String({ format: 'uuid' })
 
 /** The fields that `parseCallback` reads. Other fields are stored and ignored. */
 export const CallbackBody = Type.Object(
   {
-    thread_id: id,
-    run_id: id,
+    thread_id: uuid,
+    run_id: uuid,
     status: boundedText({
       minLength: 1,
       maxLength: 255,

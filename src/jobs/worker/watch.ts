@@ -4,9 +4,9 @@ import type { JobContext } from '../job-context.ts'
 import { findForStreams } from '../job-store.ts'
 import type { JobWorker } from './job-worker.ts'
 
-const EVERY_MS = 1_000
-/** With a round every second, a job that a client watches is checked at least every five seconds. */
-const MAX_AGE_MS = 4_000
+const EVERY_MS = 2_000
+/** With a round every two seconds, a job that a client watches is checked at least every five seconds. */
+const MAX_AGE_MS = 3_000
 
 /** The jobs and the owners whose streams are open. */
 export interface Watchers {

@@ -3,7 +3,6 @@ import type { Clock } from '../../core/clock.ts'
 import type { Random } from '../../core/random.ts'
 
 const GRAPH_NAMESPACE = Buffer.from('6ba7b8219dad11d180b400c04fd430c8', 'hex')
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 
 export type NewId = () => string
 
@@ -19,10 +18,6 @@ export function createIdSource(clock: Clock, random: Random): NewId {
 /** The id of the assistant that the runtime creates for a graph: a UUID of version 5, the same on every server. */
 export function assistantIdOf(graphId: string): string {
   return format(createHash('sha1').update(GRAPH_NAMESPACE).update(graphId).digest().subarray(0, 16), 5)
-}
-
-export function isUuid(text: unknown): text is string {
-  return typeof text === 'string' && UUID.test(text)
 }
 
 function format(bytes: Buffer, version: number): string {

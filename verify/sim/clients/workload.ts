@@ -47,11 +47,12 @@ function startLastJob(system: SimulatedSystem): void {
 function startForeignRun(system: SimulatedSystem, index: number): void {
   const { plan, prng, identity, time, runtime } = system
   const random = prng.split(`foreign ${index}`)
-  const scenario = scenarioOf(system, identity.user(random.int(0, plan.users - 1)), random, `foreign-${index}`)
+  const user = identity.user(random.int(0, plan.users - 1))
+  const scenario = scenarioOf(system, user, random, `foreign-${index}`)
   time.after(random.int(0, plan.faultsMs * 0.8), () => {
     const assistant = random.pick(['agent', 'report', 'review'])
     const path = assistant === 'agent' ? '/webhooks/agent' : `/webhooks/jobs/${assistant}`
-    const run = runtime.startForeign(assistant, `${PUBLIC_URL}${path}`)
+    const run = runtime.startForeign(assistant, `${PUBLIC_URL}${path}`, user.sub)
     if (random.chance(0.3)) return
     // Half of them at the moment when its callback arrives.
     const endMs = run.plan.pendingMs + run.plan.runningMs
@@ -62,15 +63,14 @@ function startForeignRun(system: SimulatedSystem, index: number): void {
   })
 }
 
-/** A client follows a run of ours, as if it had been started elsewhere, before its start is answered. */
+/** An admin follows a run of ours, as if it had been started elsewhere, before its start is answered. */
 export function contestRun(system: SimulatedSystem, run: SimRun): void {
   const { plan, prng, identity, faultsActive, contested } = system
   const random = prng.split(`contest ${run.runId}`)
   if (!faultsActive || run.metadata.job_id === undefined || !random.chance(plan.contested)) return
   system.trace.fault('run_contested', run.runId)
   contested.add(run.threadId)
-  const user = identity.user(random.int(0, plan.users - 1))
-  void scenarioOf(system, user, random, `contest-${run.runId}`).follow(run)
+  void scenarioOf(system, identity.admin, random, `contest-${run.runId}`).follow(run)
 }
 
 function scenarioOf(

@@ -92,9 +92,15 @@ export class SimRuntime {
   }
 
   /** A run that another client of the runtime starts, on a thread of its own. */
-  startForeign(graphId: string, webhook: string | null): SimRun {
+  startForeign(graphId: string, webhook: string | null, owner: string): SimRun {
     const thread = this.#state.createThread({ threadId: this.#newId(), metadata: {} })
-    const request = { graphId, webhook, work: { input: { from: 'elsewhere' } }, metadata: {}, configurable: {} }
+    const request = {
+      graphId,
+      webhook,
+      work: { input: { from: 'elsewhere' } },
+      metadata: { user_id: owner },
+      configurable: {},
+    }
     const run = this.#state.startRun(thread, { ...request, multitaskStrategy: 'reject', afterMs: 0 })
     if (!run) throw new Error('A new thread is not busy')
     return this.#known(run)
