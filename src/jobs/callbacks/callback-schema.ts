@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox'
 import type { Json } from '../../core/json.ts'
+import { UUID_PATTERN } from '../../core/uuid.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { boundedText, jsonDocument, pathParams, timestamp } from '../../http/schemas.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'
@@ -20,7 +21,7 @@ const received = Type.Object(
   },
 )
 
-const uuid = Type.String({ format: 'uuid' })
+const uuid = Type.String({ format: 'uuid', pattern: UUID_PATTERN })
 
 /** The fields that `parseCallback` reads. Other fields are stored and ignored. */
 export const CallbackBody = Type.Object(
