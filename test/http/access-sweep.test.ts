@@ -68,7 +68,7 @@ const EXAMPLES: Record<string, Example> = {
   'POST /jobs/:id/resume': {
     scope: 'any',
     path: async (service) => `${await newJob(service)}/resume`,
-    body: { input: 'yes' },
+    body: { input: null },
     ok: 202,
     ownedByCaller: true,
   },

@@ -54,6 +54,8 @@ function startForeignRun(system: SimulatedSystem, index: number): void {
     const path = assistant === 'agent' ? '/webhooks/agent' : `/webhooks/jobs/${assistant}`
     const run = runtime.startForeign(assistant, `${PUBLIC_URL}${path}`, user.sub)
     if (random.chance(0.3)) return
+    // The request to follow asks the runtime too, beside a check on the other node.
+    system.contested.add(run.threadId)
     // Half of them at the moment when its callback arrives.
     const endMs = run.plan.pendingMs + run.plan.runningMs
     time.after(
