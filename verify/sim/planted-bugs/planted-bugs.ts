@@ -220,8 +220,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'the end that a callback reported is dropped when the runtime deletes the run before it is confirmed',
     [
       'jobs/worker/process-job.ts',
-      'if (isLost(observed)) return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed',
-      'if (isLost(observed)) return observed',
+      'return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed',
+      'return observed',
     ],
   ),
   bug(
