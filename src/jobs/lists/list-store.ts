@@ -5,7 +5,7 @@ import { sql } from '../../db/sql.ts'
 import type { PageRequest } from '../../http/paging.ts'
 import { JOB_STATUSES, type JobStatus } from '../job.ts'
 import { JOB_LIST, JOB_SUMMARIES, type ListedJob } from '../job-row.ts'
-import { type JobFilter, planList } from './job-filter.ts'
+import { COMMON_STATUS, HAS_RARE_STATUS, type JobFilter, planList } from './job-filter.ts'
 
 /** A rare combination of filters reads no more rows than this for one page, and the page may be short. */
 const MAX_READ = 5_000
@@ -46,23 +46,23 @@ export async function countJobs(db: Queryable, createdBy: string | null): Promis
   const owned = createdBy === null ? sql`1 = 1` : sql`created_by = ${createdBy}`
   const statuses = rowsOf(
     db.engine,
-    JOB_STATUSES.filter((status) => status !== 'completed').map((status) => ({ status })),
+    JOB_STATUSES.filter((status) => status !== COMMON_STATUS).map((status) => ({ status })),
     { status: 'text' },
   )
   const [indexed, [newest]] = await Promise.all([
     db.query<{ status: JobStatus; jobs: number }>(sql`
       select s.status, (select count(*) from (
-        select 1 from jobs j where j.status = s.status and j.status <> 'completed' and ${owned}
+        select 1 from jobs where status = s.status and ${HAS_RARE_STATUS} and ${owned}
         limit ${MAX_COUNTED + 1}) as counted) as jobs
       from ${statuses} as s`),
     db.query<{ jobs: number; completed: number }>(sql`
-      select count(*) as jobs, count(case when status = 'completed' then 1 end) as completed
+      select count(*) as jobs, count(case when status = ${COMMON_STATUS} then 1 end) as completed
       from (select status from jobs where ${owned} order by id desc limit ${MAX_READ + 1}) as newest`),
   ])
   const found = new Map(indexed.map(({ status, jobs }) => [status, jobs]))
-  found.set('completed', newest?.completed ?? 0)
+  found.set(COMMON_STATUS, newest?.completed ?? 0)
   const isCut = (status: JobStatus) =>
-    status === 'completed' ? (newest?.jobs ?? 0) > MAX_READ : (found.get(status) ?? 0) > MAX_COUNTED
+    status === COMMON_STATUS ? (newest?.jobs ?? 0) > MAX_READ : (found.get(status) ?? 0) > MAX_COUNTED
   const counts = JOB_STATUSES.map((status) => [status, Math.min(found.get(status) ?? 0, MAX_COUNTED)])
   return { counts: Object.fromEntries(counts) as Record<JobStatus, number>, atLeast: JOB_STATUSES.filter(isCut) }
 }
