@@ -161,10 +161,11 @@ describe('the limit of runs', () => {
       await world.quiet()
       const { runs, limit, remaining } = await usageOf(world, sub)
       assert.deepEqual({ runs, limit, remaining }, { runs: 1, limit: LIMIT, remaining: 0 }, 'what runs is spoken for')
+      const elsewhere = await world.startElsewhere({ user_id: sub })
       const before = world.calls(START_RUN)
       for (const body of [
         { type: 'report', input: {} },
-        { type: 'report', ...(await world.startElsewhere({ user_id: sub })) },
+        { type: 'report', ...elsewhere },
       ]) {
         const refused = await world.request('POST', '/jobs', sub, { body })
         const message = `The limit of ${LIMIT} runs for 2026-01 is reached`
