@@ -464,9 +464,9 @@ describe('settling', () => {
       const end = ENDS.success as End
       const thread_id = randomUUID()
       const answers = await Promise.all(
-        ['a', 'b', 'c'].map(async (name) =>
+        [randomUUID(), randomUUID(), randomUUID()].map(async (runId) =>
           on.intake.receive({
-            ...(await received({ job: { id: 'x', thread_id } as JobRow, runId: `${name}-${randomUUID()}`, end })),
+            ...(await received({ job: { id: 'x', thread_id } as JobRow, runId, end })),
             jobId: 'job_restored',
           }),
         ),
