@@ -23,13 +23,15 @@ function clientOf(answer: () => Response) {
   return { client, breaker }
 }
 
+const THREAD = '9a4bcb3e-4d5c-4b9e-8f00-000000000001'
+const RUN = '1efcf3a0-0000-6000-8000-000000000001'
 const JSON_TYPE = { 'content-type': 'application/json' }
 const TOO_MANY_BYTES = 32 * 1024 * 1024 + 1
 
 test('an answer too large or not UTF-8 cannot be taken, and is not held against the runtime', async () => {
   for (const body of [Buffer.alloc(TOO_MANY_BYTES, ' '), Buffer.from([0xff]), Buffer.from([0x22, 0xc3])]) {
     const { client, breaker } = clientOf(() => new Response(body, { headers: JSON_TYPE }))
-    await assert.rejects(client.fetchState('thread', 'run', WHOLE), UnacceptableAnswer)
+    await assert.rejects(client.fetchState(THREAD, RUN, WHOLE), UnacceptableAnswer)
     assert.equal(breaker.state, 'closed')
   }
 })
@@ -42,13 +44,13 @@ test('where it is a failure, a page or a gateway’s text, it says nothing, as a
     { headers: { 'content-type': 'text/plain; charset=iso-8859-1' } },
   ]) {
     const { client, breaker } = clientOf(() => new Response(body, init))
-    await assert.rejects(client.fetchState('thread', 'run', WHOLE), RuntimeUnavailable)
+    await assert.rejects(client.fetchState(THREAD, RUN, WHOLE), RuntimeUnavailable)
     assert.equal(breaker.state, 'open')
   }
 })
 
 test('what is said of a run itself holds no output: it is never what cannot be taken', async () => {
   const { client } = clientOf(() => new Response(Buffer.from([0xff]), { headers: JSON_TYPE }))
-  await assert.rejects(client.fetchRun('thread', 'run'), RuntimeUnavailable)
-  await assert.rejects(client.listRuns('thread'), RuntimeUnavailable)
+  await assert.rejects(client.fetchRun(THREAD, RUN), RuntimeUnavailable)
+  await assert.rejects(client.listRuns(THREAD), RuntimeUnavailable)
 })

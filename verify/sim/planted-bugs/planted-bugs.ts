@@ -131,11 +131,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ' and cancel_requested_at is null and finished_at is null',
     '',
   ]),
-  bug('abandoned-start-forgotten', 'a start that was aborted mid-request counts as never made', [
-    'jobs/worker/process-job.ts',
-    'const holdMs = error instanceof AbortedStart ? runtime.timeoutMs : 0',
-    'const holdMs = 0',
-  ]),
   bug('gateway-refuses-start', 'the 404 of a gateway that has lost the runtime counts as a refusal by the runtime', [
     'runtime/classify-answers.ts',
     'return status === 404 || status === 405 || status === 410',
