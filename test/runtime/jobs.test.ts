@@ -90,7 +90,7 @@ for (const { name, start } of WORLDS) {
     const begin = (service: Served, type: string, input: object = INPUT) => post(service, '/jobs', { type, input })
     const read = async (service: Served, { id }: Job) =>
       (await service.request<Job>('GET', `/jobs/${id}`, { token })).body
-    /** As the list shows it, which asks nobody. */
+    /** As the list shows it. */
     const glance = async (service: Served, { id }: Job) => {
       const { body } = await service.request<{ data: Job[] }>('GET', '/jobs?limit=100', { token })
       return body.data.find((job) => job.id === id)
@@ -141,7 +141,17 @@ for (const { name, start } of WORLDS) {
     })
 
     test('with the callback lost and nobody reading, the sweep settles it', async () => {
-      const job = await untilGlance(deaf, await begin(deaf, 'report'), ended)
+      const started = await begin(deaf, 'report')
+      // The timeline shows what is stored; a read of the job, alone or in a list, would ask the runtime.
+      await until(async () => {
+        const { body } = await deaf.request<{ data: { detail: { to?: string } }[] }>(
+          'GET',
+          `/jobs/${started.id}/timeline`,
+          { token },
+        )
+        return body.data.some(({ detail }) => detail.to === 'completed')
+      })
+      const job = await read(deaf, started)
       assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'sweep'])
     })
 

@@ -11,7 +11,20 @@ const { startServer } = await import('@langchain/langgraph-api/server')
 const [folder, port = '0'] = process.argv.slice(2)
 if (folder === undefined) throw new Error('The state folder is missing: node server.mjs <state folder> [port]')
 const file = fileURLToPath(new URL('./graphs.mjs', import.meta.url))
-const names = ['ok', 'report', 'summary', 'agent', 'throw', 'pause', 'ask_twice', 'ask_throw', 'sleep', 'late_key']
+const names = [
+  'ok',
+  'report',
+  'summary',
+  'agent',
+  'throw',
+  'pause',
+  'ask_twice',
+  'ask_throw',
+  'sleep',
+  'late_key',
+  'ask_both',
+  'breakpoint',
+]
 const { host, cleanup } = await startServer({
   host: '127.0.0.1',
   port: Number(port),
