@@ -111,11 +111,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       'where id = ${record.id}',
     ],
   ),
-  bug('lease-of-another', 'a job that gets its owner late is processed under the lease of another worker', [
-    'jobs/jobs.ts',
-    'if (job.lease_token === null || job.run_id !== null)',
-    'if (job.lease_token === null)',
-  ]),
   bug('start-without-lookup', 'a start that may have succeeded is repeated without looking for its run', [
     'jobs/worker/start.ts',
     'const found = await findOwnRun(runtime, job, signal)\n    if (found) return started(found)',
@@ -146,20 +141,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })',
     'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { job, type, fresh, signal }))',
   ]),
-  bug(
-    'stale-run-settles',
-    'the late end of an earlier run settles the resumed job',
-    [
-      'jobs/settlement/settlement.ts',
-      'if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale',
-      '',
-    ],
-    [
-      'jobs/settlement/settlement.ts',
-      'if (update.runId !== null && job.run_id !== null && update.runId !== job.run_id) return stale',
-      '',
-    ],
-  ),
   bug('resume-same-number', 'a resumed run has the number of the earlier run', [
     'jobs/jobs.ts',
     'job.run_seq += 1',
