@@ -13,7 +13,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** A secret of another form would break every request that carries it, or show up in an error message. */
+/** A secret with other characters would break every request that carries it, or appear in an error message. */
 const SECRET_FORMS = {
   line: { pattern: /^\P{Cc}*$/u, fault: 'must not contain line breaks or control characters' },
   header: { pattern: /^[\x20-\x7e]*$/, fault: 'must be one line of ASCII characters, because a header carries it' },
@@ -57,7 +57,7 @@ export class ConfigReader {
     const path = this.text(`${name}_FILE`)
     if (path === null) return value
     if (value !== null) {
-      this.fault(name, `and ${name}_FILE are both given: give one`)
+      this.fault(name, `and ${name}_FILE are both set: set only one`)
       return value
     }
     try {
@@ -101,9 +101,9 @@ export class ConfigReader {
     return splitList(this.text(name))
   }
 
-  /** An http or https URL. It is no secret and may be shown, so it must not contain a password. */
+  /** An http or https URL. It is not secret and may be shown, so it must not contain a password. */
   url(name: string): string | null {
-    const text = this.#urlOf(name, this.text(name), ['http:', 'https:'])
+    const text = this.checkUrl(name, this.text(name), ['http:', 'https:'])
     if (text === null) return null
     const { username, password } = new URL(text)
     if (username !== '' || password !== '') this.fault(name, 'must not contain a user name or a password')
@@ -127,12 +127,13 @@ export class ConfigReader {
 
   /** A URL that may contain a password. */
   secretUrl(name: string, protocols: readonly string[]): string | null {
-    return this.#urlOf(name, this.secret(name), protocols)
+    return this.checkUrl(name, this.secret(name), protocols)
   }
 
-  #urlOf(name: string, text: string | null, protocols: readonly string[]): string | null {
+  /** Null, and a fault, unless the text is a URL of one of these protocols. */
+  checkUrl(name: string, text: string | null, protocols: readonly string[]): string | null {
     if (text === null) return null
-    // `URL` alone would also take `http:host` and `http:/\\host`.
+    // `URL` alone would also accept `http:host` and `http:/\\host`.
     const isWhole = protocols.some((protocol) => text.toLowerCase().startsWith(`${protocol}//`))
     if (isWhole && URL.canParse(text)) return text
     const schemes = protocols.map((protocol) => `${protocol}//`).join(' or ')

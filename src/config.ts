@@ -2,12 +2,14 @@ import { ConfigReader, type Env, splitList } from './config-reader.ts'
 import { isLoopbackHost } from './core/loopback.ts'
 import { readRsaPrivateKey } from './core/rsa-key.ts'
 import { RATE_LIMIT_HEADER_STYLES, type RateLimitHeaderStyle } from './limits/rate-limit-headers.ts'
+import { parseSentinelUrl } from './limits/sentinel-url.ts'
 import { DEFAULT_LIMITS, type TierLimits } from './limits/tiers.ts'
 
 export type Variant = 'A' | 'B'
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'silent'
 
 const MIN_WEBHOOK_KEY_BYTES = 24
+const DEFAULT_POOL_SIZE = 10
 
 export interface Config {
   /** Strict unless `NODE_ENV` is `development` or `test`. */
@@ -21,8 +23,10 @@ export interface Config {
   clientIds: readonly string[]
   tokenUse: string | null
   clockToleranceSeconds: number
-  database: { engine: 'sqlite'; dataDir: string } | { engine: 'postgres'; url: string }
+  database: { engine: 'sqlite'; dataDir: string } | PostgresSettings
   redisUrl: string | null
+  /** What the names of all keys and channels begin with. */
+  redisPrefix: string
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   webhookSecrets: readonly string[]
   push: { projectId: string; clientEmail: string; privateKey: string } | null
@@ -32,15 +36,30 @@ export interface Config {
   limits: TierLimits
   rateLimitHeaders: RateLimitHeaderStyle
   trustProxy: readonly string[]
+  /** Origins of web pages that may call the API. `*`, which production refuses, means every origin. */
+  corsOrigins: readonly string[]
+  /** Null: the console is switched off. */
+  console: { clientId: string | null; authUrl: string | null } | null
   usageLimitRuns: number | null
   eventsRetentionHours: number
   /** Null: the history of ended jobs is never deleted. */
   historyRetentionDays: number | null
   /** Null: ended jobs are never deleted by themselves. */
   jobRetentionDays: number | null
+  auditRetentionDays: number
   shutdownTimeoutMs: number
   logLevel: LogLevel
+  /** Where the OpenTelemetry collector listens. Null: nothing is traced. */
+  tracesEndpoint: string | null
   metricsPublic: boolean
+}
+
+/** Absent: the defaults of `openPostgres`. */
+export interface PostgresSettings {
+  engine: 'postgres'
+  url: string
+  poolSize?: number
+  prepared?: boolean
 }
 
 /** Turns the environment into settings, or throws a `ConfigError` with every fault. A fault never contains a secret's value. */
@@ -59,7 +78,8 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     tokenUse: read.choice('TOKEN_USE', ['access', 'id']),
     clockToleranceSeconds: read.integer('CLOCK_TOLERANCE_SECONDS', { min: 0, max: 300 }) ?? 0,
     database: database(read),
-    redisUrl: read.secretUrl('REDIS_URL', ['redis:', 'rediss:']),
+    redisUrl: redisUrl(read),
+    redisPrefix: read.text('REDIS_PREFIX') ?? '',
     runtime: runtime(read),
     webhookSecrets: webhookSecrets(read, production),
     push: push(read),
@@ -72,12 +92,16 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     },
     rateLimitHeaders: read.choice('RATE_LIMIT_HEADERS', RATE_LIMIT_HEADER_STYLES) ?? 'draft-6',
     trustProxy: read.networks('TRUST_PROXY'),
+    corsOrigins: corsOrigins(read, production),
+    console: consoleSettings(read),
     usageLimitRuns: read.integer('USAGE_LIMIT_RUNS', { min: 0 }),
     eventsRetentionHours: read.integer('EVENTS_RETENTION_HOURS', { min: 1, max: 8760 }) ?? 168,
     historyRetentionDays: read.integer('HISTORY_RETENTION_DAYS', { min: 1, max: 3650 }),
     jobRetentionDays: read.integer('JOB_RETENTION_DAYS', { min: 1, max: 3650 }),
+    auditRetentionDays: read.integer('AUDIT_RETENTION_DAYS', { min: 1, max: 3650 }) ?? 365,
     shutdownTimeoutMs: read.integer('SHUTDOWN_TIMEOUT_MS', { min: 100, max: 600_000 }) ?? 10_000,
     logLevel: read.choice('LOG_LEVEL', ['debug', 'info', 'warn', 'error', 'silent']) ?? 'info',
+    tracesEndpoint: read.baseUrl('OTEL_EXPORTER_OTLP_ENDPOINT'),
     metricsPublic: read.flag('METRICS_PUBLIC') ?? false,
   }
   read.throwFaults()
@@ -95,7 +119,7 @@ function issuerUrl(read: ConfigReader, production: boolean): string {
     }
     return whole
   }
-  // Given, but not a good URL: that fault is recorded already.
+  // Set, but not a valid URL: that fault is already recorded.
   if (read.text('ISSUER_URL')) return ''
   if (!region && !pool) read.fault('ISSUER_URL', 'is missing: give it, or COGNITO_REGION and COGNITO_USER_POOL_ID')
   else if (!region) read.fault('COGNITO_REGION', 'is missing: COGNITO_USER_POOL_ID needs it')
@@ -106,9 +130,56 @@ function issuerUrl(read: ConfigReader, production: boolean): string {
   return `https://cognito-idp.${region}.amazonaws.com/${pool}`
 }
 
+function corsOrigins(read: ConfigReader, production: boolean): readonly string[] {
+  const origins = read.list('CORS_ORIGINS')
+  for (const origin of origins) {
+    if (origin === '*' && !production) continue
+    if (origin === '*') read.fault('CORS_ORIGINS', 'must name each origin in production, not "*"')
+    else if (!isOrigin(origin)) {
+      read.fault(
+        'CORS_ORIGINS',
+        `holds "${origin}", which is not an origin as browsers send it, such as https://app.example.com: lower case, no path, no default port`,
+      )
+    }
+  }
+  return origins
+}
+
+/**
+ * Browsers always send the same spelling of an origin, and the comparison is exact. Apps in a web view use other schemes.
+ */
+function isOrigin(text: string): boolean {
+  const url = /^[\x21-\x7e]+$/.test(text) && !text.includes('*') ? URL.parse(text) : null
+  if (url === null) return false
+  if (url.protocol === 'http:' || url.protocol === 'https:') return url.origin === text
+  return /^[a-z][a-z0-9+.-]*:\/\/[a-z0-9._-]+(?::\d+)?$/.test(text)
+}
+
+function consoleSettings(read: ConfigReader): Config['console'] {
+  const isOn = read.choice('CONSOLE', ['on', 'off']) !== 'off'
+  const clientId = read.text('CONSOLE_CLIENT_ID')
+  const authUrl = read.baseUrl('CONSOLE_AUTH_URL')
+  if (authUrl !== null && clientId === null) read.fault('CONSOLE_CLIENT_ID', 'is missing: CONSOLE_AUTH_URL needs it')
+  return isOn ? { clientId, authUrl } : null
+}
+
 function database(read: ConfigReader): Config['database'] {
   const url = read.secretUrl('DATABASE_URL', ['postgres:', 'postgresql:'])
-  return url ? { engine: 'postgres', url } : { engine: 'sqlite', dataDir: read.text('DATA_DIR') ?? './data' }
+  const poolSize = read.integer('DATABASE_POOL_SIZE', { min: 1, max: 500 }) ?? DEFAULT_POOL_SIZE
+  const prepared = read.choice('DATABASE_PREPARED', ['on', 'off']) !== 'off'
+  return url
+    ? { engine: 'postgres', url, poolSize, prepared }
+    : { engine: 'sqlite', dataDir: read.text('DATA_DIR') ?? './data' }
+}
+
+/** Several Sentinels have no place in a URL as `URL` reads it. */
+function redisUrl(read: ConfigReader): string | null {
+  const given = read.secret('REDIS_URL')
+  if (given === null || !/^rediss?\+sentinel:/i.test(given))
+    return read.checkUrl('REDIS_URL', given, ['redis:', 'rediss:'])
+  if (parseSentinelUrl(given) !== null) return given
+  read.fault('REDIS_URL', 'must have the form redis+sentinel://[user:password@]host:port,host:port/master')
+  return null
 }
 
 function runtime(read: ConfigReader): Config['runtime'] {
@@ -127,7 +198,7 @@ function webhookSecrets(read: ConfigReader, production: boolean): readonly strin
   return secrets
 }
 
-/** A short secret can be guessed, and base64 that cannot be decoded would stand for the empty key. */
+/** A short secret can be guessed, and invalid base64 would decode to the empty key. */
 function faultOfWebhookSecret(secret: string, production: boolean): string | null {
   const encoded = /^whsec_(.*)$/s.exec(secret)?.[1]
   const key = Buffer.from(encoded ?? secret, encoded === undefined ? 'utf8' : 'base64')
@@ -150,7 +221,7 @@ function push(read: ConfigReader): Config['push'] {
   const given = { PUSH_PROJECT_ID: projectId, PUSH_CLIENT_EMAIL: clientEmail, PUSH_PRIVATE_KEY: privateKey }
   if (projectId || clientEmail || privateKey) {
     for (const [name, value] of Object.entries(given)) {
-      if (!value) read.fault(name, 'is missing: the three push credentials go together')
+      if (!value) read.fault(name, 'is missing: set all three push credentials or none')
     }
   }
   return null

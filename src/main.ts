@@ -5,13 +5,13 @@ import { runCommandLine } from './cli/command-line.ts'
 const stopping = new AbortController()
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   process.on(signal, () => {
-    // A second Ctrl-C means now.
+    // A second Ctrl-C ends the process at once.
     if (stopping.signal.aborted && signal === 'SIGINT') process.exit(130)
     stopping.abort(signal)
   })
 }
 
-// A reader that closes the pipe early, as `head` does, is no failure.
+// A reader that closes the pipe early, such as `head`, is not an error.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') throw error
@@ -26,9 +26,10 @@ process.exitCode = await runCommandLine({
   printError: (line) => process.stderr.write(`${line}\n`),
   readFile: (path) => readFileSync(path, 'utf8'),
   stopping: stopping.signal,
+  onHangUp: (listener) => process.on('SIGHUP', listener),
 })
 
-// Output still on its way into a pipe is written first. Anything else that is open ends with the process.
+// Wait until buffered output is written to the pipe. Then end the process, even if other handles are open.
 const written = [process.stdout, process.stderr].map((stream) => new Promise((done) => stream.write('', done)))
 await Promise.all(written)
 process.exit()

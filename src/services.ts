@@ -1,3 +1,4 @@
+import { trimAudit } from './audit/audit-store.ts'
 import { CallbackAuthenticity } from './auth/callback-authenticity.ts'
 import { KeySet, keySetUrl } from './auth/key-set.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
@@ -7,30 +8,40 @@ import type { Clock } from './core/clock.ts'
 import { IdGenerator } from './core/ids.ts'
 import type { Log } from './core/log.ts'
 import type { Random } from './core/random.ts'
+import { noTracer, type Tracer } from './core/tracing.ts'
 import type { Topic } from './db/announcements.ts'
 import type { Database } from './db/database.ts'
 import { meteredDatabase } from './db/metered-database.ts'
+import { Node } from './db/nodes/node.ts'
+import { trimNodes } from './db/nodes/node-store.ts'
 import { createEventServices } from './events/event-services.ts'
 import { trimEvents } from './events/event-store.ts'
 import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
 import { BodyBudget } from './http/server/body-budget.ts'
 import { Overload } from './http/server/overload.ts'
+import { insertMissingChecks } from './jobs/check-store.ts'
 import { createJobServices } from './jobs/job-services.ts'
-import { findUnfinished } from './jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
+import { LiveStreams } from './jobs/live/live-streams.ts'
 import { trimTombstones } from './jobs/retention/delete-store.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
 import { trimJobs } from './jobs/retention/trim-jobs.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
+import { findUnfinished } from './jobs/uncommon-jobs.ts'
 import { createLimiter } from './limits/limiter.ts'
 import { SpentAddresses } from './limits/spent-addresses.ts'
 import { UnderWay } from './limits/under-way.ts'
+import { bulkActions } from './operations/bulk-actions.ts'
+import { OperationRunner } from './operations/operation-runner.ts'
+import { trimOperations } from './operations/operation-store.ts'
+import type { ConsoleSettings } from './ops/console-pages.ts'
 import { type HousekeepingTask, startHousekeeping, trimInBatches } from './ops/housekeeping.ts'
 import { watchEventLoop } from './ops/metrics/event-loop.ts'
 import { Metrics } from './ops/metrics/metrics.ts'
 import { registerGauges } from './ops/metrics/service-gauges.ts'
 import { Readiness } from './ops/readiness.ts'
+import { eraseAction } from './people/erase-user.ts'
 import { ProjectEvents } from './projects/project-events.ts'
 import type { ProjectNotifications } from './projects/project-notifications.ts'
 import { projectExists } from './projects/project-store.ts'
@@ -40,24 +51,34 @@ import { connectProviders } from './push/provider-registry.ts'
 import type { PushSender } from './push/push-provider.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { serviceKeyStore } from './service-accounts/service-key-store.ts'
+import { startStatsRollup } from './stats/stats-rollup.ts'
+import { trimStats } from './stats/stats-store.ts'
 import { UserActivity } from './users/user-activity.ts'
+import { UserStates } from './users/user-states.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
 
 const TRIM_BATCH = 5_000
-/** Longer than any sender retries a callback. */
+/** Longer than the time for which any sender retries a callback. */
 const TOMBSTONE_RETENTION_MS = 30 * 86_400_000
+
+const OPERATION_RETENTION_MS = 90 * 86_400_000
+
+const STOPPED_NODE_RETENTION_MS = 3_600_000
 
 /** Everything that touches the outside world. The simulation and the tests pass their own. */
 export interface Dependencies {
+  /** The clock of this machine. The services use the database's time. */
   clock: Clock
   random: Random
   log: Log
   fetch: typeof fetch
   db: Database
+  /** Absent: nothing is traced. */
+  tracer?: Tracer
   /** Absent: only the built-in type `agent`. */
   jobTypes?: JobTypes
   projectNotifications?: ProjectNotifications
-  /** How many jobs a process works on at the same time; absent: 50. */
+  /** How many jobs a process handles at the same time; absent: 50. */
   jobSlots?: number
   /** Absent: one for each push provider that has credentials. */
   pushSenders?: readonly PushSender[]
@@ -65,16 +86,20 @@ export interface Dependencies {
   pushCa?: string
   /** Refuses requests whose `Host` is not this machine. */
   loopbackOnly?: boolean
+  /** What the console shows in `dev` only. */
+  consoleDev?: ConsoleSettings['dev']
 }
 
 export type Services = Awaited<ReturnType<typeof createServices>>
 
 /** Creates every part of the service once, and passes each the parts it needs. */
 export async function createServices(config: Config, dependencies: Dependencies) {
-  const { clock, random, log, pushCa } = dependencies
-  const { redisUrl } = config
+  const { random, log, pushCa, tracer = noTracer } = dependencies
+  const redis = config.redisUrl === null ? null : { url: config.redisUrl, prefix: config.redisPrefix }
   const metrics = new Metrics()
   const db = meteredDatabase(dependencies.db, metrics)
+  const node = await Node.start({ db, clock: dependencies.clock, random, log })
+  const clock: Clock = node.clock
   const ids = new IdGenerator(clock, random)
   const keySet = new KeySet({ url: keySetUrl(config.issuerUrl), fetch: dependencies.fetch, clock, log })
   const verifier = new TokenVerifier({
@@ -86,17 +111,24 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ...(config.tokenUse === null ? {} : { tokenUse: config.tokenUse }),
   })
   const serviceKeys = new ServiceKeyAuthenticator({ store: serviceKeyStore(db), clock, log })
-  const redis = redisUrl === null ? undefined : { url: redisUrl }
-  const limiter = await createLimiter({ limits: config.limits, clock, random, log, redis })
+  const limiter = await createLimiter({ limits: config.limits, clock, random, log, redis: redis ?? undefined })
   const userActivity = new UserActivity({ db, clock, log })
+  const forgetUser = (sub: string): void => {
+    userActivity.forget(sub)
+    verifier.forget(sub)
+  }
+  const userStates = new UserStates({ db, clock, log, onErased: forgetUser })
+  await userStates.load()
   const housekeeping = startHousekeeping(housekeepingTasks(config, { db, clock, log, meter: metrics }), { clock, log })
   const callbackAuthenticity = new CallbackAuthenticity(config.webhookSecrets, clock)
   const outbox = new Outbox({
     db,
+    node,
     clock,
     random,
     log,
     meter: metrics,
+    tracer,
     senders:
       dependencies.pushSenders ?? (await connectProviders(config, { clock, log, ...(pushCa && { ca: pushCa }) })),
     onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
@@ -104,7 +136,16 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const onTopic = (topic: Topic): void => {
     if (topic === 'deliveries') outbox.wake()
   }
-  const eventServices = await createEventServices({ db, clock, random, log, meter: metrics, redisUrl, onTopic })
+  const eventServices = await createEventServices({
+    db,
+    clock,
+    random,
+    log,
+    meter: metrics,
+    redis,
+    onTopic,
+    blockedUsers: userStates,
+  })
   const jobServices = createJobServices({
     db,
     clock,
@@ -119,13 +160,36 @@ export async function createServices(config: Config, dependencies: Dependencies)
     usageLimitRuns: config.usageLimitRuns,
     callbackAuthenticity,
     meter: metrics,
+    tracer,
+    node,
     slots: dependencies.jobSlots,
-    watchers: eventServices.streams,
+    interests: () => {
+      const { jobIds, subjects } = eventServices.streams.interests
+      return { jobIds: new Set([...jobIds, ...live.jobIds]), subjects }
+    },
   })
+  const live = new LiveStreams({
+    context: jobServices.jobContext,
+    feed: eventServices.feed,
+    slots: eventServices.streamSlots,
+    blockedUsers: userStates,
+    // The worker logs a failed check.
+    check: (id) => jobServices.jobWorker.check(id).catch(() => {}),
+  })
+  const operationRunner = new OperationRunner({
+    db,
+    node,
+    clock,
+    random,
+    log,
+    actions: { ...bulkActions(jobServices), erase: eraseAction(jobServices) },
+  })
+  const statsRollup = startStatsRollup({ db, clock, log })
   const eventLoop = watchEventLoop()
   registerGauges(metrics, {
     ...jobServices,
     ...eventServices,
+    live,
     clock,
     outbox,
     limiter,
@@ -139,9 +203,13 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ...dependencies,
     ...jobServices,
     ...eventServices,
+    live,
     db,
+    node,
+    clock,
     config,
     metrics,
+    tracer,
     ids,
     keySet,
     verifier,
@@ -154,7 +222,9 @@ export async function createServices(config: Config, dependencies: Dependencies)
     overload: new Overload({ clock }),
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),
+    operationRunner,
     userActivity,
+    userStates,
     projectEvents: new ProjectEvents({
       clock,
       ids,
@@ -170,15 +240,20 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ),
     /** Stops background work in reverse order of its start. The caller that opened the database closes it. */
     close: async () => {
+      await live.close()
       await eventServices.close()
+      await statsRollup.stop()
+      await operationRunner.close()
       await jobServices.close()
       await outbox.close()
       await housekeeping.stop()
+      await userStates.close()
       await userActivity.close()
       limiter.close()
       await serviceKeys.close()
       await keySet.close()
       eventLoop.stop()
+      await node.close()
     },
   }
 }
@@ -187,6 +262,7 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
   const { db } = context
   const limit = TRIM_BATCH
   const retentionMs = config.eventsRetentionHours * 3_600_000
+  const auditRetentionMs = config.auditRetentionDays * 86_400_000
   const { historyRetentionDays, jobRetentionDays } = config
   const tasks: HousekeepingTask[] = [
     {
@@ -199,10 +275,33 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
         trimInBatches(signal, () => trimTombstones(db, { beforeMs: nowMs - TOMBSTONE_RETENTION_MS, limit })),
     },
     {
+      name: 'nodes',
+      trim: (signal, nowMs) =>
+        trimInBatches(signal, () => trimNodes(db, { beforeMs: nowMs - STOPPED_NODE_RETENTION_MS, limit })),
+    },
+    {
       name: 'events',
       trim: (signal, nowMs) => trimInBatches(signal, () => trimEvents(db, { beforeMs: nowMs - retentionMs, limit })),
     },
+    { name: 'stats', trim: (_signal, nowMs) => trimStats(db, nowMs) },
+    {
+      name: 'operations',
+      trim: (signal, nowMs) =>
+        trimInBatches(signal, () => trimOperations(db, { beforeMs: nowMs - OPERATION_RETENTION_MS })),
+    },
+    {
+      name: 'audit',
+      trim: (signal, nowMs) =>
+        trimInBatches(signal, () => trimAudit(db, { beforeMs: nowMs - auditRetentionMs, limit })),
+    },
   ]
+  // Several releases share a database only on PostgreSQL.
+  if (db.engine === 'postgres') {
+    tasks.push({
+      name: 'checks',
+      trim: (signal, nowMs) => trimInBatches(signal, () => insertMissingChecks(db, { nowMs, limit: 500 })),
+    })
+  }
   if (jobRetentionDays !== null) {
     const retentionDays = jobRetentionDays
     tasks.push({ name: 'jobs', trim: (signal) => trimJobs(context, { retentionDays, signal }) })

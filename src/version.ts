@@ -1,4 +1,4 @@
 import packageFile from '../package.json' with { type: 'json' }
 
-/** The one place the version is written is package.json. */
+/** The version is defined only in package.json. */
 export const VERSION: string = packageFile.version

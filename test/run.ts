@@ -2,10 +2,12 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { buildConsole } from '../src/cli/startup/build-console.ts'
 import { isCi, startSharedServices } from './support/services.ts'
 
 /**
- * What `npm test` runs: one PostgreSQL and one Redis for all test files, where the machine has them, then `node --test`.
+ * What `npm test` runs: one PostgreSQL and one Redis for all test files, where the machine has them, the console when its
+ * sources have changed, then `node --test`.
  * Arguments are files, patterns or folders in place of all tests; those that begin with a dash go to node. It says what
  * was skipped, and fails when a test failed, when none ran or, with CI set, when any was skipped.
  */
@@ -20,7 +22,8 @@ async function main(args: string[]): Promise<number> {
   }
   process.on('SIGINT', interrupt).on('SIGTERM', interrupt)
   try {
-    const services = await startSharedServices()
+    const [services, problem] = await Promise.all([startSharedServices(), buildConsole()])
+    if (problem !== null) process.stderr.write(`${problem}\n`)
     try {
       if (interrupted) return 130
       const results = join(folder, 'results.tap')
@@ -36,13 +39,15 @@ async function main(args: string[]): Promise<number> {
 }
 
 /** Without test/runtime, which wants the real agent runtime installed: `npm run test:runtime`. */
-const ALL_TESTS = 'test/{unit,db,http,e2e}/**/*.test.ts'
+const ALL_TESTS = 'test/{unit,db,http,e2e,client,browser}/**/*.test.ts'
 
 function nodeArguments(args: string[], results: string): string[] {
   const patterns = args.filter((arg) => !arg.startsWith('-'))
   return [
     '--test',
     '--test-concurrency=2',
+    // Far beyond any test on a busy machine: a test that hangs fails instead of holding up the run.
+    '--test-timeout=600000',
     '--test-reporter=spec',
     '--test-reporter-destination=stdout',
     '--test-reporter=tap',

@@ -4,7 +4,7 @@ const SCHEME = /^Bearer +/i
 export function bearerToken(authorization = ''): string | undefined {
   const [scheme] = SCHEME.exec(authorization) ?? []
   if (scheme === undefined) return undefined
-  // One expression for the whole header would cost five times as much.
+  // One regular expression for the whole header would take five times as long.
   const token = authorization.slice(scheme.length).trimEnd()
   return token === '' || /\s/.test(token) ? undefined : token
 }

@@ -17,17 +17,23 @@ export type CallbackProof =
 
 /**
  * Checks that a callback is from the runtime: by the per-job token in its URL, a shared secret in a header, or a Standard
- * Webhooks signature over its body. One of them is enough, with any live secret. All comparisons are constant-time.
+ * Webhooks signature over its body. One valid proof is enough. During a rotation both live secrets are accepted. All
+ * comparisons are constant-time.
  */
 export class CallbackAuthenticity {
-  readonly #secrets: readonly string[]
-  readonly #secretDigests: readonly Buffer[]
+  #secrets: readonly string[] = []
+  #secretDigests: readonly Buffer[] = []
   readonly #clock: Clock
 
   constructor(secrets: readonly string[], clock: Clock) {
+    this.useSecrets(secrets)
+    this.#clock = clock
+  }
+
+  /** From now on only these are accepted. To rotate a secret, give the new one and the old one. */
+  useSecrets(secrets: readonly string[]): void {
     this.#secrets = secrets
     this.#secretDigests = secrets.map(digest)
-    this.#clock = clock
   }
 
   /** Without a secret every callback is accepted; a production service does not start without one. */
@@ -35,7 +41,7 @@ export class CallbackAuthenticity {
     return this.#secrets.length === 0
   }
 
-  /** Null without a secret. */
+  /** Null if no secret is configured. */
   tokenFor(jobId: string): string | null {
     const [secret] = this.#secrets
     return secret === undefined ? null : tokenOf(secret, jobId)
@@ -96,7 +102,7 @@ function isSame(given: string, expected: string): boolean {
   return bytes.length === expected.length && timingSafeEqual(bytes, Buffer.from(expected))
 }
 
-/** Secrets are compared by their digests, so that the time does not depend on their length. */
+/** Compare digests instead of secrets: then the time does not depend on the length of the secret. */
 function digest(text: string): Buffer {
   return hash('sha256', text, 'buffer')
 }

@@ -4,10 +4,13 @@ const MAX_KEYS = 100
 export const MAX_KID_LENGTH = 256
 /** A modulus below 2048 bits can be factored; above 8192 one signature check takes too long for a request. */
 const MODULUS_BITS = { min: 2048, max: 8192 }
-/** FIPS 186-5 starts at 2^16 + 1; small exponents have broken many verifiers. */
+/** FIPS 186-5 requires at least 2^16 + 1: small exponents made many verifiers insecure. */
 const EXPONENT = { min: 65537, max: 0xffffffff }
 
-/** A key of the issuer. The object stays the same while its material does, so `===` shows whether the key is still in the set. */
+/**
+ * A key of the issuer. While the key is unchanged, every fetch of the set returns the same object, so `===` shows whether
+ * the key is still in the set.
+ */
 export interface VerificationKey {
   readonly kid: string
   readonly modulus: string
@@ -16,12 +19,12 @@ export interface VerificationKey {
 }
 
 /**
- * Imports the keys of a set that may verify RS256, at most 100. A bad key is ignored and never breaks the others. Of two
- * usable keys with one `kid` the first is used. Throws if the document is not a key set.
+ * Imports the keys of a set that may verify RS256, at most 100. A bad key is ignored and never breaks the others. If two
+ * usable keys have the same `kid`, the first is used. Throws if the document is not a key set.
  */
 export async function importKeys(document: unknown, known: ReadonlyMap<string, VerificationKey>) {
   const entries = isRecord(document) ? document.keys : undefined
-  if (!Array.isArray(entries)) throw new Error('the answer is not a key set')
+  if (!Array.isArray(entries)) throw new Error('the response is not a key set')
   const keys = new Map<string, VerificationKey>()
   for (const entry of entries) {
     if (keys.size === MAX_KEYS) break
@@ -49,7 +52,7 @@ function isUsable(jwk: unknown): jwk is UsableJwk {
   if (typeof kid !== 'string' || kid === '' || kid.length > MAX_KID_LENGTH) return false
   if (kty !== 'RSA' || (use !== undefined && use !== 'sig') || (alg !== undefined && alg !== 'RS256')) return false
   if (jwk.key_ops !== undefined && !(Array.isArray(jwk.key_ops) && jwk.key_ops.includes('verify'))) return false
-  // The private half was published: every reader of the set can sign with this key.
+  // The set contains the private part, so every reader of the set can sign with this key.
   if (jwk.d !== undefined) return false
   const modulus = unsigned(n)
   const exponent = unsigned(e)

@@ -23,8 +23,8 @@ export interface KeySetState {
 }
 
 /**
- * The issuer's keys. At most one fetch per cooldown goes to the provider, also when fetches fail and whatever tokens arrive.
- * Fetched keys keep serving while they are renewed and while the provider is down.
+ * The issuer's keys. The provider gets at most one fetch per cooldown, even if fetches fail or many tokens name unknown
+ * keys. Fetched keys stay in use during a new fetch and while the provider is down.
  */
 export class KeySet {
   readonly #options: KeySetOptions
@@ -39,7 +39,7 @@ export class KeySet {
     this.#options = options
   }
 
-  /** The key with this id; an unknown id makes a fetch. Rejects only if no key was ever fetched. */
+  /** The key with this id; an unknown id starts a fetch. Rejects only if no key was ever fetched. */
   async find(kid: string): Promise<VerificationKey | undefined> {
     const known = this.current(kid)
     if (known) return known
@@ -53,7 +53,10 @@ export class KeySet {
     return this.#keys.get(kid)
   }
 
-  /** The key with this id as of now. Reading a set older than its TTL starts a fetch, so that cached tokens of a removed key end. */
+  /**
+   * The key with this id as of now. If the set is older than its TTL, a fetch starts, so that cached tokens of a removed
+   * key become invalid.
+   */
   current(kid: string): VerificationKey | undefined {
     if (this.#isStale()) void this.#renew()
     return this.#keys.get(kid)
@@ -86,7 +89,7 @@ export class KeySet {
     return this.#attemptedAtMs === null ? 0 : this.#leftMs(this.#attemptedAtMs, COOLDOWN_MS)
   }
 
-  /** A clock that was set back must not prolong a pause: a start in the future counts as over. */
+  /** A clock that was set back must not prolong a pause: if the start is in the future, the pause is over. */
   #leftMs(sinceMs: number, spanMs: number): number {
     const elapsedMs = this.#options.clock.now() - sinceMs
     return elapsedMs < 0 ? 0 : Math.max(0, spanMs - elapsedMs)
@@ -108,9 +111,9 @@ export class KeySet {
     try {
       const { signal } = this.#closing
       const answer = await exchange({ url, fetch, clock, timeoutMs: TIMEOUT_MS, maxBytes: MAX_BODY_BYTES, signal })
-      if (answer.status < 200 || answer.status > 299) throw new Error(`the answer was ${answer.status}`)
+      if (answer.status < 200 || answer.status > 299) throw new Error(`the response was ${answer.status}`)
       const { keys, ignored } = await importKeys(JSON.parse(answer.text), this.#keys)
-      // An empty set is far more likely a fault of the provider than a decision to lock out every user.
+      // An empty set is probably a fault of the provider, not a decision to lock out every user.
       if (keys.size === 0) throw new Error('the key set holds no usable key')
       this.#keys = keys
       this.#fetchedAtMs = clock.now()
@@ -123,7 +126,7 @@ export class KeySet {
   }
 }
 
-/** Where an issuer publishes its keys. */
+/** The URL at which an issuer publishes its keys. */
 export function keySetUrl(issuerUrl: string): string {
   return `${issuerUrl.replace(/\/$/, '')}/.well-known/jwks.json`
 }

@@ -12,6 +12,8 @@ export interface ServicePrincipal {
   kind: 'service'
   /** The service account's id, `svc_…`. */
   id: string
+  /** The id of the key that was used, `key_…`. */
+  keyId: string
   scopes: readonly string[]
   expiresAtMs: number | null
 }

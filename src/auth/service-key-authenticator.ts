@@ -12,7 +12,10 @@ const UNKNOWN_KEYS = 1_000
 const LAST_USED_EVERY_MS = 60_000
 const MARK_BATCH = 500
 
-/** A key of an account that is not revoked. Both may have expired: the authenticator has the clock. */
+/**
+ * A key of an account that is not revoked. Key or account may have expired: the authenticator checks that, because it has
+ * the clock.
+ */
 export type LiveServiceKey = {
   key_id: string
   account_id: string
@@ -37,8 +40,9 @@ interface CachedKey {
 }
 
 /**
- * Finds the service account of a key. Results, valid and invalid, are cached for 30 s, so a revocation on another node takes
- * effect here within 30 s. Unknown keys have a cache of their own, so that random keys cannot evict good ones. `last_used_at` is written at most once a minute, outside of requests.
+ * Finds the service account of a key. Results, valid and invalid, are cached for 30 s, so a revocation on another node
+ * takes effect here within 30 s. Unknown keys have a separate cache, so that random keys cannot evict valid ones.
+ * `last_used_at` is written at most once a minute, outside of requests.
  */
 export class ServiceKeyAuthenticator {
   readonly #store: ServiceKeyStore
@@ -73,13 +77,14 @@ export class ServiceKeyAuthenticator {
       principal: {
         kind: 'service',
         id: found.account_id,
+        keyId: found.key_id,
         scopes: found.scopes.split(' ').filter((scope) => scope !== ''),
         expiresAtMs: earliest(found.key_expires_at, found.account_expires_at),
       },
     }
   }
 
-  /** Whether this key was good when it was last looked up: checking it again is at most one query in 30 s. */
+  /** Whether this key was valid at its last lookup. Checking it again costs at most one query in 30 s. */
   isKnown(key: string): boolean {
     return isWellFormedServiceKey(key) && this.#known.get(hashServiceKey(key)) !== undefined
   }

@@ -15,7 +15,7 @@ export function createServiceKey(random: Random): string {
   let secret = ''
   while (secret.length < SECRET_CHARS) {
     for (const byte of random.bytes(SECRET_CHARS)) {
-      // 248 = 4 × 62: bytes above it would make the first letters more likely.
+      // 248 = 4 × 62: bytes from 248 on would make the first letters of the alphabet more likely.
       if (byte < 248 && secret.length < SECRET_CHARS) secret += ALPHABET[byte % 62]
     }
   }

@@ -15,7 +15,10 @@ export interface TokenCacheOptions {
   keySet: Pick<KeySet, 'current'>
 }
 
-/** Verified tokens by their digest. The cache is bounded; a token ends with its expiry, or when its key leaves the set. */
+/**
+ * Verified tokens by their digest. The cache is bounded. An entry is dropped when its token expires or its key leaves the
+ * set.
+ */
 export class TokenCache {
   readonly #entries: BoundedMap<string, CachedToken>
   readonly #clock: Clock
@@ -38,6 +41,13 @@ export class TokenCache {
     if (isKeyInSet && this.#clock.now() < entry.principal.expiresAtMs) return entry.principal
     this.#entries.delete(digest)
     return undefined
+  }
+
+  /** Forgets the tokens of a user. */
+  forget(sub: string): void {
+    for (const [digest, { principal }] of this.#entries.entries()) {
+      if (principal.sub === sub) this.#entries.delete(digest)
+    }
   }
 
   set(digest: string, entry: CachedToken): void {

@@ -21,7 +21,7 @@ export interface ClaimRules {
 /** Reads the caller from the claims, or throws a `TokenFault`. The audience is not checked: access tokens have none. */
 export function checkClaims(claims: Claims, rules: ClaimRules, nowMs: number): UserPrincipal {
   const { iss, sub, exp, nbf, iat, client_id: clientId, token_use: tokenUse } = claims
-  if (iss !== rules.issuer) throw new TokenFault('issuer', 'The issuer is another')
+  if (iss !== rules.issuer) throw new TokenFault('issuer', 'The token is from another issuer')
   if (!isNumericDate(exp)) throw new TokenFault('claims', 'The claim exp is missing or not a number')
   if (nbf !== undefined && !isNumericDate(nbf)) throw new TokenFault('claims', 'The claim nbf is not a number')
   if (iat !== undefined && !isNumericDate(iat)) throw new TokenFault('claims', 'The claim iat is not a number')
@@ -59,7 +59,7 @@ function readEmail(value: unknown): string | null {
   return value
 }
 
-/** A list is refused: some triggers of the identity provider write one, and then the scopes are not the pool's attribute. */
+/** A list is refused: it comes from a trigger of the identity provider, not from the user pool's attribute. */
 function readScopes(value: unknown): string[] {
   if (value === undefined) return []
   if (typeof value !== 'string') throw new TokenFault('claims', 'The claim custom:scopes is not a string')

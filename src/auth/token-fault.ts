@@ -1,4 +1,4 @@
-/** Why a token was refused: few fixed words, safe as a metric label. The client only sees `Invalid or expired token`. */
+/** Why a token was refused. A short fixed list, safe as a metric label. The client only sees `Invalid or expired token`. */
 export type TokenFaultReason =
   | 'too_long'
   | 'malformed'

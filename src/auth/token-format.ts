@@ -12,14 +12,14 @@ const BASE64URL = /^[A-Za-z0-9_-]+$/
 const TYPES = new Set(['jwt', 'at+jwt'])
 
 /**
- * Header parameters that change what is verified, or by which key. `crit` is refused with any content, since no extension is
- * supported. Thumbprints (`x5t`) only describe the key and are allowed.
+ * Header parameters that change the verified content or choose the key. `crit` is refused with any content, since no
+ * extension is supported. Thumbprints (`x5t`) only describe the key and are allowed.
  */
 const REFUSED_PARAMETERS = ['crit', 'b64', 'jwk', 'jku', 'x5u', 'x5c'] as const
 
 /**
- * Reads a compact RS256 token so strictly that one token has one spelling: another spelling cannot bypass a cache or a
- * deny-list, and no other parser can read other claims from it. The result is not verified yet.
+ * Parses a compact RS256 token strictly: only one spelling of a token is accepted. So another spelling cannot bypass a
+ * cache or a deny-list, and every parser reads the same claims. The result is not verified yet.
  */
 export function parseToken(token: string): ParsedToken {
   const [header, payload, signature, more] = token.split('.', 4)
@@ -45,7 +45,10 @@ function checkHeader(header: Claims): string {
   return kid
 }
 
-/** Decoding tolerates padding, blanks, the other alphabet and spare bits; encoding again reveals them. */
+/**
+ * Node's decoder accepts padding, blanks, the other base64 alphabet and unused bits. Encode again and compare to refuse
+ * these.
+ */
 function decodeSegment(segment: string): Buffer {
   const bytes = Buffer.from(segment, 'base64url')
   if (!BASE64URL.test(segment) || bytes.toString('base64url') !== segment) {
@@ -68,7 +71,7 @@ function decodeObject(segment: string): Claims {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw new TokenFault('malformed', 'A part of the token is not a JSON object')
   }
-  // JSON.parse keeps the last of two equal names where others keep the first, so a repeated name is refused.
+  // JSON.parse keeps the last of two equal names, other parsers keep the first. So a repeated name is refused.
   if (countMembers(text) !== Object.keys(value).length) {
     throw new TokenFault('malformed', 'A part of the token repeats a name')
   }

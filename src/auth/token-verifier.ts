@@ -21,8 +21,8 @@ export interface TokenVerifierOptions extends ClaimRules {
 }
 
 /**
- * Verifies a bearer token: signed with RS256 by a key of the issuer's set, and strictly well-formed. Only valid tokens are
- * cached.
+ * Verifies a bearer token: it must be strictly well-formed and signed with RS256 by a key of the issuer's set. Only valid
+ * tokens are cached.
  */
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
@@ -35,6 +35,11 @@ export class TokenVerifier {
     this.#cache = new TokenCache({ capacity, clock, keySet })
   }
 
+  /** Forgets the verified tokens of a user. */
+  forget(sub: string): void {
+    this.#cache.forget(sub)
+  }
+
   get cacheSize(): number {
     return this.#cache.size
   }
@@ -44,7 +49,7 @@ export class TokenVerifier {
     return token.length <= MAX_TOKEN_LENGTH && this.#cache.get(digestOf(token)) !== undefined
   }
 
-  /** Rejects with `UnavailableError` while no key was ever fetched. */
+  /** Rejects with `UnavailableError` until the first fetch of keys has succeeded. */
   verify(token: string): MaybePromise<UserPrincipal | TokenFault> {
     if (token.length > MAX_TOKEN_LENGTH) return new TokenFault('too_long', 'The token is too long')
     const digest = digestOf(token)
@@ -83,6 +88,6 @@ async function checkSignature(token: string, key: VerificationKey): Promise<void
   try {
     await compactVerify(token, key.publicKey, { algorithms: ['RS256'] })
   } catch (cause) {
-    throw new TokenFault('signature', 'The signature does not fit', { cause })
+    throw new TokenFault('signature', 'The signature does not match', { cause })
   }
 }

@@ -19,3 +19,16 @@ export function readArguments<const Options extends ParseArgsOptionsConfig>(
 export function readWords(line: CommandLine): readonly string[] {
   return readArguments(line.args, { options: {}, allowPositionals: true }).positionals
 }
+
+const DEFAULT_LIMIT = 20
+const MAX_LIMIT = 100
+
+/** The option `--limit` of lists. */
+export function readLimit(text: string | undefined): number {
+  if (text === undefined) return DEFAULT_LIMIT
+  const limit = Number(text)
+  if (!Number.isInteger(limit) || limit < 1 || limit > MAX_LIMIT) {
+    throw new UsageError(`--limit must be a number from 1 to ${MAX_LIMIT}`)
+  }
+  return limit
+}

@@ -1,4 +1,5 @@
 import { ConfigError } from '../config-reader.ts'
+import { didYouMean } from '../core/did-you-mean.ts'
 import { ApiError } from '../core/errors.ts'
 import { VERSION } from '../version.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
@@ -12,16 +13,40 @@ interface Command {
   load: () => Promise<RunCommand>
 }
 
-/** Each command is loaded when it runs, so that `serve` does not load what only `dev` or `doctor` needs. */
+/** Each command is loaded when it runs, so that `serve` does not load code that only `dev` or `doctor` needs. */
 const COMMANDS: Record<string, Command> = {
   serve: { summary: 'run the service', load: async () => (await import('./serve.ts')).serve },
   dev: {
-    summary: 'run the service and a sandbox on loopback; nothing to install',
+    summary: 'run the service with a sandbox of its dependencies on this machine',
+    usage: `dev [--open] [--keep]
+       --open   opens the start page in the browser
+       --keep   data, keys and tokens survive a restart, in data/dev or DATA_DIR`,
     load: async () => (await import('./dev.ts')).dev,
+  },
+  'dev-env': {
+    summary: 'print API, ADA, ADMIN and RUNTIME of a running dev, for eval',
+    usage: 'dev-env [--url URL]     the start page; default: the usual one',
+    load: async () => (await import('./dev/dev-env.ts')).devEnv,
   },
   migrate: {
     summary: 'bring the database schema up to date',
     load: async () => (await import('./migrate.ts')).migrateCommand,
+  },
+  backup: {
+    summary: 'write a copy of the embedded database into a file, also while a node runs',
+    usage: 'backup FILE',
+    load: async () => (await import('./data/backup.ts')).backup,
+  },
+  restore: {
+    summary: 'make the embedded database from a backup, or finish a restore of PostgreSQL',
+    usage: `restore FILE
+       restore --finish     on PostgreSQL, after pg_restore and before the service starts`,
+    load: async () => (await import('./data/restore.ts')).restore,
+  },
+  copy: {
+    summary: 'copy everything into an empty database of the other engine, and verify it',
+    usage: 'copy --to postgres://…     or a folder, from PostgreSQL to the embedded database',
+    load: async () => (await import('./data/copy.ts')).copy,
   },
   keys: {
     summary: 'create, list and revoke service accounts',
@@ -31,17 +56,42 @@ const COMMANDS: Record<string, Command> = {
     load: async () => (await import('./keys.ts')).keys,
   },
   jobs: {
-    summary: 'ask the runtime about active jobs now',
-    usage: 'jobs reconcile [JOB_ID …]     without an id: every job whose run may be active',
+    summary: 'list, show, cancel, repeat and follow jobs, and ask the runtime about them',
+    usage: `jobs list [--status STATUS] [--type TYPE] [--user SUB] [--limit 1..100] [--json]
+       jobs get JOB_ID [--json]
+       jobs cancel JOB_ID … [--json]
+       jobs retry JOB_ID … [--json]
+       jobs tail [--json]            until it is interrupted
+       jobs reconcile [JOB_ID …] [--json]     without an id: every job whose run may be active`,
     load: async () => (await import('./jobs.ts')).jobs,
+  },
+  users: {
+    summary: 'block and unblock users, export everything about one, erase one',
+    usage: `users block SUB [--json]
+       users unblock SUB [--json]
+       users export SUB
+       users erase SUB [--json]`,
+    load: async () => (await import('./users.ts')).users,
+  },
+  audit: {
+    summary: 'print the newest entries of the audit trail',
+    usage: 'audit [--actor ID] [--action ACTION] [--object ID] [--limit 1..100] [--json]',
+    load: async () => (await import('./audit.ts')).audit,
   },
   callbacks: {
     summary: 'process stored callbacks again',
     usage: 'callbacks replay CALLBACK_ID …',
     load: async () => (await import('./callbacks.ts')).callbacks,
   },
+  types: {
+    summary: 'print TypeScript types of the job types',
+    usage: `types [--file JOB_TYPES_FILE]
+       types --url URL [--key SERVICE_KEY]     default of the key: PROJECT_API_KEY`,
+    load: async () => (await import('./types.ts')).types,
+  },
   doctor: {
     summary: 'check every dependency and tell you how to fix problems',
+    usage: 'doctor [--url URL]     with --url: ask a running service for its own view',
     load: async () => (await import('./doctor.ts')).doctor,
   },
 }
@@ -53,7 +103,8 @@ export async function runCommandLine(line: CommandLine): Promise<ExitCode> {
   if (asksForHelp(name) || name === 'help') return say(line, help())
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
   if (!command) {
-    line.printError(`Unknown command "${name}"\n\n${help()}`)
+    const meant = didYouMean(name, Object.keys(COMMANDS))
+    line.printError(`Unknown command "${name}"${meant ? `. Did you mean ${meant}?` : ''}\n\n${help()}`)
     return EXIT.usage
   }
   const usage = `usage: ${command.usage ?? name}`

@@ -1,56 +1,87 @@
-import { randomBytes } from 'node:crypto'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { createServer } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../config.ts'
 import { ConfigError } from '../config-reader.ts'
 import { isLoopbackHost } from '../core/loopback.ts'
-import type { IdentityProvider } from '../sandbox/identity-provider/identity-provider.ts'
 import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
-import { welcome } from './dev-welcome.ts'
+import { readArguments } from './arguments.ts'
+import { type DevData, openDevData } from './dev/data-folder.ts'
+import { openBrowser } from './dev/open-browser.ts'
+import { choosePort, portNotices, sandboxPorts } from './dev/ports.ts'
+import { seedProjects } from './dev/seed-projects.ts'
+import { welcome } from './dev/welcome.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, untilStopping } from './io.ts'
+import { buildConsole } from './startup/build-console.ts'
 import { loadSettings } from './startup/load-job-types.ts'
 import { openMigratedDatabase } from './startup/open-database.ts'
 import { runService } from './startup/run-service.ts'
 
-const DEFAULT_PORT = 8080
+const OPTIONS = { open: { type: 'boolean' }, keep: { type: 'boolean' } } as const
 
-/** Runs the service with a temporary database and a sandbox of its dependencies, all on loopback. Nothing has to be installed. */
+/** Runs the service with its own database and a sandbox of its dependencies, all on loopback. Nothing has to be installed. */
 export async function dev(line: CommandLine): Promise<ExitCode> {
+  const { open = false, keep = false } = readArguments(line.args, { options: OPTIONS, allowPositionals: false }).values
   if (line.env.NODE_ENV === 'production') {
-    throw new CommandError('dev is not for production: its identity provider lets anyone in. Use serve.', EXIT.usage)
+    throw new CommandError(
+      'dev is not for production: its identity provider signs in every user without a password. Use serve.',
+      EXIT.usage,
+    )
   }
-  const port = await choosePort(line.env.PORT?.trim() || null)
-  const sandbox = await startSandbox({ apiUrl: `http://127.0.0.1:${port}` })
-  const dataDir = mkdtempSync(join(tmpdir(), 'project-api-dev-'))
+  const building = buildConsole()
+  const asked = line.env.PORT?.trim() || undefined
+  const port = await choosePort(asked ?? null)
+  const data = openDevData({ keep, dataDir: line.env.DATA_DIR?.trim() || undefined })
+  const { signingKey } = data
+  const apiUrl = `http://127.0.0.1:${port}`
+  const sandbox = await startSandbox({ apiUrl, ports: sandboxPorts(asked), ...(signingKey && { signingKey }) })
   try {
-    const { config, ...loaded } = loadSettings({ ...line, env: devEnvironment(line, { port, sandbox, dataDir }) })
+    const { config, ...loaded } = loadSettings({ ...line, env: devEnvironment(line, { port, sandbox, data }) })
     refuseRemoteDatabase(config.database, line.env.PGHOST)
     const opened = await openMigratedDatabase(config.database)
-    const service = await runService(config, opened, { ...loaded, pushCa: sandbox.push.ca, loopbackOnly: true })
+    const service = await runService(config, opened, {
+      ...loaded,
+      pushCa: sandbox.push.ca,
+      loopbackOnly: true,
+      consoleDev: { user: 'admin', links: linksOf(sandbox) },
+      readableLog: true,
+    })
     await seedProjects(service.url, sandbox.identity)
-    for (const text of welcome(service.url, sandbox)) line.print(text)
+    const problem = await building
+    if (problem !== null) line.printError(problem)
+    const lines = welcome(service.url, sandbox, {
+      hasConsole: config.console !== null,
+      notices: portNotices(asked, service.url, sandbox),
+      end: keep ? `. The data stays in ${data.folder}` : ' and leaves nothing behind.',
+    })
+    for (const text of lines) line.print(text)
+    if (open) openBrowser(sandbox.start.url, () => line.printError('No program for links was found. Open the address.'))
     await untilStopping(line)
     await service.stop({ lameDuck: false })
     return EXIT.ok
   } finally {
     await sandbox.close()
-    rmSync(dataDir, { recursive: true, force: true })
+    data.release()
   }
 }
 
-/** Settings for the sandbox. What the developer has set (a variant, a limit, a PostgreSQL) takes precedence. */
+function linksOf({ start, identity, runtime, push }: Sandbox): Record<string, string> {
+  return {
+    'Start page': start.url,
+    Tokens: identity.url,
+    'Runtime faults': runtime.url,
+    'Push messages': push.plainUrl,
+  }
+}
+
+/** Settings for the sandbox. Settings of the developer (a variant, a limit, a PostgreSQL) take precedence. */
 function devEnvironment(
   { env }: CommandLine,
-  { port, sandbox, dataDir }: { port: string; sandbox: Sandbox; dataDir: string },
+  { port, sandbox, data }: { port: string; sandbox: Sandbox; data: DevData },
 ): Record<string, string | undefined> {
   const defaults: Record<string, string> = {
     LOG_LEVEL: 'warn',
-    DATA_DIR: dataDir,
+    DATA_DIR: data.folder,
     JOB_TYPES_FILE: fileURLToPath(new URL('../../job-types.json', import.meta.url)),
-    WEBHOOK_SECRET: randomBytes(24).toString('base64url'),
+    WEBHOOK_SECRET: data.webhookSecret,
     RUNTIME_URL: sandbox.runtime.url,
     PUBLIC_URL: `http://127.0.0.1:${port}`,
     PUSH_PROJECT_ID: sandbox.push.credentials.projectId,
@@ -58,6 +89,7 @@ function devEnvironment(
     PUSH_PRIVATE_KEY: sandbox.push.credentials.privateKey,
     PUSH_API_URL: sandbox.push.url,
     PUSH_TOKEN_URL: sandbox.push.tokenUrl,
+    CONSOLE_CLIENT_ID: 'console',
   }
   // A setting and its `_FILE` form must not both be given.
   const applicable = Object.entries(defaults).filter(([name]) => !env[`${name}_FILE`])
@@ -71,57 +103,12 @@ function devEnvironment(
   }
 }
 
-/** Any page on this machine may sign in as any user, so the data of others must not be within reach. */
+/** In `dev` any page on this machine may sign in as any user, so a shared database must not be used. */
 function refuseRemoteDatabase(database: Config['database'], defaultHost = ''): void {
   if (database.engine !== 'postgres') return
   const { hostname, searchParams } = new URL(database.url)
-  // As the driver reads it: a host in the query wins, and a path is a socket of this machine.
+  // Read the URL as the driver does: a host in the query takes precedence, and a path is a socket of this machine.
   const host = searchParams.getAll('host').at(-1) || hostname.replaceAll(/%2f/gi, '/') || defaultHost || 'localhost'
   if (host.startsWith('/') || isLoopbackHost(host)) return
   throw new ConfigError(['DATABASE_URL must be a database on this machine: in dev anyone may be any user. Use serve.'])
-}
-
-/** Chosen before anything starts, because the sandbox needs the address of the service. */
-async function choosePort(asked: string | null): Promise<string> {
-  if (asked !== null && asked !== '0') return asked
-  return String(await freePort(asked === null ? DEFAULT_PORT : 0))
-}
-
-/** The preferred port, or any free port when another program uses it. */
-function freePort(preferred: number): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const probe = createServer()
-    probe.once('error', (error: NodeJS.ErrnoException) => {
-      if (error.code === 'EADDRINUSE' && preferred !== 0) resolve(freePort(0))
-      else reject(error)
-    })
-    probe.listen(preferred, '127.0.0.1', () => {
-      const { port } = probe.address() as { port: number }
-      probe.close(() => resolve(port))
-    })
-  })
-}
-
-const SEEDS = [
-  { name: 'Website relaunch', description: 'Copy, pictures, a new start page' },
-  { name: 'Quarterly report', description: 'Numbers for the board', metadata: { team: 'finance' } },
-  { name: 'Support bot', description: 'Answers what the handbook knows' },
-]
-
-/** Creates the first projects through the API. Idempotency keys prevent duplicates in a PostgreSQL that outlives this process. */
-async function seedProjects(url: string, identity: IdentityProvider): Promise<void> {
-  const token = identity.mint({ user: 'ada', expiresInSeconds: 60 })
-  for (const project of SEEDS) {
-    const response = await fetch(`${url}/v1/projects`, {
-      method: 'POST',
-      headers: {
-        authorization: `Bearer ${token}`,
-        'content-type': 'application/json',
-        'idempotency-key': `seed ${project.name}`.replaceAll(' ', '-'),
-      },
-      body: JSON.stringify(project),
-      signal: AbortSignal.timeout(10_000),
-    })
-    if (!response.ok) throw new Error(`Seeding failed: ${response.status} ${await response.text()}`)
-  }
 }

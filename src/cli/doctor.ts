@@ -2,36 +2,91 @@ import { parseConfig } from '../config.ts'
 import { ConfigError } from '../config-reader.ts'
 import { systemClock } from '../core/clock.ts'
 import { reasonOf } from '../core/errors.ts'
+import { isJsonObject } from '../core/json.ts'
 import { silentLog } from '../core/log.ts'
 import {
   DEPENDENCY_CHECKS,
   type DependencyCheck,
+  type DependencyReport,
   type ProbeContext,
   type ProbeResult,
 } from '../ops/dependency-checks.ts'
 import { connectProviders } from '../push/provider-registry.ts'
-import { type CommandLine, EXIT, type ExitCode } from './io.ts'
+import { readArguments } from './arguments.ts'
+import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { loadJobTypes } from './startup/load-job-types.ts'
-import { openDatabase } from './startup/open-database.ts'
+import { openDatabase, openToRead } from './startup/open-database.ts'
 
+const ASK_TIMEOUT_MS = 10_000
 const INDENT = ' '.repeat(16)
 
 /** Checks every dependency the way the service will use it, and tells the operator how to fix problems. */
 export async function doctor(line: CommandLine): Promise<ExitCode> {
+  const { values } = readArguments(line.args, { options: { url: { type: 'string' } }, allowPositionals: false })
+  return values.url === undefined ? probeAll(line) : askService(line, values.url)
+}
+
+async function probeAll(line: CommandLine): Promise<ExitCode> {
   const config = parseConfig(line.env, line.readFile)
   const context: ProbeContext = {
     config,
-    openDatabase: () => openDatabase(config.database),
+    openDatabase: () => openToRead(config.database, openDatabase),
     connectPush: () => connectProviders(config, { clock: systemClock, log: silentLog }),
   }
   let failed = false
   for (const check of [...DEPENDENCY_CHECKS, jobTypesCheck(line)]) {
     const { ok, text, hint = ok ? null : check.howToFix } = await check.probe(context).catch(toFailure)
     failed ||= !ok
-    line.print(`${ok ? 'ok  ' : 'FAIL'}  ${check.label.padEnd(9)} ${text.replaceAll(/\n\s*/g, `\n${INDENT}`)}`)
-    if (hint !== null) line.print(`${INDENT}→ ${hint}`)
+    printFinding(line, { mark: ok ? 'ok' : 'FAIL', label: check.label, text, hint })
   }
   return failed ? EXIT.unavailable : EXIT.ok
+}
+
+/** Asks a running service for its own view, which `/readyz` gives to every client. Needs no settings. */
+async function askService(line: CommandLine, address: string): Promise<ExitCode> {
+  if (!/^https?:$/.test(URL.parse(address)?.protocol ?? '')) {
+    throw new UsageError('--url must be the address of a service, such as https://api.example.com')
+  }
+  const { status, checks } = await fetchReadiness(address)
+  line.print(`${status === 'ready' ? 'ok  ' : 'FAIL'}  ${address} is ${status.replace('_', ' ')}`)
+  for (const [name, { state, detail }] of Object.entries(checks)) {
+    const check = DEPENDENCY_CHECKS.find((one) => one.name === name)
+    const hint = state === 'ok' ? null : (check?.howToFix ?? null)
+    printFinding(line, { mark: MARKS[state], label: check?.label ?? name, text: detail ?? state, hint })
+  }
+  return status === 'ready' ? EXIT.ok : EXIT.unavailable
+}
+
+const MARKS = { ok: 'ok', degraded: 'WARN', down: 'FAIL' } as const
+
+interface Readiness {
+  status: 'ready' | 'not_ready'
+  checks: Record<string, DependencyReport>
+}
+
+async function fetchReadiness(address: string): Promise<Readiness> {
+  let answer: unknown
+  try {
+    const url = `${address.replace(/\/+$/, '')}/readyz`
+    const response = await fetch(url, { signal: AbortSignal.timeout(ASK_TIMEOUT_MS), redirect: 'error' })
+    answer = await response.json()
+  } catch (error) {
+    throw new CommandError(
+      `${address} does not answer: ${reasonOf((error as Error).cause ?? error)}`,
+      EXIT.unavailable,
+      { cause: error },
+    )
+  }
+  if (isJsonObject(answer) && isJsonObject(answer.checks)) return answer as unknown as Readiness
+  throw new CommandError(`${address} answers, but is no service of this kind`, EXIT.unavailable)
+}
+
+function printFinding(
+  line: CommandLine,
+  { mark, label, text, hint }: { mark: string; label: string; text: string; hint: string | null },
+): void {
+  line.print(`${mark.padEnd(4)}  ${label.padEnd(9)} ${text.replaceAll(/\n\s*/g, `\n${INDENT}`)}`)
+  if (hint !== null) line.print(`${INDENT}→ ${hint}`)
 }
 
 /** Not a dependency of a running service: without valid job types it does not start. */

@@ -9,7 +9,8 @@ import { findServiceAccountPage, type ServiceAccountRow } from '../service-accou
 import { ServiceAccounts } from '../service-accounts/service-accounts.ts'
 import { readArguments } from './arguments.ts'
 import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
-import { type OpenedDatabase, openMigratedDatabase } from './startup/open-database.ts'
+import { commandLineOrigin } from './startup/command-line-origin.ts'
+import { type OpenedDatabase, openMigratedDatabase, openToRead } from './startup/open-database.ts'
 
 const NEW_KEY = { name: { type: 'string' }, scopes: { type: 'string' }, expires: { type: 'string' } } as const
 /** The option for each field of the API, for error messages. */
@@ -19,11 +20,12 @@ const OPTION_OF_FIELD: Record<string, string> = { name: '--name', scopes: '--sco
 export async function keys(line: CommandLine): Promise<ExitCode> {
   const [verb, ...rest] = line.args
   const run = { create: createKey, list: listKeys, revoke: revokeKey }[verb ?? '']
+  const open = verb === 'list' ? openToRead : openMigratedDatabase
   if (!run) throw new UsageError('keys needs a subcommand: create, list or revoke')
   // Arguments are checked first, before the settings are read and the database is opened.
   const prepared = run(rest)
   const config = parseConfig(line.env, line.readFile)
-  const opened = await openMigratedDatabase(config.database)
+  const opened = await open(config.database)
   try {
     await prepared(opened, line)
     return EXIT.ok
@@ -50,7 +52,7 @@ function createKey(args: readonly string[]): Prepared {
   const expiresAtMs = expires === null ? null : Date.parse(expires)
   const account = { name, scopes, createdBy: 'command line', expiresAtMs }
   return async ({ db }, line) => {
-    const { row, key } = await db.transaction((tx) => accountsOf(db).create(tx, account))
+    const { row, key } = await db.transaction((tx) => accountsOf(db).create(tx, account, commandLineOrigin()))
     line.printError(`${row.id}  ${row.name}  (the key below is shown only once)`)
     line.print(key)
   }
@@ -73,7 +75,7 @@ function revokeKey(args: readonly string[]): Prepared {
   const [id, ...more] = readArguments(args, { options: {}, allowPositionals: true }).positionals
   if (!id || more.length > 0) throw new UsageError('keys revoke needs one id')
   return async ({ db }, line) => {
-    await accountsOf(db).revoke(id)
+    await accountsOf(db).revoke(id, commandLineOrigin())
     line.print(`revoked ${id}`)
   }
 }

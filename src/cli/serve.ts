@@ -1,3 +1,4 @@
+import { parseConfig } from '../config.ts'
 import { type CommandLine, EXIT, type ExitCode, untilStopping } from './io.ts'
 import { loadSettings } from './startup/load-job-types.ts'
 import { openMigratedDatabase } from './startup/open-database.ts'
@@ -8,8 +9,9 @@ export async function serve(line: CommandLine): Promise<ExitCode> {
   const { config, ...loaded } = loadSettings(line)
   const opened = await openMigratedDatabase(config.database)
   const service = await runService(config, opened, loaded)
+  line.onHangUp(() => void service.reload(() => parseConfig(line.env, line.readFile)))
   await untilStopping(line)
-  // SIGINT comes from a keyboard. Only with SIGTERM is there a load balancer that needs time to notice.
+  // SIGINT comes from a keyboard. SIGTERM means a deployment, where the load balancer needs time to notice.
   await service.stop({ lameDuck: line.stopping.reason === 'SIGTERM' })
   return EXIT.ok
 }

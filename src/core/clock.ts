@@ -1,13 +1,16 @@
-/** Time comes in as an argument, so that tests and the simulation own it. */
+/** Time is passed as an argument, so that tests and the simulation control it. */
 export interface Clock {
   /** Milliseconds since the Unix epoch. */
   now(): number
+  /** Milliseconds since a fixed moment. Unlike `now`, it never jumps when the clock is set. */
+  elapsed(): number
   /** Resolves after `ms`, or at once when the signal aborts; it never rejects. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
 export const systemClock: Clock = {
   now: () => Date.now(),
+  elapsed: () => performance.now(),
   sleep: (ms, signal) =>
     new Promise((resolve) => {
       if (signal?.aborted) return resolve()
@@ -27,7 +30,7 @@ const TWO_DIGITS = Array.from({ length: 60 }, (_, n) => String(n).padStart(2, '0
 const THREE_DIGITS = Array.from({ length: 1_000 }, (_, n) => String(n).padStart(3, '0'))
 const days = new Map<number, string>()
 
-/** RFC 3339 in UTC with milliseconds, the same as `toISOString` in a quarter of the time: lists contain many times. */
+/** RFC 3339 in UTC with milliseconds, equal to `toISOString`, but four times as fast: lists contain many times. */
 export function toRfc3339(epochMs: number): string {
   const day = Math.floor(epochMs / DAY_MS)
   const ms = Math.floor(epochMs) - day * DAY_MS

@@ -18,7 +18,7 @@ export interface HttpAnswer {
   text: string
 }
 
-/** An answer arrived, but it is too large or not UTF-8: a retry would bring the same. */
+/** A response arrived, but it is too large or not UTF-8. A retry would not help. */
 export class UnreadableAnswer extends Error {
   readonly status: number
   readonly headers: Headers
@@ -32,8 +32,8 @@ export class UnreadableAnswer extends Error {
 }
 
 /**
- * Sends one request and resolves with the whole answer, or rejects with the reason. The timeout covers headers and body, the
- * body is bounded, and redirects are not followed.
+ * Sends one request and resolves with the whole response, or rejects with the reason. The timeout covers headers and body,
+ * the body is bounded, and redirects are not followed.
  */
 export async function exchange(options: ExchangeOptions): Promise<HttpAnswer> {
   const { fetch, clock, url, method = 'GET', headers = {}, body, timeoutMs, maxBytes, signal } = options
@@ -62,7 +62,7 @@ export async function exchange(options: ExchangeOptions): Promise<HttpAnswer> {
   }
 }
 
-/** Counts the bytes that arrive, after decompression: a stated length is not trusted. */
+/** Counts the received bytes after decompression: a declared length is not trusted. */
 async function readText(response: Response, maxBytes: number): Promise<string> {
   const decoder = new TextDecoder('utf-8', { fatal: true })
   const decode = (chunk?: Uint8Array) => {
@@ -82,7 +82,7 @@ async function readText(response: Response, maxBytes: number): Promise<string> {
   return text + decode()
 }
 
-/** `fetch failed` alone says nothing: the socket's error is in the cause. */
+/** The message `fetch failed` is not useful: the socket's error is in the cause. */
 function describeFailure(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(String(error))
   if (!(error.cause instanceof Error)) return error

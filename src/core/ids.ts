@@ -6,21 +6,21 @@ const TIME_CHARS = 10
 const RANDOM_CHARS = 16
 const CHARS = TIME_CHARS + RANDOM_CHARS
 
-export type IdPrefix = 'prj' | 'svc' | 'key' | 'job' | 'dev' | 'ntf' | 'cbk' | 'tml' | 'req'
+export type IdPrefix = 'prj' | 'svc' | 'key' | 'job' | 'dev' | 'ntf' | 'cbk' | 'tml' | 'req' | 'aud' | 'opr' | 'dlv'
 
 /**
- * Prefixed ids that sort by creation time: 48 bits of milliseconds and 80 random bits in Crockford base32.
- * The ids of one generator always increase: within a millisecond, or when the clock steps back, it counts up.
+ * Prefixed ids that sort by creation time: 48 bits of milliseconds and 80 random bits in Crockford base32. The ids of one
+ * generator always increase: within a millisecond, or when the clock steps back, the random part is incremented.
  */
 export class IdGenerator {
-  readonly #clock: Clock
+  readonly #clock: Pick<Clock, 'now'>
   readonly #random: Random
   #lastMs = -1
   // The last id as digits and as text: the next id of the same millisecond differs in one or two digits.
   readonly #digits = new Uint8Array(CHARS)
   readonly #text = Buffer.alloc(CHARS)
 
-  constructor(clock: Clock, random: Random) {
+  constructor(clock: Pick<Clock, 'now'>, random: Random) {
     this.#clock = clock
     this.#random = random
   }
@@ -69,4 +69,10 @@ export function firstIdAt(prefix: IdPrefix, ms: number): string {
     rest = Math.floor(rest / 32)
   }
   return `${prefix}_${time}`
+}
+
+/** The time at which an id was created, in epoch milliseconds. */
+export function timeOfId(id: string): number {
+  const time = id.slice(id.indexOf('_') + 1).slice(0, TIME_CHARS)
+  return Array.from(time).reduce((ms, char) => ms * 32 + ALPHABET.indexOf(char), 0)
 }

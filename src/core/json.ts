@@ -1,4 +1,4 @@
-/** JSON values as this service reads them. Documents are not read: they stay text. */
+/** JSON values that this service parses. Documents are never parsed: they stay text. */
 export const MAX_JSON_DEPTH = 100
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 
-/** Randomness comes in as an argument, so that the simulation can replay it. */
+/** Randomness is passed as an argument, so that the simulation can replay it. */
 export interface Random {
   bytes(count: number): Uint8Array
   /** In [0, 1), for jitter. */
@@ -11,7 +11,7 @@ const POOL_BYTES = 4_096
 let pool = new Uint8Array(0)
 let used = 0
 
-/** A system call costs the same for a few bytes as for a page, so pages are requested. No byte is used twice. */
+/** A system call for a page costs as much as for a few bytes, so this reads whole pages. No byte is used twice. */
 function drawBytes(count: number): Uint8Array {
   if (count > POOL_BYTES) return randomBytes(count)
   if (used + count > pool.length) {

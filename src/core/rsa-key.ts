@@ -6,7 +6,7 @@ export function readRsaPrivateKey(pem: string): KeyObject | null {
     const key = createPrivateKey(pem)
     return key.asymmetricKeyType === 'rsa' ? key : null
   } catch {
-    // The error of OpenSSL does not help the operator, and its input must not be logged.
+    // OpenSSL's error does not help the operator, and it could contain parts of the key, which must not be logged.
     return null
   }
 }

@@ -1,4 +1,4 @@
-/** What a commit may have added: events for the streams, deliveries for the outbox. */
+/** The kinds of new rows that a commit announces: events for the streams, deliveries for the outbox. */
 export type Topic = 'events' | 'deliveries'
 
 export type TopicListener = (topic: Topic) => void
@@ -15,7 +15,7 @@ export class Announcements {
     return () => void this.#listeners.delete(listener)
   }
 
-  /** Never throws: the commit has happened, and one failing listener must not keep the hint from the others. */
+  /** Never throws: the commit has happened, and after one listener fails, the others must still get the hint. */
   publish(topics: ReadonlySet<Topic>): void {
     for (const topic of topics) for (const listener of this.#listeners) hint(listener, topic)
   }

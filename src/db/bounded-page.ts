@@ -1,18 +1,22 @@
 import type { Queryable, Row } from './database.ts'
 import { type Sql, sql } from './sql.ts'
 
-/** A page is parsed and serialized without a pause, and no other request is served meanwhile. */
+/** Parsing and serializing a page blocks the event loop, so its size is limited. */
 const MAX_PAGE_BYTES = 8 * 1024 * 1024
 
 export interface BoundedPage<R> {
   rows: R[]
   hasMore: boolean
-  /** The last row that was read, if the page ended there: the next page goes on after it. */
+  /** The last row that was read, if the page ended there: the next page continues after it. */
   lastRead?: readonly [string]
 }
 
 export interface BoundedQuery {
   table: Sql
+  /** The table joined to the one whose index `where` reads, if that is another one. */
+  drivenBy?: Sql
+  /** The table with others joined to it, if the columns need them; it has the same rows. */
+  from?: Sql
   columns: Sql
   large: readonly Sql[]
   /** Served by an index, in the order of ids. */
@@ -30,11 +34,11 @@ export async function selectBoundedPage<R extends Row & { id: string }>(
   db: Queryable,
   page: BoundedQuery,
 ): Promise<BoundedPage<R>> {
-  const { table, columns, limit } = page
+  const { table, from = table, columns, limit } = page
   // Not a join: SQLite would sort the whole rows, but reads a list of ids in order.
   const rows = await db.query<R & { candidates: number }>(sql`
     with found as materialized (${candidatesOf(page)})
-    select ${columns}, (select count(*) from found) as candidates from ${table} where id in (
+    select ${columns}, (select count(*) from found) as candidates from ${from} where id in (
       select candidate from (
         select candidate, row_number() over highest_first as place, sum(bytes) over highest_first as bytes_so_far
         from found window highest_first as (order by candidate desc)
@@ -45,27 +49,31 @@ export async function selectBoundedPage<R extends Row & { id: string }>(
   const bound = await findBound(db, page, page.rest.maxRead)
   if (bound === undefined) return { rows, hasMore: false }
   const last = rows.at(-1)?.id
-  // Rows that were added since shift the bound up. The next page must not repeat rows of this one.
+  // New rows since then move the bound up. The next page must not repeat rows of this page.
   return { rows, hasMore: true, lastRead: [last !== undefined && last < bound ? last : bound] }
 }
 
 /** One row more than the limit, to show that there are more. */
-function candidatesOf({ table, large, where, limit, rest }: BoundedQuery): Sql {
+function candidatesOf({ table, drivenBy = table, large, where, limit, rest }: BoundedQuery): Sql {
   const bytes = large.reduce((sum, column) => sql`${sum} + coalesce(octet_length(${column}), 0)`, sql`0`)
   const newestFirst = (count: number) => sql`order by id desc limit ${count}`
   if (rest === undefined) {
-    return sql`select id as candidate, ${bytes} as bytes from ${table} where ${where} ${newestFirst(limit + 1)}`
+    return sql`select id as candidate, ${bytes} as bytes from ${drivenBy} where ${where} ${newestFirst(limit + 1)}`
   }
   return sql`
     select id as candidate, bytes from (
-      select id, ${rest.columns}, ${bytes} as bytes from ${table} where ${where} ${newestFirst(rest.maxRead)}) as scanned
+      select id, ${rest.columns}, ${bytes} as bytes from ${drivenBy} where ${where} ${newestFirst(rest.maxRead)}) as scanned
     where ${rest.where} ${newestFirst(limit + 1)}`
 }
 
-/** The last of the rows that may be read; undefined when there are fewer. */
-async function findBound(db: Queryable, { table, where }: BoundedQuery, maxRead: number): Promise<string | undefined> {
+/** The last row that may be read; undefined if there are fewer rows. */
+async function findBound(
+  db: Queryable,
+  { table, drivenBy = table, where }: BoundedQuery,
+  maxRead: number,
+): Promise<string | undefined> {
   const [row] = await db.query<{ id: string }>(
-    sql`select id from ${table} where ${where} order by id desc limit 1 offset ${maxRead - 1}`,
+    sql`select id from ${drivenBy} where ${where} order by id desc limit 1 offset ${maxRead - 1}`,
   )
   return row?.id
 }

@@ -13,9 +13,9 @@ export async function pendingIndexes(db: Queryable, folder: URL = MIGRATIONS): P
 }
 
 /**
- * Builds the next missing index of a migrated PostgreSQL database without blocking writes; call it until it is `done`.
- * One node builds at a time. A build that was cut off leaves an invalid index, which is dropped and built again.
- * The statement timeout must be longer than the longest build.
+ * Builds the next missing index of a migrated PostgreSQL database without blocking writes; call it until it is `done`. One
+ * node builds at a time. An interrupted build leaves an invalid index, which is dropped and built again. The statement
+ * timeout must be longer than the longest build.
  */
 export function buildNextIndex(db: Database, folder: URL = MIGRATIONS): Promise<IndexRound> {
   return db.transaction(async (tx) => {
@@ -25,7 +25,8 @@ export function buildNextIndex(db: Database, folder: URL = MIGRATIONS): Promise<
     if (!next) return 'done'
     // Ends the snapshot of the last query, which the build would wait for.
     await tx.exec('select 1')
-    // These run outside of this transaction, which only holds the lock: a concurrent build must not be part of one.
+    // These statements run outside of this transaction, which only holds the lock: a concurrent build cannot run inside a
+    // transaction.
     if (next.invalid) await db.query(new Sql([`drop index concurrently if exists ${next.name}`], []))
     await db.query(new Sql([next.statement], []))
     return { built: next.name }

@@ -4,7 +4,7 @@ import { join, Sql, sql } from './sql.ts'
 
 interface Column<Value> {
   type: ColumnType
-  /** Written by the insert only; updates leave it alone. */
+  /** Written only by the insert; updates do not change it. */
   fixed?: boolean
   /** May hold megabytes. */
   large?: boolean
@@ -33,10 +33,7 @@ export class Columns<R extends Row> {
       ', ',
     )
     this.large = all.filter(([, { large }]) => large === true).map(([name]) => identifier(name))
-    this.assignments = join(
-      changing.map(([name]) => sql`${identifier(name)} = r.${identifier(name)}`),
-      ', ',
-    )
+    this.assignments = assignmentsOf(changing.map(([name]) => name))
     this.#types = typesOf(all)
     this.#changeTypes = typesOf(all.filter(([name, { fixed }]) => name === 'id' || fixed !== true))
   }
@@ -58,6 +55,26 @@ export class Columns<R extends Row> {
   changes(engine: Engine, rows: readonly R[]): Sql {
     return rowsOf(engine, rows, this.#changeTypes)
   }
+
+  /**
+   * The parts of an update that writes only some columns: for `update … set ${set} from ${rows} as r`. PostgreSQL then
+   * adds no index entries, and SQLite touches no index, of the columns that stay the same.
+   */
+  changesOf(
+    engine: Engine,
+    names: readonly (keyof R & string)[],
+    rows: readonly Partial<R>[],
+  ): { set: Sql; rows: Sql } {
+    const types = Object.fromEntries(['id', ...names].map((name) => [name, this.#types[name] ?? 'text'] as const))
+    return { set: assignmentsOf(names), rows: rowsOf(engine, rows as readonly Record<string, SqlValue>[], types) }
+  }
+}
+
+function assignmentsOf(names: readonly string[]): Sql {
+  return join(
+    names.map((name) => sql`${identifier(name)} = r.${identifier(name)}`),
+    ', ',
+  )
 }
 
 /** The values that a new row has by default. */
@@ -74,7 +91,7 @@ type InitialValues<Table> = {
     : never
 }
 
-/** A column's name as program text. Only names from the source code come here. */
+/** A column's name as SQL text. Call it only with names from the source code. */
 function identifier(name: string): Sql {
   return new Sql([name], [])
 }

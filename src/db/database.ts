@@ -15,8 +15,8 @@ export interface Queryable {
 
 export interface Transaction extends Queryable {
   /**
-   * Takes a lock on a name until the transaction ends, without waiting; false when another transaction, on any node,
-   * holds it. On SQLite a transaction excludes all others anyway, so it is always granted.
+   * Locks a name until the transaction ends, without waiting; false if another transaction, on any node, holds the lock. On
+   * SQLite it always succeeds, because only one transaction runs at a time.
    */
   tryLock(name: string): Promise<boolean>
   /** Runs a script of several statements, without values; for migrations. It must not begin or end a transaction. */
@@ -27,17 +27,18 @@ export interface Transaction extends Queryable {
 
 /**
  * One durable store with one behaviour on either engine. `query` is for reads and single-statement writes, `transaction`
- * for everything that must commit together; a resolved promise means the data survives a crash.
- * A store that cannot be reached is an `UnavailableError`; a violated unique key is a `UniqueViolation`; a row that
- * another transaction keeps locked is a `LockTimeout`, on PostgreSQL only.
+ * for everything that must commit together; a resolved promise means the data survives a crash. Errors: `UnavailableError`
+ * if the store cannot be reached; `UniqueViolation` for a violated unique key; `LockTimeout`, on PostgreSQL only, if
+ * another transaction keeps a row locked.
  *
- * `work` uses only its `tx`: a `query` or `transaction` of the database, awaited inside `work`, may deadlock with the
- * transaction around it. A failed statement aborts its transaction, as on PostgreSQL: even if `work` catches the error,
- * everything is rolled back and `transaction` rejects with it. A `tx` cannot be used after the end.
- * PostgreSQL may abort a transaction that conflicts with another, and `work` then runs again: its only effects are
- * those of `tx`.
+ * `work` must use only its `tx`: if it awaits a `query` or `transaction` of the database, it may deadlock with its own
+ * transaction. A failed statement aborts its transaction, as on PostgreSQL: even if `work` catches the error, everything is
+ * rolled back and `transaction` rejects with it. A `tx` cannot be used after the end. PostgreSQL may abort a transaction
+ * that conflicts with another. Then `work` runs again, so it must have no effects except those of `tx`.
  */
 export interface Database extends Queryable {
+  /** The database's own time in a statement, as epoch milliseconds. */
+  readonly now: Sql
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>
   /** Calls the listener for each topic that a commit of this process announced; returns a function that unsubscribes. */
   listen(listener: TopicListener): () => void

@@ -18,7 +18,9 @@ export interface GroupCommitOptions<Item, Result> {
 
 /** While one item waits for its lock, the other worker commits the rest. */
 const WORKERS_AFTER_LOCK = 2
-/** With more locked items than this the cause is likely a locked table, and each further try would only wait again. */
+/**
+ * If more items than this are locked, the cause is probably a locked table, and each further attempt would only wait again.
+ */
 const MAX_LOCKED = 4
 
 interface Waiting<Item, Result> {
@@ -30,8 +32,8 @@ interface Waiting<Item, Result> {
 
 /**
  * Commits in groups: while one transaction is written, the next items are collected, so that they share one wait for the
- * disk. An idle service adds no wait. A batch that fails is split in halves until only the faulty item fails. A batch that
- * met a locked row is committed item by item, so that only the item of that row fails.
+ * disk. When the service is idle, items do not wait. A batch that fails is split in halves until only the faulty item
+ * fails. If a row of the batch is locked, the items are committed one by one, so that only the item of that row fails.
  */
 export class GroupCommit<Item, Result> {
   readonly #options: GroupCommitOptions<Item, Result>
@@ -57,7 +59,7 @@ export class GroupCommit<Item, Result> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ item, size, resolve, reject })
       this.#waitingBytes += size
-      // After this turn of the event loop, so that all items that arrive in it share the first batch.
+      // Start after this turn of the event loop, so that all items of this turn share the first batch.
       if (this.#waiting.length === 1) setImmediate(() => this.#startBatches())
     })
   }
@@ -101,7 +103,7 @@ export class GroupCommit<Item, Result> {
     const error = await this.#attempt(batch)
     if (error === undefined) return
     if (batch.length > 1 && error instanceof LockTimeout) return this.#commitEach(batch, error)
-    // No item is at fault when the store cannot be reached: smaller batches would only ask it more often.
+    // If the store cannot be reached, no item is at fault, and smaller batches would only cause more requests.
     if (batch.length === 1 || error instanceof UnavailableError) {
       for (const { reject } of batch) reject(error)
       return

@@ -10,6 +10,9 @@ export function meteredDatabase(db: Database, meter: Meter): Database {
   const transaction: Kind = { engine: db.engine, kind: 'transaction' }
   return {
     engine: db.engine,
+    get now() {
+      return db.now
+    },
     query: (statement) => timed(meter, query, () => db.query(statement)),
     transaction: (work, options) => timed(meter, transaction, () => db.transaction(work, options)),
     listen: (listener) => db.listen(listener),
@@ -18,7 +21,7 @@ export function meteredDatabase(db: Database, meter: Meter): Database {
   }
 }
 
-/** Measures without a further promise in between: the caller continues as early as before. */
+/** Measures without an additional promise, so that the caller is not delayed. */
 function timed<T>(meter: Meter, kind: Kind, begin: () => Promise<T>): Promise<T> {
   const sinceMs = performance.now()
   const work = begin()

@@ -6,9 +6,9 @@ import { sql } from './sql.ts'
 export const MIGRATIONS = new URL('./migrations/', import.meta.url)
 
 /**
- * Brings the database to the schema of this release, forward only. Each migration commits together with its version, so
- * a crash leaves no half step. Several nodes may start at once and each step still runs once: the other nodes wait. So
- * the statement timeout must be longer than the longest step.
+ * Brings the database to the schema of this release, forward only. Each migration commits together with its version, so a
+ * crash leaves no half step. If several nodes start at once, each step still runs once, and the other nodes wait. So the
+ * statement timeout must be longer than the longest step.
  */
 export async function migrate(
   db: Database,
@@ -17,7 +17,7 @@ export async function migrate(
 ): Promise<{ applied: string[] }> {
   const known = await readMigrations(folder, db.engine)
   const applied: string[] = []
-  // Read first: a start that finds the schema up to date waits for no writer and for no other node.
+  // Check first without a lock: if the schema is up to date, the start does not wait for writers or other nodes.
   while ((await pendingIn(db, known)).length > 0) {
     const name = await db.transaction((tx) => applyNext(tx, known, clock.now()))
     if (name !== undefined) applied.push(name)

@@ -19,13 +19,15 @@ export interface IndexBuild {
 }
 
 const FILE = /^(?<name>(?<version>\d{4})_[a-z0-9_]+)(?:\.(?<engine>sqlite|postgres))?\.sql$/
-const INDEX_FILE = /^(?<name>\d{4}_[a-z0-9_]+)\.indexes\.sql$/
+const INDEX_FILE = /^(?<name>\d{4}_[a-z0-9_]+)\.indexes(?:\.(?:sqlite|postgres))?\.sql$/
 const INDEX = /^create index if not exists (?<name>[a-z0-9_]+) on [^;]+$/
 
 /**
  * The migrations of a folder for one engine, in order. `NNNN_name.sql` is for both engines; `NNNN_name.sqlite.sql` or
- * `NNNN_name.postgres.sql` replaces it on one. A step that has no file for an engine is an error. Beside a step,
- * `NNNN_name.indexes.sql` holds its indexes, each as `create index if not exists name on …;`.
+ * `NNNN_name.postgres.sql` is for one engine. A step without a file for an engine is an error. Beside a step,
+ * `NNNN_name.indexes.sql` holds its indexes, each as `create index if not exists name on …;`, or
+ * `NNNN_name.indexes.sqlite.sql` and `NNNN_name.indexes.postgres.sql` do. A later migration drops one of those with `drop
+ * index if exists name;`.
  */
 export async function readMigrations(folder: URL, engine: Engine): Promise<Migration[]> {
   const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort()
@@ -44,21 +46,29 @@ export async function readMigrations(folder: URL, engine: Engine): Promise<Migra
   const names = new Set(Array.from(chosen.values(), ({ name }) => name))
   const stray = indexFiles.find((file) => !names.has(INDEX_FILE.exec(file)?.groups?.name ?? ''))
   if (stray !== undefined) throw new Error(`${stray} belongs to no migration`)
-  return Promise.all(
+  const migrations = await Promise.all(
     Array.from(chosen, async ([version, { name, file }]) => {
       if (file === undefined) throw new Error(`Migration ${name} has no file for ${engine}`)
       const own = await readScript(new URL(file, folder))
-      const indexFile = `${name}.indexes.sql`
-      const indexScript = indexFiles.includes(indexFile) ? await readScript(new URL(indexFile, folder)) : ''
-      const indexes = readIndexes(indexFile, indexScript)
+      const candidates = [`${name}.indexes.sql`, `${name}.indexes.${engine}.sql`]
+      const indexFile = candidates.find((candidate) => indexFiles.includes(candidate))
+      const indexScript = indexFile === undefined ? '' : await readScript(new URL(indexFile, folder))
+      const indexes = readIndexes(indexFile ?? '', indexScript)
       const script = engine === 'sqlite' ? own + indexScript : own
       const checksum = createHash('sha256').update(script).digest('hex')
       return { version, name, script, checksum, indexes: engine === 'sqlite' ? [] : indexes }
     }),
   )
+  return migrations.map((migration) => ({ ...migration, indexes: withoutDropped(migration, migrations) }))
 }
 
-/** The same text everywhere, also where a checkout changes the line ends: the checksum must not differ. */
+/** An index that a later migration drops is not built any more. */
+function withoutDropped({ version, indexes }: Migration, all: readonly Migration[]): IndexBuild[] {
+  const later = all.filter((migration) => migration.version > version)
+  return indexes.filter(({ name }) => !later.some(({ script }) => script.includes(`drop index if exists ${name};`)))
+}
+
+/** Normalizes line ends, because a checkout may change them and the checksum must stay the same. */
 async function readScript(file: URL): Promise<string> {
   return (await readFile(file, 'utf8')).replaceAll('\r\n', '\n')
 }

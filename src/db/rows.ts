@@ -3,7 +3,7 @@ import { join, Sql, sql } from './sql.ts'
 
 export type ColumnType = 'text' | 'bigint'
 
-/** A longer text is bound as a value of its own: inside JSON it would be escaped, and read twice. */
+/** A longer text is bound separately: inside JSON it would have to be escaped and parsed again. */
 const MAX_TEXT_IN_JSON = 64 * 1024
 
 /**
@@ -29,7 +29,7 @@ export function rowsOf<Name extends string>(
   return sql`(select ${list} from json_to_recordset(${json}::json) as given(${raw(types)}))`
 }
 
-/** Picks the named columns of a row. In place of a long text, the row has the text's place in `longTexts`. */
+/** Picks the named columns of a row. For a long text, the row contains its index in `longTexts`. */
 function takeRow(
   names: readonly [string, ColumnType][],
   row: Readonly<Record<string, Row[string]>>,
@@ -59,7 +59,7 @@ function selectedValue(name: string, field: (name: string) => string, texts: rea
   return sql`case ${raw(field(`${name}_at`))} ${join(cases, ' ')} else ${raw(field(name))} end`
 }
 
-/** Program text. Only names from the source code come here. */
+/** SQL text. Call it only with names from the source code. */
 function raw(text: string): Sql {
   return new Sql([text], [])
 }

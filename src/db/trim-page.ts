@@ -2,7 +2,7 @@ import type { Database, Transaction } from './database.ts'
 
 /** One page of the rows that were written before `beforeMs`, in the order of their ids. */
 export interface TrimRange {
-  /** The last id of the page before; empty for the first page. */
+  /** The `last` of the previous page; empty for the first page. */
   after: string
   beforeMs: number
   nowMs: number
@@ -24,8 +24,8 @@ export interface TrimSteps {
 }
 
 /**
- * Deletes what may be deleted of one page of old rows, in one transaction. Ids sort by time, so a page costs the same
- * however many rows are kept, and needs no other index. Null when another node holds the lock.
+ * Deletes the deletable rows of one page of old rows, in one transaction. Ids sort by time, so the cost of a page does not
+ * depend on the number of kept rows, and no other index is needed. Null if another node holds the lock.
  */
 export function trimPage(db: Database, { limit }: TrimRange, steps: TrimSteps): Promise<TrimmedPage | null> {
   return db.transaction(async (tx) => {

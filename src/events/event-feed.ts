@@ -5,9 +5,12 @@ import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Database } from '../db/database.ts'
 import { type EventRow, findHead, readEvents } from './event-store.ts'
 
-/** Events delivered in one turn of the event loop: few enough that a client that reads never overflows its buffer. */
+/**
+ * Events delivered in one turn of the event loop: few enough that the buffer of a client that keeps reading never
+ * overflows.
+ */
 const PAGE = 100
-/** The longest delay of a stream when every wake-up was lost. */
+/** The longest delay of a stream if all wake-ups are lost. */
 const POLL_MS = 2_000
 /** Events may wait for an older transaction, whose end causes no wake-up. The log is read again after these pauses. */
 const REREAD_AFTER_MS = [10, 50, 200, 500]
@@ -16,12 +19,12 @@ export interface Subscriber {
   deliver(event: EventRow): void
 }
 
-/** Which events a subscriber gets: one subject's, one job's, or all. */
+/** The events that a subscriber gets: those of one subject, of one job, or all. */
 export type Interest = { subject: string } | { jobId: string } | 'all'
 
 /**
- * Follows the event log for all streams of this process: one read, however many subscribers. A subscriber gets every
- * event after the position that `subscribe` returns, once and in order.
+ * Follows the event log for all streams of this process: one read serves all subscribers. A subscriber gets every event
+ * after the position that `subscribe` returns, once and in order.
  */
 export class EventFeed {
   readonly #db: Database
@@ -59,7 +62,10 @@ export class EventFeed {
     return this.#head
   }
 
-  /** Returns the position after which the subscriber gets events. Earlier events it must read from the log itself. */
+  /**
+   * Returns the position after which the subscriber gets events. The subscriber must read earlier events from the log
+   * itself.
+   */
   async subscribe(interest: Interest, subscriber: Subscriber): Promise<{ from: number; unsubscribe: () => void }> {
     this.#subscribers += 1
     try {
@@ -90,7 +96,9 @@ export class EventFeed {
     return this.#loop.stop()
   }
 
-  /** The first subscriber starts at the newest position. Subscribers that come meanwhile wait for the same answer. */
+  /**
+   * The first subscriber starts at the newest position. Subscribers that arrive during the start wait for the same result.
+   */
   #start(): Promise<void> {
     this.#starting ??= findHead(this.#db)
       .then(({ seq }) => {
@@ -115,7 +123,7 @@ export class EventFeed {
         this.#dispatch(event)
       }
       if (events.length < PAGE) this.#head = upTo
-      // Lets sockets send what they have before they get more.
+      // Sockets first send their buffered data before they get more.
       else await new Promise(setImmediate)
     }
     if (newest > upTo) this.#rereadSoon(signal)

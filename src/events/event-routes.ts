@@ -1,72 +1,16 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { principalId } from '../auth/principal.ts'
-import { ADMIN_SCOPE } from '../auth/scopes.ts'
+import { hasAnyScope, OPERATIONS_SCOPE } from '../auth/scopes.ts'
 import { ApiError } from '../core/errors.ts'
 import type { App } from '../http/app-instance.ts'
 import { bearer, callerOf, insufficientScope } from '../http/gate/access.ts'
-import { timestamp } from '../http/schemas.ts'
+import { writesDocuments } from '../http/schemas.ts'
 import type { Interest } from './event-feed.ts'
-import { EVENT_TYPES, type EventType } from './event-store.ts'
+import { lastEventIdHeader, streamDescription, streamQuery, type streamResponse } from './event-schema.ts'
 import type { EventStreams } from './event-streams.ts'
 
 const CURSOR = /^\d{1,15}$/
-
-export const streamQuery = {
-  after: Type.Optional(
-    Type.String({
-      description:
-        'Continue after this event. The header `Last-Event-ID` takes precedence. 0: from the oldest stored event.',
-    }),
-  ),
-}
-
-export const streamDescription =
-  'Server-sent events: `id` is a durable cursor, `event` the type, `data` holds an `Event`. ' +
-  'Reconnecting with `Last-Event-ID` misses nothing and repeats nothing, across restarts and nodes; where the history ' +
-  'was trimmed, a `reset` event says so. A comment comes every 15 s; the stream ends when the token expires, one of a service key after 5 minutes.'
-
-const example = {
-  id: '7',
-  type: 'job.completed',
-  created_at: '2026-01-31T12:00:09.000Z',
-  data: {
-    job_id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
-    type: 'report',
-    status: 'completed',
-    project_id: null,
-    error: null,
-    settled_by: 'callback',
-  },
-}
-
-const Event = Type.Object(
-  {
-    id: Type.String({ description: 'The cursor to reconnect with.' }),
-    type: Type.Unsafe<EventType | 'reset'>({ type: 'string', enum: [...EVENT_TYPES, 'reset'] }),
-    created_at: timestamp,
-    data: Type.Unsafe<object>({
-      type: 'object',
-      additionalProperties: true,
-      description:
-        'Of a job `{job_id, type, status, project_id, error, settled_by}`, of a project `{project_id, name}`, of a reset `{}`.',
-    }),
-  },
-  { title: 'Event', examples: [example] },
-)
-
-export const streamResponse = {
-  200: {
-    description: 'The stream.',
-    content: {
-      'text/event-stream': {
-        schema: Type.String({ examples: [`id: 7\nevent: job.completed\ndata: ${JSON.stringify(example)}\n\n`] }),
-        // The schema of each `data` line. OpenAPI 3.1 has no standard field for it.
-        'x-event': Event,
-      },
-    },
-  },
-}
 
 const TOO_MANY = 'Too many open streams'
 export const streaming = {
@@ -83,19 +27,30 @@ const getEvents = {
   querystring: Type.Object(
     {
       ...streamQuery,
-      all: Type.Optional(Type.Boolean({ description: 'The events of every user; only with `admin:*`.' })),
+      all: Type.Optional(
+        Type.Boolean({ description: 'The events of every user; only with `read:operations` or `admin:*`.' }),
+      ),
     },
     { additionalProperties: false },
   ),
-  response: streamResponse,
+  headers: lastEventIdHeader,
 }
 
-export function eventRoutes(app: App, { streams }: { streams: EventStreams }): void {
+export interface EventRoutesOptions {
+  streams: EventStreams
+  /** Describes the events of all features. */
+  eventsResponse: ReturnType<typeof streamResponse>
+}
+
+export function eventRoutes(app: App, { streams, eventsResponse }: EventRoutesOptions): void {
   const config = { ...streaming, refusals: { ...streaming.refusals, forbidden: 'Insufficient scope' } }
-  app.get('/v1/events', { config, schema: getEvents }, async (request, reply) => {
+  const schema = { ...getEvents, response: eventsResponse }
+  // Nothing is serialized by the schema: it describes the events that the stream writes.
+  const serializerCompiler = writesDocuments
+  app.get('/v1/events', { config, schema, serializerCompiler }, async (request, reply) => {
     const { all, after } = request.query
     const caller = callerOf(request)
-    if (all && !caller.scopes.includes(ADMIN_SCOPE)) throw insufficientScope([ADMIN_SCOPE])
+    if (all && !hasAnyScope(caller.scopes, [OPERATIONS_SCOPE])) throw insufficientScope([OPERATIONS_SCOPE])
     const interest = all ? 'all' : { subject: principalId(caller) }
     await openStream(streams, { request, reply, interest, after })
   })
@@ -119,7 +74,7 @@ export async function openStream(
   await streams.open(reply, {
     caller: principalId(principal),
     expiresAtMs: principal.expiresAtMs,
-    revocable: principal.kind === 'service',
+    callerKind: principal.kind,
     interest,
     after,
   })

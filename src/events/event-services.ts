@@ -1,11 +1,14 @@
+import type { BlockedUsers } from '../auth/blocked-users.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Topic, TopicListener } from '../db/announcements.ts'
 import type { Database } from '../db/database.ts'
+import type { RedisTarget } from '../limits/redis-target.ts'
 import { EventFeed } from './event-feed.ts'
 import { EventStreams } from './event-streams.ts'
+import { StreamSlots } from './stream-slots.ts'
 
 /**
  * Wires the event streams. Commits of this process wake them, and so do commits of other nodes, over Redis. `onTopic` is
@@ -17,20 +20,22 @@ export async function createEventServices(options: {
   random: Random
   log: Log
   meter?: Meter
-  redisUrl: string | null
+  redis: RedisTarget | null
   onTopic: TopicListener
+  blockedUsers: BlockedUsers
 }) {
-  const { db, clock, random, log, meter = silentMeter, redisUrl, onTopic } = options
+  const { db, clock, random, log, meter = silentMeter, redis, onTopic, blockedUsers } = options
   const feed = new EventFeed({ db, clock, log, meter })
-  const streams = new EventStreams({ db, clock, random, log, meter, feed })
+  const streamSlots = new StreamSlots()
+  const streams = new EventStreams({ db, clock, random, log, meter, feed, slots: streamSlots, blockedUsers })
   const wake = (topic: Topic): void => {
     if (topic === 'events') feed.wake()
     onTopic(topic)
   }
   const wakeUps =
-    redisUrl === null
+    redis === null
       ? null
-      : (await import('./wake-ups.ts')).connectWakeUps({ url: redisUrl, clock, random, log, onSignal: wake })
+      : (await import('./wake-ups.ts')).connectWakeUps({ ...redis, clock, random, log, onSignal: wake })
   const unlisten = db.listen((topic) => {
     wake(topic)
     wakeUps?.signal(topic)
@@ -38,6 +43,7 @@ export async function createEventServices(options: {
   return {
     feed,
     streams,
+    streamSlots,
     wakeUps,
     close: async () => {
       unlisten()

@@ -1,6 +1,6 @@
 import { Columns } from '../db/columns.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
-import { isAmong } from '../db/rows.ts'
+import { rowsOf } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 
 export const EVENT_TYPES = [
@@ -22,7 +22,7 @@ export type NewEvent = {
   subject: string | null
   job_id: string | null
   type: EventType
-  /** Unique. A second event with the same cause is not stored. */
+  /** Unique. A second event with the same cause is not stored. The cause of a job's event begins with the job's id. */
   cause: string
   data: string
   created_at: number
@@ -56,9 +56,11 @@ const FIND_HEAD_ON_POSTGRES = sql`
       and classid::bigint between 1163284000 and 1163384000
       and database = (select oid from pg_database where datname = current_database())) as writers`
 
-/** Stores events in the transaction that causes them, so that both commit or neither. */
+/** Stores events in the transaction that causes them, so that both commit together. */
 export async function appendEvents(tx: Transaction, events: readonly NewEvent[]): Promise<void> {
   if (events.length === 0) return
+  const lost = events.find(({ job_id, cause }) => job_id !== null && !cause.startsWith(`${job_id}:`))
+  if (lost) throw new Error(`The cause ${lost.cause} does not begin with the id of its job`)
   const rows = NEW_EVENT.rows(tx.engine, events)
   const insert = (from: Sql) => sql`
     insert into events (${NEW_EVENT.list}) select ${NEW_EVENT.list} from ${from} where true
@@ -93,23 +95,39 @@ export function readEvents(
 ): Promise<EventRow[]> {
   const conditions: Sql[] = [sql`seq > ${after}`, sql`seq <= ${upTo}`]
   if (filter.subject !== undefined) conditions.push(sql`subject = ${filter.subject}`)
-  if (filter.jobId !== undefined) conditions.push(sql`job_id = ${filter.jobId}`)
+  const columns = sql`seq, subject, job_id, type, data, created_at`
+  // A job has few events. The subquery finds them first; otherwise the engines would read the whole log from `after` on.
+  const from =
+    filter.jobId === undefined
+      ? sql`events`
+      : sql`(select ${columns} from events where ${isAboutJob(sql`${filter.jobId}`)} limit ${MAX_EVENTS_OF_JOB}) as found`
   return db.query<EventRow>(sql`
-    select seq, subject, job_id, type, data, created_at from events
-    where ${join(conditions, ' and ')} order by seq limit ${limit}`)
+    select ${columns} from ${from} where ${join(conditions, ' and ')} order by seq limit ${limit}`)
+}
+
+/** More events than any job has. The limit makes both engines evaluate the subquery separately. */
+const MAX_EVENTS_OF_JOB = 1_000_000
+
+/**
+ * The events of a job, read from the unique index of causes. This works in every collation, because digits sort before
+ * letters.
+ */
+function isAboutJob(jobId: Sql): Sql {
+  const id = sql`cast(${jobId} as text)`
+  return sql`job_id = ${id} and cause > ${id} and cause < ${id} || 'zzzz'`
 }
 
 export interface Head {
-  /** Up to here the log is complete: no event can appear below it any more. */
+  /** The log is complete up to here: no new event can appear below this number. */
   seq: number
   /** The last number given out. There is no event above it yet. */
   newest: number
 }
 
 /**
- * Finds how far the log can be read without a gap. On PostgreSQL, transactions commit in another order than they draw
- * their numbers, so the writers' locks tell which numbers may still appear. Read the events in a later statement: its
- * snapshot contains every writer that held no lock here.
+ * Finds how far the log can be read without a gap. On PostgreSQL, transactions commit in another order than they draw their
+ * numbers, so the writers' locks show which numbers may still appear. Read the events in a later statement: its snapshot
+ * contains every writer that held no lock here.
  */
 export async function findHead(db: Queryable): Promise<Head> {
   const [row] = await db.query<{ newest: number; low: number | null }>(
@@ -127,17 +145,28 @@ export async function findTrimmed(db: Queryable): Promise<number> {
   return row?.trimmed ?? 0
 }
 
-/** Deletes old events, a bounded number at a time. True when there are more to delete. */
+/**
+ * Deletes old events among the first of the log, a bounded number at a time. True when there may be more to delete.
+ * Numbers follow time, so no index by age is needed. An event from a clock that was ahead is deleted later.
+ */
 export function trimEvents(db: Database, { beforeMs, limit }: { beforeMs: number; limit: number }): Promise<boolean> {
   return db.transaction(async (tx) => {
     const old = await tx.query<{ seq: number }>(sql`
       delete from events where seq in (
-        select seq from events where created_at < ${beforeMs} order by seq limit ${limit}) returning seq`)
+        select seq from (select seq, created_at from events order by seq limit ${limit}) as first
+        where created_at < ${beforeMs}) returning seq`)
     if (old.length === 0) return false
     const last = old.reduce((max, { seq }) => Math.max(max, seq), 0)
     await tx.query(sql`update event_log set trimmed_seq = ${last} where id = 1 and trimmed_seq < ${last}`)
-    return old.length === limit
+    return true
   })
+}
+
+/** Deletes a bounded number of events of this user's streams; true if there may be more. */
+export async function deleteEventsFor(tx: Transaction, subject: string, limit: number): Promise<boolean> {
+  const deleted = await tx.query(sql`
+    delete from events where seq in (select seq from events where subject = ${subject} limit ${limit}) returning seq`)
+  return deleted.length === limit
 }
 
 /**
@@ -145,8 +174,32 @@ export function trimEvents(db: Database, { beforeMs, limit }: { beforeMs: number
  * replays only skips them.
  */
 export async function deleteEventsOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
+  const jobs = rowsOf(
+    tx.engine,
+    jobIds.map((id) => ({ id })),
+    { id: 'text' },
+  )
   const deleted = await tx.query(sql`
     delete from events where seq in (
-      select seq from events where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}) returning seq`)
+      select seq from ${jobs} as r join events on ${isAboutJob(sql`r.id`)} limit ${limit}) returning seq`)
   return deleted.length === limit
+}
+
+/** More than a log grows between a backup and the loss of what came after it. */
+const SKIPPED_POSITIONS = 1_000_000_000
+
+/**
+ * For a log that was restored from a backup. Clients may have cursors of events that are lost. Without this, new events
+ * would get the same numbers, and such a client would miss them. Every cursor from before is now one of trimmed history, so
+ * that its stream begins with `reset`.
+ */
+export async function skipPositions(tx: Transaction): Promise<void> {
+  const { newest } = await findHead(tx)
+  const next = newest + SKIPPED_POSITIONS
+  if (tx.engine === 'postgres') await tx.query(sql`select setval('events_seq_seq', cast(${next} as bigint)) as seq`)
+  else {
+    await tx.query(sql`delete from sqlite_sequence where name = 'events'`)
+    await tx.query(sql`insert into sqlite_sequence (name, seq) values ('events', ${next})`)
+  }
+  await tx.query(sql`update event_log set trimmed_seq = ${next} where id = 1`)
 }

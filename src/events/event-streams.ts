@@ -1,18 +1,18 @@
 import type { FastifyReply } from 'fastify'
+import type { BlockedUsers } from '../auth/blocked-users.ts'
 import { type Loop, startLoop } from '../core/async/loop.ts'
 import type { Clock } from '../core/clock.ts'
-import { ApiError, UnavailableError } from '../core/errors.ts'
+import { UnavailableError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Database } from '../db/database.ts'
 import type { EventFeed, Interest } from './event-feed.ts'
 import { type EventFilter, findHead, findTrimmed, readEvents } from './event-store.ts'
-import { OpenStream, type StreamRequest } from './open-stream.ts'
+import { isBlockedCaller, OpenStream, type StreamRequest } from './open-stream.ts'
+import type { StreamSlots } from './stream-slots.ts'
 
 const TICK_MS = 1_000
-const MAX_STREAMS = 20_000
-const MAX_STREAMS_PER_CALLER = 50
 const HISTORY_PAGE = 200
 
 /**
@@ -25,17 +25,29 @@ export class EventStreams {
   readonly #random: Random
   readonly #feed: EventFeed
   readonly #meter: Meter
-  readonly #open = new Set<OpenStream>()
-  readonly #perCaller = new Map<string, number>()
+  readonly #slots: StreamSlots
+  readonly #open = new Map<OpenStream, () => void>()
+  readonly #blockedUsers: BlockedUsers
   readonly #ticking: Loop
   #closing = false
 
-  constructor(options: { db: Database; clock: Clock; random: Random; log: Log; meter?: Meter; feed: EventFeed }) {
+  constructor(options: {
+    db: Database
+    clock: Clock
+    random: Random
+    log: Log
+    meter?: Meter
+    feed: EventFeed
+    slots: StreamSlots
+    blockedUsers: BlockedUsers
+  }) {
+    this.#blockedUsers = options.blockedUsers
     this.#meter = options.meter ?? silentMeter
     this.#db = options.db
     this.#clock = options.clock
     this.#random = options.random
     this.#feed = options.feed
+    this.#slots = options.slots
     this.#ticking = startLoop({
       clock: options.clock,
       everyMs: TICK_MS,
@@ -48,10 +60,10 @@ export class EventStreams {
     return this.#open.size
   }
 
-  /** What the open streams follow. Streams of every user's events name nothing. */
+  /** The jobs and users that open streams follow. Streams of all users' events add nothing. */
   get interests(): { jobIds: ReadonlySet<string>; subjects: ReadonlySet<string> } {
     const [jobIds, subjects] = [new Set<string>(), new Set<string>()]
-    for (const { request } of this.#open) {
+    for (const { request } of this.#open.keys()) {
       if (request.interest === 'all') continue
       if ('subject' in request.interest) subjects.add(request.interest.subject)
       else jobIds.add(request.interest.jobId)
@@ -59,17 +71,12 @@ export class EventStreams {
     return { jobIds, subjects }
   }
 
-  /** Every refusal happens before the response begins. */
+  /** Throws, if at all, before the response begins. */
   async open(reply: FastifyReply, request: StreamRequest): Promise<void> {
     if (this.#closing) throw new UnavailableError('Shutting down')
-    const mine = this.#perCaller.get(request.caller) ?? 0
-    if (mine >= MAX_STREAMS_PER_CALLER) {
-      throw new ApiError('rate_limit_exceeded', 'Too many open streams', { headers: { 'retry-after': '5' } })
-    }
-    if (this.#open.size >= MAX_STREAMS) throw new UnavailableError('Too many open streams', { retryAfterSeconds: 5 })
+    const release = this.#slots.take(request.caller)
     const stream = new OpenStream(request, { clock: this.#clock, random: this.#random })
-    this.#perCaller.set(request.caller, mine + 1)
-    this.#open.add(stream)
+    this.#open.set(stream, release)
     const forget = () => this.#forget(stream)
     try {
       const { from, unsubscribe } = await this.#feed.subscribe(request.interest, stream)
@@ -93,7 +100,7 @@ export class EventStreams {
   async close(): Promise<void> {
     this.#closing = true
     await this.#ticking.stop()
-    for (const stream of this.#open) stream.end()
+    for (const stream of this.#open.keys()) stream.end()
   }
 
   /**
@@ -121,17 +128,18 @@ export class EventStreams {
   }
 
   #forget(stream: OpenStream): void {
+    const release = this.#open.get(stream)
     if (!this.#open.delete(stream)) return
     stream.unsubscribe()
-    const { caller } = stream.request
-    const left = (this.#perCaller.get(caller) ?? 1) - 1
-    if (left > 0) this.#perCaller.set(caller, left)
-    else this.#perCaller.delete(caller)
+    release?.()
   }
 
   #tick(): void {
     const { head } = this.#feed
-    for (const stream of this.#open) stream.tick(head ?? 0)
+    for (const stream of this.#open.keys()) {
+      if (isBlockedCaller(stream.request, this.#blockedUsers)) stream.end()
+      else stream.tick(head ?? 0)
+    }
   }
 }
 

@@ -1,27 +1,53 @@
 import type { FastifyReply } from 'fastify'
+import type { BlockedUsers } from '../auth/blocked-users.ts'
+import type { Principal } from '../auth/principal.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
 import type { Random } from '../core/random.ts'
 import { SseStream } from '../http/sse.ts'
 import type { Interest, Subscriber } from './event-feed.ts'
 import type { EventRow } from './event-store.ts'
 
-const HEARTBEAT_MS = 15_000
+export const HEARTBEAT_MS = 15_000
 /** The most live events that wait while a stream still sends its history. */
 const MAX_HELD_BACK = 1_000
-/** Spread, so that the clients of a stopped node do not all reconnect in the same second. */
+/** Random, so that the clients of a stopped node do not all reconnect in the same second. */
 const RETRY_MS = { least: 1_000, spread: 2_000 }
-/** How long a stream of a revocable credential lasts. */
+/** How long a stream of a service key lasts. */
 const REVOCABLE_MS = 5 * 60_000
 
-export interface StreamRequest {
+/** The caller of a stream, and how long its credential lasts. */
+export interface StreamCaller {
   caller: string
+  /** A service key can be revoked: its stream ends regularly, so that the client must authenticate again. */
+  callerKind: Principal['kind']
   /** When the caller's credential expires; the stream ends then. Null: never. */
   expiresAtMs: number | null
-  /** The credential can be revoked: the stream ends regularly, so that the client must authenticate again. */
-  revocable: boolean
+}
+
+export interface StreamRequest extends StreamCaller {
   interest: Interest
   /** The last event the client saw. Null: begin with the next event. `oldest`: begin with the oldest stored one. */
   after: number | 'oldest' | null
+}
+
+/** When a stream ends at the latest, and when its client should reconnect. */
+export function lifetimeOf(
+  { expiresAtMs, callerKind }: StreamCaller,
+  { clock, random }: { clock: Clock; random: Random },
+): { endsAtMs: number; retryMs: number } {
+  const revocableUntilMs = callerKind === 'service' ? clock.now() + REVOCABLE_MS : Number.POSITIVE_INFINITY
+  return {
+    endsAtMs: Math.min(expiresAtMs ?? Number.POSITIVE_INFINITY, revocableUntilMs),
+    retryMs: RETRY_MS.least + Math.floor(random.fraction() * RETRY_MS.spread),
+  }
+}
+
+/** The streams of a blocked user end. A service account is not a user. */
+export function isBlockedCaller(
+  { caller, callerKind }: Pick<StreamCaller, 'caller' | 'callerKind'>,
+  blockedUsers: BlockedUsers,
+): boolean {
+  return callerKind === 'user' && blockedUsers.stateOf(caller) === 'blocked'
 }
 
 /** One client's stream: its position in the log, the events it must still get, and its end. */
@@ -32,7 +58,7 @@ export class OpenStream implements Subscriber {
   readonly #endsAtMs: number
   unsubscribe: () => void = () => {}
   #sse: SseStream | undefined
-  /** The client has every event for it up to here. */
+  /** The client has received all its events up to here. */
   #position: number
   /** Live events that wait while history is sent. Null once the stream is live, or over. */
   #heldBack: EventRow[] | null = []
@@ -41,10 +67,9 @@ export class OpenStream implements Subscriber {
   constructor(request: StreamRequest, { clock, random }: { clock: Clock; random: Random }) {
     this.request = request
     this.#clock = clock
-    this.#retryMs = RETRY_MS.least + Math.floor(random.fraction() * RETRY_MS.spread)
-    const { expiresAtMs, revocable } = request
-    const revocableUntilMs = revocable ? clock.now() + REVOCABLE_MS : Number.POSITIVE_INFINITY
-    this.#endsAtMs = Math.min(expiresAtMs ?? Number.POSITIVE_INFINITY, revocableUntilMs)
+    const { endsAtMs, retryMs } = lifetimeOf(request, { clock, random })
+    this.#endsAtMs = endsAtMs
+    this.#retryMs = retryMs
     this.#position = typeof request.after === 'number' ? request.after : 0
   }
 
@@ -59,6 +84,7 @@ export class OpenStream implements Subscriber {
   begin(reply: FastifyReply, onClose: () => void): void {
     this.#sse = new SseStream(reply, this.#clock.now())
     this.#sse.onClose(onClose)
+    this.#sse.greet(this.#clock.now())
     if (this.#isOver) this.end()
   }
 

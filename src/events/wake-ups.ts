@@ -1,9 +1,10 @@
-import { Redis } from 'ioredis'
+import type { Redis } from 'ioredis'
 import { backoffMs } from '../core/async/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { type Random, uuidFrom } from '../core/random.ts'
 import type { Topic } from '../db/announcements.ts'
+import { openRedis, type RedisTarget } from '../limits/redis-target.ts'
 
 const CHANNEL = 'project-api:wake-ups'
 const RECONNECT = { baseMs: 100, maxMs: 5_000 }
@@ -19,16 +20,13 @@ export interface WakeUps {
 
 /**
  * Wakes the other nodes over Redis after a commit. Correctness does not depend on it: while Redis is down, nodes find new
- * rows by polling, only a little later.
+ * rows by polling, a little later.
  */
-export function connectWakeUps(options: {
-  url: string
-  clock: Clock
-  random: Random
-  log: Log
-  onSignal: (topic: Topic) => void
-}): WakeUps {
-  const { clock, random, log, onSignal } = options
+export function connectWakeUps(
+  options: RedisTarget & { clock: Clock; random: Random; log: Log; onSignal: (topic: Topic) => void },
+): WakeUps {
+  const { prefix = '', clock, random, log, onSignal } = options
+  const channel = `${prefix}${CHANNEL}`
   const self = uuidFrom(random)
   const sender = connect(options)
   const receiver = connect(options)
@@ -42,7 +40,7 @@ export function connectWakeUps(options: {
   const listen = async (connection: number): Promise<void> => {
     for (let failures = 0; connection === connections && !closing.signal.aborted; failures++) {
       try {
-        await receiver.subscribe(CHANNEL)
+        await receiver.subscribe(channel)
         isListening = connection === connections
         return
       } catch (error) {
@@ -58,14 +56,14 @@ export function connectWakeUps(options: {
   })
   receiver.on('message', (_channel, message) => {
     const [topic, sentBy] = message.split(' ')
-    // This node was woken by its own commit already.
+    // Its own commit has already woken this node.
     if (sentBy !== self && (topic === 'events' || topic === 'deliveries')) onSignal(topic)
   })
 
   const publish = async (topic: Topic): Promise<void> => {
     await clock.sleep(GATHER_MS, closing.signal)
     waiting.delete(topic)
-    if (sender.status === 'ready') await sender.publish(CHANNEL, `${topic} ${self}`).catch(() => {})
+    if (sender.status === 'ready') await sender.publish(channel, `${topic} ${self}`).catch(() => {})
   }
 
   return {
@@ -85,7 +83,7 @@ export function connectWakeUps(options: {
 
 function connect({ url, random }: { url: string; random: Random }): Redis {
   let failures = 0
-  const redis = new Redis(url, {
+  const redis = openRedis(url, {
     enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,

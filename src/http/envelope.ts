@@ -14,18 +14,22 @@ export interface Envelope {
   schema: TSchema
 }
 
-const codes = Type.Unsafe<ErrorCode>({
+const code = Type.Unsafe<ErrorCode>({
+  title: 'ErrorCode',
   type: 'string',
   enum: Object.keys(STATUS_BY_CODE),
   description: 'Stable; branch on this, not on the message.',
 })
 const message = Type.String({ description: 'What went wrong, for a developer to read.' })
+// Not named `Error`: in a generated client that name would hide the language's own class.
+const WHOLE = { $id: 'ErrorResponse', title: 'ErrorResponse', description: 'The body of every error.' }
+const DETAIL = { title: 'ErrorDetail', description: 'What went wrong.' }
 
 const variantA: Envelope = {
   render: (error) => ({ detail: { code: error.code, message: error.message } }),
   schema: Type.Object(
-    { detail: Type.Object({ code: codes, message }, { additionalProperties: false }) },
-    { $id: 'Error', title: 'Error', additionalProperties: false },
+    { detail: Type.Object({ code, message }, { ...DETAIL, additionalProperties: false }) },
+    { ...WHOLE, additionalProperties: false },
   ),
 }
 
@@ -34,15 +38,11 @@ const variantB: Envelope = {
   schema: Type.Object(
     {
       error: Type.Object(
-        {
-          code: codes,
-          message,
-          requestId: Type.Optional(Type.String({ description: 'The same as the X-Request-Id header.' })),
-        },
-        { additionalProperties: false },
+        { code, message, requestId: Type.String({ description: 'The same as the X-Request-Id header.' }) },
+        { ...DETAIL, additionalProperties: false },
       ),
     },
-    { $id: 'Error', title: 'Error', additionalProperties: false },
+    { ...WHOLE, additionalProperties: false },
   ),
 }
 

@@ -8,7 +8,7 @@ import { describeValidationError } from './validation.ts'
 const FRAMEWORK_ERRORS: Record<string, { code: ErrorCode; message: string }> = {
   FST_ERR_CTP_BODY_TOO_LARGE: { code: 'payload_too_large', message: 'Request body is too large' },
   FST_ERR_CTP_INVALID_MEDIA_TYPE: { code: 'unsupported_media_type', message: 'Content-Type must be application/json' },
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: { code: 'invalid_request', message: 'Content-Length does not fit the body' },
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: { code: 'invalid_request', message: 'Content-Length does not match the body' },
   FST_ERR_BAD_URL: { code: 'invalid_request', message: 'The path is not a valid URL path' },
   FST_ERR_MAX_PARAM_LENGTH: { code: 'not_found', message: 'No such path' },
 }
@@ -29,7 +29,7 @@ export function createErrorHandler({ envelope, log }: { envelope: Envelope; log:
 
 function asApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error
-  // Any value can be thrown, also undefined.
+  // JavaScript can throw any value, also undefined.
   const fastifyError = (error ?? {}) as Partial<FastifyError>
   if (fastifyError.validation) return new ApiError('invalid_request', describeValidationError(fastifyError))
   const known = FRAMEWORK_ERRORS[fastifyError.code ?? '']

@@ -6,8 +6,8 @@ export function etagOf(version: number): string {
 }
 
 /**
- * The versions that an `If-Match` header allows; null (any version) if it is absent or `*`. Weak tags never match, as the
- * standard says. A header that is not a list of tags is a 400.
+ * The versions that an `If-Match` header allows; null (any version) if it is absent or `*`. Weak tags never match (RFC
+ * 9110). A header that is not a list of tags is a 400.
  */
 export function readIfMatch(header: string | undefined): readonly number[] | null {
   if (header === undefined || header.trim() === '*') return null
@@ -15,7 +15,7 @@ export function readIfMatch(header: string | undefined): readonly number[] | nul
   return tags.filter((tag) => /^"\d{1,15}"$/.test(tag)).map((tag) => Number(tag.slice(1, -1)))
 }
 
-/** Whether the client has this version already, by its `If-None-Match`. Weak tags match too, as the standard says. */
+/** Whether the client has this version already, by its `If-None-Match`. Weak tags match too (RFC 9110). */
 export function isNotModified(header: string | undefined, version: number): boolean {
   if (header === undefined) return false
   if (header.trim() === '*') return true

@@ -46,7 +46,16 @@ export async function deleteExpiredAnswers(
   return deleted.length === limit
 }
 
-/** Deletes the answers that show these records. */
+/** Deletes the stored answers that contain these records. */
 export async function deleteAnswersAt(db: Queryable, locations: readonly string[]): Promise<void> {
   await db.query(sql`delete from idempotency_keys where ${isAmong(db.engine, sql`location`, locations)}`)
+}
+
+/** Deletes a bounded number of the answers kept for a principal; true if there may be more. */
+export async function deleteAnswersFor(db: Queryable, principal: string, limit: number): Promise<boolean> {
+  const deleted = await db.query(sql`
+    delete from idempotency_keys where (principal, idempotency_key) in (
+      select principal, idempotency_key from idempotency_keys where principal = ${principal} limit ${limit})
+    returning expires_at`)
+  return deleted.length === limit
 }

@@ -39,8 +39,11 @@ export class IdempotentCreation {
     request: FastifyRequest,
     reply: FastifyReply,
     work: (tx: Transaction) => Promise<Created<Body>>,
+    /** Checks that need more than the database. A repeat skips these checks: it gets the stored answer. */
+    prepare: () => Promise<void> = async () => {},
   ): Promise<Body> {
     const key = readKey(request)
+    if (key === undefined) await prepare()
     if (key === undefined) return answer(reply, await this.#db.transaction(work))
 
     const owner = { principal: principalId(callerOf(request)), key }
@@ -48,6 +51,8 @@ export class IdempotentCreation {
     if (this.#inFlight.has(lock)) throw inFlight()
     this.#inFlight.add(lock)
     try {
+      const earlier = await findAnswer(this.#db, owner)
+      if (!earlier || earlier.expires_at <= this.#clock.now()) await prepare()
       return await this.#createOnce(request, reply, { owner, lock, work })
     } finally {
       this.#inFlight.delete(lock)
@@ -81,11 +86,11 @@ export class IdempotentCreation {
     })
     if (outcome.created) return answer(reply, outcome.created)
     if (outcome.earlier.fingerprint !== fingerprint) {
-      throw new ApiError('idempotency_key_reused', 'This Idempotency-Key was used with another request')
+      throw new ApiError('idempotency_key_reused', 'This Idempotency-Key was used with a different request')
     }
     reply.header('idempotency-replayed', 'true')
     const { status, location, body } = outcome.earlier
-    // Stored as JSON text. A text of this type is sent as it is.
+    // The stored answer is JSON text. With this type, the framework sends a string unchanged.
     reply.type('application/json; charset=utf-8')
     return answer(reply, { status: status as Created<Body>['status'], location, body: body as Body })
   }

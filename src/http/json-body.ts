@@ -17,7 +17,7 @@ declare module 'fastify' {
   }
 }
 
-/** Parsing more than this would hold the event loop. */
+/** Parsing more values would block the event loop. */
 const MAX_VALUES = 20_000
 
 /**
@@ -81,7 +81,7 @@ function parseRest(text: string, { values }: JsonPart, documents: readonly JsonP
 
 const EMPTY_VALUES = { object: '{}', array: '[]', string: '""', number: '0', boolean: 'false', null: 'null' }
 
-/** A merge patch or a list of operations would have another meaning than the fields to replace. */
+/** PATCH replaces the fields of the body. A merge patch or a list of operations means something else, so it is refused. */
 function checkPatchType(contentType = ''): void {
   if (/^application\/json\s*(?:;|$)/i.test(contentType)) return
   throw new ApiError('unsupported_media_type', 'Content-Type must be application/json', {

@@ -10,7 +10,7 @@ export const pageQuery = {
     Type.Integer({ minimum: 1, maximum: MAX_LIMIT, default: DEFAULT_LIMIT, description: 'How many to return.' }),
   ),
   cursor: Type.Optional(
-    Type.String({ maxLength: 1024, description: '`next_cursor` of the page before; absent for the first page.' }),
+    Type.String({ maxLength: 1024, description: '`next_cursor` of the previous page; absent for the first page.' }),
   ),
 }
 
@@ -18,9 +18,14 @@ export function pageOf<Item extends TSchema>(item: Item) {
   const { title } = item as { title?: string }
   return Type.Object(
     {
-      data: Type.Array(item),
-      has_more: Type.Boolean(),
-      next_cursor: Type.Unsafe<string | null>({ type: ['string', 'null'] }),
+      data: Type.Array(item, { description: 'The records of this page.' }),
+      has_more: Type.Boolean({
+        description: 'Whether more records follow. A page may hold fewer than `limit` records even if this is true.',
+      }),
+      next_cursor: Type.Unsafe<string | null>({
+        type: ['string', 'null'],
+        description: 'The `cursor` of the next page; null on the last one.',
+      }),
     },
     title === undefined ? {} : { title: `${title}Page` },
   )
@@ -56,11 +61,11 @@ export function listByTime(name: string): ListKind<readonly [number, string]> {
   }
 }
 
-function isText(value: unknown): value is string {
+export function isText(value: unknown): value is string {
   return typeof value === 'string' && isStorableText(value)
 }
 
-/** A cursor of another list, or an invented one, is a 400 and never a wrong page. */
+/** A cursor of another list or an invalid cursor is a 400, never a wrong page. */
 export function readPageRequest<At extends Position>(
   kind: ListKind<At>,
   query: { limit?: number; cursor?: string },
@@ -72,8 +77,8 @@ export function readPageRequest<At extends Position>(
 }
 
 /**
- * Makes a page of rows. Stores query one row more than the limit, which only shows that there are more. A store whose page
- * may end before its limit sets `hasMore`.
+ * Makes a page of rows. Stores query one row more than the limit; the extra row only shows that more rows exist. A store
+ * whose page may end before its limit sets `hasMore`.
  */
 export function toPage<Row, Item, At extends Position>(
   kind: ListKind<At>,

@@ -3,7 +3,7 @@ import { JsonDepthError, type JsonScan, scanJson } from '../core/json/json-scan.
 import { JsonSyntaxError } from '../core/json/json-tokens.ts'
 import type { Wanted } from '../core/json/wanted.ts'
 
-/** Decodes a whole body at once, so no bytes stay behind for the next one. */
+/** Shared by all bodies: each is decoded in one call, so no state remains for the next body. */
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
 export function decodeBody(body: Buffer): string {
@@ -14,7 +14,7 @@ export function decodeBody(body: Buffer): string {
   }
 }
 
-/** Checks a JSON body and finds parts of it. A fault is answered with 400 and its description. */
+/** Checks a JSON body and finds parts of it. An invalid body gets a 400 that describes the fault. */
 export async function scanBody(text: string, wanted: Wanted): Promise<JsonScan> {
   try {
     return await scanJson(text, { wanted })

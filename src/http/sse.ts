@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 
-/** A client that leaves more bytes unread is disconnected. It resumes from its cursor when it reconnects. */
+/** A client with more unread bytes is disconnected. When it reconnects, it resumes from its cursor. */
 const MAX_UNREAD_BYTES = 256 * 1024
 
 export interface SseMessage {
@@ -10,7 +10,12 @@ export interface SseMessage {
   data: string
 }
 
-/** One event stream to one client. Its buffer is bounded, and it is over once either side has ended it. */
+/** A message on the wire. `data` is one line. */
+export function writeSse({ id, event, data }: SseMessage): string {
+  return `id: ${id}\nevent: ${event}\ndata: ${data}\n\n`
+}
+
+/** One event stream to one client. Its buffer is bounded. Either side can end the stream. */
 export class SseStream {
   readonly #response: ServerResponse
   #lastWriteMs: number
@@ -28,7 +33,7 @@ export class SseStream {
       'x-accel-buffering': 'no',
     })
     raw.flushHeaders()
-    // A stream lives for hours. Its request headers, mostly the credential, are not kept in memory for so long.
+    // A stream lives for hours. Its request headers, including the credential, must not stay in memory for so long.
     reply.request.raw.headers = {}
     reply.request.raw.rawHeaders = []
   }
@@ -66,8 +71,18 @@ export class SseStream {
     })
   }
 
-  send({ id, event, data }: SseMessage, nowMs: number): void {
-    this.#write(`id: ${id}\nevent: ${event}\ndata: ${data}\n\n`, nowMs)
+  send(message: SseMessage, nowMs: number): void {
+    this.#write(writeSse(message), nowMs)
+  }
+
+  /**
+   * For a caller that waits for `drained` whenever the buffer is full. Then at most this one piece is buffered, so the
+   * limit on unread bytes does not apply.
+   */
+  sendPiece(piece: Buffer, nowMs: number): void {
+    if (!this.isOpen) return
+    this.#lastWriteMs = nowMs
+    this.#response.write(piece)
   }
 
   /** Sends a cursor without an event: clients keep an id that has no data. */
@@ -79,11 +94,21 @@ export class SseStream {
     this.#write(':\n\n', nowMs)
   }
 
+  /** Written at once, so that a quiet stream does not look broken. Clients skip it: it is a comment. */
+  greet(nowMs: number): void {
+    this.#write(': connected\n\n', nowMs)
+  }
+
   /** The client reconnects after `retryMs`, to this or another node, with the last id it received. */
   end(retryMs: number, nowMs: number): void {
     if (!this.isOpen) return
     this.#write(`retry: ${retryMs}\n\n`, nowMs)
     this.#response.end()
+  }
+
+  /** Disconnects a client that does not read. */
+  cut(): void {
+    this.#response.destroy()
   }
 
   #write(text: string, nowMs: number): void {

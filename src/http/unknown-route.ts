@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { ApiError } from '../core/errors.ts'
 import { pathOf } from './gate/access.ts'
 
-/** Answers a wrong method with 405 and `Allow`, and an unknown path with 404. The gate has checked the caller before. */
+/** Answers a wrong method with 405 and `Allow`, and an unknown path with 404. The gate has already checked the caller. */
 export class KnownRoutes {
   readonly #methodsByPath = new Map<string, { pattern: RegExp; methods: Set<string> }>()
 
@@ -18,16 +18,26 @@ export class KnownRoutes {
     for (const { pattern, methods } of this.#methodsByPath.values()) {
       if (pattern.test(path)) for (const method of methods) allowed.add(method)
     }
-    if (allowed.size === 0) throw new ApiError('not_found', 'No such path')
+    if (allowed.size === 0) throw new ApiError('not_found', `No such path${this.#pointerFor(path)}`)
     const allow = [...allowed].sort().join(', ')
     throw new ApiError('method_not_allowed', `${request.method} is not allowed here`, { headers: { allow } })
+  }
+
+  /** Some paths begin with /v1 and others do not: the likely mistake is named. */
+  #pointerFor(path: string): string {
+    if (path === '/') return ': the API reference is at /docs'
+    const meant = path.startsWith('/v1/') ? path.slice('/v1'.length) : `/v1${path}`
+    for (const [url, { pattern }] of this.#methodsByPath) {
+      if (pattern.test(meant)) return `: did you mean ${url.replaceAll(/:(\w+)/g, '{$1}')}`
+    }
+    return ''
   }
 }
 
 function patternOf(url: string): RegExp {
   const source = url
     .split('/')
-    .map((part) => (part.startsWith(':') ? '[^/]+' : RegExp.escape(part)))
+    .map((part) => (part.startsWith(':') ? '[^/]+' : part === '*' ? '.*' : RegExp.escape(part)))
     .join('/')
   return new RegExp(`^${source}$`)
 }

@@ -16,7 +16,7 @@ const ajv = new Ajv({
   useDefaults: true,
   strictTypes: false,
   allowUnionTypes: true,
-  // The compiler has checked the form of our schemas; checking it again takes some 30 ms of the start.
+  // TypeScript has checked our schemas; checking them again would add about 30 ms to the startup.
   meta: false,
   validateSchema: false,
 })
@@ -37,7 +37,10 @@ interface TextSchema {
   properties?: Record<string, { type?: unknown }>
 }
 
-/** Converts the fields whose type is not text, in place. What does not fit stays text, and then fails its schema. */
+/**
+ * Converts the fields whose type is not text, in place. A value that cannot be converted stays text and then fails the
+ * validation.
+ */
 function converting({ properties = {} }: TextSchema, validate: Validate): Validate {
   const typed = Object.entries(properties).filter(([, { type }]) => type === 'integer' || type === 'boolean')
   if (typed.length === 0) return validate
@@ -52,7 +55,7 @@ function converting({ properties = {} }: TextSchema, validate: Validate): Valida
   return convert
 }
 
-/** `Number` would also take `0x10`, `1e1`, `+5` and blanks. */
+/** `Number` would also accept `0x10`, `1e1`, `+5` and blanks. */
 function readInteger(text: unknown): unknown {
   return typeof text === 'string' && /^-?\d+$/.test(text) ? Number(text) : text
 }
@@ -62,7 +65,7 @@ function readBoolean(text: unknown): unknown {
   return text === 'false' ? false : text
 }
 
-/** The first fault of a request body that did not arrive over HTTP, in the same words; null when there is none. */
+/** The first fault of a request body that did not arrive over HTTP, with the same messages; null if there is none. */
 export function faultOfBody(schema: object, body: unknown): { field: string; what: string } | null {
   const validate = ajv.compile(schema)
   if (validate(body)) return null
@@ -74,7 +77,12 @@ export function faultOfBody(schema: object, body: unknown): { field: string; wha
 export function describeValidationError(error: Partial<FastifyError>): string {
   const [fault] = error.validation ?? []
   const part = error.validationContext ?? 'request'
-  return fault ? `${part}${fault.instancePath} ${describeFault(fault)}` : `${part} is not valid`
+  return describeFaultAt(part, fault)
+}
+
+/** The same for a fault that another validator found. */
+export function describeFaultAt(place: string, fault: FastifySchemaValidationError | ErrorObject | undefined): string {
+  return fault ? `${place}${fault.instancePath} ${describeFault(fault)}` : `${place} is not valid`
 }
 
 function describeFault(fault: FastifySchemaValidationError | ErrorObject): string {
@@ -89,22 +97,26 @@ function describeFault(fault: FastifySchemaValidationError | ErrorObject): strin
     case 'required':
       return `must have the field "${params.missingProperty}"`
     case 'minProperties':
-      return 'must have at least one field'
+      return params.limit === 1 ? 'must have at least one field' : `must have at least ${params.limit} fields`
     case 'enum':
-      return `must be one of ${(params.allowedValues as unknown[]).map(String).join(', ')}`
+      return `must be one of ${(params.allowedValues as unknown[]).map(shortText).join(', ')}`
     case 'uniqueItems':
-      return 'must not name anything twice'
+      return 'must not contain the same item twice'
     case 'format':
       return FORMATS[String(params.format)]?.message ?? fault.message ?? 'is not valid'
     case 'pattern':
-      return 'is not of the right form'
+      return 'has the wrong format'
     default:
       return fault.message ?? 'is not valid'
   }
 }
 
+function shortText(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
+}
+
 const DATE_TIME = /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/i
-/** The range in which the year has four digits in UTC, whatever the offset. */
+/** The range in which the year in UTC has four digits, for every offset. */
 const FIRST_MS = Date.parse('0000-01-01T00:00:00Z')
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z')
 
@@ -121,8 +133,8 @@ function isDate(date: string): boolean {
 }
 
 /**
- * As RFC 3986 writes it, or with letters of other scripts. `URL` alone would take `https:/\\evil`, drop line ends and
- * keep invisible characters.
+ * A URL by RFC 3986, or with letters of other scripts. `URL` alone would accept `https:/\\evil`, remove line ends and keep
+ * invisible characters.
  */
 const HTTPS_URL = /^https:\/\/(?![/?#])[^\s\p{Cc}\p{Cf}\p{Cs}"<>\\^`{|}]+$/iu
 

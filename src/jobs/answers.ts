@@ -5,8 +5,9 @@ import { canonicalJson, JsonText, writeJson } from '../core/json/json-text.ts'
 import { WHOLE, wantFields, wantItems } from '../core/json/wanted.ts'
 import { isJsonObject } from '../core/json.ts'
 import type { ThreadState } from '../runtime/runtime-types.ts'
+import type { DocumentSchema } from './schemas/document-schema.ts'
 
-/** What a client answers: a single question, or several in an object with the ids of the questions. */
+/** A client's answer: to a single question, or to several, in an object with the ids of the questions. */
 export type GivenAnswer = { input: JsonText } | { answers: JsonText }
 
 /** An answer that fits the questions, ready for the runtime. */
@@ -18,20 +19,28 @@ export interface Answer {
 }
 
 /**
- * Fits an answer to the open questions, a JSON list. The runtime drops a plain `false`, `0`, `""` or `null`, so the answer
- * goes by the id of its question. Older runtimes give no ids: a single question then gets the plain answer.
+ * Matches an answer to the open questions, a JSON list. The runtime drops a plain `false`, `0`, `""` or `null`, so the
+ * answer is sent with the id of its question. Older runtimes give no ids; then a single question gets the plain answer.
  */
-export async function fitAnswer(given: GivenAnswer, interrupts: string | null): Promise<Answer> {
+export async function fitAnswer(
+  given: GivenAnswer,
+  interrupts: string | null,
+  schema: DocumentSchema | null = null,
+): Promise<Answer> {
   const { items } = (await scanJson(interrupts ?? '[]', { wanted: wantItems(WHOLE) })).root
   const questions = items.map(({ text }) => new JsonText(text))
   const ids = questions.map(idOf)
   const fingerprints = questions.map(fingerprintOf)
   if ('answers' in given) {
     checkIds(Object.keys(JSON.parse(given.answers.text) as object), ids)
-    return {
-      command: questions.length === 0 ? 'null' : byId(await answersOf(given.answers, ids)),
-      questions: fingerprints,
+    if (questions.length === 0) return { command: 'null', questions: [] }
+    const answers = await answersOf(given.answers, ids)
+    for (const [id, answer] of Object.entries(answers)) {
+      checkFits(schema, answer, `body/answers/${id}`)
+      // Each check may take its whole time, so other requests get a turn between two of them.
+      await new Promise(setImmediate)
     }
+    return { command: byId(answers), questions: fingerprints }
   }
   const { input } = given
   const [id] = ids
@@ -41,9 +50,11 @@ export async function fitAnswer(given: GivenAnswer, interrupts: string | null): 
     )
   }
   if (id === undefined) {
-    if (input.text !== 'null') throw invalid('body/input must be null: the job asks nothing, it waits to be continued')
+    if (input.text !== 'null')
+      throw invalid('body/input must be null: the job asks no question, it only waits to be continued')
     return { command: 'null', questions: [] }
   }
+  checkFits(schema, input, 'body/input')
   return { command: id === null ? writeJson({ resume: input }) : byId({ [id]: input }), questions: fingerprints }
 }
 
@@ -58,6 +69,11 @@ async function answersOf({ text }: JsonText, ids: readonly (string | null)[]): P
   const known = ids.filter((id) => id !== null)
   const { root } = await scanJson(text, { wanted: wantFields(Object.fromEntries(known.map((id) => [id, WHOLE]))) })
   return Object.fromEntries(known.map((id) => [id, new JsonText(root.at(id)?.text ?? 'null')]))
+}
+
+function checkFits(schema: DocumentSchema | null, answer: JsonText, place: string): void {
+  const fault = schema?.faultOf(answer, place)
+  if (fault) throw invalid(fault)
 }
 
 function byId(answers: Record<string, JsonText>): string {
@@ -86,7 +102,7 @@ function idOf({ text }: JsonText): string | null {
 }
 
 /** The runtime gives the second question of one step the id of the first, so the id alone does not name a question. */
-function fingerprintOf(question: JsonText): string {
+export function fingerprintOf(question: JsonText): string {
   return createHash('sha256').update(canonicalJson(question)).digest('base64url').slice(0, 22)
 }
 

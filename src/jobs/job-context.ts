@@ -3,12 +3,13 @@ import type { IdGenerator } from '../core/ids.ts'
 import type { Log } from '../core/log.ts'
 import type { Meter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
+import type { Tracer } from '../core/tracing.ts'
 import type { Database } from '../db/database.ts'
 import type { PushOptOut } from '../push/push-opt-out.ts'
 import type { RuntimeClient } from '../runtime/runtime-client.ts'
 import type { JobTypes } from './job-types.ts'
 
-/** What the code that creates, checks and ends jobs depends on. */
+/** The dependencies of the code that creates, checks and ends jobs. */
 export interface JobContext {
   db: Database
   clock: Clock
@@ -16,6 +17,7 @@ export interface JobContext {
   ids: IdGenerator
   log: Log
   meter?: Meter
+  tracer?: Tracer
   types: JobTypes
   pushOptOut: PushOptOut
   /** Null when none is configured. Callbacks still settle jobs then, but no job can be started. */

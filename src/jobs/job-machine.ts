@@ -1,6 +1,8 @@
 import type { JobStatus, Verdict } from './job.ts'
 
-/** A verdict about the job's run, an answer to its question, or `given_up`: this service found that it cannot go on. */
+/**
+ * A verdict about the job's run, an answer to its question, or `given_up`: this service found that the job cannot continue.
+ */
 export type JobMove = Verdict['kind'] | 'resumed' | 'given_up'
 
 /**
@@ -23,7 +25,7 @@ const MOVES: Record<JobStatus, Partial<Record<JobMove, JobStatus>>> = {
     given_up: 'failed',
     cancelled: 'cancelled',
   },
-  // Its run has ended already: a resume (with a new run) or a cancel request moves it, or the loss of its thread.
+  // The run has ended. Only a resume (with a new run), a cancel request or the loss of the thread moves the job.
   awaiting_input: { resumed: 'processing', given_up: 'failed', cancelled: 'cancelled' },
   completed: {},
   failed: {},

@@ -1,8 +1,9 @@
 import { Columns, type ColumnTable, initialValues } from '../db/columns.ts'
+import { sql } from '../db/sql.ts'
 import type { FailureCode, JobStatus, Via } from './job.ts'
 import type { JobType } from './job-types.ts'
 
-/** A job as it is stored. */
+/** A job as it is stored, in the table `jobs` and, while the runtime is asked about it, in `job_checks`. */
 export type JobRow = {
   id: string
   retry_of: string | null
@@ -19,28 +20,40 @@ export type JobRow = {
   run_id: string | null
   trace_id: string | null
   tracer_trace_id: string | null
+  /** The trace context of the request that started the job, as a `traceparent`. Clients never see it. */
+  trace_context: string | null
   settled_by: Via | null
   first_hint: Via | null
-  doubt_code: FailureCode | null
+  doubt_code: string | null
   doubt_at: number | null
+  /** Tokens that the graph reported; null for none. */
+  input_tokens: number | null
+  output_tokens: number | null
+  total_tokens: number | null
   run_seq: number
-  start_attempts: number
   resume_input: string | null
   resume_questions: string | null
   interrupts: string | null
   cancel_requested_at: number | null
   checked_at: number | null
-  next_check_at: number | null
   check_attempts: number
-  last_error: string | null
-  lease_token: string | null
-  lease_until: number | null
   deadline_at: number
   created_at: number
   started_at: number | null
   finished_at: number | null
   updated_at: number
+  /** When its documents were erased with its owner. */
+  erased_at: number | null
+  // Columns of the table `job_checks`.
+  start_attempts: number
+  next_check_at: number | null
+  last_error: string | null
+  lease_token: string | null
+  lease_until: number | null
 }
+
+type OfChecks = 'start_attempts' | 'next_check_at' | 'last_error' | 'lease_token' | 'lease_until'
+export type StoredJob = Omit<JobRow, OfChecks>
 
 /** The columns of the table `jobs`. Every statement and the values of a new job derive from here. */
 const COLUMNS = {
@@ -59,48 +72,84 @@ const COLUMNS = {
   run_id: { type: 'text' },
   trace_id: { type: 'text', initial: null },
   tracer_trace_id: { type: 'text', initial: null },
+  trace_context: { type: 'text', fixed: true, initial: null },
   settled_by: { type: 'text', initial: null },
   first_hint: { type: 'text', initial: null },
   doubt_code: { type: 'text', initial: null },
   doubt_at: { type: 'bigint', initial: null },
+  input_tokens: { type: 'bigint', initial: null },
+  output_tokens: { type: 'bigint', initial: null },
+  total_tokens: { type: 'bigint', initial: null },
   run_seq: { type: 'bigint', initial: 1 },
-  start_attempts: { type: 'bigint', initial: 0 },
   resume_input: { type: 'text', large: true, initial: null },
   resume_questions: { type: 'text', initial: null },
   interrupts: { type: 'text', large: true, initial: null },
   cancel_requested_at: { type: 'bigint', initial: null },
   checked_at: { type: 'bigint', initial: null },
-  next_check_at: { type: 'bigint' },
   check_attempts: { type: 'bigint', initial: 0 },
-  last_error: { type: 'text', initial: null },
-  lease_token: { type: 'text', initial: null },
-  lease_until: { type: 'bigint', initial: null },
   deadline_at: { type: 'bigint' },
   created_at: { type: 'bigint', fixed: true },
   started_at: { type: 'bigint' },
   finished_at: { type: 'bigint', initial: null },
   updated_at: { type: 'bigint' },
-} as const satisfies ColumnTable<JobRow>
+  erased_at: { type: 'bigint', initial: null },
+} as const satisfies ColumnTable<StoredJob>
 
-export const JOBS = new Columns<JobRow>(COLUMNS)
+export const JOBS = new Columns<StoredJob>(COLUMNS)
 
-const { resume_input: _notShown, ...LISTED } = COLUMNS
+export function isStored(name: keyof JobRow): name is keyof StoredJob {
+  return name in COLUMNS
+}
+
+/** For a `from`: the jobs, each with its check if it has one. No column has the same name in both tables. */
+export const JOBS_WITH_CHECKS = sql`jobs left join job_checks on job_id = id`
+
+/** For a `select` from `JOBS_WITH_CHECKS`. A job that is no longer checked keeps its last check in its own row. */
+const CHECK_FIELDS = sql`
+  coalesce(last_check_at, checked_at) as checked_at, coalesce(checks, check_attempts) as check_attempts,
+  coalesce(starts, 0) as start_attempts, due_at as next_check_at, trouble as last_error, lease_id as lease_token,
+  leased_until as lease_until`
+
+const { checked_at: _checkedAt, check_attempts: _checkAttempts, ...READ } = COLUMNS
+const { resume_input: _resumeInput, ...LISTED } = READ
 const { input: _input, output: _output, ...SUMMARY } = LISTED
+const { interrupts: _interrupts, ...SLIM } = SUMMARY
+
+/** All fields of a job. */
+export const JOB_FIELDS = sql`${new Columns(READ).list}, ${CHECK_FIELDS}`
 
 /** What a list reads of a job. */
 export type ListedJob = Omit<JobRow, 'resume_input'>
-export const JOB_LIST = new Columns<ListedJob>(LISTED)
-export const JOB_SUMMARIES = new Columns<Omit<ListedJob, 'input' | 'output'>>(SUMMARY)
+export const JOB_LIST = { list: sql`${new Columns(LISTED).list}, ${CHECK_FIELDS}`, large: new Columns(LISTED).large }
+export const JOB_SUMMARIES = {
+  list: sql`${new Columns(SUMMARY).list}, ${CHECK_FIELDS}`,
+  large: new Columns(SUMMARY).large,
+}
 
-type Given = Pick<JobRow, 'id' | 'input' | 'project_id' | 'created_by' | 'thread_id' | 'run_id'>
+/** A job without its documents, which may be large. */
+export type SlimJob = Omit<JobRow, 'input' | 'output' | 'resume_input' | 'interrupts'>
+export const SLIM_FIELDS = sql`${new Columns(SLIM).list}, ${CHECK_FIELDS}`
+
+type Given = Pick<JobRow, 'id' | 'input' | 'project_id' | 'created_by' | 'thread_id' | 'run_id'> & {
+  continues?: JobRow['continues']
+  retry_of?: JobRow['retry_of']
+  trace_context?: JobRow['trace_context']
+}
 
 /** A new job: accepted, its run not yet seen running, its first check due at once. */
 export function newJob(type: JobType, given: Given, atMs: number): JobRow {
   return {
     ...initialValues(COLUMNS),
     ...given,
+    continues: given.continues ?? null,
+    retry_of: given.retry_of ?? null,
+    trace_context: given.trace_context ?? null,
     type: type.name,
+    start_attempts: 0,
     next_check_at: atMs,
+    last_error: null,
+    lease_token: null,
+    lease_until: null,
     deadline_at: atMs + type.deadlineMs,
     created_at: atMs,
     started_at: given.run_id === null ? null : atMs,

@@ -1,6 +1,8 @@
 import type { CallbackAuthenticity } from '../auth/callback-authenticity.ts'
 import { Breaker } from '../core/async/breaker.ts'
 import { silentMeter } from '../core/metrics/meter.ts'
+import { noTracer } from '../core/tracing.ts'
+import type { Node } from '../db/nodes/node.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
 import { CallbackIntake } from './callbacks/callback-intake.ts'
 import type { JobContext } from './job-context.ts'
@@ -8,7 +10,7 @@ import { Jobs } from './jobs.ts'
 import { JobWorker } from './worker/job-worker.ts'
 import { Reconciler } from './worker/reconcile.ts'
 import { startSweep } from './worker/sweep.ts'
-import { startWatch, type Watchers } from './worker/watch.ts'
+import { type Interests, startWatch } from './worker/watch.ts'
 
 const BREAKER = { threshold: 5, openMs: 2_000, maxOpenMs: 30_000 }
 
@@ -18,12 +20,14 @@ export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callba
   publicUrl: string | null
   usageLimitRuns: number | null
   callbackAuthenticity: CallbackAuthenticity
+  /** Holds the leases of this process. */
+  node: Pick<Node, 'id' | 'isAlive'>
   /** Whether this process runs the sweep; default: true. */
   sweeps?: boolean
   /** How many jobs this process works on at once. */
   slots?: number | undefined
-  /** The open streams of this process. Without them, no job is watched. */
-  watchers?: Watchers
+  /** What the open streams of this process follow. Without it, no job is watched. */
+  interests?: () => Interests
 }
 
 export type JobServices = ReturnType<typeof createJobServices>
@@ -36,23 +40,27 @@ export function createJobServices(options: JobServicesOptions) {
     publicUrl,
     usageLimitRuns,
     callbackAuthenticity,
+    node,
     sweeps = true,
     slots,
-    watchers,
+    interests,
     ...shared
   } = options
-  const { clock, meter = silentMeter } = shared
+  const { clock, meter = silentMeter, tracer = noTracer } = shared
   const runtimeBreaker = new Breaker({ clock, ...BREAKER })
   const jobContext: JobContext = {
     ...shared,
-    runtime: runtime && new RuntimeClient({ ...runtime, fetch, clock, breaker: runtimeBreaker, meter }),
+    runtime: runtime && new RuntimeClient({ ...runtime, fetch, clock, breaker: runtimeBreaker, meter, tracer }),
     callbackUrl: ({ id, type }) =>
-      publicUrl === null ? null : callbackUrl(publicUrl, { id, type }, callbackAuthenticity),
+      publicUrl === null
+        ? null
+        : callbackUrl(publicUrl, { id, type, traceparent: tracer.current }, callbackAuthenticity),
   }
-  const jobWorker = new JobWorker(jobContext, { runtimeTimeoutMs: runtime?.timeoutMs ?? 0, slots })
+  const jobWorker = new JobWorker(jobContext, { node, runtimeTimeoutMs: runtime?.timeoutMs ?? 0, slots })
+  jobWorker.onSlotsFree = () => sweep?.wake()
   const intake = new CallbackIntake(jobContext, jobWorker)
   const sweep = sweeps ? startSweep(jobContext, jobWorker, runtimeBreaker) : null
-  const watch = watchers && runtime ? startWatch(jobContext, jobWorker, runtimeBreaker, watchers) : null
+  const watch = interests && runtime ? startWatch(jobContext, jobWorker, runtimeBreaker, interests) : null
   return {
     jobContext,
     jobs: new Jobs(jobContext, jobWorker, { usageLimitRuns, wakeSweep: () => sweep?.wake() }),
@@ -71,12 +79,13 @@ export function createJobServices(options: JobServicesOptions) {
 
 function callbackUrl(
   publicUrl: string,
-  { id, type }: { id: string; type: string },
+  { id, type, traceparent }: { id: string; type: string; traceparent: string | null },
   authenticity: CallbackAuthenticity,
 ): string {
   const url = new URL(`${publicUrl}/webhooks/${type === 'agent' ? 'agent' : `jobs/${type}`}`)
   url.searchParams.set('job_id', id)
   const token = authenticity.tokenFor(id)
   if (token !== null) url.searchParams.set('token', token)
+  if (traceparent !== null) url.searchParams.set('traceparent', traceparent)
   return url.href
 }

@@ -1,37 +1,82 @@
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
-import { isAmong, rowsOf } from '../db/rows.ts'
+import { isAmong } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
-import { type JobStatus, UNFINISHED_STATUSES, WATCHED_STATUSES } from './job.ts'
-import { JOBS, type JobRow } from './job-row.ts'
+import { insertChecks, newCheck, type Place } from './check-store.ts'
+import { isWatched, WATCHED_STATUSES } from './job.ts'
+import {
+  JOB_FIELDS,
+  JOBS,
+  JOBS_WITH_CHECKS,
+  type JobRow,
+  SLIM_FIELDS,
+  type SlimJob,
+  type StoredJob,
+} from './job-row.ts'
 
-/** For a `where`: the statuses in which the runtime is asked about a job. */
-export const IS_WATCHED = sql`status in (${join(
-  WATCHED_STATUSES.map((status) => sql`${status}`),
-  ', ',
-)})`
-
-export async function insertJob(db: Queryable, job: JobRow): Promise<void> {
-  await db.query(sql`insert into jobs (${JOBS.list}) values (${JOBS.values(job)})`)
+/** Inserts the job, and its check if the runtime is to be asked about it. */
+export async function insertJob(db: Queryable, job: JobRow, place: Place = {}): Promise<void> {
+  // The unused column `start_attempts` must not be null.
+  await Promise.all([
+    db.query(sql`insert into jobs (${JOBS.list}, start_attempts) values (${JOBS.values(job)}, 0)`),
+    isWatched(job.status) ? insertChecks(db, [newCheck(job, place)]) : undefined,
+  ])
 }
 
 export async function findJob(db: Queryable, id: string): Promise<JobRow | undefined> {
-  const [row] = await db.query<JobRow>(sql`select ${JOBS.list} from jobs where id = ${id}`)
+  const [row] = await db.query<JobRow>(sql`select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where id = ${id}`)
   return row
 }
 
 export function findJobs(db: Queryable, ids: readonly string[]): Promise<JobRow[]> {
-  return db.query<JobRow>(sql`select ${JOBS.list} from jobs where ${isAmong(db.engine, sql`id`, ids)}`)
+  return db.query<JobRow>(sql`select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(db.engine, sql`id`, ids)}`)
+}
+
+/** The fields of a job that a live view reads repeatedly. */
+export async function findRunState(
+  db: Queryable,
+  id: string,
+): Promise<Pick<JobRow, 'status' | 'run_id' | 'run_seq'> | undefined> {
+  const [row] = await db.query<Pick<JobRow, 'status' | 'run_id' | 'run_seq'>>(
+    sql`select status, run_id, run_seq from jobs where id = ${id}`,
+  )
+  return row
 }
 
 /** Locks in the order of ids, so that two transactions that share jobs wait for each other instead of deadlocking. */
 export function lockJobs(tx: Transaction, ids: readonly string[]): Promise<JobRow[]> {
   return tx.query<JobRow>(sql`
-    select ${JOBS.list} from jobs where ${isAmong(tx.engine, sql`id`, ids)} order by id ${forUpdate(tx.engine)}`)
+    select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(tx.engine, sql`id`, ids)}
+    order by id ${forUpdate(tx.engine, sql`jobs`)}`)
 }
 
-/** Writes jobs that this transaction has locked with `lockJobs`. */
+/** The same without the documents. */
+export function lockSlimJobs(tx: Transaction, ids: readonly string[]): Promise<SlimJob[]> {
+  return tx.query<SlimJob>(sql`
+    select ${SLIM_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(tx.engine, sql`id`, ids)}
+    order by id ${forUpdate(tx.engine, sql`jobs`)}`)
+}
+
+/** Columns that changed, by their new values. */
+export type JobChange = Partial<StoredJob> & { id: string }
+
+/** Writes the changed columns of locked jobs. Jobs with the same changed columns share a statement. */
+export async function changeJobs(tx: Transaction, changes: readonly JobChange[]): Promise<void> {
+  const namesOf = (change: JobChange) => (Object.keys(change) as (keyof StoredJob)[]).filter((name) => name !== 'id')
+  const groups = Map.groupBy(
+    changes.filter((change) => namesOf(change).length > 0),
+    (change) => namesOf(change).join(),
+  )
+  await Promise.all(
+    Array.from(groups.values(), (group) => {
+      const { set, rows } = JOBS.changesOf(tx.engine, namesOf(group[0] as JobChange), group)
+      return tx.query(sql`update jobs set ${set} from ${rows} as r where jobs.id = r.id`)
+    }),
+  )
+}
+
+/** Writes jobs that this transaction has locked with `lockJobs`, but not their checks. */
 export async function updateJobs(tx: Transaction, jobs: readonly JobRow[]): Promise<void> {
   if (jobs.length === 0) return
   await tx.query(sql`
@@ -67,6 +112,45 @@ export async function findJobsAwaitingRun(db: Queryable, threadIds: readonly str
   return rows.map(({ id }) => id)
 }
 
+/** The job that a new turn continues, without its documents. */
+export async function findTurn(
+  db: Queryable,
+  id: string,
+): Promise<Pick<JobRow, 'type' | 'created_by' | 'thread_id'> | undefined> {
+  const [row] = await db.query<Pick<JobRow, 'type' | 'created_by' | 'thread_id'>>(sql`
+    select type, created_by, thread_id from jobs where id = ${id}`)
+  return row
+}
+
+export type EndedJob = Pick<
+  JobRow,
+  'id' | 'type' | 'status' | 'input' | 'project_id' | 'created_by' | 'continues' | 'finished_at'
+>
+
+/**
+ * What a retry repeats, without the output. The job is locked until the commit: an erasure of its owner either comes first,
+ * and the input is gone, or finds the new job too.
+ */
+export async function lockJobToRetry(tx: Transaction, id: string): Promise<EndedJob | undefined> {
+  const [row] = await tx.query<EndedJob>(sql`
+    select id, type, status, input, project_id, created_by, continues, finished_at from jobs
+    where id = ${id} ${forUpdate(tx.engine)}`)
+  return row
+}
+
+export async function hasUnfinishedJob(db: Queryable, threadId: string): Promise<boolean> {
+  const rows = await db.query(sql`
+    select 1 as found from jobs where thread_id = ${threadId} and finished_at is null limit 1`)
+  return rows.length > 0
+}
+
+/** Whether another job on the job's thread ever had a run. */
+export async function hasEarlierRun(db: Queryable, job: Pick<JobRow, 'id' | 'thread_id'>): Promise<boolean> {
+  const rows = await db.query(sql`
+    select 1 as found from jobs where thread_id = ${job.thread_id} and id <> ${job.id} and run_id is not null limit 1`)
+  return rows.length > 0
+}
+
 /** An owner's stream keeps this many of its newest watched jobs fresh. */
 const STREAMED_PER_OWNER = 20
 const OWNERS_PER_STATEMENT = 50
@@ -76,66 +160,26 @@ export async function findForStreams(
   db: Queryable,
   wanted: { jobIds: readonly string[]; subjects: readonly string[]; checkedBeforeMs: number },
 ): Promise<string[]> {
-  const isOld = sql`(checked_at is null or checked_at <= ${wanted.checkedBeforeMs})`
+  const isOld = sql`(last_check_at is null or last_check_at <= ${wanted.checkedBeforeMs})`
   const found = new Set<string>()
   const add = async (statement: Sql) => {
-    for (const { id } of await db.query<{ id: string }>(statement)) found.add(id)
+    for (const { job_id } of await db.query<{ job_id: string }>(statement)) found.add(job_id)
   }
   if (wanted.jobIds.length > 0) {
-    await add(
-      sql`select id from jobs where ${isAmong(db.engine, sql`id`, wanted.jobIds)} and ${IS_WATCHED} and ${isOld}`,
-    )
+    await add(sql`select job_id from job_checks where ${isAmong(db.engine, sql`job_id`, wanted.jobIds)} and ${isOld}`)
   }
   for (let from = 0; from < wanted.subjects.length; from += OWNERS_PER_STATEMENT) {
     const newest = wanted.subjects.slice(from, from + OWNERS_PER_STATEMENT).map(
-      (subject) => sql`select id, checked_at from (
-        select id, checked_at from jobs where created_by = ${subject} and finished_at is null and ${IS_WATCHED}
+      (subject) => sql`select id from (
+        select id from uncommon_jobs where owner = ${subject} and state in (${join(
+          WATCHED_STATUSES.map((status) => sql`${status}`),
+          ', ',
+        )})
         order by id desc limit ${STREAMED_PER_OWNER}) as newest`,
     )
-    await add(sql`select id from (${join(newest, ' union all ')}) as streamed where ${isOld}`)
+    await add(sql`
+      select job_id from (${join(newest, ' union all ')}) as streamed join job_checks on job_id = streamed.id
+      where ${isOld}`)
   }
   return [...found]
-}
-
-/** The caller's unfinished jobs. They are not in the usage counters yet. */
-export async function countUnfinished(db: Queryable, createdBy: string): Promise<number> {
-  const [row] = await db.query<{ unfinished: number }>(sql`
-    select count(*) as unfinished from jobs where created_by = ${createdBy} and finished_at is null`)
-  return row?.unfinished ?? 0
-}
-
-/**
- * The runs that count towards the usage limit: those that ended in the period, plus the unfinished ones. One statement,
- * so that a job that ends meanwhile is counted exactly once.
- */
-export async function countRuns(
-  db: Queryable,
-  { createdBy, period }: { createdBy: string; period: string },
-): Promise<number> {
-  const [row] = await db.query<{ runs: number }>(sql`
-    select
-      (select count(*) from jobs where created_by = ${createdBy} and finished_at is null) +
-      (select cast(coalesce(sum(runs), 0) as bigint) from usage_counters
-        where subject = ${createdBy} and period = ${period}) as runs`)
-  return row?.runs ?? 0
-}
-
-/** Counting stops here, to keep the statement cheap: beyond this number the exact backlog does not matter. */
-const MAX_COUNTED = 10_000
-
-export type UnfinishedJobs = { status: JobStatus; jobs: number; oldest_at: number | null }
-
-/** The number and the oldest of the unfinished jobs, by status. Counts stop at one above `MAX_COUNTED`. */
-export function findUnfinished(db: Queryable): Promise<UnfinishedJobs[]> {
-  const ofStatus = sql`from jobs j where j.finished_at is null and j.status = s.status`
-  const statuses = rowsOf(
-    db.engine,
-    UNFINISHED_STATUSES.map((status) => ({ status })),
-    { status: 'text' },
-  )
-  return db.query<UnfinishedJobs>(sql`
-    select s.status,
-      (select count(*) from (select 1 ${ofStatus} limit ${MAX_COUNTED + 1}) as counted) as jobs,
-      (select min(j.created_at) ${ofStatus}) as oldest_at
-    from ${statuses} as s`)
 }

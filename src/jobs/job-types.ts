@@ -2,9 +2,17 @@ import { type Static, Type } from 'typebox'
 import type { Wanted } from '../core/json/wanted.ts'
 import { isJsonObject } from '../core/json.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
+import type { StreamMode } from '../runtime/runtime-types.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
+import { faultsOfDocumentSchema } from './schemas/check-schema.ts'
+import { DocumentSchema, type SchemaJson } from './schemas/document-schema.ts'
 import { type OutputPlaces, wantedValues } from './settlement/output.ts'
 
+/** What `GET /jobs/{id}/live` may show of a run, beside the names of its steps. */
+export const LIVE_MODES = ['messages', 'custom'] as const
+export type LiveMode = (typeof LIVE_MODES)[number]
+
+const optionalSchema = Type.Optional(Type.Unsafe<SchemaJson>({}))
 const optionalText = Type.Optional(notificationTextSchema)
 
 const jobTypeFields = Type.Object(
@@ -15,6 +23,8 @@ const jobTypeFields = Type.Object(
     usage_key: Type.Optional(Type.String({ minLength: 1, maxLength: 500 })),
     may_pause: Type.Optional(Type.Boolean()),
     deadline_seconds: Type.Optional(Type.Integer({ minimum: 1, maximum: 30 * 86_400 })),
+    max_running: Type.Optional(Type.Integer({ minimum: 1, maximum: 100_000 })),
+    live: Type.Optional(Type.Array(Type.Enum(LIVE_MODES), { uniqueItems: true })),
     notifications: Type.Optional(
       Type.Object(
         Object.fromEntries(NOTIFIED_STATUSES.map((status) => [status, optionalText])) as Record<
@@ -25,6 +35,9 @@ const jobTypeFields = Type.Object(
       ),
     ),
     output_fields: Type.Optional(Type.Record(Type.String(), Type.String())),
+    input_schema: optionalSchema,
+    output_schema: optionalSchema,
+    resume_schema: optionalSchema,
   },
   { additionalProperties: false },
 )
@@ -42,12 +55,20 @@ export interface JobType extends OutputPlaces {
   wantedValues: Wanted
   /**
    * The graph can pause for a human. A `success` is then complete only if the run's state says so. False: a `success` with
-   * the output is complete, whatever the state says.
+   * the output is complete, independent of the state.
    */
   mayPause: boolean
   deadlineMs: number
+  /** How many of its runs may be active at once, over all nodes; null: any number. Further jobs wait. */
+  maxRunning: number | null
+  /** The parts of a run that viewers see while it works. Empty: only its end. */
+  live: readonly LiveMode[]
   notifications: Partial<Record<NotifiedStatus, NotificationText>>
   outputFields: Record<string, string>
+  /** The schemas of inputs, outputs and answers. Null: anything is allowed. */
+  inputSchema: DocumentSchema | null
+  outputSchema: DocumentSchema | null
+  resumeSchema: DocumentSchema | null
 }
 
 export type JobTypes = ReadonlyMap<string, JobType>
@@ -61,12 +82,14 @@ const DEFAULT_NOTIFICATIONS: JobType['notifications'] = {
   awaiting_input: { title: 'Your answer is needed', body: 'A job is waiting for you.' },
 }
 
+const BUILT_IN_AGENT: Static<typeof jobTypeFields> = { assistant_id: 'agent', live: [...LIVE_MODES] }
+
 /** The job types without a file: `agent` alone. */
 export const BUILT_IN_JOB_TYPES: JobTypes = toJobTypes({})
 
 /**
- * Names that cannot even be shown as a place, or that every object has (`constructor`). Check them before the schema:
- * its pattern for names skips those with line ends, and then nothing checks their fields.
+ * Finds names that cannot be shown in a fault, or that every object has (`constructor`). Call it before the schema check:
+ * the schema's pattern skips names with line ends, so their fields would not be checked.
  */
 export function faultsOfOddNames(types: unknown): string[] {
   if (!isJsonObject(types)) return []
@@ -74,13 +97,13 @@ export function faultsOfOddNames(types: unknown): string[] {
   return odd.map((name) => `/types has a type named ${JSON.stringify(name.slice(0, 64))}, which cannot be a name`)
 }
 
-/** Checks what the schema cannot express: names, output keys, pointers, texts. Each fault names its place in the file. */
+/** Checks that the schema cannot express: names, output keys, pointers, texts. Each fault names its place in the file. */
 export function faultsOfJobTypes(types: ConfiguredJobTypes): string[] {
   return Object.entries(types).flatMap(([name, fields]) => faultsOfType(name, fields))
 }
 
 function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): string[] {
-  const { output_key, usage_key, notifications = {} } = fields
+  const { output_key, usage_key, notifications = {}, input_schema, output_schema, resume_schema } = fields
   const place = `/types/${name}`
   const faults: string[] = []
   if (!NAME.test(name)) faults.push(`${place} must be named with lower-case letters, digits, - and _`)
@@ -89,12 +112,15 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
     if (key?.startsWith('/') && /~(?![01])/.test(key)) faults.push(`${place}/${field} must be a key or a JSON Pointer`)
   }
   faults.push(...faultsOfTexts(`${place}/notifications`, notifications))
+  for (const [field, schema] of Object.entries({ input_schema, output_schema, resume_schema })) {
+    if (schema !== undefined) faults.push(...faultsOfDocumentSchema(`${place}/${field}`, schema))
+  }
   return faults
 }
 
 /** The type `agent` always exists, with defaults. */
 export function toJobTypes(types: ConfiguredJobTypes): JobTypes {
-  const all = { agent: { assistant_id: 'agent' }, ...types }
+  const all = { agent: BUILT_IN_AGENT, ...types }
   return new Map(Object.entries(all).map(([name, fields]) => [name, createJobType(name, fields)]))
 }
 
@@ -109,7 +135,22 @@ function createJobType(name: string, fields: Static<typeof jobTypeFields>): JobT
     // A graph may write its output and then pause, so an output alone does not prove that it is done.
     mayPause: fields.may_pause ?? true,
     deadlineMs: (fields.deadline_seconds ?? DEFAULT_DEADLINE_SECONDS) * 1000,
+    maxRunning: fields.max_running ?? null,
+    live: fields.live ?? (name === 'agent' ? LIVE_MODES : []),
     notifications: fields.notifications ?? DEFAULT_NOTIFICATIONS,
     outputFields: fields.output_fields ?? {},
+    inputSchema: toSchema(fields.input_schema),
+    outputSchema: toSchema(fields.output_schema),
+    resumeSchema: toSchema(fields.resume_schema),
   }
+}
+
+/** The stream modes of the runtime for what viewers see. The steps come from the updates. */
+export function streamModesOf({ live }: Pick<JobType, 'live'>): StreamMode[] {
+  if (live.length === 0) return []
+  return [...live.map((mode) => (mode === 'messages' ? ('messages-tuple' as const) : mode)), 'updates']
+}
+
+function toSchema(json: SchemaJson | undefined): DocumentSchema | null {
+  return json === undefined ? null : new DocumentSchema(json)
 }

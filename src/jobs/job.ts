@@ -49,7 +49,7 @@ export function isNotified(status: JobStatus): status is NotifiedStatus {
   return STATUSES[status].notifies
 }
 
-/** What can reveal first that a run has ended. */
+/** The hints that can first show that a run has ended. */
 export const VIAS = ['callback', 'read', 'sweep'] as const
 export type Via = (typeof VIAS)[number]
 
@@ -66,24 +66,34 @@ export const FAILURE_CODES = [
 ] as const
 export type FailureCode = (typeof FAILURE_CODES)[number]
 
-/** What is known about a job's run. A kind that is also a status moves the job there; the other three do not end the wait. */
+/**
+ * What is known about a job's run. A kind that is also a status moves the job to that status; the other three do not end
+ * the job.
+ */
 export type Verdict =
-  | { kind: 'completed'; output: JsonText; tokens: Tokens }
-  /** `twice`: replicas of the runtime lag, so this fails the job only when it is seen a second time, 10 s later. */
+  /** `misfit`: how the output differs from the type's schema, or why it was not checked. */
+  | { kind: 'completed'; output: JsonText; tokens: Tokens; misfit?: OutputMisfit }
+  /** `twice`: replicas of the runtime lag, so the job fails only if this is seen a second time, at least 10 s later. */
   | { kind: 'failed'; code: FailureCode; message: string; twice?: true }
-  | { kind: 'cancelled' }
-  | { kind: 'awaiting_input'; interrupts: readonly JsonText[] }
+  | { kind: 'cancelled'; twice?: true }
+  | { kind: 'awaiting_input'; interrupts: readonly JsonText[]; twice?: true }
   | { kind: 'running' }
   | { kind: 'pending' }
   /** The callback or answer does not prove anything: the runtime must be asked. */
   | { kind: 'unclear'; reason: string }
+
+/** An output that does not match its schema is kept. */
+export interface OutputMisfit {
+  reason: 'does_not_fit' | 'too_large'
+  fault: string
+}
 
 /** Whether a job with this verdict has ended. */
 export function isEnd(kind: Verdict['kind']): kind is TerminalStatus {
   return TERMINAL_STATUSES.some((status) => status === kind)
 }
 
-/** What one answer of the runtime, or one callback, says about a run. */
+/** The information about a run from one answer of the runtime or one callback. */
 export interface RunObservation {
   /** Null when there is no run, for example because the job was cancelled before its start. */
   runId: string | null

@@ -1,6 +1,6 @@
 import { BlockList, isIP, isIPv4 } from 'node:net'
 
-/** Stands for every caller whose address is unknown. */
+/** The shared key of all callers whose address is unknown. */
 export const ANONYMOUS = 'anonymous'
 
 const GROUPS = 8
@@ -8,7 +8,7 @@ const NETWORK_GROUPS = 4
 
 /**
  * The key under which an address is counted: an IPv4 address as it is, an IPv6 address by its /64, since one subscriber
- * holds a whole /64 and could otherwise change address with every request. One address has one key, however it is written.
+ * holds a whole /64 and could otherwise change address with every request. All spellings of an address have the same key.
  */
 export function addressKey(text: string | undefined): string {
   const address = bareAddress(text ?? '')
@@ -18,7 +18,7 @@ export function addressKey(text: string | undefined): string {
   return embeddedIPv4(groups) ?? networkText(groups)
 }
 
-/** Tells the proxies whose `X-Forwarded-For` is believed from every other address. */
+/** Whether an address belongs to a trusted proxy, whose `X-Forwarded-For` is used. */
 export function trustedProxies(networks: readonly string[]): (address: string) => boolean {
   const trusted = new BlockList()
   for (const network of networks) {
@@ -68,7 +68,10 @@ function embeddedIPv4(groups: readonly number[]): string | undefined {
   return isMapped ? [high >> 8, high & 255, low >> 8, low & 255].join('.') : undefined
 }
 
-/** RFC 5952 text; the zeros of the lower half are always the longest run, so they and those before them make the `::`. */
+/**
+ * RFC 5952 text. The lower half is always zero and thus the longest run of zeros, so `::` replaces it and the zeros before
+ * it.
+ */
 function networkText(groups: readonly number[]): string {
   const network = groups.slice(0, NETWORK_GROUPS)
   while (network.at(-1) === 0) network.pop()

@@ -5,13 +5,14 @@ import type { Log } from '../core/log.ts'
 import { type Random, systemRandom } from '../core/random.ts'
 import { MemoryCounter } from './memory-counter.ts'
 import type { RedisCounter } from './redis-counter.ts'
+import type { RedisTarget } from './redis-target.ts'
 import { type Hit, type TierLimits, type TierName, WINDOW_MS } from './tiers.ts'
 
 export interface Charge {
   tier: TierName
   limit: number
   remaining: number
-  /** How long the window still lasts; at least 1. */
+  /** Milliseconds until the window ends; at least 1. */
   resetMs: number
   exceeded: boolean
 }
@@ -33,9 +34,9 @@ export interface LimiterOptions {
   limits: TierLimits
   clock: Clock
   log: Log
-  redis?: { url: string } | undefined
+  redis?: RedisTarget | undefined
   random?: Random
-  /** The headers state `WINDOW_MS`; another length is for tests. */
+  /** For tests only: the response headers always state `WINDOW_MS`. */
   windowMs?: number
 }
 
@@ -79,7 +80,7 @@ export async function createLimiter(options: LimiterOptions): Promise<Limiter> {
   }
 }
 
-async function connectCounter({ log, ...options }: { url: string; windowMs: number; random: Random; log: Log }) {
+async function connectCounter({ log, ...options }: RedisTarget & { windowMs: number; random: Random; log: Log }) {
   const { RedisCounter } = await import('./redis-counter.ts')
   return new RedisCounter({
     ...options,

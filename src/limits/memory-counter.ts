@@ -4,7 +4,7 @@ import type { Hit } from './tiers.ts'
 export interface MemoryCounterOptions {
   clock: Clock
   windowMs: number
-  /** From this count on a key is spent: its window is never evicted before it ends. */
+  /** A key with this count is spent (it used up its limit): its window is never evicted before it ends. */
   limit: number
   capacity?: number
 }
@@ -15,16 +15,16 @@ interface Window {
 }
 
 const DEFAULT_CAPACITY = 200_000
-/** Each new window removes at most this many expired ones: more than one, so that a backlog shrinks under any load. */
+/** Each new window removes at most this many expired ones: more than one, so that a backlog shrinks even under load. */
 const DROPS_PER_NEW_WINDOW = 2
 
 /**
  * Counts requests per key in a fixed window from the key's first request, in bounded memory and without timers.
  *
  * All windows have the same length, so the map's insertion order is the order of expiry, and expired windows come first.
- * When the map is full of live windows, the oldest unspent one is evicted: a client that rotates through addresses needs a
- * full capacity of requests to regain less than one limit, and a spent key stays spent. When only spent keys are left, all
- * new keys share one window.
+ * When the map is full of live windows, the oldest unspent one is evicted: a client that rotates through addresses must
+ * send as many requests as the map has entries to regain less than one limit. A spent key is never evicted. When only spent
+ * keys are left, all new keys share one window.
  */
 export class MemoryCounter {
   readonly #clock: Clock
@@ -35,7 +35,7 @@ export class MemoryCounter {
   // Both iterators keep their position: a new one would step over every deleted entry before the first live one.
   readonly #expiryHand = this.#windows.entries()
   readonly #evictionHand = this.#windows.entries()
-  /** The last entry of the expiry hand; it may be deleted by now. */
+  /** The last entry that `#expiryHand` returned; it may have been deleted since. */
   #oldest: [string, Window] | undefined
   #unspent = 0
   #shared: Window = { count: 0, endsAtMs: 0 }
@@ -82,7 +82,10 @@ export class MemoryCounter {
     return { count: this.#shared.count, resetMs: this.#shared.endsAtMs - now }
   }
 
-  /** A window from the future counts as expired: otherwise a clock set back an hour would block a spent key for an hour. */
+  /**
+   * A window that begins in the future counts as expired. Otherwise, if the clock is set back an hour, a spent key would be
+   * blocked for an hour.
+   */
   #isLive(window: Window, now: number): boolean {
     return window.endsAtMs > now && window.endsAtMs - now <= this.#windowMs
   }
@@ -106,12 +109,12 @@ export class MemoryCounter {
 
   #peekOldest(): [string, Window] | undefined {
     if (this.#oldest !== undefined && this.#windows.get(this.#oldest[0]) === this.#oldest[1]) return this.#oldest
-    // Not called on an empty map: an iterator that has reached the end stays there.
+    // Do not call `next` on an empty map: an iterator that has reached the end stays there for ever.
     this.#oldest = this.#windows.size === 0 ? undefined : this.#expiryHand.next().value
     return this.#oldest
   }
 
-  /** Every window behind the hand was spent when it passed, and stays spent. So an unspent window is always ahead. */
+  /** Every window that the iterator has passed was spent, and stays spent. So an unspent window is always ahead. */
   #evictOldestUnspent(): void {
     for (;;) {
       const entry = this.#evictionHand.next().value

@@ -8,8 +8,8 @@ export type RateLimitHeaderStyle = (typeof RATE_LIMIT_HEADER_STYLES)[number]
 const WINDOW_SECONDS = WINDOW_MS / 1_000
 
 /**
- * The rate-limit headers of draft-ietf-httpapi-ratelimit-headers, never `X-RateLimit-*`. Seconds are rounded up: a client
- * that waits so long is admitted.
+ * The rate-limit headers of draft-ietf-httpapi-ratelimit-headers, never `X-RateLimit-*`. Seconds are rounded up, so that a
+ * client that waits this long is admitted.
  */
 export function rateLimitHeaders(charge: Charge, style: RateLimitHeaderStyle): Record<string, string> {
   const { tier, limit, remaining, exceeded } = charge

@@ -1,17 +1,17 @@
 import { createHash } from 'node:crypto'
-import { Redis } from 'ioredis'
+import type { Redis } from 'ioredis'
 import { backoffMs } from '../core/async/backoff.ts'
 import { reasonOf } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
+import { openRedis, type RedisTarget } from './redis-target.ts'
 import type { Hit } from './tiers.ts'
 
-export interface RedisCounterOptions {
-  url: string
+export interface RedisCounterOptions extends RedisTarget {
   windowMs: number
   random: Random
-  /** Called once when Redis is lost: the connection or an answer failed, or the first connection could not be made. */
+  /** Called once when Redis becomes unavailable: the connection or a reply failed, or the first connection failed. */
   onLost: (reason: string) => void
-  /** Called once when Redis counts again. */
+  /** Called once when Redis is available again. */
   onRecovered: () => void
 }
 
@@ -22,14 +22,13 @@ interface Waiter {
 
 // The braces keep all keys in one slot, so that a batch is also accepted by a server in cluster mode with a single shard.
 const KEY_PREFIX = 'rl:{hits}:'
-const PROBE_KEY = `${KEY_PREFIX}probe`
 const HIT_TIMEOUT_MS = 250
 const CONNECT_TIMEOUT_MS = 1_000
 const RECONNECT = { baseMs: 50, maxMs: 2_000 }
 /** Redis runs nothing else during a script: a full batch takes well under a millisecond. */
 const MAX_BATCH = 256
 
-// A key without expiry (after a manual PERSIST) would block its owner for ever; hence the second branch.
+// A key without expiry (after a manual PERSIST) would block its caller for ever, so the script sets the expiry again.
 const HIT_SCRIPT = `
 local replies = {}
 for i, key in ipairs(KEYS) do
@@ -63,12 +62,12 @@ export class RedisCounter {
 
   constructor(options: RedisCounterOptions) {
     this.#options = options
-    this.#redis = new Redis(options.url, {
-      // No command is queued and none is sent twice: a hit without an answer is counted locally.
+    this.#redis = openRedis(options.url, {
+      // Commands are neither queued nor retried: a hit without a reply is counted locally.
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
-      // The probe checks more than INFO: it also fails on a read-only replica or a full memory.
+      // Our probe replaces the INFO check: it also fails on a read-only replica or when the memory is full.
       enableReadyCheck: false,
       disableClientInfo: true,
       connectTimeout: CONNECT_TIMEOUT_MS,
@@ -92,8 +91,8 @@ export class RedisCounter {
 
   hit(key: string): Promise<Hit | undefined> {
     return new Promise((resolve) => {
-      // After the I/O of this turn, so that all its requests are sent in one batch.
-      if (this.#waiters.push({ key: KEY_PREFIX + key, resolve }) === 1) setImmediate(() => this.#flush())
+      // Flush after the I/O of this turn, so that all its requests are sent in one batch.
+      if (this.#waiters.push({ key: this.#keyOf(key), resolve }) === 1) setImmediate(() => this.#flush())
     })
   }
 
@@ -101,6 +100,10 @@ export class RedisCounter {
     this.#closed = true
     this.#available = false
     this.#redis.disconnect()
+  }
+
+  #keyOf(key: string): string {
+    return `${this.#options.prefix ?? ''}${KEY_PREFIX}${key}`
   }
 
   #flush(): void {
@@ -137,7 +140,7 @@ export class RedisCounter {
   }
 
   async #probe(): Promise<void> {
-    if ((await this.#run([PROBE_KEY])) === undefined || this.#closed) return
+    if ((await this.#run([this.#keyOf('probe')])) === undefined || this.#closed) return
     this.#available = true
     this.#failures = 0
     if (!this.#lost) return
@@ -162,12 +165,12 @@ export class RedisCounter {
 }
 
 /**
- * Timers run before I/O. After a long pause of this process the answer may be in the socket already, so one more turn is
- * given to read it.
+ * Timers run before I/O. After a long pause of this process the reply may already be in the socket, so wait one more turn
+ * to read it.
  */
 function withTimeout<T>(work: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    const expire = () => reject(new Error(`no answer in ${HIT_TIMEOUT_MS} ms`))
+    const expire = () => reject(new Error(`no reply within ${HIT_TIMEOUT_MS} ms`))
     const timer = setTimeout(() => setImmediate(expire), HIT_TIMEOUT_MS)
     work.then(resolve, reject).finally(() => clearTimeout(timer))
   })

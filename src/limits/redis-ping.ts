@@ -1,10 +1,10 @@
-import { Redis } from 'ioredis'
+import { openRedis } from './redis-target.ts'
 
 const TIMEOUT_MS = 2_000
 
 /** Resolves when Redis answers, otherwise rejects with the reason. */
 export async function pingRedis(url: string): Promise<void> {
-  const redis = new Redis(url, {
+  const redis = openRedis(url, {
     lazyConnect: true,
     connectTimeout: TIMEOUT_MS,
     commandTimeout: TIMEOUT_MS,

@@ -13,9 +13,9 @@ interface SpentAddress {
 }
 
 /**
- * Knows which addresses were refused with 429 in their current window, so that a refusal also saves the work behind it:
- * a spent address gets few unknown credentials checked a second, and none of its unproven bodies is read. An evicted
- * address is noted again by its next refusal.
+ * The spent addresses: those that got a 429 in their current window. The service saves work for them: it checks only a few
+ * unknown credentials per second from a spent address, and reads no body before its caller is authenticated. An evicted
+ * address is added again at its next refusal.
  */
 export class SpentAddresses {
   readonly #clock: Clock
@@ -25,7 +25,7 @@ export class SpentAddresses {
     this.#clock = clock
   }
 
-  /** True most of the time. Then the gate need not read the address of a request. */
+  /** True most of the time. Then the gate does not need the address of a request. */
   get isEmpty(): boolean {
     return this.#addresses.size === 0
   }
@@ -42,7 +42,7 @@ export class SpentAddresses {
     return this.#find(address) !== undefined
   }
 
-  /** Whether one more unknown credential from this address may be verified or looked up now. It counts as checked. */
+  /** Whether one more unknown credential from this address may be checked now. A true result counts as a check. */
   admitsUnknown(address: string): boolean {
     const spent = this.#find(address)
     if (!spent) return true

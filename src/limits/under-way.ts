@@ -1,13 +1,13 @@
-/** Requests that one principal may have under way on one node. */
+/** The number of requests that one principal may have in progress on one node. */
 export const UNDER_WAY_BOUNDS = { read: 250, change: 50 } as const
 
 export type UnderWayKind = keyof typeof UNDER_WAY_BOUNDS
 
-/** Counts the requests under way of each principal, so that one caller cannot take every place of a node. */
+/** Counts the requests in progress of each principal, so that one caller cannot use all the capacity of a node. */
 export class UnderWay {
   readonly #counts = new Map<string, number>()
 
-  /** Principals with at least one request under way. */
+  /** Principals with at least one request in progress. */
   get size(): number {
     return this.#counts.size
   }

@@ -11,7 +11,7 @@ import type { Outbox } from '../push/outbox/outbox.ts'
 import type { PushSender } from '../push/push-provider.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
 
-/** A degraded dependency does not keep the service from being ready; one that is down does. */
+/** With a degraded dependency the service is still ready; with one that is down it is not. */
 export interface DependencyReport {
   state: 'ok' | 'degraded' | 'down'
   detail: string | null
@@ -58,7 +58,7 @@ export interface DependencyCheck {
   name: string
   /** The name in the output of `doctor`. */
   label: string
-  /** For `/readyz`: quick, and safe to publish. Addresses and foreign error messages belong in the log. */
+  /** For `/readyz`: quick, and safe to publish. Addresses and error messages of libraries belong in the log. */
   report(live: LiveDependencies): MaybePromise<DependencyReport>
   /** For `doctor`: connects as the service would. A rejection counts as a failure. */
   probe(context: ProbeContext): Promise<ProbeResult>
@@ -86,7 +86,7 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
       const { keys, lastError } = keySet.state()
       return lastError === null
         ? { state: 'ok', detail: keys === 1 ? '1 key' : `${keys} keys` }
-        : { state: 'degraded', detail: 'it does not answer: using the keys fetched before' }
+        : { state: 'degraded', detail: 'the issuer does not answer: the service uses the keys that it has' }
     },
     probe: probeIdentityProvider,
     howToFix: 'Check ISSUER_URL, or COGNITO_REGION and COGNITO_USER_POOL_ID, and that this host may reach it',
@@ -97,7 +97,7 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     report: ({ limiter }) => {
       const { store, degraded } = limiter.state()
       return degraded
-        ? { state: 'degraded', detail: 'redis is down, this node counts alone' }
+        ? { state: 'degraded', detail: 'Redis is down: each node counts rate limits alone' }
         : { state: 'ok', detail: store }
     },
     probe: async ({ config }) => {
@@ -117,7 +117,7 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
       if (config.runtime === null) return { state: 'degraded', detail: 'not configured: jobs cannot be started' }
       return runtimeBreaker.state === 'closed'
         ? { state: 'ok', detail: null }
-        : { state: 'degraded', detail: 'it keeps failing: results arrive later' }
+        : { state: 'degraded', detail: 'the runtime keeps failing: results arrive later' }
     },
     probe: probeRuntime,
     howToFix: 'Check RUNTIME_URL and RUNTIME_API_KEY, and that this host may reach it',
@@ -130,7 +130,10 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
       return fault ? { state: 'degraded', detail: fault.text } : { state: 'ok', detail: null }
     },
     probe: async ({ config }) =>
-      findCallbackFault(config) ?? { ok: true, text: config.publicUrl ?? 'no runtime that could send any' },
+      findCallbackFault(config) ?? {
+        ok: true,
+        text: config.publicUrl ?? 'no runtime is configured, so there are no callbacks',
+      },
     howToFix: 'Set WEBHOOK_SECRET, and PUBLIC_URL to the address at which the runtime reaches this service',
   },
   {

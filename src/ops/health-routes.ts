@@ -1,7 +1,7 @@
 import { Type } from 'typebox'
 import type { App } from '../http/app-instance.ts'
 import { publicAccess } from '../http/gate/access.ts'
-import { nullableString } from '../http/schemas.ts'
+import { nullableTextField } from '../http/schemas.ts'
 import type { DependencyReport } from './dependency-checks.ts'
 import type { Readiness } from './readiness.ts'
 
@@ -11,23 +11,38 @@ const healthz = {
   operationId: 'getHealth',
   tags,
   summary: 'Is the process alive?',
-  response: { 200: Type.Object({ status: Type.Literal('ok') }, { title: 'Health', examples: [{ status: 'ok' }] }) },
+  response: {
+    200: Type.Object(
+      { status: Type.Literal('ok', { description: 'The process runs.' }) },
+      { title: 'Health', examples: [{ status: 'ok' }] },
+    ),
+  },
 }
 
 function readinessOf(status: 'ready' | 'not_ready', database: DependencyReport) {
   const checks = Type.Record(
     Type.String(),
-    Type.Object({
-      state: Type.Unsafe<DependencyReport['state']>({ type: 'string', enum: ['ok', 'degraded', 'down'] }),
-      detail: nullableString,
-    }),
+    Type.Object(
+      {
+        state: Type.Unsafe<DependencyReport['state']>({
+          title: 'DependencyState',
+          type: 'string',
+          enum: ['ok', 'degraded', 'down'],
+          description: '`degraded`: the service works without it, with limits.',
+        }),
+        detail: nullableTextField('The problem, or a description of the dependency.'),
+      },
+      { title: 'DependencyReport' },
+    ),
+    { description: 'Each dependency by its name.' },
   )
   const runtime = { state: 'degraded', detail: 'not configured: jobs cannot be started' }
   return Type.Object(
-    { status: Type.Literal(status), checks },
+    { status: Type.Literal(status, { description: 'Whether the service accepts traffic.' }), checks },
     {
       title: status === 'ready' ? 'Readiness' : 'NotReady',
-      description: status === 'ready' ? 'Ready.' : 'Not ready. The one error that has the form of its success.',
+      description:
+        status === 'ready' ? 'Ready.' : 'Not ready. Unlike other errors, the body has the same form as a success.',
       examples: [{ status, checks: { database, runtime } }],
     },
   )
@@ -38,7 +53,7 @@ const readyz = {
   tags,
   summary: 'Is the service ready for traffic?',
   description:
-    'Reports each dependency, at most a second late. 503 while a required one is down, and while the process shuts down.',
+    'Reports each dependency; the report is at most a second old. 503 while a required dependency is down, and while the process shuts down.',
   response: {
     200: readinessOf('ready', { state: 'ok', detail: 'postgres' }),
     503: readinessOf('not_ready', { state: 'down', detail: 'The database is unavailable' }),

@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from '../core/clock.ts'
 
-/** Where the lines are written; pino's own destination fits. */
+/** The target of the lines; pino's own destination implements it. */
 export interface LineSink {
   write(text: string): unknown
   flush(done: (error?: Error) => void): void

@@ -8,11 +8,17 @@ export interface FlushableLog extends Log {
 }
 
 /**
- * Writes structured lines. Of an error only the fields of `LoggedError` are written: drivers attach statements,
- * parameters and whole requests to their errors, and those may hold secrets.
+ * Writes structured lines. Only the fields of `LoggedError` are written for an error: drivers attach statements, parameters
+ * and whole requests to their errors, which may contain secrets.
  */
-export function createLogger(level: string, destination: DestinationStream): FlushableLog {
-  return pino({ level, base: null, timestamp, serializers: { err: toLoggedError } }, destination)
+export function createLogger(
+  level: string,
+  destination: DestinationStream,
+  /** Adds fields to every line. */
+  mixin?: () => object,
+): FlushableLog {
+  const options = { level, base: null, timestamp, serializers: { err: toLoggedError } }
+  return pino({ ...options, ...(mixin && { mixin }) }, destination)
 }
 
 const timestamp = () => `,"time":"${toRfc3339(Date.now())}"`

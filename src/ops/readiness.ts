@@ -13,7 +13,7 @@ export interface ReadinessReport {
   checks: Record<string, DependencyReport>
 }
 
-/** How long callers share a report: probes cost the dependencies nothing, however many there are. */
+/** Callers share a report for this long, so that many probes do not load the dependencies. */
 const SHARED_MS = 1_000
 const DRAINING: ReadinessReport = { ready: false, checks: { process: { state: 'down', detail: 'shutting down' } } }
 
@@ -46,7 +46,7 @@ export class Readiness {
 
   async #shared(): Promise<ReadinessReport> {
     const latest = this.#latest
-    // The distance, because a clock may be set back.
+    // The absolute value, because the clock may be set back.
     if (latest !== null && Math.abs(this.#clock.now() - latest.atMs) < SHARED_MS) return latest.report
     return this.#asking.run('all', () => this.#ask())
   }

@@ -38,7 +38,7 @@ export function referencePageRoutes(app: App): void {
 
 let compressed: Promise<Buffer> | undefined
 
-/** Loaded on the first visit: the package is several megabytes, which a service without visitors should not hold in memory. */
+/** Loaded on the first visit: the package is several megabytes, which should not be in memory if the page is not used. */
 function referenceScript(): Promise<Buffer> {
   compressed ??= loadReferenceScript()
   return compressed
@@ -79,7 +79,12 @@ const PAGE = `<!doctype html>
 </html>
 `
 
-const START = `Scalar.createApiReference('#reference', {
+/** On this machine only, `#token=` fills in a token: the start page of `dev` links here with one. */
+const START = `const given = /^#token=([\\w.-]+)$/.exec(location.hash)?.[1]
+const isLocal = ['127.0.0.1', 'localhost', '[::1]'].includes(location.hostname)
+if (given) history.replaceState(null, '', location.pathname)
+const bearer = given && isLocal ? { securitySchemes: { bearer: { token: given } } } : {}
+Scalar.createApiReference('#reference', {
   url: '/openapi.json',
   theme: 'default',
   withDefaultFonts: false,
@@ -88,7 +93,7 @@ const START = `Scalar.createApiReference('#reference', {
   showDeveloperTools: 'never',
   agent: { disabled: true },
   mcp: { disabled: true },
-  authentication: { preferredSecurityScheme: 'bearer' },
+  authentication: { preferredSecurityScheme: 'bearer', ...bearer },
   defaultHttpClient: { targetKey: 'shell', clientKey: 'curl' },
 })
 `

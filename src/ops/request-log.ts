@@ -1,7 +1,11 @@
+import type { Principal } from '../auth/principal.ts'
 import type { Log } from '../core/log.ts'
 import type { App } from '../http/app-instance.ts'
 
-/** Writes one line per request, except for shed ones. It has the route's pattern, never the URL: a query may carry a secret. */
+/**
+ * Writes one line per request, except for shed ones, with the caller's `sub` or key id. The line has the route's pattern,
+ * never the URL, because a query may contain a secret.
+ */
 export function logRequests(app: App, log: Log): void {
   app.addHook('onResponse', (request, reply, done) => {
     if (request.wasShed) return done()
@@ -13,9 +17,15 @@ export function logRequests(app: App, log: Log): void {
         status: reply.statusCode,
         ms: Math.round(reply.elapsedTime * 10) / 10,
         tier: request.chargedTier,
+        caller: callerId(request.principal),
       },
       'request.completed',
     )
     done()
   })
+}
+
+function callerId(principal: Principal | null): string | null {
+  if (principal === null) return null
+  return principal.kind === 'user' ? principal.sub : principal.keyId
 }

@@ -7,7 +7,10 @@ import type { PushOptOut } from '../push/push-opt-out.ts'
 import type { ProjectChangeKind, ProjectNotifications } from './project-notifications.ts'
 import type { ProjectRow } from './project-store.ts'
 
-/** Records each change of a project for its creator: an event, and a push where a text is configured. Both commit with the change. */
+/**
+ * Records each change of a project for its creator: an event, and a push where a text is configured. Both commit with the
+ * change. Of a project whose creator was erased, only admins get the event.
+ */
 export class ProjectEvents {
   readonly #clock: Clock
   readonly #ids: IdGenerator
@@ -33,9 +36,9 @@ export class ProjectEvents {
     const data = JSON.stringify({ project_id: project.id, name: project.name })
     await appendEvents(tx, [{ subject, job_id: null, type: `project.${change}`, cause, data, created_at: atMs }])
     const text = this.#notifications[change]
-    if (!text) return
+    if (!text || subject === null) return
     const id = this.#ids.next('ntf')
-    const intent = { id, cause, job_id: null, subject, ...text, data, created_at: atMs }
+    const intent = { id, cause, job_id: null, subject, ...text, data, created_at: atMs, trace_context: null }
     await recordPushIntents(tx, [intent], this.#pushOptOut)
   }
 }

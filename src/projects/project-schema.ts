@@ -1,4 +1,6 @@
 import { type Static, Type } from 'typebox'
+import { eventSchema } from '../events/event-schema.ts'
+import { EVENT_TYPES } from '../events/event-store.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import {
   boundedText,
@@ -6,10 +8,10 @@ import {
   ifMatchHeader,
   ifNoneMatchHeader,
   jsonDocument,
-  nullableString,
   nullableText,
+  nullableTextField,
   pathParams,
-  timestamp,
+  timeField,
 } from '../http/schemas.ts'
 
 const example = {
@@ -23,7 +25,7 @@ const example = {
 }
 
 const name = boundedText({ minLength: 1, maxLength: 200, description: 'The name shown to people.' })
-const description = nullableText({ maxLength: 2000 })
+const description = nullableText({ maxLength: 2000, description: 'What the project is about.' })
 const metadata = jsonDocument({
   type: 'object',
   additionalProperties: true,
@@ -32,17 +34,32 @@ const metadata = jsonDocument({
 
 export const Project = Type.Object(
   {
-    id: Type.String(),
-    name: Type.String(),
-    description: nullableString,
+    id: Type.String({ description: 'Begins with `prj_`.' }),
+    name: Type.String({ description: 'The name shown to people.' }),
+    description: nullableTextField('What the project is about.'),
     metadata,
-    created_by: Type.String({ description: 'The `sub` of the user, or the id of the service account.' }),
-    created_at: timestamp,
-    updated_at: timestamp,
+    created_by: nullableTextField(
+      'The `sub` of the user, or the id of the service account; null once the user was erased.',
+    ),
+    created_at: timeField('When it was created.'),
+    updated_at: timeField('When it was last changed.'),
   },
   { title: 'Project', examples: [example] },
 )
 export type Project = Static<typeof Project>
+
+export const ProjectEvent = eventSchema({
+  title: 'ProjectEvent',
+  types: EVENT_TYPES.filter((type) => type.startsWith('project.')),
+  description: 'A project that you created has changed.',
+  data: Type.Object(
+    {
+      project_id: Type.String({ description: 'The project.' }),
+      name: Type.String({ description: 'Its name after the change.' }),
+    },
+    { title: 'ProjectEventData', description: 'Which project.' },
+  ),
+})
 
 export const ProjectInput = Type.Object(
   { name, description: Type.Optional(description), metadata: Type.Optional(metadata) },
@@ -61,7 +78,7 @@ export const ProjectChange = Type.Object(
 export type ProjectChange = Static<typeof ProjectChange>
 
 const tags = ['Projects']
-const params = pathParams('id')
+const params = pathParams('id', 'The project’s id.')
 
 export const listProjects = {
   operationId: 'listProjects',
@@ -90,7 +107,7 @@ export const getProject = {
     200: Project,
     304: Type.Unsafe<undefined>({
       type: 'null',
-      description: 'The version named by `If-None-Match` is the present one.',
+      description: 'The project still has the version named by `If-None-Match`.',
     }),
   },
 }
@@ -99,7 +116,7 @@ export const changeProject = {
   operationId: 'changeProject',
   tags,
   summary: 'Change a project',
-  description: 'Omitted fields keep their value. With `If-Match`, a project that has changed since answers 412.',
+  description: 'Omitted fields keep their value. With `If-Match`, the answer is 412 if the project has changed since.',
   headers: ifMatchHeader,
   params,
   body: ProjectChange,

@@ -9,7 +9,8 @@ export type ProjectRow = {
   name: string
   description: string | null
   metadata: string
-  created_by: string
+  /** Null once its creator was erased. */
+  created_by: string | null
   version: number
   created_at: number
   updated_at: number
@@ -46,6 +47,18 @@ export function findProjectPage(db: Queryable, page: PageRequest<readonly [strin
     : db.query(sql`select ${COLUMNS} from projects order by id desc limit ${page.limit + 1}`)
 }
 
+/** The projects that a caller created, newest first. */
+export function findProjectsOf(
+  db: Queryable,
+  createdBy: string,
+  page: PageRequest<readonly [string]>,
+): Promise<ProjectRow[]> {
+  const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
+  return db.query(sql`
+    select ${COLUMNS} from projects where created_by = ${createdBy} and ${after}
+    order by id desc limit ${page.limit + 1}`)
+}
+
 export async function findProject(db: Queryable, id: string): Promise<ProjectRow | undefined> {
   const [row] = await db.query<ProjectRow>(sql`select ${COLUMNS} from projects where id = ${id}`)
   return row
@@ -67,6 +80,14 @@ export async function updateProject(
   const [row] = await db.query<ProjectRow>(sql`
     update projects set ${join(sets, ', ')} where id = ${change.id} and ${versionAmong(change.versions)} returning ${COLUMNS}`)
   return row
+}
+
+/** Removes a creator from a bounded number of projects; true if there may be more. */
+export async function removeCreator(db: Queryable, createdBy: string, limit: number): Promise<boolean> {
+  const changed = await db.query(sql`
+    update projects set created_by = null, version = version + 1 where id in (
+      select id from projects where created_by = ${createdBy} limit ${limit}) returning id`)
+  return changed.length === limit
 }
 
 /** Returns the deleted row; undefined when no project has this id and one of these versions. */

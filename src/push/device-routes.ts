@@ -4,7 +4,7 @@ import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import type { Database } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
-import { bearer, callerOf } from '../http/gate/access.ts'
+import { bearer, callerOf, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import * as schema from './device-schema.ts'
@@ -21,7 +21,7 @@ export interface DeviceServices {
   creation: IdempotentCreation
 }
 
-/** Each caller sees and changes only its own devices. */
+/** Each caller changes only its own devices. Those of another user are shown with `read:users`. */
 export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServices): void {
   const config = { access: bearer() }
   const one = { ...config, refusals: { not_found: 'No such device' } }
@@ -41,11 +41,20 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
     })
   })
 
-  app.get('/v1/devices', { config, schema: schema.listOwnDevices }, async (request) => {
-    const page = readPageRequest(LIST, request.query)
-    const rows = await store.listDevices(db, principalId(callerOf(request)), page)
+  app.get('/v1/devices', { config, schema: schema.listOwnDevices }, (request) =>
+    list(principalId(callerOf(request)), request.query),
+  )
+
+  const others = { access: scopes('read:users') }
+  app.get('/v1/users/:sub/devices', { config: others, schema: schema.listUserDevices }, (request) =>
+    list(request.params.sub, request.query),
+  )
+
+  async function list(subject: string, query: { limit?: number; cursor?: string }) {
+    const page = readPageRequest(LIST, query)
+    const rows = await store.listDevices(db, subject, page)
     return toPage(LIST, { rows, limit: page.limit, toItem: toDevice, positionOf: (row) => [row.id] as const })
-  })
+  }
 
   app.get('/v1/devices/:id', { config: one, schema: schema.getDevice }, async (request) => {
     const row = await store.findDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
@@ -64,7 +73,7 @@ function noSuchDevice(): ApiError {
   return new ApiError('not_found', 'No such device')
 }
 
-function toDevice(row: store.DeviceRow): schema.Device {
+export function toDevice(row: store.DeviceRow): schema.Device {
   return {
     id: row.id,
     token: `…${row.token.slice(-SHOWN_CHARS).toWellFormed()}`,

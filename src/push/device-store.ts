@@ -42,7 +42,7 @@ export async function upsertDevice(
   return row as DeviceRow
 }
 
-/** More than a user needs; each device costs one push for every job that ends. */
+/** More than a user needs. Every job that ends causes one push for each device. */
 const MAX_PER_SUBJECT = 50
 /** A user with many more devices, from before the limit, loses them over several registrations. */
 const MAX_DROPPED = 500

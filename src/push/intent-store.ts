@@ -7,6 +7,7 @@ import type { PushOptOut } from './push-opt-out.ts'
 export type PushIntent = {
   /** The notification's id. */
   id: string
+  /** Unique. The cause of a job's notification begins with the job's id. */
   cause: string
   job_id: string | null
   subject: string
@@ -14,6 +15,8 @@ export type PushIntent = {
   body: string
   data: string
   created_at: number
+  /** The span of the cause, for those of the deliveries. */
+  trace_context: string | null
 }
 
 const COLUMNS = {
@@ -25,12 +28,13 @@ const COLUMNS = {
   body: 'text',
   data: 'text',
   created_at: 'bigint',
+  trace_context: 'text',
 } as const
 const TTL_SECONDS = 86_400
 
 /**
  * Records one notification per cause and one delivery per reachable device of its owner, unless the owner turned push off.
- * Part of the transaction of the cause, so that neither exists without the other.
+ * Runs in the transaction of the cause, so that both commit together.
  */
 export async function recordPushIntents(
   tx: Transaction,
@@ -43,8 +47,10 @@ export async function recordPushIntents(
   const wanted = sql`exists (select 1 from devices d where d.subject = r.subject and ${reachable})
     and not ${pushOptOut(sql`r.subject`)}`
   await tx.query(sql`
-    insert into notifications (id, cause, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at)
-    select r.id, r.cause, r.job_id, r.title, r.body, r.data, null, 'high', ${TTL_SECONDS}, 0, null, r.created_at
+    insert into notifications (id, cause, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at,
+      trace_context)
+    select r.id, r.cause, r.job_id, r.title, r.body, r.data, null, 'high', ${TTL_SECONDS}, 0, null, r.created_at,
+      r.trace_context
     from ${rows} as r where ${wanted}
     on conflict (cause) do nothing`)
   await tx.query(sql`
@@ -53,7 +59,6 @@ export async function recordPushIntents(
     from ${rows} as r
     join notifications n on n.id = r.id
     join devices d on d.subject = r.subject and ${reachable}
-    where true
-    on conflict (notification_id, device_id) do nothing`)
+    where true`)
   tx.announce('deliveries')
 }

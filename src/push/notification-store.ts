@@ -1,6 +1,7 @@
 import type { Queryable, Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
+import type { PageRequest } from '../http/paging.ts'
 import { isReachable } from './device-store.ts'
 import type { PushOptOut } from './push-opt-out.ts'
 
@@ -54,4 +55,25 @@ export async function insertNotification(
 export async function findNotification(db: Queryable, id: string): Promise<NotificationRow | undefined> {
   const [row] = await db.query<NotificationRow>(sql`select ${COLUMNS} from notifications where id = ${id}`)
   return row
+}
+
+export function findNotificationPage(db: Queryable, page: PageRequest<readonly [string]>): Promise<NotificationRow[]> {
+  const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
+  return db.query<NotificationRow>(sql`
+    select ${COLUMNS} from notifications where ${after} order by id desc limit ${page.limit + 1}`)
+}
+
+/** The texts that were sent about these jobs, read from the unique index of causes. */
+export function listNotificationsOf(
+  db: Queryable,
+  jobIds: readonly string[],
+): Promise<{ id: string; job_id: string; title: string; body: string }[]> {
+  const jobs = rowsOf(
+    db.engine,
+    jobIds.map((id) => ({ id })),
+    { id: 'text' },
+  )
+  return db.query(sql`
+    select n.id, n.job_id, n.title, n.body from ${jobs} as r
+    join notifications n on n.job_id = r.id and n.cause > r.id and n.cause < r.id || 'zzzz' order by n.id`)
 }

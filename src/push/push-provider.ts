@@ -1,18 +1,18 @@
-/** The port to push providers: everything the outbox, the routes and the checks need of one is in this file. */
+/** The port to push providers: everything that the outbox, the routes and the checks need from a provider. */
 export const PLATFORMS = ['web', 'ios', 'android'] as const
 export type Platform = (typeof PLATFORMS)[number]
 
-/** What a device shows, the same for every device of a notification. */
+/** The content that a device shows, the same for every device of a notification. */
 export interface PushContent {
   title: string
   body: string
   data: Readonly<Record<string, string>>
-  /** The same on every attempt: a second arrival replaces the first on the device instead of showing twice. */
+  /** The same on every attempt: a repeated message replaces the first on the device. */
   tag: string
   link: string | null
 }
 
-/** One message to one device, in this service's words; the provider's sender translates it. */
+/** One message to one device, independent of the provider; the provider's sender translates it. */
 export interface PushMessage extends PushContent {
   token: string
   priority: 'high' | 'normal'
@@ -21,12 +21,15 @@ export interface PushMessage extends PushContent {
   dryRun: boolean
 }
 
-/** What became of one attempt, and so what the outbox does next. A sender never retries by itself. */
+/**
+ * The result of one attempt, which decides what the outbox does next. A sender never retries by itself. The reason of a
+ * `disable` is a fixed word that users read; all other reasons are only for the log.
+ */
 export type PushVerdict =
   | { kind: 'sent'; messageId: string }
   /**
-   * The device can never be reached again. `credentialsFault` is set when wrong credentials would give the same answer
-   * for every device: the outbox then trusts the verdict only after a message got through, and shows this text if none does.
+   * The device can never be reached again. `credentialsFault` is set when wrong credentials would give the same answer for
+   * every device: the outbox then trusts the verdict only after a delivered message, and shows this text if there is none.
    */
   | { kind: 'disable'; reason: string; credentialsFault: string | null }
   /** This message cannot be delivered; the device is fine. `alert`: the operator can fix the cause. */
@@ -50,7 +53,9 @@ export interface ContentFault {
   problem: string
 }
 
-/** A provider's rules, known without credentials: the routes refuse what the provider would refuse for every device. */
+/**
+ * A provider's rules, known without credentials: the routes refuse content that the provider would refuse for every device.
+ */
 export interface PushProvider {
   /** Stored with each device that this provider reaches. */
   readonly name: string

@@ -8,8 +8,8 @@ import { type TrimmedPage, type TrimRange, trimPage } from '../db/trim-page.ts'
 export type EndedBefore = (tx: Transaction, jobIds: readonly string[], beforeMs: number) => Promise<ReadonlySet<string>>
 
 /**
- * Deletes one page of old notifications with their deliveries. A notification stays while its job has not ended long
- * enough ago, and while any of its deliveries may still be sent.
+ * Deletes one page of old notifications with their deliveries. A notification stays if its job ended too recently, or if
+ * one of its deliveries may still be sent.
  */
 export function trimNotifications(
   db: Database,
@@ -28,8 +28,8 @@ async function findOldNotifications(
   { after, beforeMs, nowMs, limit }: TrimRange,
   endedBefore: EndedBefore,
 ): Promise<{ id: string; deletable: boolean }[]> {
-  // A delivery may still be sent when it has a next attempt, or is parked and has not expired.
-  // The cast: the product would overflow 32 bits.
+  // A delivery may still be sent when it has a next attempt, or is parked and has not expired. Cast, because the product
+  // would overflow 32 bits.
   const rows = await tx.query<{ id: string; job_id: string | null; unsent: number }>(sql`
     select n.id, n.job_id, case when exists (
         select 1 from deliveries d where d.notification_id = n.id and (d.next_attempt_at is not null
@@ -62,11 +62,40 @@ export async function deleteNotificationsOf(
   jobIds: readonly string[],
   limit: number,
 ): Promise<boolean> {
+  // The cause of a job's notification begins with the job's id, in every collation before this end: digits sort first.
+  const jobs = rowsOf(
+    tx.engine,
+    jobIds.map((id) => ({ id })),
+    { id: 'text' },
+  )
   const rows = await tx.query<{ id: string }>(sql`
-    select id from notifications where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}`)
+    select n.id from ${jobs} as r
+    join notifications n on n.job_id = r.id and n.cause > r.id and n.cause < r.id || 'zzzz' limit ${limit}`)
   const ids = rows.map(({ id }) => id)
   if (ids.length === 0) return false
   await tx.query(sql`delete from deliveries where ${isAmong(tx.engine, sql`notification_id`, ids)}`)
   await tx.query(sql`delete from notifications where ${isAmong(tx.engine, sql`id`, ids)}`)
   return ids.length === limit
+}
+
+/**
+ * Deletes a bounded number of a user's devices and of the deliveries to them, with the notifications that no other device
+ * gets. What the user sent as an admin stays without its sender. True if there may be more.
+ */
+export async function eraseDevices(tx: Transaction, subject: string, limit: number): Promise<boolean> {
+  const sent = await tx.query(sql`
+    update notifications set created_by = null where id in (
+      select id from notifications where created_by = ${subject} limit ${limit}) returning id`)
+  const devices = sql`select id from devices where subject = ${subject} order by id limit ${limit}`
+  const deliveries = await tx.query<{ notification_id: string }>(sql`
+    delete from deliveries where (notification_id, device_id) in (
+      select notification_id, device_id from deliveries where device_id in (${devices}) limit ${limit})
+    returning notification_id`)
+  const ids = [...new Set(deliveries.map(({ notification_id }) => notification_id))]
+  await tx.query(sql`
+    delete from notifications where ${isAmong(tx.engine, sql`id`, ids)}
+      and not exists (select 1 from deliveries d where d.notification_id = notifications.id)`)
+  if (deliveries.length === limit) return true
+  const deleted = await tx.query(sql`delete from devices where id in (${devices}) returning id`)
+  return deleted.length === limit || sent.length === limit
 }

@@ -12,11 +12,11 @@ export interface CallbackPayload {
   threadId: string
   runId: string
   status: string
-  /** Null when the payload has none, which is not the same as empty. */
+  /** Null if the payload has no values; that is different from empty values. */
   values: JsonPart | null
   error: string | null
   jobId: string | null
-  /** Which of the job's runs it is about, if its metadata says so. */
+  /** The number of the job's run that the callback is about; null if its metadata does not say. */
   runSeq: number | null
   traces: Traces
   /** The body as received, with this service's own token redacted. */
@@ -34,8 +34,8 @@ const WANTED = wantAll(
 )
 
 /**
- * Reads JSON whatever the content type says, and finds the parts of `values` that the job type wants. A fault is answered
- * with 400 and its description.
+ * Parses JSON regardless of the content type, and finds the parts of `values` that the job type needs. An invalid body gets
+ * a 400 that describes the fault.
  */
 export async function parseCallback(raw: Buffer | string, wantedValues: Wanted = WHOLE): Promise<CallbackPayload> {
   const text = typeof raw === 'string' ? raw : decodeBody(raw)

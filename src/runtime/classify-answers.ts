@@ -5,7 +5,10 @@ import { wordsOf } from './read-answers.ts'
 import { withoutTokens } from './redact-tokens.ts'
 import type { RuntimeRefusal } from './runtime-types.ts'
 
-/** Says nothing about the run: the runtime fails, is overloaded, redirects, or does not accept the API key. */
+/**
+ * True if the answer says nothing about the run: the runtime fails, is overloaded, redirects, or does not accept the API
+ * key.
+ */
 export function provesNothing(status: number): boolean {
   return status >= 500 || (status >= 300 && status < 400) || [401, 403, 408, 429].includes(status)
 }
@@ -19,7 +22,7 @@ export function isSuccess({ status }: Pick<HttpAnswer, 'status'>): boolean {
   return status >= 200 && status < 300
 }
 
-/** False for the plain text of a gateway, whatever its status. */
+/** False for the plain text of a gateway, with any status. */
 export function hasJsonType({ headers }: Pick<HttpAnswer, 'headers'>): boolean {
   return /^application\/json\b/i.test(headers.get('content-type') ?? '')
 }

@@ -6,17 +6,12 @@ import { type Wanted, WHOLE, wantAll, wantFields, wantItems } from '../core/json
 import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import { asStorableText, isStorableText } from '../core/text.ts'
 import { withoutTokens } from './redact-tokens.ts'
-import {
-  type RunDescription,
-  type RuntimeRun,
-  RuntimeUnavailable,
-  type ThreadState,
-  type Traces,
-} from './runtime-types.ts'
+import type { RunDescription, RuntimeRun, ThreadState, Traces } from './runtime-types.ts'
+import { RuntimeUnavailable } from './troubles.ts'
 
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255
-/** `\u0000` in JSON is one character. */
+/** The length of `\u0000`, the longest escape of one character. */
 const MAX_ESCAPE_LENGTH = 6
 
 /** The answer was read, but this service does not store what it contains. */
@@ -28,7 +23,7 @@ export class UnacceptableAnswer extends Error {
 }
 
 export const WANTED_IDS = { thread_id: WHOLE, run_id: WHOLE, status: WHOLE }
-/** The fields of an error object that say what happened, the best one first. */
+/** The fields of an error object that describe the error, best first. */
 const ERROR_WORDS = ['message', 'error', 'name'] as const
 export const WANTED_ERROR = wantFields({ message: WHOLE, error: WHOLE, name: WHOLE })
 export const WANTED_TRACES = wantFields({ trace_id: WHOLE, tracer_trace_id: WHOLE })
@@ -66,15 +61,15 @@ export async function readAnswer(
   } catch (error) {
     if (error instanceof JsonDepthError) throw new UnacceptableAnswer(`The output is ${error.message}`)
     if (!(error instanceof JsonSyntaxError)) throw error
-    throw new RuntimeUnavailable('the runtime answered something that is not JSON', { cause: error })
+    throw new RuntimeUnavailable('not_json', { cause: error })
   }
 }
 
 export function readRun(run: JsonPart): RuntimeRun {
-  if (run.kind !== 'object') throw new RuntimeUnavailable('the runtime answered something that is not a run')
+  if (run.kind !== 'object') throw new RuntimeUnavailable('not_a_run')
   const [runId, threadId, status] = [idIn(run, 'run_id'), idIn(run, 'thread_id'), idIn(run, 'status')]
   if (runId === null || threadId === null || status === null) {
-    throw new RuntimeUnavailable('the runtime answered a run without its ids or its status')
+    throw new RuntimeUnavailable('run_without_ids')
   }
   const metadata = run.at('metadata')
   return {
@@ -93,7 +88,7 @@ export const WANTED_DESCRIPTION = wantFields({ assistant_id: WHOLE, metadata: WA
 
 export function readDescription(run: JsonPart, thread: JsonPart): RunDescription {
   if (run.kind !== 'object' || thread.kind !== 'object') {
-    throw new RuntimeUnavailable('the runtime answered something that is not a run')
+    throw new RuntimeUnavailable('not_a_run')
   }
   const metadata = [run.at('metadata'), thread.at('metadata')]
   const graphs = [idIn(run, 'assistant_id'), ...metadata.map((fields) => idIn(fields, 'graph_id'))]
@@ -102,7 +97,7 @@ export function readDescription(run: JsonPart, thread: JsonPart): RunDescription
 }
 
 export function readState(state: JsonPart): ThreadState {
-  if (state.kind !== 'object') throw new RuntimeUnavailable('the runtime answered something that is not a state')
+  if (state.kind !== 'object') throw new RuntimeUnavailable('not_a_state')
   const values = state.at('values')
   const next = state.at('next')?.parse()
   const tasks = state.at('tasks')?.items ?? []
@@ -134,8 +129,8 @@ function startOfString(text: string): string {
 }
 
 /**
- * Runtimes send a string, an object with `error` (or `name`) and `message`, or such an object as a string. Only the
- * message is kept, because a callback may have nothing else: a failure reads the same on every path.
+ * Runtimes send a string, an object with `error` (or `name`) and `message`, or such an object as a string. Only the message
+ * is kept, because a callback may contain nothing else. So the error is the same for callbacks and checks.
  */
 export function wordsOf(value: Json | undefined): string | null {
   if (value === undefined || value === null || value === '') return null

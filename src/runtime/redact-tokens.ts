@@ -7,7 +7,7 @@ export function withoutTokens(text: string): string {
   return text.replace(TOKEN, '$1[redacted]')
 }
 
-// It starts with a word, so that the search for it is fast.
+// The pattern starts with a fixed word, so that the search is fast.
 const PATH = String.raw`(?<=/|\\u002f|%2f)webhooks(?:\\?/|\\u002f|%2f)`
 // No further path may come before the token. Without this rule, a text full of paths would take quadratic time.
 const QUERY = String.raw`(?:(?!${PATH})[^"\s]){0,500}?(?:[?&]|\\u0026|\\u003f|%26|%3f)`

@@ -6,6 +6,7 @@ import { writeJson } from '../core/json/json-text.ts'
 import { type Wanted, wantItems } from '../core/json/wanted.ts'
 import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
+import { NO_SPAN, noTracer, type Span, type Tracer } from '../core/tracing.ts'
 import { isUuid } from '../core/uuid.ts'
 import {
   hasJsonType,
@@ -29,17 +30,14 @@ import {
   WANTED_RUN,
   wantedState,
 } from './read-answers.ts'
-import {
-  type RunDescription,
-  type RuntimeRefusal,
-  type RuntimeRun,
-  RuntimeUnavailable,
-  type StartRequest,
-  type ThreadState,
-} from './runtime-types.ts'
+import { followRunStream, type RunStreamEvent } from './run-stream.ts'
+import type { RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
+import { RuntimeUnavailable } from './troubles.ts'
 
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
-const MAX_LISTED_RUNS = 100
+const RUNS_PER_PAGE = 100
+/** A thread with more runs than this is not searched, because the wanted run might be beyond the limit. */
+const MAX_LISTED_RUNS = 1_000
 /** A run contains its input, some levels deeper than the client sent it. */
 const MAX_RUN_DEPTH = MAX_JSON_DEPTH + 20
 /** Only these answers contain the output of a graph. */
@@ -53,6 +51,7 @@ export interface RuntimeOptions {
   clock: Clock
   breaker: Breaker
   meter?: Meter
+  tracer?: Tracer
 }
 
 export type StartOutcome = { started: RuntimeRun } | { busy: true } | { refused: RuntimeRefusal }
@@ -67,8 +66,13 @@ export class RuntimeClient {
   readonly #meter: Meter
 
   constructor(options: RuntimeOptions) {
-    this.#options = options
+    this.#options = { ...options }
     this.#meter = options.meter ?? silentMeter
+  }
+
+  /** Later calls send this key. */
+  useApiKey(apiKey: string | null): void {
+    this.#options.apiKey = apiKey
   }
 
   /** The longest that one call takes. */
@@ -88,7 +92,7 @@ export class RuntimeClient {
       metadata,
     })
     if (isSuccess(answer) || answer.status === 409) return null
-    if (isNotTheRuntime(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
+    if (isNotTheRuntime(answer)) throw new RuntimeUnavailable('answered', { status: answer.status })
     return refusalOf(answer)
   }
 
@@ -97,18 +101,19 @@ export class RuntimeClient {
    * answer "busy" for a thread they do not know, so busy alone does not prove that a run is active.
    */
   async startRun(request: StartRequest, signal?: AbortSignal): Promise<StartOutcome> {
-    const { threadId, assistantId, payload, webhook, metadata } = request
+    const { threadId, assistantId, payload, webhook, metadata, streamModes = [] } = request
     const answer = await this.#call('POST', `${threadPath(threadId)}/runs`, signal, {
       assistant_id: assistantId,
       ...payload,
       ...(webhook === null ? {} : { webhook }),
       metadata,
+      ...(streamModes.length === 0 ? {} : { stream_mode: streamModes, stream_resumable: true }),
       multitask_strategy: 'reject',
       durability: 'sync',
     })
     if (isSuccess(answer)) return { started: await readRunAnswer(answer) }
     if (isNotTheRuntime(answer) && !isUnknownGraph(answer)) {
-      throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
+      throw new RuntimeUnavailable('answered', { status: answer.status })
     }
     const refused = refusalOf(answer)
     return answer.status === 409 || isBusy(refused) ? { busy: true } : { refused }
@@ -179,6 +184,28 @@ export class RuntimeClient {
     if (!isUnknownRun(answer) && answer.status !== 409) this.#expectSuccess(answer)
   }
 
+  /**
+   * The events of a run after the one with this id, as they arrive; `-1` replays the run from its start. A run created
+   * without `streamModes` has none. Throws `RuntimeUnavailable`; that says nothing about other calls of the runtime.
+   */
+  async *streamRun(
+    threadId: string,
+    runId: string,
+    { after, signal }: { after: string; signal: AbortSignal },
+  ): AsyncGenerator<readonly RunStreamEvent[]> {
+    const { url, apiKey, timeoutMs, fetch, clock, breaker } = this.#options
+    if (breaker.state !== 'closed') throw new RuntimeUnavailable('circuit_open')
+    yield* followRunStream({
+      fetch,
+      clock,
+      url: `${url}${runPath(threadId, runId)}/stream`,
+      headers: apiKey === null ? {} : { 'x-api-key': apiKey },
+      after,
+      acceptTimeoutMs: timeoutMs,
+      signal,
+    })
+  }
+
   /** For `doctor` and `/readyz`: checks that the runtime answers and accepts the API key. */
   async ping(signal?: AbortSignal): Promise<void> {
     const answer = await this.#call('POST', '/threads/search', signal, { limit: 1 })
@@ -189,15 +216,19 @@ export class RuntimeClient {
     const { breaker, clock } = this.#options
     if (!breaker.admit()) {
       this.#meter.count('runtime_calls_total', { outcome: 'skipped' })
-      throw new RuntimeUnavailable('the runtime keeps failing and is left alone for a moment')
+      throw new RuntimeUnavailable('circuit_open')
     }
     const sinceMs = clock.now()
     let outcome = 'answered'
+    const span = this.#startSpan(method, path)
     try {
-      const answer = await this.#exchange(method, path, signal, body)
+      const answer = await this.#exchange({ method, path, span }, signal, body)
       breaker.succeeded()
+      span.set({ 'http.response.status_code': answer.status })
+      span.end()
       return answer
     } catch (error) {
+      span.end(error)
       if (error instanceof UnacceptableAnswer) {
         breaker.succeeded()
         throw error
@@ -212,7 +243,19 @@ export class RuntimeClient {
     }
   }
 
-  async #exchange(method: 'GET' | 'POST', path: string, signal?: AbortSignal, body?: object): Promise<HttpAnswer> {
+  /** Only within the trace of a caller: checks of the runtime itself have none. */
+  #startSpan(method: 'GET' | 'POST', path: string): Span {
+    const { tracer = noTracer } = this.#options
+    if (tracer.current === null) return NO_SPAN
+    const route = path.replace(/\?.*/, '').replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '{id}')
+    return tracer.start(`${method} ${route}`, { kind: 'client', attributes: { 'http.request.method': method } })
+  }
+
+  async #exchange(
+    { method, path, span }: { method: 'GET' | 'POST'; path: string; span: Span },
+    signal?: AbortSignal,
+    body?: object,
+  ): Promise<HttpAnswer> {
     const { url, apiKey, timeoutMs, fetch, clock } = this.#options
     let answer: HttpAnswer
     try {
@@ -224,6 +267,7 @@ export class RuntimeClient {
         headers: {
           ...(apiKey === null ? {} : { 'x-api-key': apiKey }),
           ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(span.traceparent === null ? {} : { traceparent: span.traceparent }),
         },
         ...(body === undefined ? {} : { body: writeJson(body) }),
         timeoutMs,
@@ -232,31 +276,43 @@ export class RuntimeClient {
       })
     } catch (error) {
       if (error instanceof UnreadableAnswer && isSuccess(error) && hasJsonType(error) && OUTPUT_PATH.test(path)) {
-        throw new UnacceptableAnswer(`The output cannot be taken: ${error.message}`)
+        throw new UnacceptableAnswer(`The output cannot be stored: ${error.message}`)
       }
-      throw new RuntimeUnavailable(`the runtime cannot be reached: ${(error as Error).message}`, { cause: error })
+      throw new RuntimeUnavailable(error instanceof UnreadableAnswer ? 'unreadable' : 'unreachable', { cause: error })
     }
-    if (provesNothing(answer.status)) throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
-    if (isWebPage(answer)) throw new RuntimeUnavailable(`the runtime answered ${answer.status} with a web page`)
+    if (provesNothing(answer.status)) throw new RuntimeUnavailable('answered', { status: answer.status })
+    if (isWebPage(answer)) throw new RuntimeUnavailable('web_page', { status: answer.status })
     return answer
   }
 
-  /** Newest first. Sorted here, because runtimes differ in their order. */
+  /** All runs of the thread, newest first. Sorted here, because runtimes differ in their order. */
   async #list(threadId: string, signal?: AbortSignal): Promise<JsonPart[]> {
-    const path = `${threadPath(threadId)}/runs?limit=${MAX_LISTED_RUNS}`
+    const runs: JsonPart[] = []
+    for (;;) {
+      const page = await this.#listPage(threadId, runs.length, signal)
+      runs.push(...page)
+      if (page.length < RUNS_PER_PAGE) return runs.toSorted((a, b) => createdAtMs(b) - createdAtMs(a))
+      if (runs.length >= MAX_LISTED_RUNS) throw new RuntimeUnavailable('too_many_runs')
+    }
+  }
+
+  async #listPage(threadId: string, offset: number, signal?: AbortSignal): Promise<readonly JsonPart[]> {
+    // The JS server reads `limit` as the end of the page. Other runtimes read it as the size of the page, so this asks for
+    // enough.
+    const path = `${threadPath(threadId)}/runs?limit=${offset + RUNS_PER_PAGE}&offset=${offset}`
     const answer = await this.#call('GET', path, signal)
     if (isUnknownRun(answer)) return []
     const options = { wanted: wantItems(WANTED_RUN), maxDepth: MAX_RUN_DEPTH }
     const listed = await readAnswer(this.#expectSuccess(answer).text, options)
     if (listed.kind !== 'array' || !listed.items.every(({ kind }) => kind === 'object')) {
-      throw new RuntimeUnavailable('the runtime answered something that is not a list of runs')
+      throw new RuntimeUnavailable('not_a_list')
     }
-    return listed.items.toSorted((a, b) => createdAtMs(b) - createdAtMs(a))
+    return listed.items
   }
 
   #expectSuccess(answer: HttpAnswer): HttpAnswer {
     if (isSuccess(answer)) return answer
-    throw new RuntimeUnavailable(`the runtime answered ${answer.status}`)
+    throw new RuntimeUnavailable('answered', { status: answer.status })
   }
 }
 
@@ -264,7 +320,7 @@ async function readRunAnswer({ text }: HttpAnswer): Promise<RuntimeRun> {
   return readRun(await readAnswer(text, { wanted: WANTED_RUN, maxDepth: MAX_RUN_DEPTH }))
 }
 
-/** Only an id of the right form becomes part of a path: `..` would reach other paths, with our API key. */
+/** Only a UUID may become part of a path: `..` would reach other paths, with our API key. */
 function threadPath(threadId: string): string {
   return `/threads/${checkedId(threadId)}`
 }
@@ -274,7 +330,7 @@ function runPath(threadId: string, runId: string): string {
 }
 
 function checkedId(id: string): string {
-  if (!isUuid(id)) throw new RuntimeUnavailable('the id of the run or thread is not a UUID')
+  if (!isUuid(id)) throw new RuntimeUnavailable('malformed_id')
   return id.toLowerCase()
 }
 
@@ -285,7 +341,7 @@ function createdAtMs(run: JsonPart): number {
 
 const ENDED_BY_ITSELF = ['success', 'error', 'timeout']
 
-/** A cancelled run does not count: the question on the checkpoint it resumed from is answered already. */
+/** False for a cancelled run: the question on the checkpoint that it resumed from is already answered. */
 function resumedToItsEnd(run: JsonPart): boolean {
   // A run that continues after a breakpoint has no command, and null as its input.
   const hasResumed = run.at('kwargs', 'command', 'resume') !== undefined || run.at('kwargs', 'input')?.kind === 'null'

@@ -2,7 +2,7 @@ import type { JsonPart } from '../core/json/json-part.ts'
 import type { JsonText } from '../core/json/json-text.ts'
 import type { JsonObject } from '../core/json.ts'
 
-/** A run of the agent runtime, as far as this service reads it. */
+/** The parts of a run that this service reads. */
 export interface RuntimeRun {
   runId: string
   threadId: string
@@ -12,7 +12,7 @@ export interface RuntimeRun {
   traces: Traces
 }
 
-/** What a run says of itself, for a client that wants to follow it. */
+/** The description of a run, for a client that wants to follow it. */
 export interface RunDescription {
   /** The ids of its assistant and its graph. */
   graphs: readonly string[]
@@ -47,18 +47,14 @@ export interface StartRequest {
   payload: { input: JsonText } | { command: JsonText }
   webhook: string | null
   metadata: JsonObject
+  /** The kinds of events that the run streams. They cannot be changed later. Absent or empty: none. */
+  streamModes?: readonly StreamMode[]
 }
+
+export type StreamMode = 'messages-tuple' | 'updates' | 'custom'
 
 /** The runtime refused the request. A retry would get the same answer. */
 export interface RuntimeRefusal {
   status: number
   message: string
-}
-
-/** The runtime is down, slow, or does not accept the API key. Proves nothing about the run or its job. */
-export class RuntimeUnavailable extends Error {
-  constructor(message: string, options?: ErrorOptions) {
-    super(message, options)
-    this.name = 'RuntimeUnavailable'
-  }
 }

@@ -1,4 +1,4 @@
-/** What one fault setting may be. A ratio is a probability from 0 to 1, drawn anew each time. */
+/** The type and range of one fault setting. A ratio is a probability from 0 to 1. */
 export type FaultSpec = { group: string; label: string } & (
   | { kind: 'switch'; initial: boolean }
   | { kind: 'ratio'; initial: number }
@@ -21,7 +21,7 @@ export function defaultSettings<Specs extends FaultSpecs>(specs: Specs): FaultSe
   return Object.fromEntries(Object.entries(specs).map(([name, { initial }]) => [name, initial])) as FaultSettings<Specs>
 }
 
-/** Checks changes against the specs. One problem refuses all of them. */
+/** Checks changes against the specs. If one change is invalid, all are refused. */
 export function readChanges<Specs extends FaultSpecs>(
   specs: Specs,
   body: unknown,

@@ -3,15 +3,25 @@ import type { Http2SecureServer } from 'node:http2'
 import type { AddressInfo } from 'node:net'
 import { isLoopbackAuthority, isLoopbackHost } from '../core/loopback.ts'
 
-/** The path of the fault settings was `/sandbox/dials` once. Both work. */
+/** The former path of the fault settings. Both paths work. */
 export const FORMER_FAULTS_PATH = /^\/sandbox\/dials$/
 
-/** Starts a sandbox server on this machine only. Rejects for any other address, and when the port is taken. */
+/**
+ * Starts a sandbox server on this machine only. Rejects for any other address. If the port is in use, it rejects too,
+ * unless `anyIfTaken` is set.
+ */
 export async function listenOnLoopback(
   server: Server | Http2SecureServer,
-  { host, port }: { host: string; port: number },
+  { host, port, anyIfTaken = false }: { host: string; port: number; anyIfTaken?: boolean | undefined },
 ): Promise<void> {
   if (!isLoopbackHost(host)) throw new Error(`The sandbox listens on loopback only, not on ${host}`)
+  await listen(server, host, port).catch((error: NodeJS.ErrnoException) => {
+    if (!anyIfTaken || error.code !== 'EADDRINUSE') throw error
+    return listen(server, host, 0)
+  })
+}
+
+async function listen(server: Server | Http2SecureServer, host: string, port: number): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen(port, host, () => {
@@ -28,8 +38,8 @@ export function authorityOf(server: Server | Http2SecureServer, host: string): s
 }
 
 /**
- * Whether a request comes from a web page of another origin, or by a name that is not this machine's. A page that the
- * developer happens to have open must not be able to control the sandbox.
+ * Whether a request comes from a web page of another origin, or uses a host name that is not this machine's. A web page in
+ * the developer's browser must not control the sandbox.
  */
 export function isForeign({ host, origin }: { host?: string | undefined; origin?: string | undefined }): boolean {
   if (!isLoopbackAuthority(host)) return true
@@ -37,8 +47,8 @@ export function isForeign({ host, origin }: { host?: string | undefined; origin?
 }
 
 /**
- * Whether a web page of another site sends the request: its host, its origin or the browser itself says so. Pages of this
- * machine are welcome, whatever their port, and so is a link to a page from anywhere.
+ * Whether a web page of another site sent the request, by its host, its origin or the browser's fetch metadata. Pages of
+ * this machine may send requests from any port, and any site may link to a page.
  */
 export function isFromOtherSite(headers: IncomingHttpHeaders): boolean {
   const { host, origin } = headers

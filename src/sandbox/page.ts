@@ -20,7 +20,7 @@ export interface PageResponse {
   body: string
 }
 
-/** Every page of the sandbox has the same style, loads nothing, and runs no script but its own. */
+/** Every page of the sandbox has the same style, loads no other files, and runs only its own script. */
 export function preparePage({ file, isPanel = false }: PageSource): (config: PageConfig) => PageResponse {
   const content = isPanel ? PANEL + read(file) : read(file)
   const template = SHELL.replace('__CONTENT__', () => content)

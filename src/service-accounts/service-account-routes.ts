@@ -1,3 +1,4 @@
+import { auditOriginOf } from '../audit/audit-origin.ts'
 import { principalId } from '../auth/principal.ts'
 import { toRfc3339 } from '../core/clock.ts'
 import type { Database } from '../db/database.ts'
@@ -38,7 +39,8 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
     const created = await creation.create(request, reply, async (tx) => {
       const createdBy = principalId(callerOf(request))
       const expiresAtMs = expires_at ? Date.parse(expires_at) : null
-      return shownOnce(await serviceAccounts.create(tx, { name, scopes: granted, createdBy, expiresAtMs }))
+      const account = { name, scopes: granted, createdBy, expiresAtMs }
+      return shownOnce(await serviceAccounts.create(tx, account, auditOriginOf(request)))
     })
     serviceAccounts.forgetCachedKeys()
     return created
@@ -51,14 +53,14 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
   app.post(`${base}/:id/rotate`, { config: rotating, schema: schema.rotateServiceAccount }, async (request, reply) => {
     const graceSeconds = request.body?.grace_seconds ?? DEFAULT_GRACE_SECONDS
     const rotated = await creation.create(request, reply, async (tx) =>
-      shownOnce(await serviceAccounts.rotate(tx, request.params.id, graceSeconds)),
+      shownOnce(await serviceAccounts.rotate(tx, { id: request.params.id, graceSeconds }, auditOriginOf(request))),
     )
     serviceAccounts.forgetCachedKeys()
     return rotated
   })
 
   app.delete(`${base}/:id`, { config: one, schema: schema.deleteServiceAccount }, async (request, reply) => {
-    await serviceAccounts.revoke(request.params.id)
+    await serviceAccounts.revoke(request.params.id, auditOriginOf(request))
     return reply.code(204).send(null)
   })
 

@@ -1,26 +1,31 @@
 import { type Static, Type } from 'typebox'
 import { SCOPES, type Scope } from '../auth/scopes.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
-import { boundedText, idempotencyHeader, nullableTimestamp, pathParams, timestamp } from '../http/schemas.ts'
+import { boundedText, idempotencyHeader, nullableTimeField, pathParams, timeField } from '../http/schemas.ts'
 
-const scopeNames = Type.Array(Type.Unsafe<Scope>({ type: 'string', enum: Object.keys(SCOPES) }), {
-  maxItems: 20,
-  uniqueItems: true,
+const scope = Type.Unsafe<Scope>({
+  title: 'Scope',
+  type: 'string',
+  enum: Object.keys(SCOPES),
+  description: 'One permission. `admin:*` includes all others.',
 })
 
 const fields = {
-  id: Type.String(),
-  name: Type.String(),
-  scopes: Type.Array(Type.String()),
+  id: Type.String({ description: 'Begins with `svc_`.' }),
+  name: Type.String({ description: 'The name shown to admins.' }),
+  scopes: Type.Array(Type.String(), { description: 'What its keys may do.' }),
   key_hint: Type.Unsafe<string | null>({
     type: ['string', 'null'],
     description: 'The last characters of its newest key.',
   }),
-  created_by: Type.String(),
-  created_at: timestamp,
-  expires_at: nullableTimestamp,
-  revoked_at: nullableTimestamp,
-  last_used_at: nullableTimestamp,
+  created_by: Type.Unsafe<string | null>({
+    type: ['string', 'null'],
+    description: 'The admin who created it; null once the admin was erased.',
+  }),
+  created_at: timeField('When it was created.'),
+  expires_at: nullableTimeField('When its keys stop working; null: never.'),
+  revoked_at: nullableTimeField('When it was revoked; null while it can be used.'),
+  last_used_at: nullableTimeField('When a key of it was last used, within a minute.'),
 }
 
 const example = {
@@ -52,7 +57,7 @@ export const ServiceAccountWithKey = Type.Object(
 export type ServiceAccountWithKey = Static<typeof ServiceAccountWithKey>
 
 const tags = ['Service accounts']
-const params = pathParams('id')
+const params = pathParams('id', 'The service account’s id.')
 
 export const listServiceAccounts = {
   operationId: 'listServiceAccounts',
@@ -69,9 +74,9 @@ export const createServiceAccount = {
   headers: idempotencyHeader,
   body: Type.Object(
     {
-      name: boundedText({ minLength: 1, maxLength: 200 }),
-      scopes: scopeNames,
-      expires_at: Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'date-time' })),
+      name: boundedText({ minLength: 1, maxLength: 200, description: 'The name shown to admins.' }),
+      scopes: Type.Array(scope, { maxItems: 20, uniqueItems: true, description: 'What its keys may do.' }),
+      expires_at: Type.Optional(nullableTimeField('When its keys stop working; null or absent: never.')),
     },
     {
       title: 'ServiceAccountInput',
@@ -101,7 +106,15 @@ export const rotateServiceAccount = {
     Type.Unsafe<{ grace_seconds?: number } | null>({
       title: 'ServiceAccountRotation',
       type: ['object', 'null'],
-      properties: { grace_seconds: { type: 'integer', minimum: 0, maximum: 30 * 86_400, default: 86_400 } },
+      properties: {
+        grace_seconds: {
+          type: 'integer',
+          minimum: 0,
+          maximum: 30 * 86_400,
+          default: 86_400,
+          description: 'How long the old keys still work.',
+        },
+      },
       additionalProperties: false,
       examples: [{ grace_seconds: 3600 }],
     }),
@@ -114,5 +127,5 @@ export const deleteServiceAccount = {
   tags,
   summary: 'Revoke a service account and all its keys',
   params,
-  response: { 204: Type.Null({ description: 'It can no longer be used; it stays in the list as revoked.' }) },
+  response: { 204: Type.Null({ description: 'The account can no longer be used. It stays in the list as revoked.' }) },
 }

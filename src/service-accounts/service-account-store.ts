@@ -7,7 +7,8 @@ export type ServiceAccountRow = {
   name: string
   scopes: string
   key_hint: string | null
-  created_by: string
+  /** Null once the admin was erased. */
+  created_by: string | null
   created_at: number
   expires_at: number | null
   revoked_at: number | null
@@ -64,9 +65,14 @@ export function findServiceAccountPage(
     : db.query(sql`select ${COLUMNS} from service_accounts ${end}`)
 }
 
-/** False when there is no such account. An account that was already revoked keeps its first date. */
+/** False if there is no such account, or if it was already revoked; then it keeps its first date. */
 export async function revokeServiceAccount(db: Queryable, id: string, atMs: number): Promise<boolean> {
   const rows = await db.query(sql`
-    update service_accounts set revoked_at = coalesce(revoked_at, ${atMs}) where id = ${id} returning id`)
+    update service_accounts set revoked_at = ${atMs} where id = ${id} and revoked_at is null returning id`)
   return rows.length > 0
+}
+
+/** There are few accounts: without an index. */
+export async function removeAccountCreator(db: Queryable, createdBy: string): Promise<void> {
+  await db.query(sql`update service_accounts set created_by = null where created_by = ${createdBy}`)
 }

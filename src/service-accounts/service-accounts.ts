@@ -1,3 +1,4 @@
+import { type AuditedChange, type AuditOrigin, recordAudit } from '../audit/record-audit.ts'
 import { createServiceKey, hashServiceKey, hintOf } from '../auth/service-key.ts'
 import type { ServiceKeyAuthenticator } from '../auth/service-key-authenticator.ts'
 import type { Clock } from '../core/clock.ts'
@@ -12,7 +13,7 @@ export interface ServiceAccountsOptions {
   clock: Clock
   random: Random
   ids: IdGenerator
-  /** Null for a command: no process caches keys. */
+  /** Null in a command of the command line, where no keys are cached. */
   authenticator: ServiceKeyAuthenticator | null
 }
 
@@ -36,9 +37,11 @@ export class ServiceAccounts {
     this.#options = options
   }
 
-  async create(tx: Transaction, account: NewServiceAccount): Promise<IssuedKey> {
+  async create(tx: Transaction, account: NewServiceAccount, by: AuditOrigin): Promise<IssuedKey> {
     const id = this.#options.ids.next('svc')
     await store.insertServiceAccount(tx, { ...account, id, atMs: this.#options.clock.now() })
+    const { name, scopes } = account
+    await this.#record(tx, { by, action: 'service_account.created', id, after: { name, scopes } })
     return this.#issueKey(tx, id)
   }
 
@@ -46,21 +49,37 @@ export class ServiceAccounts {
     return this.#find(this.#options.db, id)
   }
 
-  async rotate(tx: Transaction, id: string, graceSeconds: number): Promise<IssuedKey> {
+  async rotate(
+    tx: Transaction,
+    { id, graceSeconds }: { id: string; graceSeconds: number },
+    by: AuditOrigin,
+  ): Promise<IssuedKey> {
     const account = await this.#find(tx, id)
     if (account.revoked_at !== null) throw new ApiError('conflict', 'The service account is revoked')
     await store.endServiceKeys(tx, id, this.#options.clock.now() + graceSeconds * 1000)
+    const after = { name: account.name, grace_seconds: graceSeconds }
+    await this.#record(tx, { by, action: 'service_account.rotated', id, after })
     return this.#issueKey(tx, id)
   }
 
-  async revoke(id: string): Promise<void> {
-    if (!(await store.revokeServiceAccount(this.#options.db, id, this.#options.clock.now()))) throw noSuchAccount()
+  /** An account that was already revoked does not change. */
+  async revoke(id: string, by: AuditOrigin): Promise<void> {
+    const { db, clock } = this.#options
+    await db.transaction(async (tx) => {
+      const { name } = await this.#find(tx, id)
+      if (!(await store.revokeServiceAccount(tx, id, clock.now()))) return
+      await this.#record(tx, { by, action: 'service_account.revoked', id, after: { name } })
+    })
     this.forgetCachedKeys()
   }
 
   /** Call it after a change has committed, so that this node reads the keys again. */
   forgetCachedKeys(): void {
     this.#options.authenticator?.forgetCached()
+  }
+
+  #record(tx: Transaction, { id, ...change }: Omit<AuditedChange, 'object'> & { id: string }): Promise<void> {
+    return recordAudit(tx, this.#options, { ...change, object: { kind: 'service_account', id } })
   }
 
   async #issueKey(tx: Transaction, accountId: string): Promise<IssuedKey> {

@@ -8,22 +8,33 @@ import { pathParams } from '../http/schemas.ts'
 import { findUsage, periodOf } from './usage-store.ts'
 
 const Tokens = Type.Object(
-  { input: Type.Integer(), output: Type.Integer(), total: Type.Integer() },
-  { title: 'Tokens' },
+  {
+    input: Type.Integer({ description: 'Tokens that models read.' }),
+    output: Type.Integer({ description: 'Tokens that models wrote.' }),
+    total: Type.Integer({ description: 'Both together, as the graph reported it.' }),
+  },
+  { title: 'Tokens', description: 'Tokens, where the graph reports them; otherwise 0.' },
 )
-const nullableInteger = Type.Unsafe<number | null>({ type: ['integer', 'null'] })
+const nullableInteger = (description: string) => Type.Unsafe<number | null>({ type: ['integer', 'null'], description })
 
 const Usage = Type.Object(
   {
     period: Type.String({ description: 'A calendar month, UTC.', examples: ['2026-01'] }),
     runs: Type.Integer({ description: 'Jobs that ended in the period.' }),
-    by_type: Type.Array(Type.Object({ type: Type.String(), runs: Type.Integer(), tokens: Tokens })),
+    by_type: Type.Array(
+      Type.Object(
+        {
+          type: Type.String({ description: 'A job type.' }),
+          runs: Type.Integer({ description: 'Jobs of this type that ended in the period.' }),
+          tokens: Tokens,
+        },
+        { title: 'TypeUsage' },
+      ),
+      { description: 'The same, for each job type.' },
+    ),
     tokens: Tokens,
-    limit: nullableInteger,
-    remaining: Type.Unsafe<number | null>({
-      type: ['integer', 'null'],
-      description: 'How many more jobs may be started. Running jobs count too.',
-    }),
+    limit: nullableInteger('How many jobs a caller may start per month; null: no limit.'),
+    remaining: nullableInteger('How many more jobs may be started. Running jobs count too. Null: no limit.'),
   },
   {
     title: 'Usage',
@@ -44,7 +55,7 @@ type Usage = Static<typeof Usage>
 const querystring = Type.Object(
   {
     period: Type.Optional(
-      Type.String({ pattern: '^\\d{4}-(0[1-9]|1[0-2])$', description: 'Default: the current month.' }),
+      Type.String({ pattern: '^\\d{4}-(0[1-9]|1[0-2])$', description: 'A month, UTC. Default: the current one.' }),
     ),
   },
   { additionalProperties: false },
@@ -61,7 +72,7 @@ const getUserUsage = {
   operationId: 'getUserUsage',
   tags,
   summary: 'A user’s usage',
-  params: pathParams('sub'),
+  params: pathParams('sub', 'The identity provider’s id of the user.'),
   querystring,
   response: { 200: Usage },
 }
@@ -74,7 +85,7 @@ export interface UsageServices {
   countRunning: (subject: string) => Promise<number>
 }
 
-/** Usage per calendar month: callers read their own without a scope; the usage of others needs `read:users`. */
+/** Usage per calendar month: callers read their own without a scope; the usage of other users needs `read:users`. */
 export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: UsageServices): void {
   app.get('/v1/usage', { config: { access: bearer() }, schema: getUsage }, (request) =>
     show(principalId(callerOf(request)), request.query.period),

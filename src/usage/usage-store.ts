@@ -3,29 +3,15 @@ import type { Queryable, Transaction } from '../db/database.ts'
 import { isAmong } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
-/** The usage of one settled job. */
-export type UsageRecord = {
-  job_id: string
-  /** Null while the job has no owner: a callback created it. */
-  subject: string | null
+/** The usage of one ended job. The job's own row keeps it too. */
+export type JobUsage = {
+  subject: string
   period: string
   type: string
   input_tokens: number
   output_tokens: number
   total_tokens: number
-  settled_at: number
 }
-
-const RECORDS = new Columns<UsageRecord>({
-  job_id: { type: 'text' },
-  subject: { type: 'text' },
-  period: { type: 'text' },
-  type: { type: 'text' },
-  input_tokens: { type: 'bigint' },
-  output_tokens: { type: 'bigint' },
-  total_tokens: { type: 'bigint' },
-  settled_at: { type: 'bigint' },
-})
 
 export type UsageCounter = {
   subject: string
@@ -57,37 +43,49 @@ export function endOfPeriodMs(epochMs: number): number {
   return Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1)
 }
 
-/**
- * Records the usage of settled jobs, in the transaction that settles them. A job is counted once, so the counters always
- * equal the sums of the records, those of deleted jobs included.
- */
-export async function recordUsage(tx: Transaction, records: readonly UsageRecord[]): Promise<void> {
-  if (records.length === 0) return
-  const added = await tx.query<UsageRecord>(sql`
-    insert into usage_records (${RECORDS.list})
-    select ${RECORDS.list} from ${RECORDS.rows(tx.engine, records)} as r where true
-    on conflict (job_id) do nothing
-    returning ${RECORDS.list}`)
-  await addToCounters(tx, sumUp(added))
+/** Counts ended jobs, in the transaction that ends them or gives them an owner: each is counted once. */
+export async function countUsage(tx: Transaction, ended: readonly JobUsage[]): Promise<void> {
+  await addToCounters(tx, sumUp(ended))
 }
 
-/** Counts the usage of an ended job without an owner for the user who now follows it. */
-export async function assignUsage(
-  tx: Transaction,
-  { jobId, subject }: { jobId: string; subject: string },
-): Promise<void> {
-  const moved = await tx.query<UsageRecord>(sql`
-    update usage_records set subject = ${subject} where job_id = ${jobId} and subject is null
-    returning ${RECORDS.list}`)
-  await addToCounters(tx, sumUp(moved))
+type Tokens = Pick<JobUsage, 'input_tokens' | 'output_tokens' | 'total_tokens'>
+
+/** The tokens of a job that ended without an owner in an earlier release, which kept them in a record of their own. */
+export async function findOldRecord(tx: Transaction, jobId: string): Promise<Tokens | undefined> {
+  const [row] = await tx.query<Tokens>(
+    sql`select input_tokens, output_tokens, total_tokens from usage_records where job_id = ${jobId}`,
+  )
+  return row
 }
 
-/** Deletes the records of deleted jobs. The counters keep their numbers. */
+/** The records of earlier releases keep their numbers without the user. */
+export async function removeSubjectFromRecords(tx: Transaction, jobIds: readonly string[]): Promise<void> {
+  await tx.query(sql`update usage_records set subject = null where ${isAmong(tx.engine, sql`job_id`, jobIds)}`)
+}
+
+/** The subject of the counters of all erased users together. */
+const ERASED = ''
+
+/** Moves the counters of a user to those of all erased users: the numbers stay, the user does not. */
+export async function eraseCounters(tx: Transaction, subject: string): Promise<void> {
+  const counters = await tx.query<UsageCounter>(sql`
+    delete from usage_counters where subject = ${subject} returning ${COUNTERS.list}`)
+  const moved = counters.filter(({ type }) => type !== '').map((counter) => ({ ...counter, subject: ERASED }))
+  await addToCounters(
+    tx,
+    moved.sort((a, b) => (`${a.period} ${a.type}` < `${b.period} ${b.type}` ? -1 : 1)),
+  )
+}
+
+/** Deletes the records that earlier releases wrote of deleted jobs. The counters keep their numbers. */
 export async function deleteUsageRecords(tx: Transaction, jobIds: readonly string[]): Promise<void> {
   await tx.query(sql`delete from usage_records where ${isAmong(tx.engine, sql`job_id`, jobIds)}`)
 }
 
-/** Locks the caller's usage of the period until the transaction ends: two concurrent starts cannot both take the last run. */
+/**
+ * Locks the caller's usage of the period until the transaction ends: two concurrent starts cannot both use the last run of
+ * the limit.
+ */
 export async function lockUsage(
   tx: Transaction,
   { subject, period }: { subject: string; period: string },
@@ -107,10 +105,16 @@ export function findUsage(
     where subject = ${subject} and period = ${period} and type <> '' order by type`)
 }
 
-function sumUp(records: readonly UsageRecord[]): UsageCounter[] {
+/** Every period of a subject, oldest first. */
+export function listUsagePeriods(db: Queryable, subject: string): Promise<Omit<UsageCounter, 'subject'>[]> {
+  return db.query(sql`
+    select period, type, runs, input_tokens, output_tokens, total_tokens from usage_counters
+    where subject = ${subject} and type <> '' order by period, type`)
+}
+
+function sumUp(ended: readonly JobUsage[]): UsageCounter[] {
   const sums = new Map<string, UsageCounter>()
-  for (const { subject, period, type, ...tokens } of records) {
-    if (subject === null) continue
+  for (const { subject, period, type, ...tokens } of ended) {
     const key = JSON.stringify([subject, period, type])
     const sum = sums.get(key) ?? { subject, period, type, runs: 0, input_tokens: 0, output_tokens: 0, total_tokens: 0 }
     sum.runs += 1

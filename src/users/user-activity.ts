@@ -44,6 +44,12 @@ export class UserActivity {
     if (this.#clock.now() - known.writtenAtMs >= LAST_SEEN_EVERY_MS) this.#seen.add(principal.sub)
   }
 
+  /** The profile was erased. The user's next request creates a fresh one. */
+  forget(sub: string): void {
+    this.#known.delete(sub)
+    this.#seen.delete(sub)
+  }
+
   async close(): Promise<void> {
     await this.#lastSeenLoop.stop()
     await this.#writeLastSeen().catch(() => {})

@@ -6,6 +6,7 @@ import { isAmong } from '../../src/db/rows.ts'
 import { EMPTY, join, sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { forEachEngine } from '../support/engines.ts'
+import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 
 const SCHEMA = `
   create table items (id text primary key, n bigint, ratio double precision, note text, tag text unique);
@@ -16,7 +17,7 @@ type Item = { id: string; n: number | null; ratio: number | null; note: string |
 
 const selectItem = (id: string) => sql`select id, n, ratio, note from items where id = ${id}`
 
-/** What every store must do, whichever engine it is. */
+/** The tests that every engine must pass. */
 function databaseContract(connect: () => Promise<Database>): void {
   let db: Database
   before(async () => {
@@ -28,12 +29,12 @@ function databaseContract(connect: () => Promise<Database>): void {
   const insert = (id: string, n: number) => db.query(sql`insert into items (id, n) values (${id}, ${n})`)
   const readN = async (id: string) => (await db.query<Item>(selectItem(id))).map((item) => item.n)
 
-  test('a script of several statements runs whole, whatever its strings hold', async () => {
+  test('a script of several statements runs completely, with any characters in its strings', async () => {
     const [seed] = await db.query<Item>(selectItem('seed'))
     assert.equal(seed?.note, "a; b -- not a comment's end")
   })
 
-  test('every value comes back as it went in', async () => {
+  test('every value is read back unchanged', async () => {
     const values: Omit<Item, 'id'>[] = [
       { n: 0, ratio: 0, note: '' },
       { n: -1, ratio: -0.5, note: `' " \\ ; -- ? $1 :a @b %s` },
@@ -50,12 +51,12 @@ function databaseContract(connect: () => Promise<Database>): void {
     }
   })
 
-  test('rows are found among many texts, whatever those hold', async () => {
+  test('rows are found by a list of texts with any characters', async () => {
     const odd = ['plain', '', ',', '"', '\\', '\\"', '{}', 'NULL', 'null', "'", 'a b', 'Zürich 東京 👩‍👩‍👧', '$1', '?']
     for (const id of odd) await insert(`among-${id}`, 1)
     const among = (ids: readonly string[]) =>
       db.query<Item>(sql`select id from items where ${isAmong(db.engine, sql`id`, ids)}`)
-    const found = await among([...odd.map((id) => `among-${id}`), 'among-nobody', 'among-plain'])
+    const found = await among([...odd.map((id) => `among-${id}`), 'among-unknown', 'among-plain'])
     assert.deepEqual(found.map(({ id }) => id).sort(), odd.map((id) => `among-${id}`).sort())
     assert.deepEqual(await among([]), [])
   })
@@ -66,7 +67,7 @@ function databaseContract(connect: () => Promise<Database>): void {
     assert.deepEqual(await readN('division'), [3])
   })
 
-  test('a number that is none is refused, not stored as null', async () => {
+  test('NaN is refused, not stored as null', async () => {
     await assert.rejects(insert('nan', Number.NaN))
     assert.deepEqual(await readN('nan'), [])
   })
@@ -83,7 +84,7 @@ function databaseContract(connect: () => Promise<Database>): void {
     assert.deepEqual(rows, [{ n: 3 }])
   })
 
-  test('a write says what it changed through returning, and nothing otherwise', async () => {
+  test('a write with returning gives the changed rows, without it none', async () => {
     assert.deepEqual(await insert('returning', 1), [])
     const changed = sql`update items set n = n + 1 where id = ${'returning'} returning id, n`
     assert.deepEqual(await db.query(changed), [{ id: 'returning', n: 2 }])
@@ -109,7 +110,7 @@ function databaseContract(connect: () => Promise<Database>): void {
     assert.deepEqual([...(await readN('commit-1')), ...(await readN('commit-2'))], [1, 2])
   })
 
-  test('an error in the work undoes all of it, reaches the caller as it was, and harms nobody after', async () => {
+  test('an error in the work undoes all of it, reaches the caller as it was, and does not affect later work', async () => {
     const failure = new Error('on purpose')
     await assert.rejects(
       db.transaction(async (tx) => {
@@ -135,7 +136,7 @@ function databaseContract(connect: () => Promise<Database>): void {
     )
   })
 
-  test('a failed statement dooms its transaction, even when the work looks away', async () => {
+  test('a failed statement aborts its transaction, even if the work catches the error', async () => {
     const doomed = db.transaction(async (tx) => {
       await tx.query(sql`insert into items (id, n) values (${'doomed'}, ${1})`)
       await tx.query(sql`insert into items (id, n) values (${'seed'}, ${1})`).catch(() => {})
@@ -152,7 +153,7 @@ function databaseContract(connect: () => Promise<Database>): void {
     await db.ping()
   })
 
-  test('a transaction kept after its end is refused, committed or not', async () => {
+  test('a transaction cannot be used after its end, committed or not', async () => {
     const kept: Transaction[] = []
     await db.transaction(async (tx) => kept.push(tx))
     const undone = db.transaction(async (tx) => {
@@ -196,7 +197,7 @@ function databaseContract(connect: () => Promise<Database>): void {
     )
   })
 
-  test('a listener that throws harms neither the commit nor who listens after it', async () => {
+  test('a listener that throws affects neither the commit nor other listeners', async () => {
     const heard: string[] = []
     const unlisten = [
       db.listen(() => {
@@ -234,7 +235,7 @@ forEachEngine((engine) => {
     await db.ping()
   })
 
-  test('a reader neither sees nor awaits what is not committed', async () => {
+  test('a reader neither sees uncommitted data nor waits for it', async () => {
     const db = await (await engine.createStore()).connect()
     await db.transaction((tx) => tx.exec(SCHEMA))
     const written = Promise.withResolvers<void>()
@@ -313,4 +314,25 @@ forEachEngine((engine) => {
 
 describe('on sqlite in memory', () => {
   databaseContract(() => openSqlite({ path: ':memory:' }))
+})
+
+test('without prepared statements, no statement has a name on the server', needsPostgres(), async () => {
+  const { url, drop } = await sharedPostgresDatabase()
+  const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
+  try {
+    for (const prepared of [true, false]) {
+      const db = await openPostgres({ url, lanes: 1, prepared })
+      const count = () => db.query<{ named: number }>(sql`select count(*) as named from pg_prepared_statements`)
+      await count()
+      const inside = await db.transaction(async (tx) => {
+        await tx.query(sql`select 1 as one`)
+        return tx.query<{ named: number }>(sql`select count(*) as named from pg_prepared_statements`)
+      })
+      const named = [(await count())[0]?.named, inside[0]?.named].map((found) => (found ?? 0) > 0)
+      assert.deepEqual(named, [prepared, prepared])
+      await db.close()
+    }
+  } finally {
+    await drop()
+  }
 })

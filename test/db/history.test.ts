@@ -38,7 +38,7 @@ function setUp(db: Database) {
 
   const addJob = async ({ daysAgo, endedDaysAgo, entries = 1, delivery }: Past): Promise<string> => {
     const atMs = nowMs - daysAgo * DAY_MS
-    const ids = new IdGenerator({ now: () => atMs, sleep: async () => {} }, random)
+    const ids = new IdGenerator({ now: () => atMs }, random)
     const type = BUILT_IN_JOB_TYPES.get('agent') as JobType
     const given = { id: ids.next('job'), input: '{}', project_id: null, created_by: 'ada', thread_id: 't', run_id: 'r' }
     const ended = endedDaysAgo === null ? null : nowMs - endedDaysAgo * DAY_MS
@@ -55,6 +55,7 @@ function setUp(db: Database) {
           path: '/',
           type: 'agent',
           received_at: atMs,
+          transition: null,
           body: '{}',
         })),
       )
@@ -108,7 +109,7 @@ async function deliveriesOf(db: Database, jobId: string): Promise<number> {
 
 describe('the history of jobs', () => {
   forEachEngine((engine) => {
-    test('is forgotten once it is old enough and its job ended as long ago, and not before', async () => {
+    test('is deleted when both it and the end of its job are old enough, and not before', async () => {
       const db = await engine.openDatabase()
       const { addJob, trim } = setUp(db)
       const old = await addJob({ daysAgo: 32, endedDaysAgo: 31 })
@@ -156,7 +157,7 @@ describe('the history of jobs', () => {
       assert.deepEqual(await keptOf(db, sent), { ...KEPT_WHOLE, notifications: 0 })
     })
 
-    test('notifications about no job go by their own age', async () => {
+    test('notifications without a job are deleted by their own age', async () => {
       const db = await engine.openDatabase()
       const { addJob, trim } = setUp(db)
       await addJob({ daysAgo: 31, endedDaysAgo: null, delivery: { state: 'sent' } })
@@ -171,7 +172,7 @@ describe('the history of jobs', () => {
       }
     })
 
-    test('is forgotten to the end, past any number of entries that stay, and says how much it was', async () => {
+    test('is deleted completely, even behind many entries that stay, and the result has the number', async () => {
       const db = await engine.openDatabase()
       const { addJob, trim } = setUp(db)
       const unfinished = await addJob({ daysAgo: 50, endedDaysAgo: null, entries: 450 })
@@ -204,7 +205,7 @@ describe('the history of jobs', () => {
       assert.deepEqual(await keptOf(db, job), KEPT_WHOLE)
     })
 
-    test('several nodes at once forget the same as one, and none fails', async () => {
+    test('several nodes at once delete the same as one node, and none fails', async () => {
       const store = await engine.createStore()
       const dbs = await Promise.all([store.connect(), store.connect(), store.connect()])
       const [db] = dbs

@@ -52,12 +52,21 @@ async function seed(db: Database): Promise<void> {
       }
     })
   }
+  await addUnknownJobs(db)
   while ((await buildNextIndex(db)) !== 'done');
   if (db.engine === 'postgres') await db.query(sql`analyze`)
   else await db.transaction((tx) => tx.exec('analyze'))
 }
 
-/** Records what the statements of a list read, as the engine explains it. */
+/** Adds so many index rows that reading all of them is not the cheapest plan. They have no jobs, so no list shows them. */
+async function addUnknownJobs(db: Database): Promise<void> {
+  await db.query(sql`
+    insert into uncommon_jobs (id, owner, state, failure, missed_by)
+    with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 20000)
+    select 'unknown-' || n, 'user-' || n, 'unknown', 'unknown', 'unknown' from numbers`)
+}
+
+/** Records the query plan of each statement of a list. */
 function explaining(db: Database, plans: string[]): Queryable {
   const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
   return {
@@ -70,7 +79,7 @@ function explaining(db: Database, plans: string[]): Queryable {
   }
 }
 
-/** The numbers of the jobs on a page, and of the last row read. */
+/** A page with the numbers of its jobs and of the last row read, instead of ids. */
 function summed({ rows, hasMore, lastRead }: BoundedPage<ListedJob>) {
   const numberOf = (id: string) => Array.from({ length: JOBS }, (_, n) => n).find((n) => idOf(n) === id)
   return { found: rows.map(({ id }) => numberOf(id)), lastRead: lastRead ? numberOf(lastRead[0]) : null, hasMore }
@@ -82,13 +91,13 @@ const FILTERS: { filter: JobFilter; index: string | typeof PRIMARY_KEY; found: n
   { filter: {}, index: PRIMARY_KEY, found: 20 },
   { filter: { createdAfterMs: START_MS + 10, createdBeforeMs: START_MS + 15 }, index: PRIMARY_KEY, found: 4 },
   { filter: { createdBy: 'user-3' }, index: 'jobs_by_owner', found: 20 },
-  { filter: { status: 'failed' }, index: 'jobs_by_status', found: 20 },
-  { filter: { createdBy: 'user-3', status: 'failed' }, index: 'jobs_by_owner_and_status', found: 2 },
-  { filter: { createdBy: 'user-3', errorCode: 'run_lost' }, index: 'jobs_by_owner_and_status', found: 2 },
+  { filter: { status: 'failed' }, index: 'uncommon_jobs_by_status', found: 20 },
+  { filter: { createdBy: 'user-3', status: 'failed' }, index: 'uncommon_jobs_by_owner', found: 2 },
+  { filter: { createdBy: 'user-3', errorCode: 'run_lost' }, index: 'uncommon_jobs_by_owner', found: 2 },
   { filter: { type: 'rare' }, index: 'jobs_by_type', found: 12 },
   { filter: { projectId: 'prj_rare' }, index: 'jobs_by_project', found: 12 },
-  { filter: { errorCode: 'run_lost' }, index: 'jobs_by_error', found: 20 },
-  { filter: { settledBy: 'sweep' }, index: 'jobs_by_missed_callback', found: 12 },
+  { filter: { errorCode: 'run_lost' }, index: 'uncommon_jobs_by_error', found: 20 },
+  { filter: { settledBy: 'sweep' }, index: 'uncommon_jobs_by_missed_callback', found: 12 },
   { filter: { threadId: 'thread-77' }, index: 'jobs_by_conversation', found: 1 },
   { filter: { traceId: 'trace-1003' }, index: 'jobs_by_trace', found: 1 },
   { filter: { retryOf: idOf(1_003) }, index: 'jobs_by_retry', found: 1 },
@@ -175,7 +184,7 @@ describe('a list of jobs', () => {
       assert.ok(all.counts.completed > 4_900)
       const plans: string[] = []
       await countJobs(explaining(db, plans), 'user-3')
-      assert.match(plans.join('\n'), /jobs_by_owner_and_status\b/)
+      assert.match(plans.join('\n'), /uncommon_jobs_by_owner\b/)
       assert.match(plans.join('\n'), /jobs_by_owner\b/)
     })
   })

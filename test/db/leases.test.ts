@@ -6,21 +6,32 @@ import { JsonText } from '../../src/core/json/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
+import { rowsOf } from '../../src/db/rows.ts'
 import { sql } from '../../src/db/sql.ts'
+import { insertMissingChecks } from '../../src/jobs/check-store.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { findJob, insertJob, lockJobs, updateJobs } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { settleJobs } from '../../src/jobs/settlement/settle.ts'
 import type { JobUpdate, Settled } from '../../src/jobs/settlement/settlement.ts'
-import { countStartAttempt, leaseDueJobs, leaseJob, releaseLease } from '../../src/jobs/worker/lease-store.ts'
+import { TurnsByOwner } from '../../src/jobs/worker/lease-in-turn.ts'
+import {
+  countStartAttempt,
+  type LeasedJob,
+  leaseDueJobs,
+  leaseJob,
+  releaseLeases,
+} from '../../src/jobs/worker/lease-store.ts'
+import { givePlaces, takesPlace } from '../../src/jobs/worker/places-store.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const NOW = 1_000_000
+const LEASE_MS = 1_000
 const ids = new IdGenerator(new ManualClock(), systemRandom)
 const AGENT = BUILT_IN_JOB_TYPES.get('agent') as JobType
-const leaseAt = (nowMs: number) => ({ token: randomUUID(), nowMs, untilMs: nowMs + 1_000 })
+const leaseAt = (nowMs: number, node = 'node') => ({ token: randomUUID(), node, nowMs, untilMs: nowMs + LEASE_MS })
 
 async function createJob(db: Database, fields: Partial<JobRow> = {}): Promise<JobRow> {
   const given = { input: null, project_id: null, created_by: 'ada', thread_id: randomUUID(), run_id: randomUUID() }
@@ -29,18 +40,54 @@ async function createJob(db: Database, fields: Partial<JobRow> = {}): Promise<Jo
   return job
 }
 
-async function leased(db: Database, fields: Partial<JobRow> = {}): Promise<JobRow> {
+async function leased(db: Database, fields: Partial<JobRow> = {}): Promise<LeasedJob> {
   const { id } = await createJob(db, fields)
   const job = await leaseJob(db, id, leaseAt(NOW))
   assert.ok(job)
   return job
 }
 
-/** What came of a look that began with this job, a second after it was leased. */
-function release(db: Database, job: JobRow, error: string | null = null): Promise<boolean> {
-  const token = job.lease_token ?? ''
-  const record = { id: job.id, token, atMs: NOW + 1_000, nextMs: NOW + 9_000, error, leased: job }
-  return db.transaction((tx) => releaseLease(tx, record))
+/** The result of a check that began with this job, a second after it was leased. */
+async function release(db: Database, job: LeasedJob, error: string | null = null): Promise<boolean> {
+  const record = {
+    job_id: job.id,
+    token: job.lease_token ?? '',
+    at: NOW + 1_000,
+    next_at: NOW + 9_000,
+    error,
+    unseen_at: null,
+    leased_due_at: job.next_check_at ?? 0,
+    leased_cancel_at: job.cancel_requested_at ?? 0,
+  }
+  return (await db.transaction((tx) => releaseLeases(tx, [record]))).length > 0
+}
+
+/** Jobs with a run, each due a millisecond after the one before. Returns their ids. */
+async function createDueJobs(
+  db: Database,
+  { owner, count, dueAtMs }: { owner: string; count: number; dueAtMs: number },
+): Promise<string[]> {
+  const rows = Array.from({ length: count }, (_, n) => ({ id: ids.next('job'), owner, at: dueAtMs - count + n + 1 }))
+  const given = rowsOf(db.engine, rows, { id: 'text', owner: 'text', at: 'bigint' })
+  await db.query(sql`
+    insert into jobs (id, type, status, created_by, thread_id, run_id, run_seq, start_attempts, check_attempts,
+      deadline_at, created_at, updated_at)
+    select id, 'agent', 'generating', owner, id, id, 1, 0, 0, at + 3600000, at, at from ${given} as r where true`)
+  await db.query(sql`
+    insert into job_checks (job_id, owner, due_at, starts, checks) select id, owner, at, 1, 0 from ${given} as r where true`)
+  return rows.map(({ id }) => id)
+}
+
+function countOwners(jobs: readonly LeasedJob[]): Record<string, number> {
+  const counts: Record<string, number> = {}
+  for (const { created_by } of jobs) counts[created_by ?? ''] = (counts[created_by ?? ''] ?? 0) + 1
+  return counts
+}
+
+function setNode(db: Database, id: string, expiresAtMs: number): Promise<unknown> {
+  return db.query(sql`
+    insert into nodes (id, started_at, expires_at) values (${id}, 0, ${expiresAtMs})
+    on conflict (id) do update set expires_at = excluded.expires_at`)
 }
 
 async function settleAt(db: Database, atMs: number, update: JobUpdate): Promise<Settled | undefined> {
@@ -58,12 +105,13 @@ describe('leases', () => {
         const store = await engine.createStore()
         const [one, two] = [await store.connect(), await store.connect()]
         await migrate(one)
+        await setNode(one, 'node', Number.MAX_SAFE_INTEGER)
         return [one, two]
       })()
       return made as Promise<[Database, Database]>
     }
 
-    test('of many who want a job at once one gets it, and the next when its time is up', async () => {
+    test('one of many concurrent workers gets the job, and the next one when the lease expires', async () => {
       const [one, two] = await nodes()
       const { id } = await createJob(one)
       const wants = Array.from({ length: 20 }, (_, n) => leaseJob(n % 2 ? one : two, id, leaseAt(NOW)))
@@ -71,6 +119,114 @@ describe('leases', () => {
       assert.equal(won.length, 1)
       assert.equal(await leaseJob(one, id, leaseAt(NOW + 999)), undefined)
       assert.notEqual((await leaseJob(two, id, leaseAt(NOW + 1_000)))?.lease_token, won[0]?.lease_token)
+    })
+
+    test('of a crashed node are free when its heartbeat has expired, and held until then', async () => {
+      const [one, two] = await nodes()
+      const { id } = await createJob(one)
+      await setNode(one, 'crashed', NOW + 10_000)
+      const lease = { token: randomUUID(), node: 'crashed', nowMs: NOW, untilMs: NOW + 60_000 }
+      assert.ok(await leaseJob(one, id, lease))
+      assert.equal(await leaseJob(two, id, leaseAt(NOW + 9_999)), undefined)
+      await setNode(one, 'crashed', NOW + 12_000)
+      assert.equal(await leaseJob(two, id, leaseAt(NOW + 11_999)), undefined, 'a heartbeat keeps them')
+      assert.ok(await leaseJob(two, id, leaseAt(NOW + 12_000)))
+    })
+
+    test('of a node without a row are free at once', async () => {
+      const [one, two] = await nodes()
+      const { id } = await createJob(one)
+      await leaseJob(one, id, { token: randomUUID(), node: 'stopped', nowMs: NOW, untilMs: NOW + 60_000 })
+      assert.ok(await leaseJob(two, id, leaseAt(NOW)))
+    })
+
+    test('one job of an owner does not wait for ten thousand due jobs of another', async () => {
+      const [db] = await nodes()
+      await db.query(sql`delete from job_checks`)
+      await createDueJobs(db, { owner: 'ada', count: 10_000, dueAtMs: NOW - 20_000 })
+      const [single] = await createDueJobs(db, { owner: 'bob', count: 1, dueAtMs: NOW })
+      const first = await new TurnsByOwner().lease(db, 50, leaseAt(NOW))
+      assert.equal(first.length, 50)
+      assert.ok(first.some(({ id }) => id === single))
+    })
+
+    test('due jobs are shared equally among their owners, and no owner is passed over', async () => {
+      const [db] = await nodes()
+      await db.query(sql`delete from job_checks`)
+      const owners = ['ada', 'bob', 'carl', 'dora']
+      for (const [n, owner] of owners.entries()) {
+        await createDueJobs(db, { owner, count: 30, dueAtMs: NOW - 1_000 + n })
+      }
+      const turns = new TurnsByOwner()
+      const shares = countOwners(await turns.lease(db, 40, leaseAt(NOW)))
+      assert.deepEqual(shares, { ada: 10, bob: 10, carl: 10, dora: 10 })
+      const pairs = [await turns.lease(db, 2, leaseAt(NOW)), await turns.lease(db, 2, leaseAt(NOW))]
+      assert.deepEqual(countOwners(pairs.flat()), { ada: 1, bob: 1, carl: 1, dora: 1 })
+      const rest = await turns.lease(db, 1_000, leaseAt(NOW))
+      assert.equal(rest.length, 120 - 40 - 4, 'what fits is taken whole')
+    })
+
+    test('nodes that take due jobs in turn at the same time get different ones', async () => {
+      const [one, two] = await nodes()
+      await one.query(sql`delete from job_checks`)
+      for (const owner of ['ada', 'bob', 'carl']) await createDueJobs(one, { owner, count: 40, dueAtMs: NOW })
+      const takes = Array.from({ length: 10 }, (_, n) => new TurnsByOwner().lease(n % 2 ? one : two, 9, leaseAt(NOW)))
+      const taken = (await Promise.all(takes)).flat().map(({ id }) => id)
+      assert.equal(new Set(taken).size, taken.length)
+      assert.ok(taken.length > 0)
+    })
+
+    test('places of a limited type are never given to more jobs than it allows, in turn by owner', async () => {
+      const [one, two] = await nodes()
+      await one.query(sql`delete from job_checks`)
+      await createDueJobs(one, { owner: 'ada', count: 20, dueAtMs: NOW })
+      await createDueJobs(one, { owner: 'bob', count: 2, dueAtMs: NOW + 5_000 })
+      await one.query(sql`update job_checks set limited_type = 'agent', queued_at = due_at, due_at = ${NOW + 99_000}`)
+      const type = { name: 'agent', maxRunning: 4 }
+      const gives = Array.from({ length: 6 }, (_, n) => givePlaces(n % 2 ? one : two, type, NOW))
+      assert.ok((await Promise.all(gives)).some((areQueued) => areQueued))
+      await givePlaces(one, type, NOW)
+      const active = await one.query<{ job_id: string; owner: string; due_at: number }>(
+        sql`select job_id, owner, due_at from job_checks where queued_at is null`,
+      )
+      assert.equal(active.length, 4)
+      assert.ok(active.every(({ due_at }) => due_at === NOW))
+      assert.equal(active.filter(({ owner }) => owner === 'bob').length, 2)
+      const waiting = await one.query<{ job_id: string }>(
+        sql`select job_id from job_checks where queued_at is not null limit 1`,
+      )
+      assert.equal(await leaseJob(one, waiting[0]?.job_id ?? '', leaseAt(NOW)), undefined, 'it has no place yet')
+      assert.ok(await leaseJob(one, waiting[0]?.job_id ?? '', leaseAt(NOW + 99_000)), 'its deadline is due')
+      const agent = { ...AGENT, maxRunning: 4 }
+      assert.equal(await one.transaction((tx) => takesPlace(tx, agent)), false)
+    })
+
+    test('a check whose job has ended on another release is deleted instead of leased', async () => {
+      const [db] = await nodes()
+      const { id } = await createJob(db)
+      await db.query(sql`update jobs set status = 'completed', finished_at = ${NOW} where id = ${id}`)
+      assert.equal(await leaseJob(db, id, leaseAt(NOW)), undefined)
+      assert.deepEqual(await db.query(sql`select job_id from job_checks where job_id = ${id}`), [])
+    })
+
+    test('a job without a check, of another release, gets one, and its start counts as tried', async () => {
+      const [db] = await nodes()
+      const { id } = await createJob(db)
+      await db.query(sql`delete from job_checks where job_id = ${id}`)
+      assert.equal(await leaseJob(db, id, leaseAt(NOW)), undefined)
+      await insertMissingChecks(db, { nowMs: NOW, limit: 100_000 })
+      const job = await leaseJob(db, id, leaseAt(NOW))
+      assert.deepEqual([job?.start_attempts, job?.last_start_at], [1, NOW])
+    })
+
+    test('a lease and a check do not write the row of the job', async () => {
+      const [db] = await nodes()
+      const job = await leased(db)
+      const row = () => db.query(sql`select * from jobs where id = ${job.id}`)
+      const before = await row()
+      assert.equal(await countStartAttempt(db, { id: job.id, token: job.lease_token ?? '', nowMs: NOW }), true)
+      assert.equal(await release(db, job, 'the runtime answered 503'), true)
+      assert.deepEqual(await row(), before)
     })
 
     test('only of a job that may be stuck', async () => {
@@ -81,9 +237,9 @@ describe('leases', () => {
       }
     })
 
-    test('of due jobs are given once, whoever asks on however many nodes, the longest due first', async () => {
+    test('of due jobs are each given to one worker, on any number of nodes, the longest due first', async () => {
       const [one, two] = await nodes()
-      await one.query(sql`update jobs set next_check_at = null`)
+      await one.query(sql`delete from job_checks`)
       const due: string[] = []
       for (let n = 0; n < 60; n++) due.push((await createJob(one, { next_check_at: NOW - 1_000 + n })).id)
       await createJob(one, { next_check_at: NOW + 1 })
@@ -98,7 +254,7 @@ describe('leases', () => {
       assert.deepEqual(await leaseDueJobs(two, 100, leaseAt(NOW)), [])
     })
 
-    test('released, they leave when the next look is due and what went wrong', async () => {
+    test('released leases record the time of the next check and the error', async () => {
       const [db] = await nodes()
       const job = await leased(db)
       assert.equal(await release(db, job, 'the runtime answered 503'), true)
@@ -109,17 +265,20 @@ describe('leases', () => {
       )
     })
 
-    test('lost meanwhile, they write nothing', async () => {
+    test('lost leases write nothing', async () => {
       const [db] = await nodes()
       const job = await leased(db)
       const other = await leaseJob(db, job.id, leaseAt(NOW + 1_000))
-      assert.equal(await countStartAttempt(db, { id: job.id, token: job.lease_token ?? '' }), false)
+      const held = await findJob(db, job.id)
+      assert.equal(held?.lease_token, other?.lease_token)
+      const attempt = { id: job.id, nowMs: NOW + 1_000 }
+      assert.equal(await countStartAttempt(db, { ...attempt, token: job.lease_token ?? '' }), false)
       assert.equal(await release(db, job, 'too late'), false)
-      assert.deepEqual(await findJob(db, job.id), other)
-      assert.equal(await countStartAttempt(db, { id: job.id, token: other?.lease_token ?? '' }), true)
+      assert.deepEqual(await findJob(db, job.id), held)
+      assert.equal(await countStartAttempt(db, { ...attempt, token: other?.lease_token ?? '' }), true)
     })
 
-    test('a look that was asked for while another was under way comes right after it', async () => {
+    test('a check that is requested during another check follows it at once', async () => {
       const [db] = await nodes()
       const deferred = await leased(db)
       const verdict = { kind: 'unclear', reason: 'done or paused?' } as const
@@ -138,7 +297,7 @@ describe('leases', () => {
       assert.equal((await findJob(db, cancelled.id))?.next_check_at, NOW + 1_000)
     })
 
-    test('a look of its own that was unclear waits its turn', async () => {
+    test('after an unclear check of its own, a job waits for the backoff', async () => {
       const [db] = await nodes()
       const job = await leased(db)
       const verdict = { kind: 'unclear', reason: 'unknown status' } as const
@@ -148,7 +307,7 @@ describe('leases', () => {
       assert.equal((await findJob(db, job.id))?.next_check_at, NOW + 9_000)
     })
 
-    test('a job that ended while it was held is due no more', async () => {
+    test('a job that ended during a check is not due again', async () => {
       const [db] = await nodes()
       const job = await leased(db)
       const verdict = { kind: 'failed', code: 'run_failed', message: 'kaboom' } as const
@@ -159,7 +318,7 @@ describe('leases', () => {
       assert.deepEqual([row?.status, row?.next_check_at, row?.last_error], ['failed', null, null])
     })
 
-    test('what an old look says of an earlier run changes nothing of the run that followed it', async () => {
+    test('the result of an old check of an earlier run does not change the next run', async () => {
       const [db] = await nodes()
       const job = await createJob(db, { run_seq: 2, run_id: null })
       const verdict = { kind: 'completed', output: JsonText.of(1), tokens: { input: 0, output: 0, total: 0 } } as const

@@ -96,7 +96,7 @@ forEachEngine((engine) => {
     await assert.rejects(migrate(db, folder), { name: 'MigrationError', message: /0001_late.*higher number/ })
   })
 
-  test('a migration that fails leaves nothing of itself, and runs once it is mended', async () => {
+  test('a failed migration leaves no changes, and runs after it is fixed', async () => {
     const db = await connect()
     const broken = { '0002_second.sql': 'create table b (id text primary key);\ninsert into no_such_table values (1);' }
     await assert.rejects(migrate(db, await folderOf({ ...FIRST, ...broken })), /no_such_table/)
@@ -121,7 +121,7 @@ forEachEngine((engine) => {
     )
   })
 
-  test('a folder that is not in order is refused before anything runs', async () => {
+  test('a folder with faults is refused before any migration runs', async () => {
     const db = await connect()
     const other = engine.name === 'sqlite' ? 'postgres' : 'sqlite'
     const folders = [
@@ -167,7 +167,7 @@ forEachEngine((engine) => {
 
   if (engine.name === 'sqlite') return
 
-  test('an index whose build was cut off is dropped and built again', async () => {
+  test('an index whose build was interrupted is dropped and built again', async () => {
     const db = await connect()
     const folder = await folderOf(INDEXED)
     await migrate(db, folder)
@@ -178,7 +178,7 @@ forEachEngine((engine) => {
     assert.deepEqual(await indexes(db), ['a_by_n'])
   })
 
-  test('one node builds at a time, and writes go on meanwhile', async () => {
+  test('one node builds at a time, and writes continue during the build', async () => {
     const store = await engine.createStore()
     const [db, other] = [await store.connect(), await store.connect()]
     const folder = await folderOf(INDEXED)

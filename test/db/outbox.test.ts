@@ -5,12 +5,14 @@ import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
 import { deleteDevice, upsertDevice } from '../../src/push/device-store.ts'
+import { DELIVERY_ERRORS } from '../../src/push/outbox/delivery-judge.ts'
 import { findBacklog } from '../../src/push/outbox/delivery-list-store.ts'
 import type { Outbox } from '../../src/push/outbox/outbox.ts'
 import type { PushVerdict } from '../../src/push/push-provider.ts'
 import { forEachEngine, type Store } from '../support/engines.ts'
 import { type Delivery, IDLE_MS, Post } from '../support/post.ts'
 import { MEMORY_PROVIDER, ScriptedSender } from '../support/scripted-sender.ts'
+import { until } from '../support/until.ts'
 
 const MINUTE_MS = 60_000
 const HOUR_MS = 60 * MINUTE_MS
@@ -79,10 +81,18 @@ describe('the outbox', () => {
           disabled: 'invalid_token',
         },
         { verdict: MISMATCH, state: 'disabled', error: 'sender_mismatch', disabled: 'sender_mismatch' },
-        { verdict: { kind: 'drop', reason: '400 too big', alert: false }, state: 'failed', error: '400 too big' },
-        { verdict: { kind: 'drop', reason: '403 denied', alert: true }, state: 'failed', error: '403 denied' },
-        { verdict: retry(), state: 'pending', error: '503 UNAVAILABLE' },
-        { verdict: HALT, state: 'pending', error: 'wrong project' },
+        {
+          verdict: { kind: 'drop', reason: '400 too big', alert: false },
+          state: 'failed',
+          error: DELIVERY_ERRORS.refused,
+        },
+        {
+          verdict: { kind: 'drop', reason: '403 denied', alert: true },
+          state: 'failed',
+          error: DELIVERY_ERRORS.no_platform_key,
+        },
+        { verdict: retry(), state: 'pending', error: DELIVERY_ERRORS.unavailable },
+        { verdict: HALT, state: 'pending', error: DELIVERY_ERRORS.paused },
       ]
       for (const { verdict, state, error, disabled } of cases) {
         const post = await open()
@@ -168,7 +178,11 @@ describe('the outbox', () => {
         const { state, attempts, last_error } = followed.end
         assert.deepEqual(
           { state, attempts, last_error },
-          { state: 'expired', attempts: pauses.length + 1, last_error: '503 UNAVAILABLE' },
+          {
+            state: 'expired',
+            attempts: pauses.length + 1,
+            last_error: 'the push provider did not accept the message',
+          },
         )
         assert.equal(sender.given.length, attempts)
         assert.equal(new Set(sender.given.map(({ tag }) => tag)).size, 1)
@@ -380,7 +394,7 @@ describe('the outbox', () => {
       assert.equal(outbox.trouble, null)
       await notifyAll(post, users.slice(1))
       assert.deepEqual(await post.states(), { disabled: 3, pending: 7 })
-      assert.match(String(outbox.trouble), /no more are disabled/)
+      assert.match(String(outbox.trouble), /no more devices are disabled/)
       await post.clock.leap(HOUR_MS)
       await post.pass(IDLE_MS)
       assert.equal((await post.disabled()).length, 3)
@@ -635,10 +649,12 @@ describe('the outbox', () => {
       const two = post.start(senders[1], second)
       const count = MAX_IN_FLIGHT + 500
       await post.notifyMany(count)
-      while (one.outbox.inFlight + two.outbox.inFlight < count) {
-        await post.pass(IDLE_MS)
+      // Once: the second node polls. More time would expire the leases of the messages in flight.
+      await post.pass(IDLE_MS)
+      await until(() => {
         for (const { outbox } of [one, two]) assert.ok(outbox.inFlight <= MAX_IN_FLIGHT)
-      }
+        return one.outbox.inFlight + two.outbox.inFlight === count
+      })
       gate.resolve()
       while (one.outbox.inFlight + two.outbox.inFlight > 0) await post.quiet()
       assert.deepEqual(await post.states(), { sent: count })
@@ -646,6 +662,33 @@ describe('the outbox', () => {
       const tokens = senders.flatMap(({ given }) => given.map(({ token }) => token))
       assert.equal(tokens.length, count)
       assert.equal(new Set(tokens).size, count)
+    })
+
+    test('new credentials are used from now on, and attempts in flight finish with the old ones', async () => {
+      const store: Store = await engine.createStore()
+      const db = await store.connect()
+      await migrate(db)
+      const post = new Post(db)
+      const gate = Promise.withResolvers<void>()
+      const [old, fresh] = [new ScriptedSender(), new ScriptedSender()]
+      old.answer(async () => {
+        await gate.promise
+        return old.sent()
+      })
+      const { outbox } = post.start(old)
+      await post.addDevices(1)
+      await post.notify()
+      while (outbox.inFlight === 0) await post.pass(IDLE_MS)
+      outbox.useSenders([fresh])
+      await post.notify()
+      while (fresh.given.length === 0) await post.pass(IDLE_MS)
+      assert.equal(old.isClosed, false)
+      gate.resolve()
+      while (outbox.inFlight > 0) await post.quiet()
+      assert.deepEqual(await post.states(), { sent: 2 })
+      assert.deepEqual([old.given.length, fresh.given.length], [1, 1])
+      while (!old.isClosed) await post.pass(IDLE_MS)
+      assert.equal(fresh.isClosed, false)
     })
 
     test('two fast nodes send each of 500 deliveries exactly once', async () => {

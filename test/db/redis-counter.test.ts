@@ -22,13 +22,19 @@ after(() => server.stop())
 interface Node {
   limiter: Limiter
   events: string[]
-  /** Why Redis was said to be lost, each time. */
+  /** The reason each time that Redis was reported lost. */
   reasons: unknown[]
   /** The next time this is logged. */
   logged(event: string): Promise<unknown>
 }
 
-async function startNode({ windowMs = 60_000 }: { windowMs?: number } = {}): Promise<Node> {
+async function startNode({
+  windowMs = 60_000,
+  prefix = '',
+}: {
+  windowMs?: number
+  prefix?: string
+} = {}): Promise<Node> {
   const events: string[] = []
   const reasons: unknown[] = []
   const emitter = new EventEmitter()
@@ -38,12 +44,12 @@ async function startNode({ windowMs = 60_000 }: { windowMs?: number } = {}): Pro
     emitter.emit(event)
   }
   const log: Log = { debug: record, info: record, warn: record, error: record }
-  const limiter = await createLimiter({ limits, windowMs, clock: systemClock, log, redis: { url: server.url } })
+  const limiter = await createLimiter({ limits, windowMs, clock: systemClock, log, redis: { url: server.url, prefix } })
   return { limiter, events, reasons, logged: (event) => once(emitter, event) }
 }
 
 /** A node that counts in Redis; the server is running. */
-async function connectNode(options?: { windowMs: number }): Promise<Node> {
+async function connectNode(options?: { windowMs?: number; prefix?: string }): Promise<Node> {
   const node = await startNode(options)
   await until(() => !node.limiter.state().degraded)
   return node
@@ -56,6 +62,15 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
 function isCountedLocally(charge: Charge | Promise<Charge>): boolean {
   return !(charge instanceof Promise)
 }
+
+test('services with different prefixes share a Redis and no counter', TIMEOUT, async () => {
+  const nodes = [await connectNode({ prefix: 'one:' }), await connectNode({ prefix: 'two:' })]
+  try {
+    for (const { limiter } of nodes) assert.equal((await limiter.charge('service', 'prefixed')).remaining, 9_999)
+  } finally {
+    for (const { limiter } of nodes) limiter.close()
+  }
+})
 
 test('two nodes with 2,000 concurrent hits on one key count each of them exactly once', TIMEOUT, async () => {
   const nodes = [await connectNode(), await connectNode()]
@@ -109,7 +124,7 @@ test(
   },
 )
 
-test('a key that lost its expiry gets a new one instead of locking its owner out', TIMEOUT, async () => {
+test('a key without expiry gets a new one instead of blocking its caller', TIMEOUT, async () => {
   const { limiter } = await connectNode()
   const redis = new Redis(server.url)
   try {
@@ -125,7 +140,7 @@ test('a key that lost its expiry gets a new one instead of locking its owner out
   }
 })
 
-test('a server that forgot the script is taught it again without losing a hit', TIMEOUT, async () => {
+test('a server that lost the script gets it again, and no hit is lost', TIMEOUT, async () => {
   const { limiter, events } = await connectNode()
   const redis = new Redis(server.url)
   try {
@@ -201,7 +216,7 @@ test(
       // Resolves although the server never answers: only the time limit of the hit can do that.
       assert.equal((await waiting).remaining, 999)
       assert.deepEqual(events, ['limiter.redis_lost'])
-      assert.deepEqual(reasons, ['no answer in 250 ms'])
+      assert.deepEqual(reasons, ['no reply within 250 ms'])
       const next = limiter.charge('authenticated', 'hanging')
       assert.ok(isCountedLocally(next))
       assert.equal((await next).remaining, 998)
@@ -217,7 +232,7 @@ test(
   },
 )
 
-test('a Redis that answers but cannot write is lost too, and does not flap', TIMEOUT, async () => {
+test('a Redis that answers but cannot write counts as lost, and the state does not flap', TIMEOUT, async () => {
   const { limiter, events, logged } = await connectNode()
   const redis = new Redis(server.url)
   try {
@@ -240,18 +255,22 @@ test('a Redis that answers but cannot write is lost too, and does not flap', TIM
   }
 })
 
-test('a node that starts before Redis serves from memory and joins in once it is there', TIMEOUT, async () => {
-  await server.kill()
-  const { limiter, events, logged } = await startNode()
-  try {
-    await logged('limiter.redis_lost')
-    assert.ok(isCountedLocally(limiter.charge('service', 'early')))
-    const recovered = logged('limiter.redis_recovered')
-    await server.restart()
-    await recovered
-    assert.equal((await limiter.charge('service', 'early')).remaining, 9_999)
-    assert.deepEqual(events, ['limiter.redis_lost', 'limiter.redis_recovered'])
-  } finally {
-    limiter.close()
-  }
-})
+test(
+  'a node that starts before Redis counts in memory, and uses Redis as soon as it is available',
+  TIMEOUT,
+  async () => {
+    await server.kill()
+    const { limiter, events, logged } = await startNode()
+    try {
+      await logged('limiter.redis_lost')
+      assert.ok(isCountedLocally(limiter.charge('service', 'early')))
+      const recovered = logged('limiter.redis_recovered')
+      await server.restart()
+      await recovered
+      assert.equal((await limiter.charge('service', 'early')).remaining, 9_999)
+      assert.deepEqual(events, ['limiter.redis_lost', 'limiter.redis_recovered'])
+    } finally {
+      limiter.close()
+    }
+  },
+)

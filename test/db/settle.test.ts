@@ -38,12 +38,12 @@ const TYPES = toJobTypes({
   pausing: { assistant_id: 'pausing', output_key: 'report' },
 })
 
-/** One node: its own intake, ids and clock on a database it may share. Nothing looks after jobs by itself. */
+/** One node: its own intake, ids and clock on a database it may share. No sweep runs. */
 async function node(db: Database) {
   const clock = new ManualClock(Date.UTC(2026, 0, 15))
   const ids = new IdGenerator(clock, systemRandom)
   const breaker = new Breaker({ clock, threshold: 1, openMs: 1, maxOpenMs: 1 })
-  // Nobody is there; a callback alone cannot be trusted where somebody could be asked.
+  // No runtime listens there; a callback alone is not trusted where a runtime could be asked.
   const runtime = new RuntimeClient({ url: 'http://127.0.0.1:9', apiKey: null, timeoutMs: 1, fetch, clock, breaker })
   const context: JobContext = {
     db,
@@ -57,7 +57,7 @@ async function node(db: Database) {
     runtime,
     callbackUrl: () => null,
   }
-  const worker = new JobWorker(context, { runtimeTimeoutMs: 1 })
+  const worker = new JobWorker(context, { node: { id: 'node', isAlive: true }, runtimeTimeoutMs: 1 })
   await worker.close()
   return { db, clock, ids, context, intake: new CallbackIntake(context, worker) }
 }
@@ -72,7 +72,7 @@ function typeNamed(name: string): JobType {
 
 interface NewJobOptions {
   type: string
-  /** Whether the answer that told us the run's id has arrived. */
+  /** Whether the answer with the run's id has arrived. */
   runKnown?: boolean
   devices?: number
 }
@@ -144,13 +144,13 @@ const ENDS: Record<string, End> = {
   },
 }
 
-interface Told {
+interface EndedRun {
   job: JobRow
   runId: string
   end: End
 }
 
-async function received({ job, runId, end }: Told, more: object = {}): Promise<ReceivedCallback> {
+async function received({ job, runId, end }: EndedRun, more: object = {}): Promise<ReceivedCallback> {
   const body = {
     thread_id: job.thread_id,
     run_id: runId,
@@ -170,7 +170,7 @@ async function received({ job, runId, end }: Told, more: object = {}): Promise<R
   }
 }
 
-async function look(on: Node, { job, runId, end }: Told, via: 'read' | 'sweep'): Promise<void> {
+async function check(on: Node, { job, runId, end }: EndedRun, via: 'read' | 'sweep'): Promise<void> {
   const run = { runId, threadId: job.thread_id, status: end.status, metadata: {}, traces: noTraces() }
   const type = typeNamed(end.type)
   const values = partOf(end.state.values ?? {}, wantAll(type.wantedValues, WANTED_TRACES))
@@ -179,7 +179,7 @@ async function look(on: Node, { job, runId, end }: Told, via: 'read' | 'sweep'):
   const update = {
     jobId: job.id,
     runId,
-    verdict: judgeRun(run, state, type),
+    verdict: judgeRun(run, state, { type, isLaterTurn: false, cancelRequested: false, answered: [] }),
     via,
     traces,
   }
@@ -192,14 +192,14 @@ function noTraces() {
 
 /** The hints that a run has ended. */
 const HINTS = {
-  callback: async (on: Node, told: Told) => on.intake.receive(await received(told)),
-  duplicate: async (on: Node, told: Told) => on.intake.receive(await received(told)),
-  'late callback': async (on: Node, told: Told) =>
+  callback: async (on: Node, run: EndedRun) => on.intake.receive(await received(run)),
+  duplicate: async (on: Node, run: EndedRun) => on.intake.receive(await received(run)),
+  'late callback': async (on: Node, run: EndedRun) =>
     on.intake.receive(
-      await received(told, { webhook_sent_at: 'later', error: told.end.error && { message: told.end.error } }),
+      await received(run, { webhook_sent_at: 'later', error: run.end.error && { message: run.end.error } }),
     ),
-  read: (on: Node, told: Told) => look(on, told, 'read'),
-  sweep: (on: Node, told: Told) => look(on, told, 'sweep'),
+  read: (on: Node, run: EndedRun) => check(on, run, 'read'),
+  sweep: (on: Node, run: EndedRun) => check(on, run, 'sweep'),
 }
 type Hint = keyof typeof HINTS
 
@@ -217,9 +217,9 @@ function assertOneEffect(rows: JobRows, end: End, devices: number): void {
   assert.equal(rows.events.length, 2, 'and beside it only that of its creation')
   assert.equal(rows.usage.length, isTerminal(end.becomes) ? 1 : 0, 'one usage row, once it ended')
   assert.equal(rows.runs.length, 1, 'one run')
-  const told = end.becomes === 'cancelled' ? 0 : devices
-  assert.equal(rows.deliveries.length, told, 'one intent for each device')
-  assert.equal(rows.notifications.length, told > 0 ? 1 : 0)
+  const expected = end.becomes === 'cancelled' ? 0 : devices
+  assert.equal(rows.deliveries.length, expected, 'one intent for each device')
+  assert.equal(rows.notifications.length, expected > 0 ? 1 : 0)
   assert.equal(rows.job.next_check_at, null)
   assert.deepEqual(rows.counters.length === 0 ? 0 : rows.counters[0]?.runs, rows.usage.length)
 }
@@ -243,10 +243,10 @@ describe('settling', () => {
         const work = ORDERS.map(async (order, n) => {
           const devices = 2
           const { job, runId } = await createJob(on, { type: end.type, devices, runKnown: n % 2 === 0 })
-          const told = { job, runId, end }
+          const run = { job, runId, end }
           let seen: JobStatus = job.status
           for (const hint of order) {
-            await HINTS[hint](on, told)
+            await HINTS[hint](on, run)
             // What must be seen twice counts when the second sighting comes this much later.
             await on.clock.advance(10_000)
             const now = await findJob(on.db, job.id)
@@ -264,7 +264,7 @@ describe('settling', () => {
       })
     }
 
-    test('who noticed first is who is named, and it is named once', async () => {
+    test('settled_by names the first hint, and never changes', async () => {
       const on = await alone()
       const end = ENDS.success as End
       for (const [first, settledBy] of [
@@ -272,10 +272,10 @@ describe('settling', () => {
         ['read', 'read'],
         ['sweep', 'sweep'],
       ] as const) {
-        const told = { ...(await createJob(on, { type: end.type })), end }
-        await HINTS[first](on, told)
-        for (const hint of Object.keys(HINTS) as Hint[]) await HINTS[hint](on, told)
-        assert.equal((await findJob(on.db, told.job.id))?.settled_by, settledBy)
+        const run = { ...(await createJob(on, { type: end.type })), end }
+        await HINTS[first](on, run)
+        for (const hint of Object.keys(HINTS) as Hint[]) await HINTS[hint](on, run)
+        assert.equal((await findJob(on.db, run.job.id))?.settled_by, settledBy)
       }
     })
 
@@ -286,7 +286,9 @@ describe('settling', () => {
         for (const second of names.filter((name) => name !== first)) {
           const [end, other] = [ENDS[first] as End, ENDS[second] as End]
           const { job, runId } = await createJob(on, { type: 'report', devices: 1 })
-          await look(on, { job, runId, end }, 'read')
+          await check(on, { job, runId, end }, 'read')
+          await on.clock.advance(10_000)
+          await check(on, { job, runId, end }, 'read')
           const before = await readJobRows(on.db, job.id)
           const { outcome } = await on.intake.receive(await received({ job, runId, end: other }))
           assert.match(outcome, /^(?:stale|duplicate)$/)
@@ -299,7 +301,47 @@ describe('settling', () => {
       }
     })
 
-    test('many updates of one job in one batch are taken in order, and the first end wins', async () => {
+    test('a pause in doubt does not cancel a job whose cancellation was requested: its run may have completed', async () => {
+      const on = await alone()
+      const settleWith = async (jobId: string, verdict: JobUpdate['verdict']) => {
+        const update = { jobId, runId: null, verdict, via: 'sweep' as const, traces: null }
+        await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))
+        return (await findJob(on.db, jobId))?.status
+      }
+      const requested = async () => {
+        const { job } = await createJob(on, { type: 'pausing' })
+        await on.db.query(sql`update jobs set cancel_requested_at = ${on.clock.now()} where id = ${job.id}`)
+        return job.id
+      }
+      const doubtful = { kind: 'awaiting_input', interrupts: [], twice: true } as const
+      const completed = await requested()
+      assert.equal(await settleWith(completed, doubtful), 'processing')
+      const done = { kind: 'completed', output: JsonText.of(1), tokens: { input: 0, output: 0, total: 0 } } as const
+      assert.equal(await settleWith(completed, done), 'completed')
+      const paused = await requested()
+      assert.equal(await settleWith(paused, doubtful), 'processing')
+      await on.clock.advance(10_000)
+      assert.equal(await settleWith(paused, doubtful), 'cancelled')
+      assert.equal(await settleWith(await requested(), { kind: 'awaiting_input', interrupts: [] }), 'cancelled')
+    })
+
+    test('one answer of the runtime that is written twice, 10 s apart, is still one sighting', async () => {
+      const on = await alone()
+      const { job } = await createJob(on, { type: 'report' })
+      const lost = { kind: 'failed', code: 'run_lost', message: 'It is gone', twice: true } as const
+      const settleWith = async (askedAtMs: number) => {
+        const update = { jobId: job.id, runId: null, verdict: lost, via: 'sweep' as const, traces: null, askedAtMs }
+        await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))
+        return (await findJob(on.db, job.id))?.status
+      }
+      const askedAtMs = on.clock.now()
+      assert.equal(await settleWith(askedAtMs), 'processing')
+      await on.clock.advance(10_000)
+      assert.equal(await settleWith(askedAtMs), 'processing')
+      assert.equal(await settleWith(on.clock.now()), 'failed')
+    })
+
+    test('many updates of one job in one batch are applied in order, and the first end wins', async () => {
       const on = await alone()
       const { job, runId } = await createJob(on, { type: 'report', devices: 1 })
       const update = (verdict: JobUpdate['verdict']) => ({
@@ -353,38 +395,38 @@ describe('settling', () => {
       assert.deepEqual(counted, ['jobs_ended_total'], 'once, after the commit')
     })
 
-    test('fifty at once, over two connections, settle a job once', async () => {
+    test('fifty concurrent updates, over two connections, settle a job once', async () => {
       const nodes = await pair()
       const end = ENDS.success as End
-      const told = { ...(await createJob(nodes[0], { type: end.type, devices: 3, runKnown: false })), end }
+      const run = { ...(await createJob(nodes[0], { type: end.type, devices: 3, runKnown: false })), end }
       const hints = Object.keys(HINTS) as Hint[]
       await Promise.all(
-        Array.from({ length: 50 }, (_, n) => HINTS[hints[n % hints.length] as Hint](nodes[n % 2] as Node, told)),
+        Array.from({ length: 50 }, (_, n) => HINTS[hints[n % hints.length] as Hint](nodes[n % 2] as Node, run)),
       )
-      assertOneEffect(await readJobRows(nodes[0].db, told.job.id), end, 3)
-      const stored = await nodes[0].db.query(sql`select outcome from callbacks where job_id = ${told.job.id}`)
+      assertOneEffect(await readJobRows(nodes[0].db, run.job.id), end, 3)
+      const stored = await nodes[0].db.query(sql`select outcome from callbacks where job_id = ${run.job.id}`)
       assert.equal(stored.length, 30, 'every callback is kept')
       assert.ok(stored.filter(({ outcome }) => outcome === 'applied').length <= 1)
     })
 
-    test('batches of the same jobs in any order, on two nodes at once, get in nobody’s way', async () => {
+    test('batches of the same jobs in any order, on two nodes at once, do not block each other', async () => {
       const nodes = await pair()
       const end = ENDS.success as End
-      const jobs: Told[] = []
+      const jobs: EndedRun[] = []
       for (let n = 0; n < 20; n++) jobs.push({ ...(await createJob(nodes[0], { type: end.type, devices: 1 })), end })
       const rounds = nodes.flatMap((on, n) => {
         const order = n === 0 ? jobs : jobs.toReversed()
         return [
-          ...order.map((told) => HINTS.callback(on, told)),
-          ...order.map((told) => HINTS.sweep(on, told)),
-          ...order.map((told) => HINTS.duplicate(on, told)),
+          ...order.map((run) => HINTS.callback(on, run)),
+          ...order.map((run) => HINTS.sweep(on, run)),
+          ...order.map((run) => HINTS.duplicate(on, run)),
         ]
       })
       await Promise.all(rounds)
       for (const { job } of jobs) assertOneEffect(await readJobRows(nodes[0].db, job.id), end, 1)
     })
 
-    test('one run nobody knows, heard of on two nodes at once, gets one job', async () => {
+    test('one unknown run, reported to two nodes at once, gets one job', async () => {
       const nodes = await pair()
       const end = ENDS.success as End
       const strangers = Array.from({ length: 15 }, () => ({
@@ -395,7 +437,7 @@ describe('settling', () => {
       const answers = await Promise.all(
         nodes.flatMap((on, n) => {
           const order = n === 0 ? strangers : strangers.toReversed()
-          return [...order, ...order].map(async (told) => on.intake.receive(await received(told)))
+          return [...order, ...order].map(async (run) => on.intake.receive(await received(run)))
         }),
       )
       assert.equal(answers.filter(({ outcome }) => outcome === 'adopted').length, 15)
@@ -413,30 +455,30 @@ describe('settling', () => {
     test('a callback the database refuses fails alone among fifty of the same instant', async () => {
       const on = await alone()
       const end = ENDS.success as End
-      const jobs: Told[] = []
+      const jobs: EndedRun[] = []
       for (let n = 0; n < 50; n++) jobs.push({ ...(await createJob(on, { type: end.type })), end })
       const poison = { ...(await received(await poisoned(on, end))), receivedAtMs: Number.NaN }
       const answers = await Promise.allSettled([
-        ...jobs.slice(0, 25).map(async (told) => on.intake.receive(await received(told))),
+        ...jobs.slice(0, 25).map(async (run) => on.intake.receive(await received(run))),
         on.intake.receive(poison),
-        ...jobs.slice(25).map(async (told) => on.intake.receive(await received(told))),
+        ...jobs.slice(25).map(async (run) => on.intake.receive(await received(run))),
       ])
       assert.equal(answers.filter(({ status }) => status === 'rejected').length, 1)
       assert.equal(answers[25]?.status, 'rejected')
       for (const { job } of jobs) assertOneEffect(await readJobRows(on.db, job.id), end, 0)
     })
 
-    test('what the database refused settled nothing, and its job can still be settled', async () => {
+    test('a callback that the database refused settled nothing, and its job can still be settled', async () => {
       const on = await alone()
       const end = ENDS.success as End
-      const told = await poisoned(on, end)
-      await assert.rejects(on.intake.receive({ ...(await received(told)), receivedAtMs: Number.NaN }))
-      assert.equal((await findJob(on.db, told.job.id))?.status, 'processing')
-      await HINTS.read(on, told)
-      assertOneEffect(await readJobRows(on.db, told.job.id), end, 0)
+      const run = await poisoned(on, end)
+      await assert.rejects(on.intake.receive({ ...(await received(run)), receivedAtMs: Number.NaN }))
+      assert.equal((await findJob(on.db, run.job.id))?.status, 'processing')
+      await HINTS.read(on, run)
+      assertOneEffect(await readJobRows(on.db, run.job.id), end, 0)
     })
 
-    test('a credential bound to one job speaks for no other', async () => {
+    test('a credential bound to one job is not accepted for another job', async () => {
       const on = await alone()
       const end = ENDS.success as End
       const [mine, other] = [
@@ -459,7 +501,7 @@ describe('settling', () => {
       assert.equal((await findJob(on.db, mine.job.id))?.run_id, null)
     })
 
-    test('several runs that claim one job nobody knows become one job, and the rest is known for what it is', async () => {
+    test('several runs that name one unknown job become one job, and the other callbacks are stale', async () => {
       const on = await alone()
       const end = ENDS.success as End
       const thread_id = randomUUID()
@@ -481,7 +523,7 @@ describe('settling', () => {
       )
     })
 
-    test('somebody who wants no push gets none, and a device that is disabled neither', async () => {
+    test('a user who turned push off gets no push, and neither does a disabled device', async () => {
       const on = await alone()
       const end = ENDS.success as End
       const quiet = { ...(await createJob(on, { type: end.type, devices: 2 })), end }
@@ -508,6 +550,6 @@ function once<T>(make: () => Promise<T>): () => Promise<T> {
   }
 }
 
-async function poisoned(on: Node, end: End): Promise<Told> {
+async function poisoned(on: Node, end: End): Promise<EndedRun> {
   return { ...(await createJob(on, { type: end.type })), end }
 }

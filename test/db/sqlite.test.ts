@@ -62,7 +62,7 @@ describe('the embedded database', () => {
     const db = await openSqlite({ path })
     const rows = await db.query<{ n: number; twice: number | null }>(sql`select n, twice from rows_written order by n`)
     assert.ok(acknowledged.length >= 500)
-    // One more may have been on its way to us.
+    // One more acknowledgement may have been in flight.
     assert.ok(rows.length - acknowledged.length <= 1, `${rows.length} rows, ${acknowledged.length} acknowledged`)
     assert.deepEqual(
       acknowledged,
@@ -89,15 +89,15 @@ describe('the embedded database', () => {
     await db.query(sql`create table before (n integer)`)
     const order: string[] = []
     const first = db.transaction(async () => order.push('first'))
-    setImmediate(() => order.push('somebody else'))
+    setImmediate(() => order.push('other work'))
     const second = db.query(sql`create table t (n integer)`).then(() => order.push('second'))
     const third = db.transaction(async () => order.push('third'))
     await Promise.all([first, second, third])
-    assert.deepEqual(order, ['first', 'somebody else', 'second', 'third'])
+    assert.deepEqual(order, ['first', 'other work', 'second', 'third'])
     await db.close()
   })
 
-  test('refuses a caller when too many wait, and serves those who do', async () => {
+  test('refuses a caller when too many wait, and serves the waiting callers', async () => {
     const db = await openSqlite({ path: join(folder, 'bound.db'), maxWaiting: 2 })
     const release = Promise.withResolvers<void>()
     const running = db.transaction(() => release.promise)
@@ -112,7 +112,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('refuses those who wait when it closes', async () => {
+  test('refuses waiting callers when it closes', async () => {
     const db = await openSqlite({ path: join(folder, 'close.db') })
     const release = Promise.withResolvers<void>()
     const running = db.transaction(() => release.promise)
@@ -126,7 +126,7 @@ describe('the embedded database', () => {
     await Promise.all([running, closing])
   })
 
-  test('is unavailable while the disk is full, and whole again after', async () => {
+  test('is unavailable while the disk is full, and complete afterwards', async () => {
     const db = await openSqlite({ path: join(folder, 'full.db') })
     await db.query(sql`create table t (n integer, note text)`)
     await db.query(sql`pragma max_page_count = 10`)
@@ -141,13 +141,13 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('is unavailable where it cannot be opened, and not taken for a database when it is none', async () => {
+  test('is unavailable if it cannot be opened or is not a database', async () => {
     await assert.rejects(openSqlite({ path: join(folder, 'missing', 'main.db') }), UnavailableError)
     await writeFile(join(folder, 'text.db'), 'not a database '.repeat(100))
     await assert.rejects(openSqlite({ path: join(folder, 'text.db') }), /not a database/)
   })
 
-  test('names the columns of a prepared statement anew when the schema changes', async () => {
+  test('updates the column names of a prepared statement when the schema changes', async () => {
     const db = await openSqlite({ path: join(folder, 'schema.db') })
     await db.query(sql`create table t (a integer)`)
     await db.query(sql`insert into t values (${1})`)
@@ -174,7 +174,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('takes only what cannot write for a read', () => {
+  test('treats a statement as a read only if it cannot write', () => {
     const read = ['select 1', '\n  SELECT * from t', 'values (1)', 'with a as (select 1) select * from a']
     const write = [
       'insert into t values (1)',
@@ -240,7 +240,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('serves all that arrived during the one before, in order of arrival', async () => {
+  test('includes all work that arrived during the previous commit, in order of arrival', async () => {
     const { db, log, seen, insert, rows } = await opened('groups.db')
     const first = insert(1)
     const one = await log.nextSync()
@@ -260,7 +260,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('holds nothing of a transaction that failed, and all of the others', async () => {
+  test('contains nothing of a failed transaction, and everything of the others', async () => {
     const { db, log, seen, insert, rows } = await opened('undone.db')
     const first = insert(1)
     const one = await log.nextSync()
@@ -281,7 +281,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('that never reached the disk is never shown, and no other follows it', async () => {
+  test('that never reached the disk is never shown, and no further commit follows it', async () => {
     const { db, log, seen, insert, rows } = await opened('failed.db')
     const first = insert(1)
     const one = await log.nextSync()
@@ -353,7 +353,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('is there after a power failure, whichever sectors since the last sync it left', {
+  test('survives a power failure, with any set of sectors written since the last sync', {
     skip: slowSyncMissing(),
   }, async () => {
     const library = compileSlowSync(folder)
@@ -416,14 +416,14 @@ describe('a commit of the embedded database', () => {
 })
 
 describe('the data folder', () => {
-  test('is made for its owner alone', async () => {
+  test('is created with access for its owner only', async () => {
     const path = join(folder, 'new', 'data')
     const { release } = lockDataFolder(path)
     assert.equal((await stat(path)).mode & 0o777, 0o700)
     release()
   })
 
-  test('is held by one process, named to the next, and free when that one was killed', async () => {
+  test('is locked by one process, whose id the next process reports, and free when that process was killed', async () => {
     const path = join(folder, 'held')
     const { child, lines } = startScript('data-folder-holder.ts', path)
     await once(lines, 'line')
@@ -432,7 +432,7 @@ describe('the data folder', () => {
     lockDataFolder(path).release()
   })
 
-  test('is free after a release, also for another process, and held twice by nobody', async () => {
+  test('is free after a release, also for another process, and never held twice', async () => {
     const path = join(folder, 'released')
     const lock = lockDataFolder(path)
     assert.throws(() => lockDataFolder(path), DataFolderInUse)

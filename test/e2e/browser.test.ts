@@ -8,7 +8,9 @@ import { until } from '../support/until.ts'
 
 /** What dev prints as `  Name   http://…`. */
 function addressesIn(output: string): Map<string, string> {
-  return new Map(Array.from(output.matchAll(/^ +([A-Z]\w+) +(http\S+)/gm), ([, name = '', url = '']) => [name, url]))
+  return new Map(
+    Array.from(output.matchAll(/^ +([A-Z]\w+(?: \w+)?) +(http\S+)/gm), ([, name = '', url = '']) => [name, url]),
+  )
 }
 
 describe('in a real browser that reaches only this machine', needsChromium(), () => {
@@ -39,7 +41,19 @@ describe('in a real browser that reaches only this machine', needsChromium(), ()
     assert.deepEqual(complaints, [])
   })
 
-  test('the identity provider’s page issues tokens by a click, and they carry what was chosen', async () => {
+  test('the start page leads to the reference with a token filled in', async () => {
+    const { page, complaints } = await openPage(addressOf('Start here'))
+    await page.getByRole('link', { name: 'API reference' }).click()
+    const filled = page.locator('input').filter({ visible: true })
+    await until(async () => {
+      const values = await Promise.all((await filled.all()).map((input) => input.inputValue()))
+      return values.some((value) => value.startsWith('eyJ'))
+    })
+    assert.equal(new URL(page.url()).hash, '')
+    assert.deepEqual(complaints, [])
+  })
+
+  test('the identity provider’s page issues tokens by a click, with the chosen user and scopes', async () => {
     const { page, complaints } = await openPage(addressOf('Tokens'))
     const api = new HttpClient(addressOf('API'))
     const shownToken = async () => (await page.locator('#token').textContent()) ?? ''
@@ -69,7 +83,7 @@ describe('in a real browser that reaches only this machine', needsChromium(), ()
     api.close()
   })
 
-  test('every other page dev names opens without a complaint', async () => {
+  test('every other page that dev names opens without an error', async () => {
     for (const [name, url] of addresses) {
       if (['API', 'Reference', 'Tokens'].includes(name)) continue
       const { headers, status } = await fetch(url)

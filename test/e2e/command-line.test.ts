@@ -3,20 +3,26 @@ import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
+import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { freshFolder, runProgram, type Settings } from '../support/program.ts'
 import { settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { freePort } from '../support/server-process.ts'
 import { needsPostgres, needsRedis, sharedPostgresDatabase, sharedRedis } from '../support/services.ts'
+import { until } from '../support/until.ts'
 
+type AuditEntry = { action: string; actor: { kind: string; id: string } }
+
+const JOB_TYPES_FILE = fileURLToPath(new URL('../../job-types.json', import.meta.url))
 const USAGE = 64
 const UNAVAILABLE = 69
 const CONFIG = 78
 
 describe('the command line', { concurrency: 2 }, () => {
-  test('says what it can do, asked or not', async () => {
+  test('prints its commands, with and without --help', async () => {
     for (const args of [['--help'], ['-h'], ['help'], []]) {
       const { code, output, errors } = await runProgram(args)
       assert.deepEqual({ code, errors }, { code: 0, errors: '' })
@@ -26,7 +32,7 @@ describe('the command line', { concurrency: 2 }, () => {
     }
   })
 
-  test('says its version', async () => {
+  test('prints its version', async () => {
     const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
     assert.deepEqual(await runProgram(['--version']), { code: 0, output: `${version}\n`, errors: '' })
   })
@@ -39,7 +45,7 @@ describe('the command line', { concurrency: 2 }, () => {
     assert.notDeepEqual(readdirSync(new URL('../../node_modules/.cache/project-api/', import.meta.url)), [])
   })
 
-  test('refuses a command it does not know, also one that every object has', async () => {
+  test('refuses an unknown command, also a name that every object has', async () => {
     for (const name of ['sevre', 'constructor', '--port']) {
       const { code, output, errors } = await runProgram([name])
       assert.deepEqual({ code, output }, { code: USAGE, output: '' })
@@ -48,7 +54,7 @@ describe('the command line', { concurrency: 2 }, () => {
     }
   })
 
-  test('says how each command is used, and does nothing else', async () => {
+  test('prints the usage of each command, and does nothing else', async () => {
     for (const command of ['serve', 'dev', 'migrate', 'keys', 'jobs', 'callbacks', 'doctor']) {
       const folder = freshFolder()
       const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
@@ -67,11 +73,19 @@ describe('the command line', { concurrency: 2 }, () => {
   test('refuses arguments that a command does not take, before it does anything', async () => {
     const misuses: [args: string[], said: RegExp][] = [
       [['serve', '--port', '3000'], /^serve takes no arguments, not "--port 3000"\nusage: serve\n$/],
-      [['dev', 'now'], /^dev takes no arguments, not "now"\nusage: dev\n$/],
+      [['dev', 'now'], /^Unexpected argument 'now'.*\nusage: dev \[--open\]/],
       [['migrate', '--dry-run'], /^migrate takes no arguments, not "--dry-run"\nusage: migrate\n$/],
-      [['doctor', 'database'], /^doctor takes no arguments, not "database"\nusage: doctor\n$/],
-      [['jobs'], /^jobs needs the subcommand reconcile\nusage: jobs reconcile /],
-      [['jobs', 'reconcile', '--all'], /^Unknown option '--all'\nusage: jobs reconcile /],
+      [['doctor', 'database'], /^Unexpected argument 'database'.*\nusage: doctor \[--url URL\]/],
+      [['jobs'], /^jobs needs a subcommand: list, get, cancel, retry, tail, reconcile\nusage: jobs list /],
+      [['jobs', 'get'], /^jobs get needs one id\nusage: jobs list /],
+      [['jobs', 'cancel'], /^jobs cancel needs at least one id\nusage: jobs list /],
+      [['jobs', 'list', '--status', 'odd'], /^--status must be one of processing/],
+      [['jobs', 'list', '--limit', '0'], /^--limit must be a number from 1 to 100\n/],
+      [['jobs', 'get', 'job_1', '--type', 'a'], /^jobs get takes no --type\n/],
+      [['users', 'block'], /^users block needs one sub\nusage: users block /],
+      [['users', 'forget', 'ada'], /^users needs a subcommand: block, unblock, export, erase\n/],
+      [['audit', '--action', 'odd'], /^--action must be one of service_account\.created/],
+      [['jobs', 'reconcile', '--all'], /^Unknown option '--all'\nusage: jobs list /],
       [['callbacks', 'replay'], /^callbacks needs the subcommand replay and at least one id\nusage: callbacks replay /],
       [['callbacks', 'replay', '-f', 'cbk_1'], /^Unknown option '-f'\nusage: callbacks replay /],
     ]
@@ -158,7 +172,7 @@ function onEngine(engine: 'sqlite' | 'postgres', place: () => Promise<Settings>)
     })
   })
 
-  test('a key made on the command line opens the service, and no longer once it is revoked there', async () => {
+  test('a key created on the command line works, until it is revoked there', async () => {
     const settings = await place()
     const made = await run(['keys', 'create', '--name', 'robot', '--scopes', 'read:projects'], settings)
     assert.equal(made.code, 0)
@@ -166,10 +180,14 @@ function onEngine(engine: 'sqlite' | 'postgres', place: () => Promise<Settings>)
     const key = made.output.trim()
     const [, id = ''] = /^(\S+) {2}robot/.exec(made.errors) ?? []
     const list = async () => (await run(['keys', 'list'], settings)).output
+    let audited: string[] = []
     const statuses = async () => {
       const served = await startServe({ settings })
       const read = await served.request('GET', '/v1/projects', { key })
       const write = await served.request('POST', '/v1/projects', { key, body: { name: 'no' } })
+      const token = (await sharedIssuer()).mint({ sub: 'auditor', scopes: ['read:operations'] })
+      const listed = await served.request<{ data: AuditEntry[] }>('GET', `/v1/audit?object=${id}`, { token })
+      audited = listed.body.data.map(({ action, actor }) => `${actor.kind} ${actor.id} ${action}`)
       served.program.signal('SIGINT')
       assert.equal((await served.program.untilEnded()).code, 0)
       return [read.status, write.status]
@@ -183,13 +201,15 @@ function onEngine(engine: 'sqlite' | 'postgres', place: () => Promise<Settings>)
     assert.match(await list(), /revoked/)
     assert.doesNotMatch(await list(), new RegExp(key))
     assert.deepEqual(await statuses(), [401, 401])
+    const operator = `command_line ${userInfo().username}`
+    assert.deepEqual(audited, [`${operator} service_account.revoked`, `${operator} service_account.created`])
 
     const unknown = await run(['keys', 'revoke', 'svc_nobody'], settings)
     assert.deepEqual({ code: unknown.code, output: unknown.output }, { code: 1, output: '' })
     assert.match(unknown.errors, /^No such .*\n$/)
   })
 
-  test('doctor finds a sound set-up sound', async () => {
+  test('doctor reports no problem for a correct setup', async () => {
     const { code, output, errors } = await run(['doctor'], await place())
     assert.deepEqual({ code, errors }, { code: 0, errors: '' })
     assert.match(output, /^ok +issuer +1 usable key/m)
@@ -211,7 +231,7 @@ describe('on postgres', { concurrency: 2, ...needsPostgres() }, () => {
   }
   onEngine('postgres', place)
 
-  test('a database that does not exist is said in the server’s words', async () => {
+  test('a database that does not exist is reported with the server’s message', async () => {
     const { DATABASE_URL } = await place()
     const url = new URL(DATABASE_URL)
     url.pathname = '/nowhere'
@@ -232,7 +252,11 @@ describe('keys', { concurrency: 2 }, () => {
     ['an empty name', create('--name', ''), /^--name must not be empty\n/],
     ['a name too long', create('--name', 'x'.repeat(201)), /^--name must be at most 200 characters long\n/],
     ['a scope there is not', create('--scopes', 'read:all'), /^Unknown scope read:all; the scopes are /],
-    ['a scope named twice', create('--scopes', 'read:users read:users'), /^--scopes must not name anything twice\n/],
+    [
+      'a scope named twice',
+      create('--scopes', 'read:users read:users'),
+      /^--scopes must not contain the same item twice\n/,
+    ],
     ['a date that is none', create('--expires', 'soon'), /^--expires must be an RFC 3339 date and time/],
     ['a date of another form', create('--expires', '1 May 2030'), /^--expires must be an RFC 3339 date and time/],
     ['a day there is not', create('--expires', '2030-02-30T00:00:00Z'), /^--expires must be an RFC 3339 date and time/],
@@ -244,7 +268,7 @@ describe('keys', { concurrency: 2 }, () => {
     ['two ids', ['revoke', 'svc_1', 'svc_2'], /^keys revoke needs one id\nusage: keys create/],
   ]
   for (const [what, args, said] of misuses) {
-    test(`refuses ${what}, before it looks at anything else`, async () => {
+    test(`refuses ${what}, before any other check`, async () => {
       const { code, output, errors } = await runProgram(['keys', ...args])
       assert.deepEqual({ code, output }, { code: USAGE, output: '' })
       assert.match(errors, said)
@@ -253,11 +277,11 @@ describe('keys', { concurrency: 2 }, () => {
 })
 
 describe('serve', { concurrency: 2 }, () => {
-  test('holds its data folder: whoever comes second is told who was first', async () => {
+  test('locks its data folder: the second process reports which process uses it', async () => {
     const dataDir = freshFolder()
     const served = await startServe({ settings: { DATA_DIR: dataDir } })
     const settings = await settingsWith({ DATA_DIR: dataDir })
-    for (const command of [['serve'], ['migrate'], ['keys', 'list'], ['keys', 'revoke', 'svc_x']]) {
+    for (const command of [['serve'], ['migrate'], ['keys', 'revoke', 'svc_x']]) {
       const { code, output, errors } = await runProgram(command, { settings })
       assert.deepEqual({ code, output }, { code: UNAVAILABLE, output: '' })
       assert.equal(
@@ -268,7 +292,7 @@ describe('serve', { concurrency: 2 }, () => {
     assert.equal((await served.request('GET', '/readyz')).status, 200)
   })
 
-  test('says that its port is taken, and leaves its data folder to others', async () => {
+  test('reports that its port is in use, and unlocks its data folder', async () => {
     const taken = createServer().listen(0, '127.0.0.1')
     await once(taken, 'listening')
     const { port } = taken.address() as { port: number }
@@ -281,7 +305,7 @@ describe('serve', { concurrency: 2 }, () => {
     assert.equal((await runProgram(['migrate'], { settings })).code, 0)
   })
 
-  test('says that its data folder cannot be one', async () => {
+  test('reports a data folder that cannot be used', async () => {
     const file = join(freshFolder(), 'file')
     writeFileSync(file, '')
     const { code, errors } = await runProgram(['serve'], { settings: await settingsWith({ DATA_DIR: file }) })
@@ -290,7 +314,7 @@ describe('serve', { concurrency: 2 }, () => {
   })
 
   test('does not start without its database', async () => {
-    const settings = await settingsWith({ DATABASE_URL: `postgres://nobody@127.0.0.1:${await freePort()}/x` })
+    const settings = await settingsWith({ DATABASE_URL: `postgres://user@127.0.0.1:${await freePort()}/x` })
     const { code, output, errors } = await runProgram(['serve'], { settings })
     assert.deepEqual({ code, output }, { code: UNAVAILABLE, output: '' })
     assert.match(errors, /^The database cannot be reached: connect ECONNREFUSED .*\n$/)
@@ -304,11 +328,113 @@ describe('serve', { concurrency: 2 }, () => {
   })
 })
 
+describe('types', { concurrency: 2 }, () => {
+  const schema = { type: 'object', required: ['title'], properties: { title: { type: 'string' } } }
+  const writeTypes = (report: object = { input_schema: schema }) => {
+    const file = join(freshFolder(), 'types.json')
+    const types = { report: { assistant_id: 'report', output_key: 'report', ...report } }
+    writeFileSync(file, JSON.stringify({ types }))
+    return file
+  }
+
+  test('lists, shows, cancels and repeats jobs, blocks users and prints the audit trail, as text and as JSON', async () => {
+    const runtime = await startAgentRuntime()
+    const folder = freshFolder()
+    const settings = await settingsWith({ DATA_DIR: folder, RUNTIME_URL: runtime.url, JOB_TYPES_FILE })
+    const served = await startServe({ folder, settings })
+    const token = (await sharedIssuer()).mint({ sub: 'ada' })
+    const body = { type: 'report', input: { title: 'Done', n: 9_007_199_254_740_991 } }
+    const { id } = (await served.request<{ id: string }>('POST', '/jobs', { token, body })).body
+    await until(async () => {
+      const read = await served.request<{ status: string }>('GET', `/jobs/${id}`, { token })
+      return read.body.status === 'completed'
+    })
+    served.program.signal('SIGTERM')
+    await served.program.untilEnded()
+    const run = async (...args: string[]) => {
+      const { code, output, errors } = await runProgram(args, { folder, settings })
+      assert.deepEqual([code, errors], [0, ''], `${args.join(' ')}: ${errors}`)
+      return output.trimEnd()
+    }
+    assert.match(await run('jobs', 'list', '--status', 'completed'), new RegExp(`^${id}  completed  report  .*  ada$`))
+    const shown = JSON.parse(await run('jobs', 'get', id, '--json')) as { id: string; input: object }
+    assert.deepEqual([shown.id, shown.input], [id, body.input])
+    assert.match(await run('jobs', 'get', id), /^status +completed$/m)
+    const again = JSON.parse(await run('jobs', 'retry', id, '--json')) as { id: string; retry_of: string }
+    assert.deepEqual([again.retry_of, again.id === id], [id, false])
+    const cancelled = await runProgram(['jobs', 'cancel', id], { folder, settings })
+    assert.deepEqual([cancelled.code, cancelled.errors], [1, 'The job is completed already\n'])
+    assert.match(await run('users', 'block', 'eve'), /^eve {2}blocked since 20/)
+    assert.deepEqual(JSON.parse(await run('users', 'unblock', 'eve', '--json')), { sub: 'eve', blocked_at: null })
+    const exported = JSON.parse(await run('users', 'export', 'ada')) as { sub: string; jobs: { id: string }[] }
+    assert.deepEqual([exported.sub, exported.jobs.map((job) => job.id).sort()], ['ada', [id, again.id].sort()])
+    const entries = (await run('audit', '--json')).split('\n').map((entry) => JSON.parse(entry) as AuditEntry)
+    assert.deepEqual(
+      entries.map(({ action, actor }) => [action, actor.kind]),
+      [
+        ['user.exported', 'command_line'],
+        ['user.unblocked', 'command_line'],
+        ['user.blocked', 'command_line'],
+        ['job.retried', 'command_line'],
+      ],
+    )
+    assert.match(await run('audit', '--object', 'eve', '--limit', '1'), / command_line .* user\.unblocked {2}user eve$/)
+    await runtime.close()
+  })
+
+  test('prints the job types of a file, and the same of a running service', async () => {
+    const file = writeTypes()
+    const printed = await runProgram(['types', '--file', file])
+    assert.deepEqual([printed.code, printed.errors], [0, ''])
+    assert.match(
+      printed.output,
+      /export interface JobTypes \{[\s\S]* {2}report: \{\n {4}input: \{\n {6}title: string\n {4}\}/,
+    )
+    const served = await startServe({ settings: { JOB_TYPES_FILE: file } })
+    const token = (await sharedIssuer()).mint({ scopes: ['admin:*'] })
+    const account = { token, body: { name: 'types', scopes: [] } }
+    const { body } = await served.request<{ key: string }>('POST', '/v1/service-accounts', account)
+    const settings = { PROJECT_API_KEY: body.key }
+    const live = await runProgram(['types', '--url', `${served.url}/`], { settings })
+    const withoutHead = (text: string) => text.slice(text.indexOf('\n'))
+    assert.deepEqual([live.code, live.errors, withoutHead(live.output)], [0, '', withoutHead(printed.output)])
+    const refused = await runProgram(['types', '--url', served.url, '--key', 'pak_wrong'])
+    assert.equal(refused.code, UNAVAILABLE)
+    assert.match(refused.errors, /answered 401: is the key valid\?/)
+    assert.ok(!refused.errors.includes('pak_wrong'))
+  })
+
+  test('says what is wrong with its arguments, the file or the address', async () => {
+    const unused = `http://127.0.0.1:${await freePort()}`
+    const cases: [args: string[], code: number, errors: RegExp][] = [
+      [['--file', 'a', '--url', 'b'], USAGE, /takes either --file or --url\nusage: types/],
+      [['--key', 'k'], USAGE, /--key needs --url/],
+      [['--url', unused], USAGE, /--url needs a service key/],
+      [['--url', 'localhost', '--key', 'k'], USAGE, /must start with http/],
+      [['--url', unused, '--key', 'k'], UNAVAILABLE, /cannot be read/],
+      [['--file', 'none.json'], CONFIG, /JOB_TYPES_FILE cannot be read \(ENOENT\): none\.json/],
+      [['--file', writeTypes({ input_schema: { type: 'x' } })], CONFIG, /\/types\/report\/input_schema\/type must be/],
+    ]
+    for (const [args, code, errors] of cases) {
+      const ran = await runProgram(['types', ...args])
+      assert.deepEqual([ran.code, ran.output], [code, ''], ran.errors)
+      assert.match(ran.errors, errors)
+    }
+  })
+
+  test('a bad schema of a job type stops the start, by its place', async () => {
+    const JOB_TYPES_FILE = writeTypes({ resume_schema: { $ref: 'https://example.com/x.json' } })
+    const { code, errors } = await runProgram(['serve'], { settings: await settingsWith({ JOB_TYPES_FILE }) })
+    assert.equal(code, CONFIG)
+    assert.match(errors, /\/types\/report\/resume_schema\/\$ref must begin with #\//)
+  })
+})
+
 describe('doctor', { concurrency: 2 }, () => {
   const examine = async (more: Settings) =>
     runProgram(['doctor'], { settings: await settingsWith({ DATA_DIR: freshFolder(), ...more }) })
 
-  test('says what is wrong with an issuer that has no keys, and examines the rest all the same', async () => {
+  test('reports an issuer without keys, and still checks the rest', async () => {
     const { url } = await sharedIssuer()
     const { code, output } = await examine({ ISSUER_URL: `${url}/another_pool` })
     assert.equal(code, UNAVAILABLE)
@@ -316,12 +442,12 @@ describe('doctor', { concurrency: 2 }, () => {
     assert.match(output, /^ok +database/m)
   })
 
-  test('says what is wrong with each when nothing is there', async () => {
-    const nobody = `127.0.0.1:${await freePort()}`
+  test('reports each dependency when all are missing', async () => {
+    const closed = `127.0.0.1:${await freePort()}`
     const { code, output, errors } = await examine({
-      ISSUER_URL: `http://${nobody}/pool`,
-      DATABASE_URL: `postgres://nobody:hunter2@${nobody}/x`,
-      REDIS_URL: `redis://:hunter2@${nobody}`,
+      ISSUER_URL: `http://${closed}/pool`,
+      DATABASE_URL: `postgres://user:hunter2@${closed}/x`,
+      REDIS_URL: `redis://:hunter2@${closed}`,
     })
     assert.deepEqual({ code, errors }, { code: UNAVAILABLE, errors: '' })
     assert.match(output, /^FAIL +issuer .*ECONNREFUSED.*\n +→ .*ISSUER_URL/m)

@@ -16,11 +16,11 @@ interface NotReady {
   checks: Record<string, { state: string } | undefined>
 }
 
-/** The service gives up on a silent server sooner than by default, so that the test need not wait. */
+/** A shorter timeout than the default, so that the test is fast. */
 const IMPATIENT = '?query_timeout=1000'
 
 async function mint(): Promise<string> {
-  return (await sharedIssuer()).mint({ sub: 'somebody', scopes: ['read:projects', 'write:projects'] })
+  return (await sharedIssuer()).mint({ sub: 'a-user', scopes: ['read:projects', 'write:projects'] })
 }
 
 function assertUnavailable(response: TestResponse): void {
@@ -33,7 +33,7 @@ function assertUnavailable(response: TestResponse): void {
   assert.doesNotMatch(response.text, /ECONN|postgres|select|timeout|\bpg\b/i)
 }
 
-/** Alive, not ready, and every request that needs the database is told to come back, whether it reads or writes. */
+/** Asserts that the service is alive but not ready, and answers every read and write with 503. */
 async function assertDown(served: Served, token: string): Promise<void> {
   // A report of /readyz holds for a second.
   await until(async () => (await served.request('GET', '/readyz')).status === 503)
@@ -74,7 +74,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     return answers.every(({ status }) => status === 200)
   }
 
-  test('that was killed makes 503s and no crash, and is found again with all that was acknowledged', async () => {
+  test('that was killed causes 503s and no crash; after its restart all acknowledged data is there', async () => {
     const served = await start()
     const token = await mint()
     const { status } = await served.request('POST', '/v1/projects', { token, body: { name: 'kept' } })
@@ -88,7 +88,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     assert.deepEqual(await namesOf(served, token), ['kept'])
   })
 
-  test('that does not answer is not waited for without end, and is found again when it does', async () => {
+  test('that does not answer causes a timeout, and is used again when it answers', async () => {
     const served = await start()
     const token = await mint()
     assert.equal((await served.request('GET', '/v1/projects', { token })).status, 200)
@@ -103,7 +103,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     assert.equal((await served.request('POST', '/v1/projects', { token, body: { name: 'again' } })).status, 201)
   })
 
-  test('that does not answer holds up no stop beyond its time', async () => {
+  test('that does not answer does not delay a stop beyond its timeout', async () => {
     const url = (await postgres.createDatabase()) + IMPATIENT
     const served = await startServe({ settings: { DATABASE_URL: url, SHUTDOWN_TIMEOUT_MS: '1000' } })
     assert.equal((await served.request('GET', '/v1/projects', { token: await mint() })).status, 200)

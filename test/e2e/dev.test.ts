@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdirSync, readdirSync } from 'node:fs'
+import { randomInt } from 'node:crypto'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { assertError } from '../support/assert-error.ts'
 import { findProgram } from '../support/binaries.ts'
@@ -10,66 +14,72 @@ import { HttpClient } from '../support/http-client.ts'
 import { freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
 import { freePort } from '../support/server-process.ts'
 import { isCi } from '../support/services.ts'
+import { until } from '../support/until.ts'
 
 const run = promisify(execFile)
 const needsCurl = { skip: findProgram('curl') === undefined && !isCi() && 'needs curl, which is not installed' }
 
+const UP_TO_LINES = 25
+
 /** `dev` as a newcomer starts it: nothing set, in an empty folder, with a place for scratch folders to look into. */
-async function startDev(settings: Settings = {}) {
-  const folder = freshFolder()
+async function startDev(settings: Settings = {}, { args = [] as string[], folder = freshFolder() } = {}) {
   const temporary = freshFolder()
-  const program = new Program(['dev'], { folder, settings: { TMPDIR: temporary, ...settings } })
-  await program.untilSaid(/Ctrl-C/)
+  const program = new Program(['dev', ...args], { folder, settings: { TMPDIR: temporary, ...settings } })
+  await program.untilSaid(/Ctrl-C.*\n/)
   const { output } = program
   const find = (pattern: RegExp) => {
     const [, found] = pattern.exec(output) ?? []
     assert.ok(found, `${pattern} is not in what it says:\n${output}`)
     return found
   }
+  const start = find(/^ *Start here +(http\S+)$/m)
+  const environment = async () => (await (await fetch(`${start}/environment`)).json()) as Record<string, string>
   return {
     program,
+    start,
     leftovers: () => [...readdirSync(folder), ...readdirSync(temporary)],
     client: new HttpClient(find(/^ *API +(http\S+)$/m)),
     reference: find(/^ *Reference +(http\S+)/m),
     tokens: find(/^ *Tokens +(http\S+)/m),
     runtime: find(/^ *Runtime +(http\S+)/m),
     push: find(/^ *Push +(http\S+)/m),
-    tokenOf: (user: 'ADA' | 'GRACE' | 'ADMIN') => find(new RegExp(`^ *${user}=(\\S+)$`, 'm')),
-    curlLines: Array.from(output.matchAll(/^ *(curl .*)$/gm), ([, line = '']) => line),
+    environment,
+    tokenOf: async (user: 'ADA' | 'ADMIN') => (await environment())[user] ?? '',
+    evalLine: find(/^ *(eval .*)$/m),
+    curlLine: find(/^ *(curl .*)$/m),
   }
 }
 
 /** Through a shell, as when pasted. */
-async function paste(line: string): Promise<unknown> {
-  const { stdout } = await run('sh', ['-c', line], { timeout: 10_000 })
-  return JSON.parse(stdout)
+async function paste(lines: readonly string[]): Promise<string> {
+  const program = `${process.execPath} ${fileURLToPath(new URL('../../src/main.ts', import.meta.url))}`
+  const script = lines.join('\n').replaceAll('npx project-api', program)
+  return (await run('sh', ['-c', script], { timeout: 20_000 })).stdout
 }
 
 for (const variant of ['A', 'B']) {
   describe(`dev as variant ${variant}`, () => {
-    test('prints what works when used as printed, and leaves nothing behind', needsCurl, async () => {
-      const dev = await startDev(variant === 'A' ? { API_VARIANT: 'A', PORT: String(await freePort()) } : {})
+    test('prints few lines, whose commands work when pasted, and leaves no files behind', needsCurl, async () => {
+      const dev = await startDev({ PORT: String(await freePort()), API_VARIANT: variant })
+      const { output } = dev.program
+      assert.ok(output.trimEnd().split('\n').length <= UP_TO_LINES, output)
+      assert.doesNotMatch(output, /eyJ/, 'no token on the screen')
 
-      const [list = '', ...others] = dev.curlLines
-      const { data } = (await paste(list)) as { data: { name: string }[] }
+      const job = JSON.parse(await paste([dev.evalLine, dev.curlLine])) as { type: string; error: unknown }
+      assert.deepEqual([job.type, job.error], ['report', null])
+      const list = await paste([dev.evalLine, 'curl -s $API/v1/projects -H "Authorization: Bearer $ADA"'])
+      const { data } = JSON.parse(list) as { data: { name: string }[] }
       assert.deepEqual(
         data.map(({ name }) => name),
         ['Support bot', 'Quarterly report', 'Website relaunch'],
       )
-      const isStream = (line: string) => line.includes('curl -sN ')
-      const streams = others.filter(isStream)
-      assert.equal(streams.length, 1)
-      // A stream has no end of its own: its answer has begun when curl is told to stop.
-      for (const line of streams) {
-        assert.equal(await paste(`${line} --max-time 3 -o /dev/null -w '%{http_code}' || true`), 200)
-      }
-      for (const line of others.filter((line) => !isStream(line))) {
-        const answer = (await paste(line)) as { error?: unknown; detail?: unknown }
-        // A job that has not failed has an error that is null.
-        assert.equal(answer.error ?? answer.detail ?? null, null, line)
-      }
+      const faults = await paste([
+        dev.evalLine,
+        `curl -s -X PATCH $RUNTIME/sandbox/faults -H 'Content-Type: application/json' -d '{"drop_callbacks":1}'`,
+      ])
+      assert.equal((JSON.parse(faults) as { drop_callbacks: number }).drop_callbacks, 1)
 
-      for (const page of [dev.reference, dev.tokens]) {
+      for (const page of [dev.start, dev.reference, dev.tokens]) {
         const response = await fetch(page)
         assert.equal(response.status, 200)
         assert.match(await response.text(), /<!doctype html>/)
@@ -90,28 +100,102 @@ for (const variant of ['A', 'B']) {
   })
 }
 
-test('the token dev prints for each user has the scopes of that user', async () => {
-  const dev = await startDev({ PORT: String(await freePort()) })
-  const statuses = async (user: 'ADA' | 'GRACE' | 'ADMIN') => {
-    const token = dev.tokenOf(user)
+test('the tokens of dev-env have the scopes of their users', async () => {
+  const dev = await startDev({ PORT: '0' })
+  const statuses = async (user: 'ADA' | 'ADMIN') => {
+    const token = await dev.tokenOf(user)
     const answers = [
-      await dev.client.request('GET', '/v1/projects', { token }),
       await dev.client.request('POST', '/v1/projects', { token, body: { name: 'mine' } }),
       await dev.client.request('GET', '/v1/users', { token }),
       await dev.client.request('GET', '/v1/service-accounts', { token }),
     ]
     return answers.map(({ status }) => status)
   }
-  assert.deepEqual(await statuses('ADA'), [200, 201, 403, 403])
-  assert.deepEqual(await statuses('GRACE'), [200, 403, 200, 403])
-  assert.deepEqual(await statuses('ADMIN'), [200, 201, 200, 200])
+  assert.deepEqual(await statuses('ADA'), [201, 403, 403])
+  assert.deepEqual(await statuses('ADMIN'), [201, 200, 200])
   dev.client.close()
   dev.program.signal('SIGTERM')
   assert.equal((await dev.program.untilEnded()).code, 0)
   assert.deepEqual(dev.leftovers(), [])
 })
 
-test('dev takes any port when asked for any', async () => {
+test('dev has the ports after its own, and says so when another program uses one', async () => {
+  const port = await freeRange()
+  const taken = createServer().listen(port + 2, '127.0.0.1')
+  await once(taken, 'listening')
+  const dev = await startDev({ PORT: String(port) })
+  const portOf = (url: string) => Number(new URL(url).port)
+  assert.deepEqual([dev.client.url, dev.start, dev.runtime, dev.push].map(portOf), [port, port + 1, port + 3, port + 4])
+  assert.notEqual(portOf(dev.tokens), port + 2)
+  assert.match(dev.program.output, new RegExp(`Port ${port + 2} is in use by another program: "Tokens"`))
+  const { code, output } = await runProgram(['dev-env'], { settings: { PORT: String(port) } })
+  assert.equal(code, 0)
+  assert.match(
+    output,
+    /^export API='http:\/\/\S+'\nexport ADA='eyJ\S+'\nexport ADMIN='eyJ\S+'\nexport RUNTIME='\S+'\n$/,
+  )
+  dev.client.close()
+  taken.close()
+})
+
+test('with --keep, data and tokens survive a restart', async () => {
+  const folder = freshFolder()
+  const settings = { PORT: String(await freeRange()) }
+  const first = await startDev(settings, { args: ['--keep'], folder })
+  const token = await first.tokenOf('ADA')
+  await first.client.request('POST', '/v1/projects', { token, body: { name: 'Kept' } })
+  first.client.close()
+  first.program.signal('SIGINT')
+  await first.program.untilEnded()
+  const second = await startDev(settings, { args: ['--keep'], folder })
+  const { status, body } = await second.client.request<{ data: { name: string }[] }>('GET', '/v1/projects', { token })
+  assert.equal(status, 200)
+  assert.deepEqual(
+    body.data.map(({ name }) => name),
+    ['Kept', 'Support bot', 'Quarterly report', 'Website relaunch'],
+  )
+  second.client.close()
+})
+
+test('with --open, the browser gets the start page', async () => {
+  const folder = freshFolder()
+  const opened = join(folder, 'opened')
+  writeFileSync(join(folder, 'xdg-open'), `#!/bin/sh\necho "$1" > ${opened}.part && mv ${opened}.part ${opened}\n`, {
+    mode: 0o755,
+  })
+  const dev = await startDev({ PORT: '0', PATH: `${folder}:${process.env.PATH}` }, { args: ['--open'] })
+  await until(() => existsSync(opened))
+  assert.equal(readFileSync(opened, 'utf8').trim(), dev.start)
+  dev.client.close()
+})
+
+test('dev-env without a running dev says how to start it', async () => {
+  const { code, output, errors } = await runProgram(['dev-env', '--url', `http://127.0.0.1:${await freePort()}`])
+  assert.deepEqual([code, output], [69, ''])
+  assert.match(errors, /^No dev is running at .*npm run dev$/m)
+  const { code: refused } = await runProgram(['dev-env', '--url', 'http://example.com'])
+  assert.equal(refused, 64)
+})
+
+test('the logs of dev are lines for people', async () => {
+  const dev = await startDev({ PORT: '0', LOG_LEVEL: 'info' })
+  const [line] = await dev.program.untilSaid(/^.*service\.started.*$/m)
+  assert.match(line, /^\d\d:\d\d:\d\d info {2}service\.started url=http:\S+ variant=B engine=sqlite$/)
+  dev.client.close()
+})
+
+/** The first of six neighbouring free ports, below those that the system gives to connections of other programs. */
+async function freeRange(): Promise<number> {
+  for (;;) {
+    const port = 20_000 + randomInt(12_000)
+    const servers = [0, 1, 2, 3, 4, 5].map((offset) => createServer().listen(port + offset, '127.0.0.1'))
+    const free = await Promise.allSettled(servers.map((server) => once(server, 'listening')))
+    for (const server of servers) server.close()
+    if (free.every(({ status }) => status === 'fulfilled')) return port
+  }
+}
+
+test('dev uses any free port with PORT=0', async () => {
   const dev = await startDev({ PORT: '0' })
   assert.equal((await dev.client.request('GET', '/healthz')).status, 200)
   assert.notEqual(new URL(dev.client.url).port, '0')
@@ -136,14 +220,14 @@ for (const variant of ['A', 'B'] as const) {
     for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, 'localhost', `[::1]:${port}`]) {
       assert.equal((await dev.client.request('GET', '/healthz', { headers: { host } })).status, 200, host)
     }
-    const token = dev.tokenOf('ADMIN')
+    const token = await dev.tokenOf('ADMIN')
     for (const host of ['evil.example', `evil.example:${port}`, `127.0.0.1.evil.example:${port}`]) {
       for (const path of ['/healthz', '/v1/projects', '/nothing']) {
         const answer = await dev.client.request('GET', path, { token, headers: { host } })
         const message = 'headers/host must be a loopback name or address'
         assertError({ variant }, answer, { status: 400, code: 'invalid_request', message })
       }
-      for (const url of [dev.tokens, dev.runtime, dev.push]) {
+      for (const url of [dev.start, dev.tokens, dev.runtime, dev.push]) {
         const sandbox = new HttpClient(url)
         assert.equal((await sandbox.request('GET', '/', { headers: { host } })).status, 403, url)
         sandbox.close()

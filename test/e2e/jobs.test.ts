@@ -34,7 +34,7 @@ async function adminToken(): Promise<string> {
   return (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
 }
 
-/** On a busy machine a node may shed a request; it is then sent again, as it says. */
+/** On a busy machine a node may shed a request; it is then sent again after Retry-After. */
 async function patiently(send: () => Promise<TestResponse<Job>>): Promise<TestResponse<Job>> {
   for (;;) {
     const answer = await send()
@@ -93,7 +93,7 @@ describe('two nodes on one PostgreSQL', needsPostgres(), () => {
     const token = await adminToken()
     const [one, two] = nodes as [Served, Served]
     runtime.setFaults({ drop_callbacks: 1, pending_ms: 1, running_ms: 10 })
-    // Both have their connections, so that the reads come as one.
+    // Open the connections of both nodes first, so that the reads arrive together.
     await Promise.all(nodes.flatMap((node) => Array.from({ length: 50 }, () => node.request('GET', '/healthz'))))
     const job = await startJob(one, 'stale')
     await until(() => runtime.recentRuns[0]?.status === 'success')
@@ -125,7 +125,7 @@ describe('killed', { concurrency: true }, () => {
       const start = (settings: Settings = {}) =>
         startServe({ folder: place.folder, settings: { ...SETTINGS, ...place.settings, ...settings } })
 
-      test('right after it answered a callback, it has that callback and the settled job when it is back', async () => {
+      test('right after it answered a callback, it still has the callback and the settled job after the restart', async () => {
         const served = await start()
         const acknowledged = new Map<string, { run_id: string; n: number }>()
         let killed = false
@@ -143,7 +143,7 @@ describe('killed', { concurrency: true }, () => {
             })
             if (answer.status === 200) acknowledged.set(answer.body.job_id, { run_id: payload.run_id, n })
           } catch (error) {
-            // It was killed under this one's feet: nothing was promised.
+            // The node was killed during this request, so the callback was not acknowledged.
             if (!killed) throw error
           }
         }
@@ -172,7 +172,7 @@ describe('killed', { concurrency: true }, () => {
         await again.program.kill()
       })
 
-      test('between any two steps of a start, it makes one run of the job when it is back', async () => {
+      test('between any two steps of a start, the job has exactly one run after the restart', async () => {
         const proxy: RuntimeFaultProxy = await startRuntimeFaultProxy(runtime.url)
         const threads = { method: 'POST', path: /^\/threads$/ }
         const runs = { method: 'POST', path: /\/runs$/ }
@@ -183,7 +183,7 @@ describe('killed', { concurrency: true }, () => {
           { when: 'after', ...runs },
         ]
         proxy.holdThreadsAt(steps)
-        // A lease outlasts six of these calls: the shorter they may be, the sooner another takes over.
+        // A lease lasts longer than six of these calls: with a short timeout another process takes over sooner.
         const settings = { RUNTIME_URL: proxy.url, RUNTIME_TIMEOUT_MS: '1500' }
         const served = await start(settings)
         const jobs = await Promise.all(steps.map((_, n) => startJob(served, `killed ${n}`)))

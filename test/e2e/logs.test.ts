@@ -13,11 +13,11 @@ interface Sent {
   raw?: string
 }
 
-/** Something secret in every place a request has, on ways that end well and on ways that end badly. */
+/** Requests with a secret in every possible place, some that succeed and some that fail. */
 async function secretRequests(served: Served): Promise<Sent[]> {
   const issuer = await sharedIssuer()
   const scopes = ['read:projects', 'write:projects']
-  const token = issuer.mint({ sub: 'somebody', email: `${CANARY}@example.com`, scopes })
+  const token = issuer.mint({ sub: 'a-user', email: `${CANARY}@example.com`, scopes })
   const admin = issuer.mint({ sub: 'root', scopes: ['admin:*'] })
   const json = { 'content-type': 'application/json' }
   const body = (value: object) => ({ headers: json, raw: JSON.stringify(value) })
@@ -49,7 +49,7 @@ async function secretRequests(served: Served): Promise<Sent[]> {
   ]
 }
 
-test('a log is JSON lines, one for each request by its id, and tells no token, key, header, body or query', async () => {
+test('a log has one JSON line per request with its id, and contains no token, key, header, body or query', async () => {
   const served = await startServe({ settings: { LOG_LEVEL: 'debug', WEBHOOK_SECRET: CANARY } })
   const requests = await secretRequests(served)
   const answers = new Map<string, number>()
@@ -67,6 +67,8 @@ test('a log is JSON lines, one for each request by its id, and tells no token, k
   const completed = lines.filter(({ msg, requestId }) => msg === 'request.completed' && answers.has(String(requestId)))
   assert.deepEqual(new Map(completed.map(({ requestId, status }) => [requestId, status])), answers)
   assert.equal(completed.length, requests.length)
+  const callers = new Set(completed.map(({ caller }) => (/^key_/.test(String(caller)) ? 'key_…' : caller)))
+  assert.deepEqual(callers, new Set(['a-user', null, 'key_…', 'root']), 'each line names its proven caller')
   for (const line of lines) {
     assert.equal(typeof line.msg, 'string')
     assert.match(String(line.time), /^\d{4}-\d\d-\d\dT[\d:.]+Z$/)

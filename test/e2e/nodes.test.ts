@@ -18,12 +18,12 @@ const LIMIT = 40
 const GET_RUN = 'GET /threads/{t}/runs/{r}'
 const START_RUN = 'POST /threads/{t}/runs'
 
-/** How often this node gave up on Redis, from when on it counts for itself. */
+/** How often this node lost Redis and began to count alone. */
 function timesAlone({ program }: Served): number {
   return program.output.match(/"limiter\.redis_lost"/g)?.length ?? 0
 }
 
-/** What an error says, out of whichever envelope it came in. */
+/** The code and message of an error, from either envelope. */
 function innerError({ body }: TestResponse): { code: unknown; message: unknown } {
   const { detail, error } = body as Record<'detail' | 'error', { code: unknown; message: unknown } | undefined>
   const { code, message } = detail ?? error ?? { code: undefined, message: undefined }
@@ -37,7 +37,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
   })
   after(() => nodes?.close())
 
-  test('grant a limit of L exactly L times between them, however many ask at once', async () => {
+  test('together admit exactly L requests for a limit of L, with any number of concurrent requests', async () => {
     const { a, b } = nodes
     const admin = nodes.token({ sub: 'root', scopes: ['admin:*'] })
     for (let round = 0; ; round++) {
@@ -50,7 +50,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
           (n % 2 === 0 ? a : b).served.request('GET', '/v1/projects', { key }),
         ),
       )
-      // On a machine too busy to answer in time a node counts for itself: then this was no round of two.
+      // If the machine is too busy, a node loses Redis and counts alone: then repeat the round.
       if (timesAlone(a.served) + timesAlone(b.served) > alone && round < 5) {
         await until(async () => (await a.served.request('GET', '/readyz')).text.includes('"redis"'))
         continue
@@ -83,7 +83,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
     assert.equal(types[0], 'job.created')
   })
 
-  test('never double up: each look of the sweep and each push is made by one of them', async () => {
+  test('never do work twice: each check of the sweep and each push is made by one of them', async () => {
     const { a, b, runtime, push } = nodes
     const token = nodes.token({ sub: 'sleeper' })
     const admin = nodes.token({ sub: 'root', scopes: ['admin:*'] })
@@ -96,7 +96,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
       Array.from({ length: 20 }, (_, n) =>
         (n % 2 === 0 ? a : b).served.request<Job>('POST', '/jobs', {
           token,
-          body: { type: 'report', input: { title: `Nobody asks ${n}` } },
+          body: { type: 'report', input: { title: `Unread ${n}` } },
         }),
       ),
     )

@@ -6,7 +6,7 @@ import { type Served, sharedIssuer, startServe } from '../support/served.ts'
 
 const HOST = 'Host: x\r\n'
 const CLOSE = 'Connection: close\r\n'
-/** What a smuggler hides in the body of another request, and would be answered with a 200. */
+/** A smuggled request in the body of another one; it would be answered with 200. */
 const HIDDEN = `GET /healthz HTTP/1.1\r\n${HOST}${CLOSE}\r\n`
 const CHUNKED = 'Transfer-Encoding: chunked\r\n'
 
@@ -15,7 +15,7 @@ describe('bytes that are not quite HTTP', () => {
   let token: string
   before(async () => {
     served = await startServe({ settings: { WEBHOOK_SECRET: 'secret', RATE_LIMIT_UNAUTHENTICATED: '1000000' } })
-    token = (await sharedIssuer()).mint({ sub: 'somebody', scopes: ['read:projects', 'write:projects'] })
+    token = (await sharedIssuer()).mint({ sub: 'a-user', scopes: ['read:projects', 'write:projects'] })
   })
 
   const get = (...lines: string[]) =>
@@ -38,7 +38,7 @@ describe('bytes that are not quite HTTP', () => {
     assert.equal(answer?.headers.connection, 'close', name)
   }
 
-  test('a request with two lengths, or none that can be told, is refused once, and what hides behind it is never read', async () => {
+  test('a request with two lengths or an unclear length is refused once, and a request hidden in it is never executed', async () => {
     const bodies = {
       'a length and chunks': post(`Content-Length: 4\r\n${CHUNKED}`, `0\r\n\r\n${HIDDEN}`),
       'chunks and a length': post(`${CHUNKED}Content-Length: 4\r\n`, `0\r\n\r\n${HIDDEN}`),
@@ -67,7 +67,7 @@ describe('bytes that are not quite HTTP', () => {
     for (const [name, bytes] of Object.entries(bodies)) assertRefused(await rawExchange(served.url, bytes), name)
   })
 
-  test('a head that is none is refused once', async () => {
+  test('an invalid head is refused once', async () => {
     const heads = {
       'a folded header': get('X-A: b', ' c'),
       'bare line feeds': `GET /healthz HTTP/1.1\nHost: x\n\n${HIDDEN}`,
@@ -84,7 +84,7 @@ describe('bytes that are not quite HTTP', () => {
       'no slash': `GET healthz HTTP/1.1\r\n${HOST}\r\n`,
       'an authority': `GET other:443 HTTP/1.1\r\n${HOST}\r\n`,
       'a method of RTSP': 'DESCRIBE /healthz RTSP/1.0\r\n\r\n',
-      'a method nobody knows': `STEAL /healthz HTTP/1.1\r\n${HOST}\r\n`,
+      'an unknown method': `STEAL /healthz HTTP/1.1\r\n${HOST}\r\n`,
     }
     for (const [name, bytes] of Object.entries(heads)) assertRefused(await rawExchange(served.url, bytes), name)
     const tooMuch = {
@@ -94,7 +94,7 @@ describe('bytes that are not quite HTTP', () => {
     for (const [name, bytes] of Object.entries(tooMuch)) assertRefused(await rawExchange(served.url, bytes), name, 431)
   })
 
-  test('what is unusual and right is answered once', async () => {
+  test('unusual but valid requests are answered once', async () => {
     const project = '{"name":"raw"}'
     const cases: [name: string, bytes: string, status: number][] = [
       ['an absolute address', `GET http://other/healthz HTTP/1.1\r\n${HOST}${CLOSE}\r\n`, 200],
@@ -107,7 +107,7 @@ describe('bytes that are not quite HTTP', () => {
         200,
       ],
       [
-        'a body nobody waits for',
+        'a body that is not read',
         `POST /v1/projects HTTP/1.1\r\n${HOST}${CLOSE}Content-Length: ${HIDDEN.length}\r\n\r\n${HIDDEN}`,
         401,
       ],
@@ -136,12 +136,12 @@ describe('bytes that are not quite HTTP', () => {
     }
   })
 
-  test('a tunnel is refused, and what is sent through it is never read', async () => {
+  test('a tunnel is refused, and the data in it is never read', async () => {
     const bytes = `CONNECT other:443 HTTP/1.1\r\n${HOST}\r\n${HIDDEN}`
     assertRefused(await rawExchange(served.url, bytes), 'CONNECT', 405)
   })
 
-  test('requests in one packet are answered in their order, and what follows them that is no request changes none', async () => {
+  test('requests in one packet are answered in order, and garbage after them does not change the answers', async () => {
     const list = `GET /v1/projects HTTP/1.1\r\n${HOST}Authorization: Bearer ${token}\r\n\r\n`
     const good = await rawExchange(served.url, list + get() + list + HIDDEN)
     assert.deepEqual(
@@ -152,7 +152,7 @@ describe('bytes that are not quite HTTP', () => {
       good.map(({ body }) => body.slice(0, 7)),
       ['{"data"', '{"statu', '{"data"', '{"statu'],
     )
-    // The first is still being worked on when the garbage is seen.
+    // The server still handles the first request when it reads the garbage.
     const cut = await rawExchange(served.url, `${post('Content-Length: 14\r\n', '{"name":"cut"}')}garbage\r\n\r\n`)
     assert.equal(cut.shift()?.status, 201)
     assertRefused(cut, 'garbage')
@@ -190,7 +190,7 @@ describe('bytes that are not quite HTTP', () => {
     assert.doesNotMatch(rest, /HTTP\/1\.1/)
   })
 
-  test('thousands of idle and half-open connections keep nobody waiting', async () => {
+  test('thousands of idle and half-open connections delay no other client', async () => {
     const idle: Socket[] = []
     after(() => {
       for (const socket of idle) socket.destroy()

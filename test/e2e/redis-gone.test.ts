@@ -16,7 +16,7 @@ async function stateOfLimits(served: Served): Promise<string> {
   return body.checks.rate_limits.state
 }
 
-test('a Redis that is down at the start is said once and in /readyz, and requests are counted and served', async () => {
+test('a Redis that is down at the start is logged once and shown in /readyz; requests are counted locally and served', async () => {
   const served = await startServe({ settings: { REDIS_URL: `redis://127.0.0.1:${await freePort()}` } })
   await until(async () => (await stateOfLimits(served)) === 'degraded')
   const first = await served.request('GET', '/openapi.json')
@@ -30,7 +30,7 @@ test('a Redis that is down at the start is said once and in /readyz, and request
 })
 
 describe('Redis', needsRedis(), () => {
-  test('that dies and comes back is left and joined without a request refused', async () => {
+  test('that dies and comes back: no request is refused', async () => {
     const redis = await startRedis()
     try {
       const served = await startServe({ settings: { REDIS_URL: redis.url } })

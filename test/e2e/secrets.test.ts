@@ -20,7 +20,7 @@ const IDEMPOTENCY_KEY = 'canary-idempotency-key'
 /** The sandbox's provider refuses tokens by their prefix. */
 const DEVICE_TOKENS = ['canary-registration-token', 'unregistered-canary-registration', 'quota-canary-registration']
 
-/** A service with a secret in every place there is for one, and all it talks to. */
+/** A service with a secret in every possible place, and all its dependencies. */
 class SecretWorld {
   readonly canaries = new Canaries()
   readonly served: Served
@@ -43,7 +43,7 @@ class SecretWorld {
     for (const secret of [...WEBHOOK_SECRETS, ...DEVICE_TOKENS]) this.canaries.watch(secret, secret)
   }
 
-  /** Asks, and listens to every word of the answer. */
+  /** Sends a request, and records the whole answer. */
   async ask<Body = Record<string, unknown>>(method: string, path: string, request: TestRequest = {}) {
     const answer = await this.served.request<Body>(method, path, request)
     this.canaries.hear(`${method} ${path.split('?', 1)[0]}`, wordsOf(answer))
@@ -89,7 +89,7 @@ async function startSecretWorld(): Promise<SecretWorld> {
     PORT: String(port),
     PUBLIC_URL: `http://127.0.0.1:${port}`,
     DATABASE_URL: `${database.href}?query_timeout=1000`,
-    // Nobody there: what is said of that must not say how to get in either.
+    // No server listens there: the error message must not contain the credentials either.
     REDIS_URL: `redis://:${REDIS_PASSWORD}@127.0.0.1:${await freePort()}`,
     WEBHOOK_SECRET: WEBHOOK_SECRETS.join(','),
     RUNTIME_URL: runtime.url,
@@ -106,7 +106,7 @@ async function startSecretWorld(): Promise<SecretWorld> {
 }
 
 describe('secrets', needsPostgres(), () => {
-  test('are in no log line, answer, metric, report or finding, whether all goes well or everything fails', async () => {
+  test('are in no log line, answer, metric or report, on success and on failure', async () => {
     const world = await startSecretWorld()
     const { canaries } = world
     const admin = await world.bearer('root', ['admin:*'])
@@ -189,7 +189,7 @@ async function runJob(world: SecretWorld, user: string): Promise<string> {
   return body.id
 }
 
-/** Everything that can be read, by everybody who may. */
+/** Every response and page, as each principal may read it. */
 async function lookAround(
   world: SecretWorld,
   { admin, user, key, jobId }: { admin: string; user: string; key: string; jobId: string },
@@ -204,7 +204,7 @@ async function lookAround(
   for (const path of ['/healthz', '/readyz', '/metrics', '/openapi.json']) await world.ask('GET', path)
 }
 
-/** Good secrets in wrong places, and wrong ones that look like good ones. */
+/** Valid secrets in wrong places, and invalid ones that look valid. */
 async function askBadly(world: SecretWorld, { user, jobId }: { user: string; jobId: string }): Promise<void> {
   const [secret] = WEBHOOK_SECRETS
   const [callbackUrl = ''] = world.callbackUrls

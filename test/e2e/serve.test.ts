@@ -10,7 +10,7 @@ import { until } from '../support/until.ts'
 const NO_LIMITS = { RATE_LIMIT_AUTHENTICATED: '1000000', RATE_LIMIT_UNAUTHENTICATED: '1000000' }
 
 async function mint(): Promise<string> {
-  return (await sharedIssuer()).mint({ sub: 'somebody', scopes: ['read:projects', 'write:projects'] })
+  return (await sharedIssuer()).mint({ sub: 'a-user', scopes: ['read:projects', 'write:projects'] })
 }
 
 /** Sends the head of an upload and half of its body; resolves once the service has begun with it. */
@@ -54,7 +54,7 @@ async function isListening(url: string): Promise<boolean> {
 }
 
 describe('SIGTERM', { concurrency: true }, () => {
-  test('under load drops no request: what a balancer still sends is answered, and it is told to look elsewhere', async () => {
+  test('under load drops no request: requests that a load balancer still sends are answered, and their connections closed', async () => {
     const served = await startServe({ settings: { ...NO_LIMITS, SHUTDOWN_TIMEOUT_MS: '6000' } })
     const token = await mint()
     const balancer = { sends: true, answered: 0, closing: 0, created: new Set<string>(), dropped: [] as unknown[] }
@@ -104,7 +104,7 @@ describe('SIGTERM', { concurrency: true }, () => {
     assert.deepEqual(kept, balancer.created)
   })
 
-  test('a request under way is answered, after the listener is closed too, and its connection with it', async () => {
+  test('a request in progress is answered even after the listener is closed, and then its connection is closed', async () => {
     const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '8000' } })
     const { finish } = await beginUpload(served)
     served.program.signal('SIGTERM')
@@ -117,7 +117,7 @@ describe('SIGTERM', { concurrency: true }, () => {
     assert.match(output, /"service\.stopped"/)
   })
 
-  test('a client that never finishes is cut off, and the exit is in order and in time', async () => {
+  test('a client that never finishes is disconnected, and the process exits with 0 in time', async () => {
     const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '5000' } })
     await beginUpload(served)
     served.program.signal('SIGTERM')
@@ -137,7 +137,7 @@ describe('SIGTERM', { concurrency: true }, () => {
 describe('SIGINT', { concurrency: true }, () => {
   const PATIENT = { SHUTDOWN_TIMEOUT_MS: '600000' }
 
-  test('ends at once when nothing is under way, whatever connections are open', async () => {
+  test('ends at once when no request is in progress, even with open connections', async () => {
     const served = await startServe({ settings: PATIENT })
     await served.request('GET', '/healthz')
     const { hostname, port } = new URL(served.url)

@@ -18,11 +18,11 @@ const MAX_KB_PER_STREAM = 20
 const SPARE_FILES = 1_000
 
 const JOB_TYPES = { types: { report: { assistant_id: 'report', output_key: 'report', may_pause: false } } }
-/** The young generation of the heap grows to its bound by whatever comes; it is not the price of a stream. */
+/** Limits the young generation of the heap: its growth is not a cost of streams. */
 const NODE_OPTIONS = '--max-semi-space-size=16'
 const NO_LIMITS = { RATE_LIMIT_AUTHENTICATED: '1000000', RATE_LIMIT_UNAUTHENTICATED: '1000000' }
 
-/** A stream that costs the test next to nothing: one socket and what it received after its head. */
+/** A cheap stream client: one socket and the text received after the head. */
 interface Listener {
   socket: Socket
   text: string
@@ -39,7 +39,7 @@ function residentKb({ program }: Served): number {
   return Number(kb)
 }
 
-/** Comes back when it is sent away: a busy machine must not fail the test. */
+/** Opens a stream. Retries after a refusal, so that a busy machine does not fail the test. */
 async function listen(served: Served, token: string): Promise<Listener> {
   let listener: Listener | undefined
   await until(async () => {
@@ -95,7 +95,7 @@ const eventsOf = ({ text }: Listener) => Array.from(text.matchAll(/^event: (\S+)
 test('ten thousand idle streams fit in one process, and a settled job reaches its own and no other', async (t) => {
   const folder = freshFolder()
   writeFileSync(join(folder, 'job-types.json'), JSON.stringify(JOB_TYPES))
-  // Nobody is there: the job ends by its callback.
+  // No runtime listens there: the job ends by its callback.
   const RUNTIME_URL = `http://127.0.0.1:${await freePort()}`
   const served = await startServe({
     folder,
@@ -108,7 +108,7 @@ test('ten thousand idle streams fit in one process, and a settled job reaches it
   const crowd = Array.from({ length: Math.ceil(count / STREAMS_PER_USER) }, (_, n) => mint(`user-${n}`))
   const tokens = Array.from({ length: count - 1 }, (_, n) => crowd[Math.floor(n / STREAMS_PER_USER)] ?? '')
 
-  // What a process needs for its first requests, whatever they are, is not the price of a stream.
+  // Warm up first: the memory for the first requests is not a cost of streams.
   await close(await open(served, crowd))
   for (let n = 0; n < 5; n++) {
     await Promise.all(crowd.map((token) => served.request('GET', '/v1/users/me', { token })))
@@ -116,7 +116,7 @@ test('ten thousand idle streams fit in one process, and a settled job reaches it
   const before = residentKb(served)
   const others = await open(served, tokens)
   const owner = await listen(served, mint('owner'))
-  // The process may not have come round to collecting what opening them left behind.
+  // The process may not have collected the garbage of opening them yet.
   let kbPerStream = Number.NaN
   await until(() => {
     kbPerStream = (residentKb(served) - before) / count
@@ -144,7 +144,7 @@ test('ten thousand idle streams fit in one process, and a settled job reaches it
   const last = mint('last')
   const witness = await listen(served, last)
   await served.request('POST', '/jobs', { token: last, body })
-  // What comes later has arrived: so has, or never will, what came before.
+  // A later event has arrived, so all earlier events have arrived too.
   await until(() => eventsOf(witness).includes('job.created'))
   assert.deepEqual(eventsOf(owner), ['job.created', 'job.completed'])
   assert.deepEqual(others.flatMap(eventsOf), [])

@@ -7,32 +7,41 @@ import { assertError } from '../support/assert-error.ts'
 import type { TestRequest } from '../support/http-client.ts'
 import { forEachService, type ServiceUnderTest, type TestService } from '../support/service.ts'
 
+const SCOPES = ['read:projects', 'write:projects', 'read:users', 'write:users', 'read:operations', 'admin:*'] as const
+
 interface Example {
-  /** Absent for the public ones; `any` admits whoever has a credential, `callback` the agent runtime. */
-  scope?: 'any' | 'callback' | 'read:projects' | 'write:projects' | 'read:users' | 'write:users' | 'admin:*'
+  /** Absent for the public ones; `any` admits every caller with a credential, `callback` the agent runtime. */
+  scope?: 'any' | 'callback' | (typeof SCOPES)[number]
   path: string | ((service: TestService) => Promise<string>)
   body?: unknown
   ok: number
-  /** To another caller, a service account say, the thing does not exist unless it is an admin. */
+  /**
+   * For other callers, such as a service account, the record does not exist. Admins see it; `read:operations` sees it and
+   * cannot change it.
+   */
   ownedByCaller?: true
-  /** Nor does it to an admin. */
+  /** The record does not exist for admins either. */
   notEvenAdmins?: true
-  /** A service account has none of these, admin or not. */
+  /** Service accounts have no such record, with `admin:*` or without. */
   forUsersOnly?: true
-  /** Its answer has no end, so whoever is let in asks for its head. */
+  /** The answer has no end, so the test sends HEAD. */
   stream?: true
 }
 
 const WEBHOOK_SECRET = 'webhook-secret-of-the-sweep'
 const RUN_ENDED = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: {} }
 
-/** A request that succeeds for every route there is, and who may make it: written from what is promised, not from the code. */
+/** For every route a request that succeeds, and its permitted callers. Written from the documentation, not from the code. */
 const EXAMPLES: Record<string, Example> = {
   'GET /healthz': { path: '/healthz', ok: 200 },
   'GET /readyz': { path: '/readyz', ok: 200 },
-  'GET /metrics': { scope: 'admin:*', path: '/metrics', ok: 200 },
+  'GET /metrics': { scope: 'read:operations', path: '/metrics', ok: 200 },
   'GET /openapi.json': { path: '/openapi.json', ok: 200 },
   'GET /docs': { path: '/docs', ok: 200 },
+  'GET /console': { path: '/console', ok: 200 },
+  'GET /console/*': { path: '/console/jobs', ok: 200 },
+  'GET /console/settings.json': { path: '/console/settings.json', ok: 200 },
+  'GET /console/assets/:name': { path: '/console/assets/none.js', ok: 404 },
   'GET /docs/start.js': { path: '/docs/start.js', ok: 200 },
   'GET /docs/reference.js': { path: '/docs/reference.js', ok: 200 },
   'GET /v1/projects': { scope: 'read:projects', path: '/v1/projects', ok: 200 },
@@ -45,6 +54,9 @@ const EXAMPLES: Record<string, Example> = {
   'PATCH /v1/users/me': { scope: 'any', path: '/v1/users/me', body: { locale: 'de' }, ok: 200, forUsersOnly: true },
   'GET /v1/users/:sub': { scope: 'read:users', path: once(knownUser), ok: 200 },
   'PATCH /v1/users/:sub': { scope: 'write:users', path: once(knownUser), body: { locale: 'de' }, ok: 200 },
+  'DELETE /v1/users/:sub': { scope: 'admin:*', path: newUser, ok: 202 },
+  'POST /v1/users/:sub/block': { scope: 'admin:*', path: '/v1/users/to-block/block', ok: 200 },
+  'POST /v1/users/:sub/unblock': { scope: 'admin:*', path: '/v1/users/to-block/unblock', ok: 200 },
   'GET /v1/users/:sub/usage': { scope: 'read:users', path: '/v1/users/swept/usage', ok: 200 },
   'GET /v1/usage': { scope: 'any', path: '/v1/usage', ok: 200 },
   'GET /v1/job-types': { scope: 'any', path: '/v1/job-types', ok: 200 },
@@ -72,12 +84,31 @@ const EXAMPLES: Record<string, Example> = {
     ok: 202,
     ownedByCaller: true,
   },
+  'POST /jobs/:id/retry': {
+    scope: 'any',
+    path: async (service) => `${await endedJob(service)}/retry`,
+    ok: 202,
+    ownedByCaller: true,
+  },
+  'POST /jobs/:id/check': {
+    scope: 'any',
+    path: once(async (service) => `${await newJob(service)}/check`),
+    ok: 200,
+    ownedByCaller: true,
+  },
   'POST /webhooks/agent': { scope: 'callback', path: '/webhooks/agent', body: RUN_ENDED, ok: 200 },
   'POST /webhooks/jobs/:type': { scope: 'callback', path: '/webhooks/jobs/agent', body: RUN_ENDED, ok: 200 },
   'GET /v1/events': { scope: 'any', path: '/v1/events', ok: 200, stream: true },
   'GET /jobs/:id/events': {
     scope: 'any',
     path: once(async (service) => `${await newJob(service)}/events`),
+    ok: 200,
+    ownedByCaller: true,
+    stream: true,
+  },
+  'GET /jobs/:id/live': {
+    scope: 'any',
+    path: once(async (service) => `${await newJob(service)}/live`),
     ok: 200,
     ownedByCaller: true,
     stream: true,
@@ -92,9 +123,39 @@ const EXAMPLES: Record<string, Example> = {
     body: { users: ['swept'], title: 'Sweep', body: '' },
     ok: 201,
   },
-  'GET /v1/notifications/:id': { scope: 'admin:*', path: once(newNotification), ok: 200 },
-  'GET /v1/callbacks': { scope: 'admin:*', path: '/v1/callbacks', ok: 200 },
+  'GET /v1/notifications/:id': { scope: 'read:operations', path: once(newNotification), ok: 200 },
+  'GET /v1/notifications': { scope: 'read:operations', path: '/v1/notifications', ok: 200 },
+  'GET /v1/deliveries': { scope: 'read:operations', path: '/v1/deliveries', ok: 200 },
+  'POST /v1/deliveries/:id/resend': { scope: 'admin:*', path: failedDelivery, ok: 200 },
+  'GET /v1/stats': { scope: 'read:operations', path: '/v1/stats', ok: 200 },
+  'GET /v1/callbacks': { scope: 'read:operations', path: '/v1/callbacks', ok: 200 },
   'POST /v1/callbacks/:id/replay': { scope: 'admin:*', path: once(storedCallback), ok: 200 },
+  'GET /v1/callbacks/:id': {
+    scope: 'read:operations',
+    path: once(async (service) => (await storedCallback(service)).replace('/replay', '')),
+    ok: 200,
+  },
+  'POST /v1/operations': {
+    scope: 'admin:*',
+    path: '/v1/operations',
+    body: { action: 'check', ids: ['job_none'] },
+    ok: 202,
+  },
+  'GET /v1/operations': { scope: 'read:operations', path: '/v1/operations', ok: 200 },
+  'GET /v1/operations/:id': { scope: 'read:operations', path: once(newOperation), ok: 200 },
+  'POST /v1/operations/:id/cancel': {
+    scope: 'admin:*',
+    path: once(async (service) => `${await stoppedOperation(service)}/cancel`),
+    ok: 200,
+  },
+  'GET /v1/settings': { scope: 'read:operations', path: '/v1/settings', ok: 200 },
+  'GET /v1/users/:sub/devices': { scope: 'read:users', path: '/v1/users/swept/devices', ok: 200 },
+  'GET /v1/users/:sub/export': {
+    scope: 'admin:*',
+    path: once(async (service) => `${await knownUser(service)}/export`),
+    ok: 200,
+  },
+  'GET /v1/audit': { scope: 'read:operations', path: '/v1/audit', ok: 200 },
   'GET /v1/service-accounts': { scope: 'admin:*', path: '/v1/service-accounts', ok: 200 },
   'POST /v1/service-accounts': {
     scope: 'admin:*',
@@ -111,9 +172,7 @@ const EXAMPLES: Record<string, Example> = {
   'DELETE /v1/service-accounts/:id': { scope: 'admin:*', path: newAccountPath, ok: 204 },
 }
 
-const SCOPES = ['read:projects', 'write:projects', 'read:users', 'write:users', 'admin:*'] as const
-
-/** What no request of the sweep uses up is made once for each service. */
+/** Records that no request of the sweep changes are created once per service. */
 function once<Made>(make: (service: TestService) => Promise<Made>): (service: TestService) => Promise<Made> {
   const made = new WeakMap<TestService, Promise<Made>>()
   return (service) => {
@@ -136,6 +195,7 @@ async function newJob(service: TestService): Promise<string> {
   assert.equal(created.status, 202, created.text)
   await service.services.jobWorker.idle()
   await service.db.query(sql`update jobs set status = 'awaiting_input' where id = ${created.body.id}`)
+  await service.db.query(sql`delete from job_checks where job_id = ${created.body.id}`)
   return `/jobs/${created.body.id}`
 }
 
@@ -167,9 +227,40 @@ async function storedCallback(service: TestService): Promise<string> {
   return `/v1/callbacks/${listed.body.data[0]?.id}/replay`
 }
 
+async function failedDelivery(service: TestService): Promise<string> {
+  const token = service.tokenFor({ scopes: ['admin:*'] })
+  const device = (await newDevice(service)).slice('/v1/devices/'.length)
+  const body = { devices: [device], title: 'Sweep', body: '' }
+  const { body: sent } = await service.request<{ id: string }>('POST', '/v1/notifications', { token, body })
+  await service.db.query(sql`
+    update deliveries set state = 'failed', next_attempt_at = null where notification_id = ${sent.id}`)
+  return `/v1/deliveries/dlv_${sent.id.slice('ntf_'.length)}${device.slice('dev_'.length)}/resend`
+}
+
+async function newOperation(service: TestService): Promise<string> {
+  const token = service.tokenFor({ scopes: ['admin:*'] })
+  const body = { action: 'check', ids: ['job_none'] }
+  const created = await service.request('POST', '/v1/operations', { token, body })
+  return String(created.headers.location)
+}
+
+async function stoppedOperation(service: TestService): Promise<string> {
+  const path = await newOperation(service)
+  const id = path.slice('/v1/operations/'.length)
+  await service.db.query(sql`update operations set state = 'cancelled', finished_at = 1 where id = ${id}`)
+  return path
+}
+
 async function knownUser(service: TestService): Promise<string> {
   await service.request('GET', '/v1/users/me', { token: service.tokenFor({ sub: 'swept' }) })
   return '/v1/users/swept'
+}
+
+let users = 0
+async function newUser(service: TestService): Promise<string> {
+  const sub = `to-erase-${users++}`
+  await service.request('GET', '/v1/users/me', { token: service.tokenFor({ sub }) })
+  return `/v1/users/${sub}`
 }
 
 async function newAccount(service: TestService, scopes: readonly string[]) {
@@ -197,7 +288,7 @@ describe('access to every route', () => {
           for (const one of [method].flat()) routes.push(`${one} ${url}`)
         })
       }
-      // A runtime that is down: jobs are taken all the same, and nothing of theirs moves.
+      // The runtime is down: jobs are accepted, and their status does not change.
       service = await under.start({ extend: watch, env: { WEBHOOK_SECRET, RUNTIME_URL: 'http://127.0.0.1:1' } })
     })
 
@@ -256,13 +347,13 @@ function sweepClosed(route: string, example: Example, current: () => TestService
   const attempt = async (options: TestRequest, as = method) =>
     current().request(as, await pathOf(example, current()), { ...options, body })
 
-  test(`${route} refuses whoever shows no credential, or a bad one`, async () => {
+  test(`${route} refuses a caller without a credential, or with a bad one`, async () => {
     const service = current()
     const missing = { status: 401, code: 'unauthorized', message: 'Missing bearer token' } as const
     const invalid = { status: 401, code: 'unauthorized', message: 'Invalid or expired token' } as const
-    const nobody = await attempt({})
-    assertError(service, nobody, missing)
-    assert.equal(nobody.headers['www-authenticate'], 'Bearer')
+    const anonymous = await attempt({})
+    assertError(service, anonymous, missing)
+    assert.equal(anonymous.headers['www-authenticate'], 'Bearer')
     assertError(service, await attempt({ headers: { authorization: 'Basic YTpi' } }), missing)
     const garbage = await attempt({ token: 'garbage' })
     assertError(service, garbage, invalid)
@@ -272,7 +363,7 @@ function sweepClosed(route: string, example: Example, current: () => TestService
     assertError(service, await attempt({ key: 'garbage' }), { ...invalid, message: 'Invalid or expired API key' })
   })
 
-  test(`${route} lets its scope and admin:* in, and nobody else`, async () => {
+  test(`${route} lets its scope and admin:* in, and no other caller`, async () => {
     const service = current()
     const lookalikes = ['read:project', 'admin', 'admin:', 'ADMIN:*', 'admin:*x']
     for (const scopes of [[], ...SCOPES.map((name) => [name]), lookalikes, ['x', 'admin:*', 'y']]) {
@@ -290,10 +381,12 @@ function sweepClosed(route: string, example: Example, current: () => TestService
     const service = current()
     for (const { scope: granted, key } of await keys(service)) {
       const allowed = scope === 'any' || granted === scope || granted === 'admin:*'
-      const foreign = example.ownedByCaller && (example.notEvenAdmins || granted !== 'admin:*')
+      const sees = granted === 'admin:*' || granted === 'read:operations'
+      const foreign = example.ownedByCaller && (example.notEvenAdmins || !sees)
       const unknown = example.forUsersOnly || foreign
+      const onlySeen = example.ownedByCaller && !unknown && granted === 'read:operations' && method !== 'GET'
       const answer = await attempt({ key }, admitted)
-      if (allowed) assert.equal(answer.status, unknown ? 404 : ok, answer.text)
+      if (allowed && !onlySeen) assert.equal(answer.status, unknown ? 404 : ok, answer.text)
       else assertError(service, answer, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
     }
   })
@@ -309,7 +402,7 @@ function sweepClosed(route: string, example: Example, current: () => TestService
 }
 
 function sweepUnknown(current: () => TestService): void {
-  test('under /v1/ nobody learns without a credential what exists', async () => {
+  test('under /v1/ a caller without a credential does not learn what exists', async () => {
     const service = current()
     const missing = { status: 401, code: 'unauthorized', message: 'Missing bearer token' } as const
     for (const path of ['/v1/nothing', '/v1/', '/v1', '/v1/projects/x/y', '/v1/nothing?x=1', '/v1?x=1']) {
@@ -321,11 +414,26 @@ function sweepUnknown(current: () => TestService): void {
     assertError(service, await service.request('PUT', '/v1/projects'), missing)
   })
 
-  test('elsewhere an unknown path is a 404 for everybody', async () => {
+  test('elsewhere an unknown path is a 404 for all callers', async () => {
     const service = current()
     for (const path of ['/', '/nothing', '/V1/projects', '/v1x', '/docs/', '/docs/../etc/passwd', '//v1/projects']) {
       assertError(service, await service.request('GET', path), { status: 404, code: 'not_found' })
       assertError(service, await service.request('GET', path, { token: 'garbage' }), { status: 404, code: 'not_found' })
+    }
+  })
+
+  test('a path with a superfluous or missing /v1, and the root, are a 404 with a hint', async () => {
+    const service = current()
+    const pointers = {
+      '/': 'the API reference is at /docs',
+      '/v1/jobs': 'did you mean /jobs',
+      '/v1/jobs/job_1/timeline': 'did you mean /jobs/{id}/timeline',
+      '/v1/webhooks/agent': 'did you mean /webhooks/agent',
+      '/projects?limit=1': 'did you mean /v1/projects',
+    }
+    for (const [path, pointer] of Object.entries(pointers)) {
+      const answer = await service.request('GET', path, { token: service.tokenFor() })
+      assertError(service, answer, { status: 404, code: 'not_found', message: `No such path: ${pointer}` })
     }
   })
 
@@ -338,7 +446,7 @@ function sweepUnknown(current: () => TestService): void {
       { method: 'PUT', path: '/v%31/projects', allow: 'GET, HEAD, POST' },
       { method: 'DELETE', path: '/v1/projects?limit=1', allow: 'GET, HEAD, POST' },
       { method: 'POST', path: '/v1/projects/prj_1', allow: 'DELETE, GET, HEAD, PATCH' },
-      { method: 'DELETE', path: '/v1/users/me', allow: 'GET, HEAD, PATCH' },
+      { method: 'PUT', path: '/v1/users/me', allow: 'DELETE, GET, HEAD, PATCH' },
       { method: 'GET', path: '/v1/service-accounts/svc_1/rotate', allow: 'POST' },
       { method: 'OPTIONS', path: '/v1/users', allow: 'GET, HEAD' },
       { method: 'POST', path: '/healthz', allow: 'GET, HEAD' },
@@ -354,7 +462,7 @@ function sweepUnknown(current: () => TestService): void {
     }
   })
 
-  test('who is calling is asked before anything else about the request', async () => {
+  test('the credential is checked before everything else in the request', async () => {
     const service = current()
     const unauthorized = { status: 401, code: 'unauthorized' } as const
     const json = { 'content-type': 'application/json' }

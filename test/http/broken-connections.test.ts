@@ -82,6 +82,20 @@ describe('connections that are not HTTP, or stop being HTTP', () => {
       }
     })
 
+    test('GET and POST over RTSP/1.0 are refused, although the parser takes them for HTTP/1.0', async () => {
+      const service = await under.shared()
+      for (const method of ['GET', 'POST', 'OPTIONS']) {
+        const answers = await rawExchange(service.url, `${method} /healthz RTSP/1.0\r\n\r\n`)
+        assert.deepEqual(assertRefusedAtEnd(service, answers), [400], method)
+      }
+      const second = `GET /healthz HTTP/1.1\r\n${HOST}\r\nGET /healthz RTSP/1.0\r\n\r\n`
+      assert.deepEqual(assertRefusedAtEnd(service, await rawExchange(service.url, second)), [200, 400])
+      const sequenced = 'GET /healthz HTTP/1.0\r\nCSeq: 1\r\n\r\n'
+      assert.deepEqual(assertRefusedAtEnd(service, await rawExchange(service.url, sequenced)), [400])
+      const [old] = await rawExchange(service.url, 'GET /healthz HTTP/1.0\r\nX: GET /healthz RTSP/1.0\r\n\r\n')
+      assert.equal(old?.status, 200, 'HTTP/1.0 is served')
+    })
+
     test('a request behind one of RTSP is not executed', async () => {
       const service = await under.start()
       const token = service.tokenFor({ scopes: ['read:projects', 'write:projects'] })

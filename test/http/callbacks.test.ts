@@ -24,9 +24,13 @@ const invalid = (message: string | RegExp) => ({ status: 400, code: 'invalid_req
 const strangerIds = () => ({ thread_id: randomUUID(), run_id: randomUUID() })
 
 async function callbacksOf(world: JobWorld, jobId: string): Promise<Callback[]> {
-  const { body } = await world.service.request<Page<Callback>>('GET', `/v1/callbacks?limit=100&job_id=${jobId}`, {
-    token: world.admin,
-  })
+  const { body } = await world.service.request<Page<Callback>>(
+    'GET',
+    `/v1/callbacks?limit=100&fields=body&job_id=${jobId}`,
+    {
+      token: world.admin,
+    },
+  )
   return body.data
 }
 
@@ -51,7 +55,7 @@ describe('callbacks', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under)
 
-    /** Runs that do not end by themselves, so that what is posted here is all that is heard of them. */
+    /** Runs that do not end by themselves, so that all callbacks come from the test. */
     const start = async (type = 'report') => {
       const world = await shared()
       const { id } = await world.start(type, { sub: `user-${randomUUID()}` })
@@ -68,7 +72,7 @@ describe('callbacks', () => {
     }
     before(async () => (await shared()).runtime.setFaults({ zombie: true }))
 
-    test('a callback settles its job, and each further one is known for what it is', async () => {
+    test('a callback settles its job, and each further one is a duplicate or stale', async () => {
       const { world, job, end } = await start()
       const first = await world.callback('report', end())
       assert.equal(first.status, 200)
@@ -95,7 +99,7 @@ describe('callbacks', () => {
       )
     })
 
-    test('a run no job knows gets one, for admins alone, on either mount point', async () => {
+    test('a run that no job knows gets a job that only admins see, on both paths', async () => {
       const world = await shared()
       const cases: [type: string, path: string, values: object, output: unknown][] = [
         ['report', '/webhooks/jobs/report', { report: 7 }, 7],
@@ -122,7 +126,7 @@ describe('callbacks', () => {
       }
     })
 
-    test('what is not terminal, not understood or not enough is kept, and the runtime is asked at once', async () => {
+    test('a callback that proves no end is stored, and the runtime is asked at once', async () => {
       const payloads: [name: string, type: string, fields: object][] = [
         ['running', 'report', { status: 'running', values: null }],
         ['pending', 'report', { status: 'pending', values: null }],
@@ -130,7 +134,7 @@ describe('callbacks', () => {
         ['no values', 'report', { values: undefined }],
         ['no output among the values', 'report', { values: { draft: 1 } }],
         ['a graph that may pause', 'pausing', {}],
-        ['interrupted by somebody else', 'report', { status: 'interrupted', values: null }],
+        ['interrupted by another client', 'report', { status: 'interrupted', values: null }],
       ]
       for (const [name, type, fields] of payloads) {
         const { world, job, end } = await start(type)
@@ -163,7 +167,7 @@ describe('callbacks', () => {
       }
     })
 
-    test('each way to prove it counts, on either mount point', async () => {
+    test('every kind of credential is accepted, on both paths', async () => {
       const atMs = (await shared()).clock.now()
       const ways: [name: string, of: (jobId: string, raw: string, world: JobWorld) => object][] = [
         ['the token', (id, _raw, world) => ({ query: { job_id: id, token: tokenOf(world, id) }, headers: {} })],
@@ -178,12 +182,12 @@ describe('callbacks', () => {
           const answer = await world.callback(type, null, { raw, ...proof(job.id, raw, world) })
           assert.equal(answer.status, 200, `${name}: ${answer.text}`)
           assert.equal(answer.body.outcome, 'applied')
-          assert.equal(answer.headers['ratelimit-limit'], undefined, 'and it is charged to nobody')
+          assert.equal(answer.headers['ratelimit-limit'], undefined, 'and it is not charged to any caller')
         }
       }
     })
 
-    test('a wrong proof is a 401 without any effect, and is charged to its address', async () => {
+    test('a wrong credential is a 401 without any effect, and is charged to its address', async () => {
       const { world, job, end } = await start()
       const { job: other } = await start()
       const atMs = world.clock.now()
@@ -252,7 +256,7 @@ describe('callbacks', () => {
       assert.equal(await countCallbacks(world), before)
     })
 
-    test('one that cannot be read still makes us look at the job its token names', async () => {
+    test('a callback that cannot be parsed still causes a check of the job that its token names', async () => {
       const { world, job } = await start()
       const before = world.calls(GET_RUN)
       const query = { job_id: job.id, token: tokenOf(world, job.id) }
@@ -276,7 +280,7 @@ describe('callbacks', () => {
       assert.equal((await world.callback('report', end())).body.outcome, 'applied')
     })
 
-    test('an error may be a text or an object, and the job says the same words', async () => {
+    test('an error may be a text or an object, and the job has the same message', async () => {
       for (const error of ['kaboom', { error: 'ValueError', message: 'kaboom' }, '{"message":"kaboom"}']) {
         const { world, job, end } = await start()
         await world.callback('report', end({ status: 'error', error, values: { draft: 1 } }))
@@ -301,13 +305,13 @@ describe('callbacks', () => {
       assert.deepEqual([trace_id, tracer_trace_id], ['first', 'late'])
     })
 
-    test('what an admin sees of it has everything but our token', async () => {
+    test('admins see the whole callback except the service’s own token', async () => {
       const { world, job, end } = await start()
       const token = tokenOf(world, job.id)
       const webhook = `http://service.test/webhooks/jobs/report?job_id=${job.id}&token=${token}`
       const payload = end({ kwargs: { webhook, input: { n: 1 } }, created_at: '2026-01-01T00:00:00.000Z' })
       await world.callback('report', payload, { query: { job_id: job.id, token }, headers: {} })
-      const answer = await world.service.request<Page<Callback>>('GET', `/v1/callbacks?job_id=${job.id}`, {
+      const answer = await world.service.request<Page<Callback>>('GET', `/v1/callbacks?fields=body&job_id=${job.id}`, {
         token: world.admin,
       })
       assert.ok(!answer.text.includes(token))
@@ -315,6 +319,7 @@ describe('callbacks', () => {
       assert.deepEqual(callback, {
         id: callback?.id,
         path: '/webhooks/jobs/report',
+        type: 'report',
         job_id: job.id,
         thread_id: job.thread_id,
         run_id: job.run_id,
@@ -335,15 +340,45 @@ describe('callbacks', () => {
       assertError(world.service, refused, { status: 403, code: 'forbidden' })
       const seen: number[] = []
       for (let cursor: string | null = ''; cursor !== null; ) {
-        const path: string = `/v1/callbacks?job_id=${job.id}&limit=2${cursor && `&cursor=${cursor}`}`
+        const path: string = `/v1/callbacks?fields=body&job_id=${job.id}&limit=2${cursor && `&cursor=${cursor}`}`
         const answer: TestResponse<Page<Callback>> = await world.service.request('GET', path, { token: world.admin })
         seen.push(...answer.body.data.map(({ body }) => (body as unknown as { n: number }).n))
         cursor = answer.body.next_cursor
       }
       assert.deepEqual(seen, [4, 3, 2, 1, 0])
+      const plain = await world.service.request<Page<Callback>>('GET', `/v1/callbacks?job_id=${job.id}`, {
+        token: world.admin,
+      })
+      const [newest] = plain.body.data
+      assert.ok(!plain.text.includes('"body"'), 'a list has bodies only when they are asked for')
+      const one = await world.service.request<Callback>('GET', `/v1/callbacks/${newest?.id}`, { token: world.admin })
+      assert.deepEqual([one.status, (one.body.body as unknown as { n: number }).n], [200, 4])
+      const none = await world.service.request('GET', '/v1/callbacks/cbk_none', { token: world.admin })
+      assertError(world.service, none, { status: 404, code: 'not_found', message: 'No such callback' })
+      const filtered = async (query: string) => {
+        const path = `/v1/callbacks?job_id=${job.id}&${query}`
+        return (await world.service.request<Page<Callback>>('GET', path, { token: world.admin })).body.data.length
+      }
+      const nowMs = world.clock.now()
+      const at = (ms: number) => new Date(ms).toISOString()
+      assert.deepEqual(
+        [
+          await filtered('outcome=applied'),
+          await filtered('outcome=duplicate'),
+          await filtered('type=report&outcome=stale'),
+          await filtered('type=summary'),
+          await filtered(`received_after=${at(nowMs - 1)}`),
+          await filtered(`received_after=${at(nowMs)}`),
+          await filtered(`received_before=${at(nowMs)}`),
+          await filtered(`received_before=${at(nowMs + 1)}`),
+        ],
+        [1, 4, 0, 0, 5, 0, 0, 5],
+      )
+      const odd = await world.service.request('GET', '/v1/callbacks?outcome=lost', { token: world.admin })
+      assertError(world.service, odd, { status: 400, code: 'invalid_request', message: /querystring\/outcome/ })
     })
 
-    test('a stored callback is looked at again on demand: a finished job stays finished, an open one may end', async () => {
+    test('a stored callback can be replayed: a finished job stays finished, an unfinished one may end', async () => {
       const { world, job, end } = await start()
       await world.callback('report', end({ status: 'thinking' }))
       const [callback] = await callbacksOf(world, job.id)
@@ -366,7 +401,7 @@ describe('callbacks', () => {
       assert.equal((await readJobRows(world.db, job.id)).usage.length, 1)
     })
 
-    test('numbers JavaScript cannot hold, and texts no database can, come back as they were', async () => {
+    test('numbers that JavaScript cannot represent and texts that no database can store are returned unchanged', async () => {
       const output =
         '{"big":12345678901234567890,"huge":1e400,"zero":-0,"fine":0.1000000000000000055,' +
         '"nul":"a\\u0000b","half":"\\ud800","team":{"constructor":"Ferrari"}}'
@@ -376,11 +411,13 @@ describe('callbacks', () => {
       assert.equal(answer.body.outcome, 'applied', answer.text)
       const read = await world.service.request('GET', `/jobs/${job.id}`, { token: world.admin })
       assert.ok(read.text.includes(`"output":${output},`), read.text)
-      const list = await world.service.request('GET', `/v1/callbacks?job_id=${job.id}`, { token: world.admin })
+      const list = await world.service.request('GET', `/v1/callbacks?fields=body&job_id=${job.id}`, {
+        token: world.admin,
+      })
       assert.ok(list.text.includes(`"report":${output}`), list.text)
     })
 
-    test('poison among fifty of the same instant harms none of them', async () => {
+    test('one bad callback among fifty concurrent ones does not affect the others', async () => {
       const good = await Promise.all(Array.from({ length: 50 }, () => start()))
       const world = await shared()
       const open = await start()
@@ -440,7 +477,7 @@ describe('callbacks', () => {
       })
     }
 
-    test('hundreds at once are all answered, each once and with its own', async () => {
+    test('hundreds of concurrent callbacks each get their own answer, once', async () => {
       const jobs: ShownJob[] = []
       const world = await shared()
       const strangers = Array.from({ length: 200 }, strangerIds)
@@ -461,7 +498,7 @@ describe('callbacks', () => {
       )
     })
 
-    test('may have ten megabytes, which all come back, and not one byte more', async () => {
+    test('may have ten megabytes, which are all returned, and not one byte more', async () => {
       const { world, job, end } = await start()
       const head = `POST /webhooks/jobs/report HTTP/1.1\r\nhost: x\r\nx-webhook-secret: ${WEBHOOK_SECRET}\r\n`
       const over = await world.service.exchange(`${head}content-length: ${10 * MB + 1}\r\n\r\n{`)
@@ -511,7 +548,7 @@ describe('callbacks of a runtime that delivers them', () => {
       world.runtime.setFaults({ duplicate_callbacks: 0, late_callbacks_ms: 0, delivery: 'js' })
     })
 
-    test('of a graph that may pause are deferred, and settle the job all the same', async () => {
+    test('of a graph that may pause are deferred, and the job is still settled', async () => {
       const world = await shared()
       const { id } = await world.start('agent', { input: { messages: [{ role: 'user', content: 'Hi' }] } })
       await world.pass(RUN_MS)
@@ -521,7 +558,7 @@ describe('callbacks of a runtime that delivers them', () => {
       assert.equal((await callbacksOf(world, id))[0]?.outcome, 'deferred')
     })
 
-    test('cut short are refused, and the job is looked at instead', async () => {
+    test('that are truncated are refused, and the job is checked instead', async () => {
       const world = await shared()
       world.runtime.setFaults({ corrupt_callbacks: 1 })
       const { id } = await world.start('report')
@@ -537,7 +574,7 @@ describe('callbacks of a runtime that delivers them', () => {
 
 describe('callbacks and the settings around them', () => {
   forEachVariant((under) => {
-    test('two secrets live side by side while they are rotated', async () => {
+    test('during a rotation two secrets are valid', async () => {
       const service = await under.start({ env: { WEBHOOK_SECRET: 'new-secret,old-secret' } })
       for (const [secret, status] of [
         ['new-secret', 200],
@@ -553,7 +590,7 @@ describe('callbacks and the settings around them', () => {
       }
     })
 
-    test('without a secret anyone may post, and readiness warns of it', async () => {
+    test('without a secret every callback is accepted, and readiness warns about it', async () => {
       const service = await under.start()
       const answer = await service.request('POST', '/webhooks/agent', { body: { ...strangerIds(), status: 'error' } })
       assert.equal(answer.status, 200)
@@ -561,7 +598,7 @@ describe('callbacks and the settings around them', () => {
       assert.match(ready.text, /no WEBHOOK_SECRET: anyone may post callbacks/)
     })
 
-    test('a replay after a mend of the job types finds what was missed', async () => {
+    test('a replay after a fix of the job types finds the missed output', async () => {
       const typesWith = (output_key: string) =>
         toJobTypes({ report: { assistant_id: 'x', output_key, may_pause: false } })
       const db = await under.engine.openDatabase()
@@ -581,7 +618,7 @@ describe('callbacks and the settings around them', () => {
       assertError(gone, answer, { status: 409, code: 'conflict', message })
     })
 
-    test('a database that is away is a 503, worth a retry', async () => {
+    test('an unavailable database is a 503, which the sender retries', async () => {
       const service = await under.start({ env: { WEBHOOK_SECRET } })
       await service.db.close()
       const payload = { ...strangerIds(), status: 'error' }

@@ -27,7 +27,7 @@ interface Page {
 const BASE = '/v1/devices'
 const GONE = { status: 404, code: 'not_found', message: 'No such device' } as const
 
-const somebody = () => `user-${randomUUID()}`
+const newUser = () => `user-${randomUUID()}`
 /** Not to be compressed, as real ones are not. */
 const tokenOf = (length: number) => randomBytes(length).toString('base64url').slice(0, length)
 
@@ -54,7 +54,7 @@ describe('devices', () => {
   forEachService((under) => {
     test('a device is registered with every field, listed, and its token never shown again', async () => {
       const service = await under.shared()
-      const { register, send } = callerOf(service, somebody())
+      const { register, send } = callerOf(service, newUser())
       const token = `${tokenOf(140)}:x9Qa7c`
       const at = new Date(service.clock.now()).toISOString()
       const created = await register({ token, platform: 'android' })
@@ -81,7 +81,7 @@ describe('devices', () => {
 
     test('every platform is accepted, and tokens of up to 4 KB', async () => {
       const service = await under.shared()
-      const { add, list } = callerOf(service, somebody())
+      const { add, list } = callerOf(service, newUser())
       for (const platform of ['web', 'ios', 'android']) await add(tokenOf(163), platform)
       await add(tokenOf(4_096))
       await add('t')
@@ -91,7 +91,7 @@ describe('devices', () => {
 
     test('an invalid device is refused, and nothing is stored', async () => {
       const service = await under.shared()
-      const { register } = callerOf(service, somebody())
+      const { register } = callerOf(service, newUser())
       const before = await countDevices(service)
       const good = { token: tokenOf(100), platform: 'web' }
       const bad: [body: object, message: RegExp][] = [
@@ -121,8 +121,8 @@ describe('devices', () => {
 
     test('device 51 replaces a disabled device, or else the device not seen for longest', async () => {
       const service = await under.start()
-      const { add, list } = callerOf(service, somebody())
-      const other = callerOf(service, somebody())
+      const { add, list } = callerOf(service, newUser())
+      const other = callerOf(service, newUser())
       const tokens = Array.from({ length: 50 }, () => tokenOf(100))
       const ofOther = await other.add(tokenOf(100))
       const devices: Device[] = []
@@ -151,7 +151,7 @@ describe('devices', () => {
 
     test('a device that registers again keeps its id and is seen later', async () => {
       const service = await under.start()
-      const { add, list } = callerOf(service, somebody())
+      const { add, list } = callerOf(service, newUser())
       const token = tokenOf(100)
       const first = await add(token, 'web')
       await service.clock.advance(5_000)
@@ -165,7 +165,7 @@ describe('devices', () => {
 
     test('a token moves to its newest owner', async () => {
       const service = await under.shared()
-      const [ada, bob] = [callerOf(service, somebody()), callerOf(service, somebody())]
+      const [ada, bob] = [callerOf(service, newUser()), callerOf(service, newUser())]
       const token = tokenOf(100)
       const adas = await ada.add(token)
       const bobs = await bob.add(token)
@@ -179,7 +179,7 @@ describe('devices', () => {
 
     test('a caller sees and removes only its own devices, even an admin', async () => {
       const service = await under.shared()
-      const [ada, bob] = [callerOf(service, somebody()), callerOf(service, somebody())]
+      const [ada, bob] = [callerOf(service, newUser()), callerOf(service, newUser())]
       const root = service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
       const device = await ada.add(tokenOf(100))
       const path = `${BASE}/${device.id}`
@@ -196,7 +196,7 @@ describe('devices', () => {
 
     test('the list has the newest first, in pages', async () => {
       const service = await under.shared()
-      const { add, send } = callerOf(service, somebody())
+      const { add, send } = callerOf(service, newUser())
       const ids: string[] = []
       for (let n = 0; n < 5; n++) ids.unshift((await add(tokenOf(50))).id)
       const first = (await send<Page>('GET', `${BASE}?limit=3`)).body
@@ -214,7 +214,7 @@ describe('devices', () => {
 
     test('a registration under an Idempotency-Key is answered the same again', async () => {
       const service = await under.shared()
-      const { register, list } = callerOf(service, somebody())
+      const { register, list } = callerOf(service, newUser())
       const body = { token: tokenOf(100), platform: 'web' }
       const headers = { 'idempotency-key': randomUUID() }
       const first = await register(body, headers)
@@ -228,7 +228,7 @@ describe('devices', () => {
     test('a device that the provider reports dead is kept with the reason, gets nothing, and is enabled when it registers again', async () => {
       const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
-      const [sub, other] = [somebody(), somebody()]
+      const [sub, other] = [newUser(), newUser()]
       const { add, list } = callerOf(service, sub)
       const token = tokenOf(100)
       const device = await add(token)

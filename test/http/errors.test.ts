@@ -50,7 +50,7 @@ describe('errors', () => {
       assert.equal((answer.body as { name: string }).name, 'café 🎉 \ufffd')
     })
 
-    test('only UTF-8 is understood, and only as it is', async () => {
+    test('only uncompressed UTF-8 bodies are accepted', async () => {
       for (const type of ['application/json;charset=UTF-8', 'application/json; charset="utf-8"; v=1']) {
         const { answer } = await post('{"name":"x"}', { 'content-type': type })
         assert.equal(answer.status, 201, `${type}: ${answer.text}`)
@@ -120,7 +120,7 @@ describe('errors', () => {
       assertError(service, chunked.answer, tooLarge)
     })
 
-    test('only JSON is understood, whatever name it goes by', async () => {
+    test('only JSON is accepted, under all its media types', async () => {
       for (const type of ['application/json; charset=utf-8', 'APPLICATION/JSON', 'application/merge-patch+json']) {
         const { answer } = await post('{"name":"x"}', { 'content-type': type })
         assert.equal(answer.status, 201, `${type}: ${answer.text}`)
@@ -159,7 +159,7 @@ describe('errors', () => {
       assert.equal(({} as { admin?: boolean }).admin, undefined)
     })
 
-    test('a store that fails in an unforeseen way is a 500 without its statement', async () => {
+    test('an unexpected error of the store is a 500 without the SQL statement', async () => {
       const { db } = await under.shared()
       const service = await under.start({ db: brokenFor('projects', db) })
       const token = service.tokenFor({ scopes: ['admin:*'] })
@@ -208,7 +208,7 @@ describe('errors', () => {
 
 describe('errors before, around and in place of a handler', () => {
   forEachVariant((under) => {
-    /** Another service on the shared database: most of these tests never ask it. */
+    /** Another service on the shared database, which most of these tests do not use. */
     const beside = async (options: Parameters<typeof under.start>[0] = {}) =>
       under.start({ db: (await under.shared()).db, ...options })
 
@@ -240,7 +240,7 @@ describe('errors before, around and in place of a handler', () => {
       assert.equal(answer.headers.connection, 'close')
     })
 
-    test('what is not HTTP is a 400', async () => {
+    test('bytes that are not HTTP are a 400', async () => {
       const service = await under.shared()
       const request = (head: string, ...lines: string[]) => [head, 'Host: x', ...lines, '', ''].join('\r\n')
       const garbage = [
@@ -261,7 +261,7 @@ describe('errors before, around and in place of a handler', () => {
       }
     })
 
-    test('a request without Host, or with an expectation nobody can meet, still gets an envelope', async () => {
+    test('a request without Host, or with an expectation that cannot be met, still gets an envelope', async () => {
       const service = await under.shared()
       const hostless = await service.exchange('GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n')
       assertError(service, hostless, { status: 400, code: 'invalid_request' })
@@ -286,7 +286,7 @@ describe('errors before, around and in place of a handler', () => {
       }
     })
 
-    test('a crash is a 500 that shows nothing, and the log shows it whole', async () => {
+    test('a crash is a 500 without details, and the log has all details', async () => {
       const logged: unknown[] = []
       const note = (fields: object) => logged.push(fields)
       const log: Log = { debug: () => {}, info: () => {}, warn: note, error: note }
@@ -318,7 +318,7 @@ describe('errors before, around and in place of a handler', () => {
       assert.equal(causes.filter((cause) => cause.includes(secret)).length, causes.length - 1)
     })
 
-    test('a fault that a library marks as the client’s is a 400 without its words', async () => {
+    test('an error that a library marks as the client’s is a 400 without the library’s message', async () => {
       const fault = Object.assign(new Error('node_modules/x.js:1'), { statusCode: 422 })
       const extend = (app: App) => {
         app.register(async (child) => {
@@ -330,7 +330,7 @@ describe('errors before, around and in place of a handler', () => {
       assertError(service, answer, { status: 400, code: 'invalid_request' })
     })
 
-    test('a handler that takes too long is a 503 that says when to come back', async () => {
+    test('a handler that takes too long is a 503 with Retry-After', async () => {
       const entered = Promise.withResolvers<void>()
       const extend = (app: App) => {
         app.register(async (child) => {
@@ -350,7 +350,7 @@ describe('errors before, around and in place of a handler', () => {
       assert.equal((await service.request('GET', '/healthz')).status, 200)
     })
 
-    test('while it drains it is not ready, serves what still comes and closes the connection behind it', async () => {
+    test('while it drains it is not ready, serves further requests and closes their connections', async () => {
       const service = await beside()
       service.services.readiness.startDraining()
       const ready = await service.request('GET', '/readyz')
@@ -397,7 +397,7 @@ describe('errors before, around and in place of a handler', () => {
   })
 })
 
-/** A database whose statements on one table fail as no one foresaw, alone and in a transaction. */
+/** A database whose statements on one table fail with an unexpected error, alone and in a transaction. */
 function brokenFor(table: string, db: Database): Database {
   const breaking =
     (query: Queryable['query']): Queryable['query'] =>
@@ -405,6 +405,7 @@ function brokenFor(table: string, db: Database): Database {
       statement.text.includes(table) ? Promise.reject(new Error(`near "from": ${statement.text}`)) : query(statement)
   return {
     engine: db.engine,
+    now: db.now,
     query: breaking((statement) => db.query(statement)),
     transaction: (work) =>
       db.transaction((tx) =>

@@ -25,7 +25,7 @@ const MAX_UNREAD_BYTES = 256 * 1024
 const GONE = { status: 404, code: 'not_found', message: 'No such job' } as const
 
 /** A name of its own for each test, so that they can share a service. */
-const somebody = () => `user-${randomUUID()}`
+const newUser = () => `user-${randomUUID()}`
 
 const opened: { close(): void }[] = []
 after(() => {
@@ -38,7 +38,7 @@ async function listen(service: TestService, sub: string, path = '/v1/events', op
   return stream
 }
 
-/** Something happens to this user, by the front door; answers with the project's id. */
+/** Causes an event for this user through the API; returns the project's id. */
 async function happen(service: TestService, sub: string, name = 'Something'): Promise<string> {
   const token = service.tokenFor({ sub, scopes: ['write:projects'] })
   const { status, text, body } = await service.request<{ id: string }>('POST', '/v1/projects', {
@@ -49,14 +49,14 @@ async function happen(service: TestService, sub: string, name = 'Something'): Pr
   return body.id
 }
 
-/** When the client is to come back: soon, but not all of them at once. */
+/** The reconnect time is short, but not the same for all clients. */
 function assertRetry(retryMs: number | null): void {
   assert.ok(retryMs !== null && retryMs >= 1_000 && retryMs < 3_000, String(retryMs))
 }
 
 let causes = 0
 
-/** Something happened to this user, without a request. */
+/** Adds an event for this user without a request. */
 function append(
   db: Database,
   subject: string | null,
@@ -68,7 +68,7 @@ function append(
   return db.transaction((tx) => appendEvents(tx, [event]))
 }
 
-/** The ids of all there is for one user. */
+/** The ids of all events of one user. */
 async function logOf(db: Database, subject: string): Promise<string[]> {
   const rows = await db.query<{ seq: number }>(sql`select seq from events where subject = ${subject} order by seq`)
   return rows.map(({ seq }) => String(seq))
@@ -86,9 +86,9 @@ async function pass(clock: ManualClock, holds: () => boolean): Promise<void> {
 
 describe('event streams', () => {
   forEachService((under) => {
-    test('a stream tells of each event in the moment it is committed, with its place, type and data', async () => {
+    test('a stream sends each event when it is committed, with its id, type and data', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       const stream = await listen(service, sub)
       assert.match(String(stream.headers['content-type']), /^text\/event-stream\b/)
       assert.equal(stream.headers['cache-control'], 'no-store')
@@ -112,9 +112,9 @@ describe('event streams', () => {
       assert.deepEqual(idsOf(stream), await logOf(service.db, sub))
     })
 
-    test('a stream has the events of its caller and of nobody else; an admin may have all', async () => {
+    test('a stream has the events of its caller and of no other user; an admin may have all', async () => {
       const service = await under.shared()
-      const [ada, bob] = [somebody(), somebody()]
+      const [ada, bob] = [newUser(), newUser()]
       const mine = await listen(service, ada)
       const alsoMine = await listen(service, ada, '/v1/events?all=false')
       const root = { token: service.tokenFor({ sub: 'root', scopes: ['admin:*'] }) }
@@ -133,12 +133,12 @@ describe('event streams', () => {
       assert.deepEqual(idsOf(rootsOwn), (await logOf(service.db, 'root')).slice(-1))
     })
 
-    test('all=true without admin:* is forbidden, and what is neither true nor false is refused', async () => {
+    test('all=true without read:operations or admin:* is forbidden, and a value that is not a boolean is refused', async () => {
       const service = await under.shared()
       const token = service.tokenFor({ scopes: ['read:projects', 'write:users'] })
       const refused = await service.request('GET', '/v1/events?all=true', { token })
       assertError(service, refused, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
-      assert.match(String(refused.headers['www-authenticate']), /insufficient_scope.*admin:\*/)
+      assert.match(String(refused.headers['www-authenticate']), /insufficient_scope.*read:operations/)
       const odd = await service.request('GET', '/v1/events?all=maybe', { token })
       assertError(service, odd, { status: 400, code: 'invalid_request', message: /^querystring\/all/ })
       const bare = await service.request('GET', '/v1/events')
@@ -160,7 +160,7 @@ describe('event streams', () => {
       test('has a stream of its own, from its creation to its end', async () => {
         const world = await shared()
         const { service } = world
-        const [ada, bob] = [somebody(), somebody()]
+        const [ada, bob] = [newUser(), newUser()]
         const all = await listen(service, ada)
         const job = await world.start('report', { sub: ada })
         const other = await world.start('report', { sub: ada })
@@ -170,10 +170,10 @@ describe('event streams', () => {
         const last = (stream: EventStream) => stream.received.at(-1)?.event === 'job.completed'
         for (const stream of [own, admins]) await stream.until(() => last(stream))
         await all.until(() => all.received.filter(({ event }) => event === 'job.completed').length === 2)
-        const told = own.received.map(({ event, data }) => [event, data.data])
+        const events = own.received.map(({ event, data }) => [event, data.data])
         const data = { job_id: job.id, type: 'report', status: 'processing', project_id: null, error: null }
-        assert.deepEqual(told.at(0), ['job.created', { ...data, settled_by: null }])
-        assert.deepEqual(told.at(-1), ['job.completed', { ...data, status: 'completed', settled_by: 'callback' }])
+        assert.deepEqual(events.at(0), ['job.created', { ...data, settled_by: null }])
+        assert.deepEqual(events.at(-1), ['job.completed', { ...data, status: 'completed', settled_by: 'callback' }])
         assert.deepEqual(admins.received, own.received)
         const jobs = new Set(all.received.map(({ data }) => (data.data as { job_id: string }).job_id))
         assert.deepEqual(jobs, new Set([job.id, other.id]))
@@ -184,9 +184,9 @@ describe('event streams', () => {
       })
     })
 
-    test('a client that comes back gets what it missed, once, by header or by query, and the header has the word', async () => {
+    test('a client that reconnects gets the missed events once, by header or by query; the header takes precedence', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       await happen(service, sub)
       const first = await listen(service, sub)
       await happen(service, sub)
@@ -211,9 +211,9 @@ describe('event streams', () => {
       assert.deepEqual(idsOf(withoutCursor), [newest])
     })
 
-    test('a client that was cut off before its first event has a place to come back to', async () => {
+    test('a client that is disconnected before its first event can still resume', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       const first = await listen(service, sub)
       await first.until(() => first.lastEventId !== '')
       first.close()
@@ -222,15 +222,15 @@ describe('event streams', () => {
       assert.deepEqual([(await second.next()).id], await logOf(service.db, sub))
     })
 
-    test('a history of many pages arrives whole and in order, and what happens meanwhile comes after it', async () => {
+    test('a history of many pages arrives complete and in order, and new events come after it', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       const event = (n: number) => ({
         subject: sub,
         job_id: null,
         type: 'job.updated' as const,
         cause: `${sub} page ${n}`,
-        // More in all than may lie unread at a reader: one that reads is never cut.
+        // More than the limit of unread bytes: a client that reads is never disconnected.
         data: JSON.stringify({ n, filling: 'x'.repeat(1_000) }),
         created_at: n,
       })
@@ -247,7 +247,7 @@ describe('event streams', () => {
       assert.deepEqual(idsOf(stream), await logOf(service.db, sub))
     })
 
-    test('a place that no event has is refused', async () => {
+    test('a cursor that is not the id of an event is refused', async () => {
       const service = await under.shared()
       const token = service.tokenFor()
       const bad = (name: string) =>
@@ -262,9 +262,9 @@ describe('event streams', () => {
       }
     })
 
-    test('a place beyond the head is of another log: the client is told to start anew', async () => {
+    test('a cursor beyond the head belongs to another log: the client gets a reset', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       await happen(service, sub)
       const { seq } = await findHead(service.db)
       const stream = await listen(service, sub, `/v1/events?after=${seq + 1_000}`)
@@ -281,9 +281,9 @@ describe('event streams', () => {
       assert.equal((await stream.next()).event, 'project.created')
     })
 
-    test('a place whose history was trimmed away gets a reset, and goes on from there', async () => {
+    test('a cursor whose history was trimmed gets a reset, and the stream continues from there', async () => {
       const service = await under.start()
-      const sub = somebody()
+      const sub = newUser()
       await append(service.db, sub, { created_at: 1 })
       await append(service.db, sub, { created_at: 2 })
       await append(service.db, sub, { created_at: 1_000 })
@@ -298,14 +298,14 @@ describe('event streams', () => {
       const back = await listen(service, sub, '/v1/events', { lastEventId: behind.lastEventId })
       await happen(service, sub)
       assert.equal((await back.next()).event, 'project.created')
-      // The id an empty log begins with is a place like any other.
+      // The id of an empty log is a valid cursor.
       const early = await listen(service, sub, '/v1/events', { lastEventId: '0' })
       assert.equal((await early.next()).event, 'reset')
     })
 
-    test('after=0 tells everything the log still has, however much of it was trimmed', async () => {
+    test('after=0 sends everything that the log still has, even if parts were trimmed', async () => {
       const service = await under.start()
-      const sub = somebody()
+      const sub = newUser()
       for (const created_at of [1, 2, 1_000, 1_001]) await append(service.db, sub, { created_at })
       const kept = (await logOf(service.db, sub)).slice(2)
       await trimEvents(service.db, { beforeMs: 500, limit: 10 })
@@ -317,11 +317,11 @@ describe('event streams', () => {
       )
     })
 
-    test('a client without events of its own is moved along, and not reset after the retention', async () => {
+    test('the cursor of a client without events advances, so that it gets no reset after the retention', async () => {
       const service = await under.start()
-      const sub = somebody()
+      const sub = newUser()
       const quiet = await listen(service, sub)
-      for (const created_at of [1, 2]) await append(service.db, 'somebody else', { created_at })
+      for (const created_at of [1, 2]) await append(service.db, 'another-user', { created_at })
       const { seq } = await findHead(service.db)
       await until(async () => {
         await service.clock.advance(HEARTBEAT_MS)
@@ -336,7 +336,7 @@ describe('event streams', () => {
 
     test('history older than the retention is trimmed by itself', async () => {
       const service = await under.start({ env: { EVENTS_RETENTION_HOURS: '1' } })
-      const sub = somebody()
+      const sub = newUser()
       await append(service.db, sub, { created_at: service.clock.now() })
       await append(service.db, sub, { created_at: service.clock.now() })
       const [first = ''] = await logOf(service.db, sub)
@@ -349,21 +349,21 @@ describe('event streams', () => {
       assert.equal((await stream.next()).event, 'reset')
     })
 
-    test('a quiet stream gets a comment every 15 seconds, and an event puts it off', async () => {
+    test('an idle stream gets a comment every 15 seconds, and an event restarts that time', async () => {
       const service = await under.start()
-      const sub = somebody()
+      const sub = newUser()
       const stream = await listen(service, sub)
       await service.clock.advance(HEARTBEAT_MS - 1_000)
       await happen(service, sub)
       await stream.next()
-      assert.equal(stream.comments, 0)
+      assert.equal(stream.comments, 1, 'the greeting')
       await service.clock.advance(HEARTBEAT_MS - 1_000)
-      await append(service.db, 'somebody else')
-      assert.equal(stream.comments, 0)
+      await append(service.db, 'another-user')
+      assert.equal(stream.comments, 1)
       await service.clock.advance(1_000)
-      await stream.until(() => stream.comments === 1)
-      await service.clock.advance(HEARTBEAT_MS)
       await stream.until(() => stream.comments === 2)
+      await service.clock.advance(HEARTBEAT_MS)
+      await stream.until(() => stream.comments === 3)
       assert.equal(stream.received.length, 1)
     })
 
@@ -396,9 +396,9 @@ describe('event streams', () => {
       await until(() => service.services.streams.count === 0)
     })
 
-    test('a caller may have so many streams and no more; one that closes makes room', async () => {
+    test('the number of streams per caller is limited; closing one makes room', async () => {
       const service = await under.start()
-      const [ada, bob] = [somebody(), somebody()]
+      const [ada, bob] = [newUser(), newUser()]
       const streams = await Promise.all(Array.from({ length: MAX_STREAMS_PER_CALLER }, () => listen(service, ada)))
       const token = service.tokenFor({ sub: ada })
       const refused = await service.request('GET', '/v1/events', { token })
@@ -412,12 +412,12 @@ describe('event streams', () => {
       await again.next()
     })
 
-    test('a reader that does not read is cut, before much lies unread, and the others read on', async () => {
+    test('a client that does not read is disconnected at the limit of unread bytes, and other clients continue', async () => {
       const sockets: Socket[] = []
       const service = await under.start({
         extend: (app) => app.server.on('connection', (socket: Socket) => sockets.push(socket)),
       })
-      const sub = somebody()
+      const sub = newUser()
       const good = await listen(service, sub)
       const { hostname, port } = new URL(service.url)
       const bad = connect({ host: hostname, port: Number(port) })
@@ -447,13 +447,14 @@ describe('event streams', () => {
       await good.until(() => good.received.length === sent + 1)
     })
 
-    test('a client that leaves before its stream begins leaves nothing behind', async () => {
+    test('a client that disconnects before its stream begins leaves no state behind', async () => {
       const inner = await under.engine.openDatabase()
       const gate = Promise.withResolvers<void>()
       const asked = Promise.withResolvers<void>()
       const isHead = /events_seq_seq|sqlite_sequence/
       const db: Database = {
         engine: inner.engine,
+        now: inner.now,
         query: async (statement) => {
           if (isHead.test(statement.text)) {
             asked.resolve()
@@ -483,7 +484,7 @@ describe('event streams', () => {
       assert.equal(service.services.feed.subscribers, 0)
     })
 
-    test('closing asks every client to come back, and takes no new one', async () => {
+    test('closing makes every client reconnect elsewhere, and accepts no new client', async () => {
       const service = await under.start()
       const streams = await Promise.all(Array.from({ length: 20 }, (_, n) => listen(service, `user-${n}`)))
       await service.services.streams.close()
@@ -499,7 +500,7 @@ describe('event streams', () => {
 
     test('across restarts, with writers at work: no gap and no repeat', async () => {
       const db = await under.engine.openDatabase()
-      const sub = somebody()
+      const sub = newUser()
       let isDone = false
       const writers = Promise.all(
         Array.from({ length: 4 }, async () => {
@@ -536,7 +537,7 @@ describe('several nodes on one database', () => {
     after(async () => {
       for (const node of nodes) await node.close()
     })
-    /** Two nodes as a load balancer has them; on SQLite, which is for one process, two in one. */
+    /** Two nodes behind a load balancer; on SQLite, which is for one process, two in one process. */
     async function startNodes(options: { env?: Record<string, string> } = {}): Promise<[TestService, TestService]> {
       const store = await engine.createStore()
       const start = async () => {
@@ -549,17 +550,17 @@ describe('several nodes on one database', () => {
       return [await start(), await start()]
     }
 
-    test('a client that goes from one to the other, with writers on both, has no gap and no repeat', async () => {
+    test('a client that changes between nodes, with writers on both, has no gap and no repeat', async () => {
       const [one, two] = await startNodes()
-      const sub = somebody()
+      const sub = newUser()
       let isDone = false
       const writers = Promise.all(
         [one, two, one, two].map(async ({ db }) => {
           while (!isDone) await append(db, sub)
         }),
       )
-      // Somebody else listens all the time, so that each node stands at a place of its own.
-      for (const node of [one, two]) await listen(node, 'somebody else')
+      // Another user listens all the time, so that each node has its own position.
+      for (const node of [one, two]) await listen(node, 'another-user')
       const ids: string[] = []
       let lastEventId = '0'
       for (const node of [one, two, one, two, two, one]) {
@@ -581,11 +582,11 @@ describe('several nodes on one database', () => {
 
     if (engine.name !== 'postgres') return
 
-    test('a node that is behind neither resets a client of a node ahead of it nor repeats to it', async () => {
+    test('a node that is behind neither resets a client of a node ahead of it nor repeats events', async () => {
       const [ahead, behind] = await startNodes()
-      const sub = somebody()
-      // With somebody listening it stands where the log was then, until it looks again.
-      await listen(behind, 'somebody else')
+      const sub = newUser()
+      // With a listener, the node stays at the current position until its next read.
+      await listen(behind, 'another-user')
       const first = await listen(ahead, sub)
       await happen(ahead, sub)
       await first.next()
@@ -599,18 +600,18 @@ describe('several nodes on one database', () => {
       assert.deepEqual(idsOf(second), (await logOf(ahead.db, sub)).slice(1))
     })
 
-    test('without Redis the others find out by looking, within two seconds', async () => {
+    test('without Redis the other nodes find new events by polling, within two seconds', async () => {
       const [one, two] = await startNodes()
-      const sub = somebody()
+      const sub = newUser()
       const stream = await listen(two, sub)
       await happen(one, sub)
       await two.clock.advance(POLL_MS)
       await stream.next()
     })
 
-    test('what a transaction held back and let go without a word is found by looking again soon', async () => {
+    test('events that waited for a transaction without events are found by a quick new read', async () => {
       const [node] = await startNodes()
-      const sub = somebody()
+      const sub = newUser()
       const stream = await listen(node, sub)
       const letGo = Promise.withResolvers<void>()
       const holding = Promise.withResolvers<void>()
@@ -636,18 +637,18 @@ describe('several nodes on one database', () => {
     })
 
     describe('with Redis', needsRedis(), () => {
-      test('the others are told; while it is dead they look; when it is back they are told again', async () => {
+      test('wakes the other nodes; while it is down they poll; when it is back it wakes them again', async () => {
         const redis = await startRedis()
         try {
           const [one, two] = await startNodes({ env: { REDIS_URL: redis.url } })
           const connected = (yes: boolean) =>
             until(() => [one, two].every(({ services }) => services.wakeUps?.state().connected === yes))
           await connected(true)
-          const sub = somebody()
+          const sub = newUser()
           const stream = await listen(two, sub)
           const tell = async () => {
             await happen(one, sub)
-            // Only the sender's clock moves: the listener does not look by itself.
+            // Only the sender's clock moves, so the listener does not poll.
             await one.clock.advance(5)
           }
           await tell()

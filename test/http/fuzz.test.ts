@@ -6,7 +6,7 @@ import { forEachService } from '../support/service.ts'
 
 const { seed, cases } = fuzzSettings()
 const AT_ONCE = { concurrency: 4 }
-/** Refused while there is nobody to run a job. */
+/** The service refuses these requests if no runtime is configured. */
 const NEEDS_RUNTIME = ['POST /jobs', 'POST /jobs/{id}/cancel', 'POST /jobs/{id}/resume']
 
 describe(`hostile input, FUZZ_SEED=${seed} FUZZ_CASES=${cases}`, () => {

@@ -28,7 +28,7 @@ describe('hostile credentials at the gate', () => {
       return started
     }
 
-    test('every hostile token is refused, whatever is wrong with it', async () => {
+    test('every hostile token is refused', async () => {
       const service = await start()
       const sent = hostile.filter(({ token }) => canTravel(token))
       assert.ok(sent.length >= 150, `only ${sent.length} hostile tokens`)
@@ -42,7 +42,7 @@ describe('hostile credentials at the gate', () => {
       }
     })
 
-    test('a token far too long is refused as a token while its head can be read', async () => {
+    test('a much too long token is a 401 as long as the headers fit', async () => {
       const service = await start()
       for (const length of [8_193, 16_384, 20_000, 32_000]) {
         assertError(service, await sendToken(service, 'x'.repeat(length)), INVALID)
@@ -51,7 +51,7 @@ describe('hostile credentials at the gate', () => {
       assertError(service, await sendToken(service, 'x'.repeat(33_000)), tooLarge)
     })
 
-    test('an unusual but right token is let in', async () => {
+    test('an unusual but valid token is accepted', async () => {
       const service = await start()
       for (const { name, token } of good) {
         const answer = await service.request('GET', '/v1/users/me', { token })
@@ -68,7 +68,7 @@ describe('hostile credentials at the gate', () => {
       }
     })
 
-    test('what is not of the bearer form counts as no token at all', async () => {
+    test('a header that is not of the bearer form counts as a missing token', async () => {
       const service = await start()
       const token = service.tokenFor()
       const values = ['', ' ', 'Bearer', 'Bearer ', 'Basic YTpi', token, `Token ${token}`, `Bearer: ${token}`]
@@ -121,7 +121,7 @@ describe('hostile credentials at the gate', () => {
         'the prefix in capitals': key.replace('pak_', 'PAK_'),
         'a letter more': `${key}0`,
         'a letter less': key.slice(0, -1),
-        'a key nobody made': unknown,
+        'a key that was never created': unknown,
         'the key twice': `${key},${key}`,
         'the key as a bearer credential': `Bearer ${key}`,
         'statement text': `' or 1=1 --`,
@@ -174,12 +174,12 @@ describe('hostile credentials at the gate', () => {
   })
 })
 
-/** A line break ends the header line; what comes before it is then a good token. */
+/** False for a token with a line break: the header line ends there, and the part before it is a good token. */
 function canTravel(token: string): boolean {
   return !/[\r\n]/.test(token)
 }
 
-/** In raw bytes, because no HTTP client would send some of these; of a megabyte no more than is answered. */
+/** Sends raw bytes, because HTTP clients refuse some of these tokens. A long token is cut: the server answers before its end. */
 function sendToken(service: TestService, token: string): Promise<TestResponse> {
   const credential = `Authorization: Bearer ${token.slice(0, 40_000)}`
   const lines = ['GET /v1/users/me HTTP/1.1', 'Host: x', 'Connection: close', credential, '', '']
@@ -192,7 +192,7 @@ function assertRefused(service: TestService, { token }: HostileToken, answer: Te
   } else if (token.length > 32_000) {
     assertError(service, answer, { status: 431, code: 'headers_too_large', message: 'The headers are too large' })
   } else if (/^ \S+$|^\S+ $/.test(token)) {
-    // HTTP itself does not carry blanks around a value: this is the good token.
+    // HTTP ignores blanks around a header value, so the server reads the good token.
     assert.equal(answer.status, 200)
   } else if (token === '' || /\s/.test(token)) {
     assertError(service, answer, MISSING)

@@ -11,7 +11,7 @@ const DAY_MS = 24 * 60 * 60_000
 const REUSED = {
   status: 422,
   code: 'idempotency_key_reused',
-  message: 'This Idempotency-Key was used with another request',
+  message: 'This Idempotency-Key was used with a different request',
 } as const
 const IN_FLIGHT = {
   status: 409,
@@ -95,7 +95,7 @@ describe('idempotency keys', () => {
       assert.equal(await countProjects(service, 'Second'), 0)
     })
 
-    test('everybody has keys of their own', async () => {
+    test('each principal has keys of its own', async () => {
       const service = await under.shared()
       const ada = await post(service, { key: 'mine', sub: 'ada' })
       const grace = await post(service, { key: 'mine', sub: 'grace', body: { name: 'Other' } })
@@ -116,7 +116,7 @@ describe('idempotency keys', () => {
       assertReplay(await post(service, { key: 'daily', body: { name: 'Another day' } }), second)
     })
 
-    test('answers over a day old are swept away', async () => {
+    test('answers older than a day are deleted', async () => {
       const [service, database] = await Promise.all([under.shared(), under.watched()])
       await post(service, { key: 'swept' })
       await service.clock.leap(DAY_MS)
@@ -128,7 +128,7 @@ describe('idempotency keys', () => {
       assert.deepEqual(left, [])
     })
 
-    test('of twenty at once with one key exactly one creates, and no other answer differs', async () => {
+    test('of twenty concurrent requests with one key exactly one creates, and all get the same answer', async () => {
       const service = await under.shared()
       const body = { name: 'Raced' }
       const race = await Promise.all(Array.from({ length: 20 }, () => post(service, { key: 'race', body })))
@@ -149,7 +149,7 @@ describe('idempotency keys', () => {
       assert.equal(await countProjects(here, 'Raced on two nodes'), 1)
     })
 
-    test('a request that failed does not burn its key', async () => {
+    test('after a failed request its key can be used again', async () => {
       const service = await under.shared()
       const refused = await post(service, { key: 'unburnt', body: { name: '' } })
       assertError(service, refused, { status: 400, code: 'invalid_request' })
@@ -163,7 +163,7 @@ describe('idempotency keys', () => {
       assert.equal((await post(service, { key: 'unburnt' })).status, 201)
     })
 
-    test('a key that is none is a 400', async () => {
+    test('an invalid key is a 400', async () => {
       const service = await under.shared()
       const message = 'headers/idempotency-key must be 1 to 255 visible ASCII characters'
       for (const key of ['', 'a b', 'x'.repeat(256), 'é', 'a\tb']) {
@@ -196,7 +196,7 @@ describe('idempotency keys', () => {
   })
 })
 
-/** One made it; whoever came too early was told so, whoever came after got the same answer. */
+/** One request did the work; an earlier duplicate got 409, a later one got the same answer. */
 function assertOneCreated(service: TestService, race: TestResponse<Project>[]): void {
   const created = race.filter(({ status }) => status === 201)
   const fresh = created.filter(({ headers }) => headers['idempotency-replayed'] === undefined)

@@ -41,7 +41,7 @@ describe('while the identity provider is down', () => {
       assert.equal(later.headers['retry-after'], '6', 'until the provider is asked again')
     })
 
-    test('what needs no key is told apart all the same', async () => {
+    test('faults that need no key are still reported as 401', async () => {
       idp.goDown()
       const service = await start()
       assertError(service, await service.request('GET', ME), { ...INVALID, message: 'Missing bearer token' })
@@ -52,18 +52,17 @@ describe('while the identity provider is down', () => {
         INVALID,
       )
       const { key } = await service.db.transaction((tx) =>
-        service.services.serviceAccounts.create(tx, {
-          name: 'Backend',
-          scopes: ['read:projects'],
-          createdBy: 'test',
-          expiresAtMs: null,
-        }),
+        service.services.serviceAccounts.create(
+          tx,
+          { name: 'Backend', scopes: ['read:projects'], createdBy: 'test', expiresAtMs: null },
+          { actor: { kind: 'user', id: 'test' }, address: null, requestId: null },
+        ),
       )
       assert.equal((await service.request('GET', '/v1/projects', { key })).status, 200)
       assert.equal((await service.request('GET', '/openapi.json')).status, 200)
     })
 
-    test('it is asked once per cooldown, however many come', async () => {
+    test('it gets one fetch per cooldown, with any number of requests', async () => {
       idp.goDown()
       const service = await start()
       const hitsBefore = idp.hits
@@ -117,7 +116,10 @@ describe('while the identity provider is down', () => {
         await service.services.keySet.warmUp()
         const ready = await service.request<Ready>('GET', '/readyz')
         assert.equal(ready.status, 200)
-        const serving = { state: 'degraded', detail: 'it does not answer: using the keys fetched before' }
+        const serving = {
+          state: 'degraded',
+          detail: 'the issuer does not answer: the service uses the keys that it has',
+        }
         assert.deepEqual(ready.body.checks.identity_provider, serving)
         const unknown = service.idp.mint({ kid: 'unknown', claims: { exp: service.clock.now() / 1000 + 60 } })
         assertError(service, await service.request('GET', ME, { token: unknown }), INVALID)

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import { readJobRows } from '../support/job-rows.ts'
@@ -18,7 +19,7 @@ const invalid = (message: string | RegExp) => ({ status: 400, code: 'invalid_req
 const conflict = (message: string | RegExp) => ({ status: 409, code: 'conflict', message }) as const
 
 /** A name of its own for each test, so that they can share a service. */
-const somebody = () => `user-${randomUUID()}`
+const newUser = () => `user-${randomUUID()}`
 
 async function timelineOf(world: JobWorld, { id }: ShownJob): Promise<TimelineEntry[]> {
   const { body } = await world.service.request<Page<TimelineEntry>>('GET', `/jobs/${id}/timeline?limit=100`, {
@@ -40,7 +41,7 @@ describe('jobs', () => {
 
     test('a job is accepted with every field, and its run has the thread, the metadata and the callback URL', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const input = { title: 'Done', n: 42 }
       const answer = await world.request('POST', '/jobs', sub, { body: { type: 'report', input } })
       const at = new Date(world.clock.now()).toISOString()
@@ -83,7 +84,7 @@ describe('jobs', () => {
       assert.equal((await world.stored(job.id)).run_id, run.runId)
     })
 
-    test('a job runs, ends, and shows its output, its times and who noticed', async () => {
+    test('a job runs, ends, and shows its output, its times and the first hint', async () => {
       const world = await shared()
       const started = await world.start('report')
       const startedAt = new Date(world.clock.now()).toISOString()
@@ -130,19 +131,19 @@ describe('jobs', () => {
       }
     })
 
-    test('a graph the runtime does not have fails the job, with the runtime’s words', async () => {
+    test('an unknown graph fails the job, with the runtime’s message', async () => {
       const world = await shared()
       const job = await world.stored((await world.start('graphless')).id)
       assert.equal(job.status, 'failed')
       assert.equal(job.error?.code, 'start_rejected')
-      assert.match(String(job.error?.message), /^The runtime refused to start the run \(404\): No assistant found/)
-      assert.equal(job.settled_by, null, 'nobody noticed: it was decided here')
+      assert.equal(job.error?.message, 'The runtime refused to start the run (404)')
+      assert.equal(job.settled_by, null, 'no callback, read or sweep settled it: the service did')
       assert.equal((await readJobRows(world.db, job.id)).usage.length, 1)
     })
 
     test('a run started elsewhere is followed, not started, and ends like any other', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
       const before = world.calls(START_RUN)
       const answer = await world.request('POST', '/jobs', sub, { body: { type: 'report', thread_id, run_id } })
@@ -161,7 +162,7 @@ describe('jobs', () => {
 
     test('a run whose callback was faster than its follower is claimed, with its usage', async () => {
       const world = await shared()
-      const [sub, other] = [somebody(), somebody()]
+      const [sub, other] = [newUser(), newUser()]
       const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
       const payload = { thread_id, run_id, status: 'success', values: { report: 7 } }
       const { body: adopted } = await world.callback('report', payload)
@@ -190,9 +191,23 @@ describe('jobs', () => {
       assert.ok((await timelineOf(world, claimed.body)).some(({ kind }) => kind === 'claimed'))
     })
 
-    test('ten who follow one run at once get one job, and so does its callback of the same instant', async () => {
+    test('the usage of a job that ended without an owner in the release before goes to the user who claims it', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
+      const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
+      const payload = { thread_id, run_id, status: 'success', values: { report: 7 } }
+      const { body: adopted } = await world.callback('report', payload)
+      await world.db.query(sql`
+        insert into usage_records (job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at)
+        values (${adopted.job_id}, null, '2026-01', 'report', 1, 2, 3, 1)`)
+      await world.request('POST', '/jobs', sub, { body: { type: 'report', thread_id, run_id } })
+      const [counter] = (await readJobRows(world.db, adopted.job_id)).counters
+      assert.deepEqual([counter?.runs, counter?.total_tokens], [1, 3])
+    })
+
+    test('ten concurrent requests to follow one run, and its callback, get one job', async () => {
+      const world = await shared()
+      const sub = newUser()
       const { thread_id, run_id } = await world.startElsewhere({ owner: sub })
       const body = { type: 'report', thread_id, run_id }
       const [callback, ...follows] = await Promise.all([
@@ -211,7 +226,7 @@ describe('jobs', () => {
 
     test('only an admin, or a caller that the run or its thread names, may follow it', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const account = await world.service.request<{ id: string; key: string }>('POST', '/v1/service-accounts', {
         token: world.admin,
         body: { name: 'Follower', scopes: [] },
@@ -235,7 +250,7 @@ describe('jobs', () => {
       assert.equal(byKey.status, 202, byKey.text)
 
       const noRun = { status: 404, code: 'not_found', message: 'No such run' } as const
-      const [ofOther, ofNone] = [await world.startElsewhere({ user_id: somebody() }), await world.startElsewhere()]
+      const [ofOther, ofNone] = [await world.startElsewhere({ user_id: newUser() }), await world.startElsewhere()]
       const unknown = { thread_id: randomUUID(), run_id: randomUUID() }
       const swapped = { thread_id: ofOther.thread_id, run_id: ofNone.run_id }
       for (const run of [ofOther, ofNone, unknown, swapped]) {
@@ -257,7 +272,7 @@ describe('jobs', () => {
       world.runtime.setFaults({ lookup_failure: 0 })
     })
 
-    test('ids of runs and threads are UUIDs, and anything else is refused before the runtime hears of it', async () => {
+    test('ids of runs and threads are UUIDs, and anything else is refused before the runtime is called', async () => {
       const world = await shared()
       const before = world.allCalls
       for (const id of ['..', '../threads', '%2e%2e', 'no uuid', '', `${randomUUID()}/state`, 'a\u0000b']) {
@@ -267,7 +282,7 @@ describe('jobs', () => {
           run_id: { thread_id: good, run_id: id },
         })) {
           const fault = invalid(`body/${name} must be a UUID`)
-          const answer = await world.request('POST', '/jobs', somebody(), { body: { type: 'report', ...ids } })
+          const answer = await world.request('POST', '/jobs', newUser(), { body: { type: 'report', ...ids } })
           assertError(world.service, answer, fault)
           assertError(world.service, await world.callback('report', { ...ids, status: 'success' }), fault)
         }
@@ -275,9 +290,9 @@ describe('jobs', () => {
       assert.equal(world.allCalls, before)
     })
 
-    test('an admin starts a job for somebody, who then owns it; nobody else may', async () => {
+    test('an admin starts a job for a user, who then owns it; other callers may not', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const body = { type: 'report', input: {}, created_by: sub }
       const created = await world.service.request<ShownJob>('POST', '/jobs', { token: world.admin, body })
       assert.equal(created.status, 202, created.text)
@@ -306,7 +321,7 @@ describe('jobs', () => {
 
     test('a job belongs to a project only if there is one', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const project = await world.service.request<{ id: string }>('POST', '/v1/projects', {
         token: world.admin,
         body: { name: 'x' },
@@ -330,7 +345,7 @@ describe('jobs', () => {
 
     test('each fault of a request is named', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const before = world.allCalls
       const either = 'body must have either "input" or "thread_id" and "run_id", not both'
       const neither = 'body must have the field "input", or "thread_id" and "run_id"'
@@ -358,9 +373,9 @@ describe('jobs', () => {
       assert.equal(world.allCalls, before, 'the runtime heard of none of them')
     })
 
-    test('to anyone but its owner and admins a job does not exist, whatever they try', async () => {
+    test('for callers other than its owner and admins a job does not exist, for every operation', async () => {
       const world = await shared()
-      const { id } = await world.start('pausing', { sub: somebody() })
+      const { id } = await world.start('pausing', { sub: newUser() })
       await world.pass(RUN_MS)
       const attempts: [method: string, path: string, body?: object][] = [
         ['GET', ''],
@@ -384,7 +399,7 @@ describe('jobs', () => {
 
     test('a finished job cannot be cancelled, and one that asks nothing cannot be answered', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const job = await world.start('report', { sub })
       const resumed = await world.request('POST', `/jobs/${job.id}/resume`, sub, { body: { input: 1 } })
       assertError(world.service, resumed, conflict('The job is processing: it awaits no input'))
@@ -399,7 +414,7 @@ describe('jobs', () => {
 
     test('one Idempotency-Key makes one job and one run, however often it is sent', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const before = world.calls(START_RUN)
       const send = () =>
         world.request('POST', '/jobs', sub, {
@@ -424,10 +439,10 @@ describe('jobs', () => {
 
     test('a list shows one’s own, newest first, page by page and filtered, and asks the runtime nothing', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const started = []
       for (let n = 0; n < 5; n++) started.push(await world.start(n % 2 ? 'throwing' : 'report', { sub }))
-      await world.start('report', { sub: somebody() })
+      await world.start('report', { sub: newUser() })
       const before = world.allCalls
       const list = (query: string, token = world.token(sub)) =>
         world.service.request<Page<ShownJob>>('GET', `/jobs${query}`, { token })
@@ -447,17 +462,17 @@ describe('jobs', () => {
       assert.equal((await list('?status=processing')).body.data.length, 5)
       assert.equal((await list('?status=completed')).body.data.length, 0)
       assert.equal((await list('?project_id=prj_none')).body.data.length, 0)
-      const everybody = await list('?limit=100', world.admin)
-      assert.ok(everybody.body.data.some(({ created_by }) => created_by !== sub))
+      const all = await list('?limit=100', world.admin)
+      assert.ok(all.body.data.some(({ created_by }) => created_by !== sub))
       assertError(world.service, await list('?status=done'), invalid(/^querystring\/status must be one of processing/))
       assertError(world.service, await list('?owner=me'), invalid('querystring must not have the field "owner"'))
       assertError(world.service, await list('?cursor=x'), invalid('querystring/cursor is not a cursor of this list'))
       assert.equal(world.allCalls, before)
     })
 
-    test('the timeline tells what happened, in order, with who noticed first', async () => {
+    test('the timeline lists what happened, in order, with the first hint', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const job = await world.start('report', { sub })
       await world.clock.advance(100)
       for (let n = 0; n < 3; n++) await world.get(job.id)
@@ -477,14 +492,20 @@ describe('jobs', () => {
         entries,
         entries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
       )
-      const first = await world.request<Page<TimelineEntry>>('GET', `/jobs/${job.id}/timeline?limit=2`, sub)
-      assert.equal(first.body.has_more, true)
-      const path = `/jobs/${job.id}/timeline?limit=100&cursor=${first.body.next_cursor}`
-      const rest = await world.request<Page<TimelineEntry>>('GET', path, sub)
-      assert.deepEqual([...first.body.data, ...rest.body.data], entries)
+      for (const limit of [1, 2]) {
+        const paged: TimelineEntry[] = []
+        for (let cursor: string | null = ''; cursor !== null; ) {
+          const path: string = `/jobs/${job.id}/timeline?limit=${limit}${cursor && `&cursor=${cursor}`}`
+          const { body }: { body: Page<TimelineEntry> } = await world.request<Page<TimelineEntry>>('GET', path, sub)
+          paged.push(...body.data)
+          cursor = body.next_cursor
+        }
+        assert.deepEqual(paged, entries)
+      }
+      assert.equal(entries[6]?.at, (await world.get(job.id)).finished_at, 'the transition has the time of the end')
     })
 
-    test('an input is passed on and given back as it was, whatever it holds', async () => {
+    test('an input is sent to the runtime and returned unchanged, with any content', async () => {
       const world = await shared()
       const deep = JSON.parse(`${'{"a":'.repeat(98)}1${'}'.repeat(98)}`)
       const inputs = [{ title: 'nul \u0000 \ud800 日本 🧮', 'a.b': { '': [null, true, 1.5] } }, deep]
@@ -499,7 +520,7 @@ describe('jobs', () => {
 
     test('the job types are listed with what their output holds', async () => {
       const world = await shared()
-      const { body } = await world.request<{ data: { name: string }[] }>('GET', '/v1/job-types', somebody())
+      const { body } = await world.request<{ data: { name: string }[] }>('GET', '/v1/job-types', newUser())
       assert.deepEqual(
         body.data.find(({ name }) => name === 'report'),
         {
@@ -509,7 +530,12 @@ describe('jobs', () => {
           output_key: 'report',
           may_pause: false,
           deadline_seconds: 600,
+          max_running: null,
+          live: [],
           output_fields: {},
+          input_schema: null,
+          output_schema: null,
+          resume_schema: null,
         },
       )
       assert.ok(body.data.some(({ name }) => name === 'agent'))
@@ -521,9 +547,9 @@ describe('jobs without a runtime', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under, { runtime: false })
 
-    test('cannot be started or followed now, and it says so; nothing is written', async () => {
+    test('cannot be started or followed, which is a 503, and nothing is written', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       for (const body of [
         { type: 'report', input: {} },
         { type: 'report', thread_id: randomUUID(), run_id: randomUUID() },
@@ -538,7 +564,7 @@ describe('jobs without a runtime', () => {
       assertError(world.service, unknown, { status: 404, code: 'not_found' })
     })
 
-    test('still end by callback, in the likelier reading where nobody can be asked', async () => {
+    test('still end by callback, with the more likely end because no runtime can be asked', async () => {
       const world = await shared()
       const ends: [type: string, payload: object, status: string, code?: string][] = [
         ['report', { status: 'success', values: { report: 1 } }, 'completed'],

@@ -18,7 +18,7 @@ async function scrape(service: TestService): Promise<MetricsText> {
   return new MetricsText(answer.text)
 }
 
-/** What one more request, or whatever else, adds to a series. */
+/** How much some work adds to a series. */
 async function added(
   service: TestService,
   series: readonly [name: string, labels?: Record<string, string>],
@@ -31,7 +31,7 @@ async function added(
 
 describe('GET /metrics', () => {
   forEachVariant((under) => {
-    test('is for admins alone, by token or by key', async () => {
+    test('needs read:operations, by token or by key', async () => {
       const service = await under.shared()
       assertError(service, await service.request('GET', '/metrics'), { status: 401, code: 'unauthorized' })
       const user = service.tokenFor({ scopes: ['read:projects', 'write:users'] })
@@ -42,7 +42,7 @@ describe('GET /metrics', () => {
       const admin = service.tokenFor({ scopes: ['admin:*'] })
       const made = await service.request<{ key: string }>('POST', '/v1/service-accounts', {
         token: admin,
-        body: { name: 'Prometheus', scopes: ['admin:*'] },
+        body: { name: 'Prometheus', scopes: ['read:operations'] },
       })
       for (const credential of [{ token: admin }, { key: made.body.key }]) {
         const answer = await service.request('GET', '/metrics', credential)
@@ -53,7 +53,7 @@ describe('GET /metrics', () => {
       }
     })
 
-    test('with METRICS_PUBLIC it is for everybody, and charged to nobody', async () => {
+    test('with METRICS_PUBLIC it is public, and not charged to any caller', async () => {
       const service = await under.start({ env: { METRICS_PUBLIC: 'true', RATE_LIMIT_UNAUTHENTICATED: '1' } })
       for (const credential of [{}, {}, { token: 'garbage' }, { key: 'garbage' }]) {
         const answer = await service.request<string>('GET', '/metrics', credential)
@@ -74,14 +74,14 @@ describe('GET /metrics', () => {
           assert.deepEqual(Object.keys(own), [...spec.labels], name)
         }
       }
-      // Only without Redis is there nothing to say of it.
+      // Without Redis its metrics are absent.
       const absent = Object.keys(READINGS).filter((name) => !text.metrics.has(`project_api_${name}`))
       assert.deepEqual(absent, ['redis_up'])
       assert.equal(text.sum('build_info', { variant: under.variant, engine: 'sqlite' }), 1)
       assert.equal(text.sum('database_up'), 1)
     })
 
-    test('counts and times requests by route pattern, and whatever is unknown as one', async () => {
+    test('counts and times requests by route pattern, and all unknown paths as one', async () => {
       const service = await under.start()
       const token = service.tokenFor({ scopes: ['read:projects'] })
       for (let i = 0; i < 50; i++) {
@@ -102,7 +102,7 @@ describe('GET /metrics', () => {
       assert.ok(text.samples.length < 300, `${text.samples.length} samples`)
     })
 
-    test('counts what never became a request', async () => {
+    test('counts bytes that are not a valid request', async () => {
       const service = await under.shared()
       const malformed = ['http_malformed_requests_total', { code: 'invalid_request' }] as const
       assert.equal(await added(service, malformed, () => service.exchange('nonsense\r\n\r\n')), 1)
@@ -112,7 +112,7 @@ describe('GET /metrics', () => {
       assert.equal(await added(service, overflow, () => service.exchange(large)), 1)
     })
 
-    test('counts what the gate decided, once for each request', async () => {
+    test('counts each decision of the gate once per request', async () => {
       const service = await under.start({ env: { WEBHOOK_SECRET: 'secret', RATE_LIMIT_AUTHENTICATED: '2' } })
       const cases = [
         ['public', () => service.request('GET', '/healthz')],
@@ -182,7 +182,7 @@ describe('metrics of jobs', () => {
     const shared = sharedJobWorld(under)
     const ends = (labels: Record<string, string>) => ['jobs_ended_total', { type: 'report', ...labels }] as const
 
-    test('a job’s end is counted once, by who noticed first', async () => {
+    test('a job’s end is counted once, by the first hint', async () => {
       const world = await shared()
       const { service, runtime } = world
       const byCallback = await added(service, ends({ status: 'completed', settled_by: 'callback' }), async () => {
@@ -231,7 +231,7 @@ describe('metrics of jobs', () => {
       assert.ok((await scrape(world.service)).sum('group_commit_batch_size_count', { queue: 'callbacks' }) >= 3)
     })
 
-    test('a job cancelled before it ran was ended by nobody’s notice', async () => {
+    test('a job cancelled before it ran counts for neither callback, read nor sweep', async () => {
       const world = await shared()
       const { id } = await world.start('pausing')
       await world.pass(RUN_MS)
@@ -291,7 +291,7 @@ describe('metrics of push', () => {
       }
       service.services.outbox.wake()
       await notify('good-1')
-      // A device is called dead with effect only once somebody was reached.
+      // A device is called dead with effect only once a message got through.
       await until(async () => (await scrape(service)).sum('deliveries_total') === 1)
       for (const name of ['dead-1', 'down-1']) await notify(name)
       await until(async () => (await scrape(service)).sum('deliveries_total') === 3)
@@ -309,7 +309,7 @@ describe('metrics of push', () => {
   })
 })
 
-/** Carries a signature, so that only its body can tell that it is a forgery. */
+/** Carries a signature, so that the forgery is detected only with the body. */
 function postSigned(service: TestService) {
   return service.request('POST', '/webhooks/agent', {
     body: {},

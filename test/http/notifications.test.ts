@@ -37,7 +37,7 @@ const BASE = '/v1/notifications'
 const DAY_MS = 86_400_000
 const NONE = { pending: 0, sent: 0, failed: 0, disabled: 0, expired: 0, no_credentials: 0 }
 
-const somebody = () => `user-${randomUUID()}`
+const newUser = () => `user-${randomUUID()}`
 
 const asAdmin = (service: TestService) => service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
 
@@ -57,7 +57,7 @@ async function read(service: TestService, id: string): Promise<Notification> {
   return answer.body
 }
 
-/** Until nothing of it is on its way any more. */
+/** Waits until none of its deliveries is pending. */
 async function settled(service: TestService, id: string): Promise<Notification> {
   let notification = await read(service, id)
   await until(async () => {
@@ -98,7 +98,7 @@ describe('notifications', () => {
     test('a notification goes to every device of its users and to single devices, each once, at once', async () => {
       const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
-      const [ada, bob, eve] = [somebody(), somebody(), somebody()]
+      const [ada, bob, eve] = [newUser(), newUser(), newUser()]
       const devices = [
         await addDevice(service, ada),
         await addDevice(service, ada, 'ios'),
@@ -106,7 +106,7 @@ describe('notifications', () => {
       ]
       await addDevice(service, eve)
       const body = {
-        users: [ada, 'nobody'],
+        users: [ada, 'unknown-user'],
         devices: [devices[0], devices[2], 'dev_x'],
         title: 'Maintenance ✓',
         body: '',
@@ -165,7 +165,7 @@ describe('notifications', () => {
 
     test('omitted fields have their defaults, and an unknown target makes no delivery', async () => {
       const service = await under.shared()
-      const notification = await send(service, { users: [somebody()] })
+      const notification = await send(service, { users: [newUser()] })
       assert.deepEqual(
         { ...notification, id: '', created_at: '' },
         {
@@ -189,7 +189,7 @@ describe('notifications', () => {
 
     test('a user who turned push off gets none, addressed as a user or by device', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       const device = await addDevice(service, sub)
       assert.deepEqual(devicesOf(await send(service, { users: [sub] })), [device])
       await wantNoPush(service, sub)
@@ -200,7 +200,7 @@ describe('notifications', () => {
 
     test('an Android device that was idle for 270 days is skipped, and other platforms are not', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       const [android, idle, web] = [
         await addDevice(service, sub, 'android'),
         await addDevice(service, sub, 'android'),
@@ -218,7 +218,7 @@ describe('notifications', () => {
 
     test('notifications need admin:*, and are hidden from other callers', async () => {
       const service = await under.shared()
-      const { id } = await send(service, { users: [somebody()] })
+      const { id } = await send(service, { users: [newUser()] })
       const token = service.tokenFor({ scopes: ['write:users', 'write:projects'] })
       const forbidden = { status: 403, code: 'forbidden', message: 'Insufficient scope' } as const
       const body = { users: ['x'], title: 'x', body: '' }
@@ -230,7 +230,7 @@ describe('notifications', () => {
 
     test('a notification without targets, or that the provider would refuse, is refused before anything is queued', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       await addDevice(service, sub)
       const good = { users: [sub], title: 'Hello', body: 'World' }
       const before = await countQueued(service)
@@ -285,7 +285,7 @@ describe('notifications', () => {
     test('a dry run goes to the provider only to be checked', async () => {
       const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
-      const sub = somebody()
+      const sub = newUser()
       await addDevice(service, sub)
       const { id, dry_run } = await send(service, { users: [sub], dry_run: true })
       assert.equal(dry_run, true)
@@ -298,7 +298,7 @@ describe('notifications', () => {
 
     test('under an Idempotency-Key a notification is sent once, however often it is requested', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       await addDevice(service, sub)
       const body = { users: [sub], title: 'Once', body: '' }
       const headers = { 'idempotency-key': randomUUID() }
@@ -314,7 +314,7 @@ describe('notifications', () => {
 
     test('without credentials deliveries wait, and /readyz reports it', async () => {
       const service = await under.shared()
-      const sub = somebody()
+      const sub = newUser()
       await addDevice(service, sub)
       const { id } = await send(service, { users: [sub] })
       assert.deepEqual((await settled(service, id)).counts, { ...NONE, no_credentials: 1 })
@@ -328,7 +328,7 @@ describe('notifications', () => {
       const sender = new ScriptedSender()
       sender.answer(() => ({ kind: 'halt', reason: 'no such project: projects/inner-name' }))
       const service = await under.start({ pushSender: sender })
-      const sub = somebody()
+      const sub = newUser()
       await addDevice(service, sub)
       await send(service, { users: [sub] })
       await until(() => service.services.outbox.state === 'halted')
@@ -340,7 +340,7 @@ describe('notifications', () => {
     test('each delivery shows what became of it', async () => {
       const sender = new ScriptedSender()
       const service = await under.start({ pushSender: sender })
-      const sub = somebody()
+      const sub = newUser()
       for (let n = 0; n < 4; n++) await addDevice(service, sub)
       await service.clock.advance(1_000)
       sender.answer(() => {
@@ -362,7 +362,7 @@ describe('notifications', () => {
       }
       await until(() => shows({ disabled: 1, failed: 1, pending: 1, sent: 1 }))
       const waiting = (await read(service, id)).deliveries.find(({ state }) => state === 'pending')
-      assert.deepEqual([waiting?.attempts, waiting?.last_error], [1, '503 UNAVAILABLE'])
+      assert.deepEqual([waiting?.attempts, waiting?.last_error], [1, 'the push provider did not accept the message'])
       await until(async () => {
         await service.clock.advance(5_000)
         return shows({ sent: 2, pending: 0 })
@@ -375,7 +375,7 @@ describe('notifications', () => {
       const sender = new ScriptedSender()
       const deleted = { title: 'Gone', body: 'A project was deleted.' }
       const service = await under.start({ pushSender: sender, projectNotifications: { deleted } })
-      const sub = somebody()
+      const sub = newUser()
       await addDevice(service, sub)
       const token = service.tokenFor({ sub, scopes: ['write:projects'] })
       const created = await service.request<{ id: string }>('POST', '/v1/projects', { token, body: { name: 'Brief' } })
@@ -402,7 +402,7 @@ describe('notifications', () => {
         const world = await startWorld(sender)
         t.after(() => world.runtime.close())
         const { service } = world
-        const [ada, bob] = [somebody(), somebody()]
+        const [ada, bob] = [newUser(), newUser()]
         const live = [
           await addDevice(service, ada),
           await addDevice(service, ada, 'ios'),
@@ -449,7 +449,7 @@ describe('notifications', () => {
         const sender = new ScriptedSender()
         const world = await startWorld(sender)
         t.after(() => world.runtime.close())
-        const [ada, bob, eve] = [somebody(), somebody(), somebody()]
+        const [ada, bob, eve] = [newUser(), newUser(), newUser()]
         await addDevice(world.service, ada)
         await wantNoPush(world.service, ada)
         await addDevice(world.service, eve)

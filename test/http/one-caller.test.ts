@@ -10,6 +10,7 @@ import { UNDER_WAY_BOUNDS } from '../../src/limits/under-way.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { startJobWorld, WEBHOOK_SECRET } from '../support/job-world.ts'
+import { MetricsText } from '../support/metrics-text.ts'
 import { openSocket, parseAnswers, readToEnd } from '../support/raw-exchange.ts'
 import { forEachService, forEachVariant, type TestService } from '../support/service.ts'
 import { until } from '../support/until.ts'
@@ -39,6 +40,11 @@ describe('one caller', () => {
       assert.ok(answer)
       return answer
     }
+    /** How many requests a bound has refused. */
+    const refusals = async (service: TestService, bound: string) => {
+      const { text } = await service.request('GET', '/metrics', { token: service.tokenFor({ scopes: ['admin:*'] }) })
+      return new MetricsText(text).sum('requests_bounded_total', { bound })
+    }
     const assertReleased = async ({ services }: TestService) => {
       await until(() => services.bodyBudget.totalBytes === 0 && services.underWay.size === 0)
       assert.equal(services.bodyBudget.unprovenBytes, 0)
@@ -62,8 +68,26 @@ describe('one caller', () => {
       assert.equal((await answerOf(next)).status, 401, 'the next one is read again')
     })
 
+    test('one address holds at most 10 MB of the unproven bodies: the rest is for other addresses', async () => {
+      const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
+      const { bodyBudget } = service.services
+      const from = (address: string, bytes: number) =>
+        callBack(service, UNPROVEN, `X-Forwarded-For: ${address}`, `Content-Length: ${bytes}`)
+      const held = [await from('203.0.113.1', 6 * MB), await from('203.0.113.1', 4 * MB)]
+      await until(() => bodyBudget.unprovenBytes === 10 * MB)
+      assert.equal((await answerOf(await from('203.0.113.1', 1 * MB))).status, 503)
+      held.push(await from('203.0.113.2', 5 * MB))
+      await until(() => bodyBudget.unprovenBytes === 15 * MB)
+      assert.equal((await answerOf(await from('203.0.113.3', 2 * MB))).status, 503)
+      assert.equal(await refusals(service, 'address_body'), 1)
+      assert.equal(await refusals(service, 'unproven_body'), 1)
+      for (const socket of held) socket.destroy()
+      await assertReleased(service)
+      assert.equal(bodyBudget.addresses, 0)
+    })
+
     test('chunks are counted as they arrive', async () => {
-      const service = await start()
+      const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
       const { bodyBudget } = service.services
       const chunk = Buffer.concat([
         Buffer.from(`${(9 * MB).toString(16)}\r\n`),
@@ -71,8 +95,8 @@ describe('one caller', () => {
         Buffer.from('\r\n'),
       ])
       const [first, second] = [
-        await callBack(service, UNPROVEN, 'Transfer-Encoding: chunked'),
-        await callBack(service, UNPROVEN, 'Transfer-Encoding: chunked'),
+        await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.1', 'Transfer-Encoding: chunked'),
+        await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.2', 'Transfer-Encoding: chunked'),
       ]
       first.write(chunk)
       await until(() => bodyBudget.unprovenBytes === 9 * MB)
@@ -106,7 +130,7 @@ describe('one caller', () => {
       await assertReleased(service)
     })
 
-    test('with 50 changes under way, whose bodies are still to come, the next is 429; nobody else is refused', async () => {
+    test('with 50 changes under way, whose bodies are still to come, the next is 429; no other caller is refused', async () => {
       const service = await start()
       const { underWay } = service.services
       const token = service.tokenFor({ sub: 'slow' })
@@ -123,6 +147,7 @@ describe('one caller', () => {
       const refused = await service.request('PATCH', ME, { token, body: { locale: 'en' } })
       assertError(service, refused, SPENT)
       assert.equal(refused.headers['retry-after'], '1')
+      assert.equal(await refusals(service, 'principal'), 1)
       assert.equal((await service.request('GET', ME, { token })).status, 200, 'reads are counted apart')
       const other = service.tokenFor({ sub: 'other' })
       assert.equal((await service.request('PATCH', ME, { token: other, body: { locale: 'en' } })).status, 200)
@@ -189,6 +214,39 @@ describe('one caller', () => {
       )
       // Cancelled runs still post their callbacks.
       await world.quiet()
+    })
+
+    test('following a run leaves the changes before it asks a runtime that hangs', async () => {
+      const world = await startJobWorld(under)
+      const run = await world.startElsewhere({ user_id: 'follower' })
+      world.runtime.setFaults({ hang_lookups: true })
+      const { overload } = world.service.services
+      const following = world.request('POST', '/jobs', 'follower', { body: { type: 'report', ...run } })
+      await until(() => overload.inFlight('runtime') === 1)
+      assert.equal(overload.inFlight('change'), 0)
+      world.runtime.setFaults({ hang_lookups: false })
+      assert.equal((await following).status, 202)
+      assert.equal(overload.inFlight('runtime'), 0)
+      await world.quiet()
+    })
+
+    test('a follow that is repeated with its Idempotency-Key does not ask the runtime again', async () => {
+      const world = await startJobWorld(under)
+      const run = await world.startElsewhere({ user_id: 'follower' })
+      const follow = () =>
+        world.request('POST', '/jobs', 'follower', {
+          body: { type: 'report', ...run },
+          headers: { 'idempotency-key': 'follow-once' },
+        })
+      const first = await follow()
+      assert.equal(first.status, 202, first.text)
+      await world.quiet()
+      const calls = world.allCalls
+      world.runtime.setFaults({ lookup_failure: 1 })
+      const second = await follow()
+      assert.deepEqual([second.status, second.body.id], [202, first.body.id])
+      assert.equal(second.headers['idempotency-replayed'], 'true')
+      assert.equal(world.allCalls, calls)
     })
   })
 })

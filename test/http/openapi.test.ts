@@ -3,6 +3,7 @@ import { before, describe, test } from 'node:test'
 import { validate as validateOpenapi } from '@scalar/openapi-validator'
 import type { App } from '../../src/http/app-instance.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import { checkDeclaredHeaders } from '../support/declared-headers.ts'
 import { openStream } from '../support/event-stream.ts'
 import {
   closedSchema,
@@ -13,18 +14,28 @@ import {
   walk,
 } from '../support/openapi-document.ts'
 import { forEachVariant, type TestService } from '../support/service.ts'
-import { checkTold } from '../support/told-headers.ts'
 
 const PUBLIC = ['/healthz', '/readyz', '/openapi.json']
-const HIDDEN = ['/docs', '/docs/start.js', '/docs/reference.js']
-const ERROR_REF = { $ref: '#/components/schemas/Error' }
+const HIDDEN = [
+  '/docs',
+  '/docs/start.js',
+  '/docs/reference.js',
+  '/console',
+  '/console/*',
+  '/console/settings.json',
+  '/console/assets/{name}',
+]
+const ERROR_REF = { $ref: '#/components/schemas/ErrorResponse' }
+
+/** These create too, and answer 202: the work goes on. */
+const ACCEPTING = ['POST /jobs', 'POST /jobs/{id}/retry', 'POST /v1/operations']
 
 /** What each is called, and every status it can answer with. */
 const OPERATIONS = {
-  'GET /healthz': 'getHealth: 200 500',
-  'GET /readyz': 'getReadiness: 200 500 503',
-  'GET /metrics': 'getMetrics: 200 401 403 429 500 503',
-  'GET /openapi.json': 'getOpenapi: 200 429 500 503',
+  'GET /healthz': 'getHealth: 200 400 500',
+  'GET /readyz': 'getReadiness: 200 400 500 503',
+  'GET /metrics': 'getMetrics: 200 400 401 403 429 500 503',
+  'GET /openapi.json': 'getOpenapi: 200 400 429 500 503',
   'GET /v1/projects': 'listProjects: 200 400 401 403 429 500 503',
   'POST /v1/projects': 'createProject: 201 400 401 403 409 413 415 422 429 500 503',
   'GET /v1/projects/{id}': 'getProject: 200 304 400 401 403 404 429 500 503',
@@ -32,32 +43,51 @@ const OPERATIONS = {
   'DELETE /v1/projects/{id}': 'deleteProject: 204 400 401 403 404 412 413 415 429 500 503',
   'POST /jobs': 'startJob: 202 400 401 403 404 409 413 415 422 429 500 503',
   'GET /jobs': 'listJobs: 200 400 401 403 429 500 503',
-  'GET /v1/jobs/counts': 'countJobs: 200 401 429 500 503',
-  'GET /jobs/{id}': 'getJob: 200 400 401 404 429 500 503',
-  'DELETE /jobs/{id}': 'deleteJob: 204 400 401 404 409 413 415 429 500 503',
-  'GET /jobs/{id}/timeline': 'listJobTimeline: 200 400 401 404 429 500 503',
-  'GET /jobs/{id}/events': 'streamJobEvents: 200 400 401 404 429 500 503',
-  'POST /jobs/{id}/cancel': 'cancelJob: 200 202 400 401 404 409 413 415 429 500 503',
-  'POST /jobs/{id}/resume': 'resumeJob: 202 400 401 404 409 413 415 429 500 503',
-  'GET /v1/job-types': 'listJobTypes: 200 401 429 500 503',
+  'GET /v1/jobs/counts': 'countJobs: 200 400 401 403 429 500 503',
+  'GET /jobs/{id}': 'getJob: 200 400 401 403 404 429 500 503',
+  'DELETE /jobs/{id}': 'deleteJob: 204 400 401 403 404 409 413 415 429 500 503',
+  'GET /jobs/{id}/timeline': 'listJobTimeline: 200 400 401 403 404 429 500 503',
+  'GET /jobs/{id}/events': 'streamJobEvents: 200 400 401 403 404 429 500 503',
+  'GET /jobs/{id}/live': 'streamJobLive: 200 400 401 403 404 429 500 503',
+  'POST /jobs/{id}/cancel': 'cancelJob: 200 202 400 401 403 404 409 413 415 429 500 503',
+  'POST /jobs/{id}/resume': 'resumeJob: 202 400 401 403 404 409 413 415 429 500 503',
+  'POST /jobs/{id}/retry': 'retryJob: 202 400 401 403 404 409 413 415 422 429 500 503',
+  'POST /jobs/{id}/check': 'checkJob: 200 400 401 403 404 413 415 429 500 503',
+  'GET /v1/job-types': 'listJobTypes: 200 400 401 403 429 500 503',
   'POST /webhooks/agent': 'receiveAgentCallback: 200 400 401 404 409 413 429 500 503',
   'POST /webhooks/jobs/{type}': 'receiveJobCallback: 200 400 401 404 409 413 429 500 503',
   'GET /v1/callbacks': 'listCallbacks: 200 400 401 403 429 500 503',
+  'GET /v1/callbacks/{id}': 'getCallback: 200 400 401 403 404 429 500 503',
+  'POST /v1/operations': 'startOperation: 200 202 400 401 403 409 413 415 422 429 500 503',
+  'GET /v1/operations': 'listOperations: 200 400 401 403 429 500 503',
+  'GET /v1/operations/{id}': 'getOperation: 200 400 401 403 404 429 500 503',
+  'POST /v1/operations/{id}/cancel': 'cancelOperation: 200 400 401 403 404 409 413 415 429 500 503',
   'POST /v1/callbacks/{id}/replay': 'replayCallback: 200 400 401 403 404 409 413 415 429 500 503',
   'GET /v1/events': 'streamEvents: 200 400 401 403 429 500 503',
-  'POST /v1/devices': 'registerDevice: 201 400 401 409 413 415 422 429 500 503',
-  'GET /v1/devices': 'listDevices: 200 400 401 429 500 503',
-  'GET /v1/devices/{id}': 'getDevice: 200 400 401 404 429 500 503',
-  'DELETE /v1/devices/{id}': 'removeDevice: 204 400 401 404 413 415 429 500 503',
+  'POST /v1/devices': 'registerDevice: 201 400 401 403 409 413 415 422 429 500 503',
+  'GET /v1/devices': 'listDevices: 200 400 401 403 429 500 503',
+  'GET /v1/devices/{id}': 'getDevice: 200 400 401 403 404 429 500 503',
+  'DELETE /v1/devices/{id}': 'removeDevice: 204 400 401 403 404 413 415 429 500 503',
   'POST /v1/notifications': 'sendNotification: 201 400 401 403 409 413 415 422 429 500 503',
+  'GET /v1/notifications': 'listNotifications: 200 400 401 403 429 500 503',
+  'GET /v1/deliveries': 'listDeliveries: 200 400 401 403 429 500 503',
+  'POST /v1/deliveries/{id}/resend': 'resendDelivery: 200 400 401 403 404 409 413 415 429 500 503',
+  'GET /v1/stats': 'getStats: 200 400 401 403 429 500 503',
   'GET /v1/notifications/{id}': 'getNotification: 200 400 401 403 404 429 500 503',
-  'GET /v1/usage': 'getUsage: 200 400 401 429 500 503',
+  'GET /v1/usage': 'getUsage: 200 400 401 403 429 500 503',
   'GET /v1/users/{sub}/usage': 'getUserUsage: 200 400 401 403 404 429 500 503',
   'GET /v1/users': 'listUsers: 200 400 401 403 429 500 503',
-  'GET /v1/users/me': 'getMe: 200 401 404 429 500 503',
-  'PATCH /v1/users/me': 'changeMe: 200 400 401 404 412 413 415 429 500 503',
+  'GET /v1/users/me': 'getMe: 200 400 401 403 404 429 500 503',
+  'PATCH /v1/users/me': 'changeMe: 200 400 401 403 404 412 413 415 429 500 503',
   'GET /v1/users/{sub}': 'getUser: 200 400 401 403 404 429 500 503',
   'PATCH /v1/users/{sub}': 'changeUser: 200 400 401 403 404 412 413 415 429 500 503',
+  'GET /v1/settings': 'getSettings: 200 400 401 403 429 500 503',
+  'GET /v1/users/{sub}/devices': 'listUserDevices: 200 400 401 403 404 429 500 503',
+  'GET /v1/users/{sub}/export': 'exportUser: 200 400 401 403 404 429 500 503',
+  'GET /v1/audit': 'listAudit: 200 400 401 403 429 500 503',
+  'DELETE /v1/users/{sub}': 'eraseUser: 202 400 401 403 404 409 413 415 429 500 503',
+  'POST /v1/users/{sub}/block': 'blockUser: 200 400 401 403 404 409 413 415 429 500 503',
+  'POST /v1/users/{sub}/unblock': 'unblockUser: 200 400 401 403 404 413 415 429 500 503',
   'GET /v1/service-accounts': 'listServiceAccounts: 200 400 401 403 429 500 503',
   'POST /v1/service-accounts': 'createServiceAccount: 201 400 401 403 409 413 415 422 429 500 503',
   'GET /v1/service-accounts/{id}': 'getServiceAccount: 200 400 401 403 404 429 500 503',
@@ -65,10 +95,16 @@ const OPERATIONS = {
   'POST /v1/service-accounts/{id}/rotate': 'rotateServiceAccount: 201 400 401 403 404 409 413 415 422 429 500 503',
 }
 
-const RECORDS = ['Project', 'User', 'Job', 'JobType', 'TimelineEntry', 'Callback', 'Event', 'Device', 'Notification']
-const LISTED = ['Project', 'User', 'Job', 'TimelineEntry', 'Callback', 'Device', 'ServiceAccount']
+const RECORDS = ['Project', 'User', 'Job', 'JobType', 'TimelineEntry', 'Callback', 'Device', 'Notification']
+const EVENTS = ['StreamEvent', 'JobStreamEvent', 'JobEvent', 'ProjectEvent', 'ResetEvent']
+const ENUMS = ['ErrorCode', 'JobStatus', 'JobErrorCode', 'TimelineKind', 'DeliveryState', 'NotificationPriority']
+const LISTED = ['Project', 'User', 'Job', 'TimelineEntry', 'Callback', 'Device', 'ServiceAccount', 'AuditEntry']
 const NAMED = [
   ...RECORDS,
+  ...EVENTS,
+  ...ENUMS,
+  'ErrorResponse',
+  'Interrupt',
   'Delivery',
   'ServiceAccount',
   'Usage',
@@ -121,11 +157,11 @@ describe('the description of the API', () => {
     })
 
     test('says of every operation how it succeeds, every way it fails, and no other', () => {
-      const told = operations().map(({ path, method, operation }) => {
+      const described = operations().map(({ path, method, operation }) => {
         const statuses = Object.keys(operation.responses).join(' ')
         return [`${method} ${path}`, `${operation.operationId}: ${statuses}`]
       })
-      assert.deepEqual(Object.fromEntries(told), OPERATIONS)
+      assert.deepEqual(Object.fromEntries(described), OPERATIONS)
     })
 
     test('names every code a status can carry, with an example in this variant’s envelope', () => {
@@ -153,16 +189,50 @@ describe('the description of the API', () => {
         return Object.keys(found?.operation.responses[status]?.content?.['application/json']?.examples ?? {})
       }
       assert.deepEqual(codesOf('POST', '/jobs', '429'), ['rate_limit_exceeded', 'usage_limit_exceeded'])
-      assert.deepEqual(codesOf('POST', '/jobs', '409'), ['conflict', 'conflict_2'])
+      const conflict = document.paths['/jobs']?.post?.responses[409]?.description ?? ''
+      assert.match(conflict, /Idempotency-Key is still in flight. `conflict`: \w/, 'every cause')
+      for (const name of Object.keys(document.components.responses)) assert.match(name, /^[A-Za-z]+$/)
+    })
+
+    test('describes every field and every parameter', () => {
+      const undescribed: string[] = []
+      const visit = (node: unknown, place: string): void => {
+        if (node === null || typeof node !== 'object') return
+        const { properties } = node as { properties?: Record<string, object> }
+        for (const [name, field] of Object.entries(properties ?? {})) {
+          if (!('description' in resolve(document, field))) undescribed.push(`${place}.${name}`)
+        }
+        for (const [key, inner] of Object.entries(node)) {
+          if (!['example', 'examples'].includes(key)) visit(inner, `${place}/${key}`)
+        }
+      }
+      visit(document, '')
+      for (const { path, method, operation } of operations()) {
+        for (const one of operation.parameters ?? []) {
+          if (!('description' in one)) undescribed.push(`${method} ${path} ${one.name}`)
+        }
+      }
+      assert.deepEqual(undescribed, [])
+    })
+
+    test('has no name that hides one of the language, and every time says that it is one', () => {
+      for (const name of ['Error', 'Event', 'Object', 'Date']) assert.ok(!document.components.schemas[name], name)
+      walk(document.components.schemas, ({ properties }) => {
+        for (const [name, field] of Object.entries((properties ?? {}) as Record<string, { format?: string }>)) {
+          if (name === 'at' || name.endsWith('_at')) assert.equal(field.format, 'date-time', name)
+        }
+      })
     })
 
     test('says which headers steer an operation', () => {
       for (const { path, method, operation } of operations()) {
         const name = `${method} ${path}`
         const headers = operation.parameters?.filter((parameter) => parameter.in === 'header').map(({ name }) => name)
-        const creates = '201' in operation.responses || name === 'POST /jobs'
-        assert.equal(headers?.includes('idempotency-key') ?? false, creates, name)
-        if (method === 'PATCH') assert.ok(headers?.includes('if-match'), name)
+        const creates = '201' in operation.responses || ACCEPTING.includes(name)
+        assert.equal(headers?.includes('Idempotency-Key') ?? false, creates, name)
+        const streams = operation.responses[200]?.content?.['text/event-stream'] !== undefined
+        assert.equal(headers?.includes('Last-Event-ID') ?? false, streams, name)
+        if (method === 'PATCH') assert.ok(headers?.includes('If-Match'), name)
         for (const [, parameter] of path.matchAll(/\{(\w+)\}/g)) {
           const described = operation.parameters?.find((one) => one.in === 'path' && one.name === parameter)
           assert.equal(described?.required, true, name)
@@ -227,7 +297,7 @@ describe('the description of the API', () => {
         const named = operations().find((one) => one.method === method && one.path === route)
         const described = named?.operation.responses[answer.status]
         assert.ok(named && described, `${method} ${route} ${answer.status}`)
-        checkTold(named, answer)
+        checkDeclaredHeaders(named, answer)
         const schema = described.content?.['application/json']?.schema
         if (answer.text === '') return answer
         const validate = compile(closedSchema(schema ?? {}))
@@ -256,16 +326,20 @@ describe('the description of the API', () => {
 
     test('describes the events that streams carry', async () => {
       const { compile } = validatorsOf(document)
-      const validate = compile({ $ref: '#/components/schemas/Event' })
+      const validate = compile({ $ref: '#/components/schemas/StreamEvent' })
       const token = service.tokenFor({ sub: 'ada', scopes: ['write:projects'] })
       await service.request('POST', '/v1/projects', { token, body: { name: 'streamed' } })
       const stream = await openStream(service.url, '/v1/events?after=0', { token })
       const { data } = await stream.next()
       stream.close()
       assert.ok(validate(data), JSON.stringify(validate.errors))
+      const job = { job_id: 'x', type: 'x', status: 'failed', project_id: null, error: null, settled_by: null }
+      assert.equal(validate({ ...data, data: job }), false, 'the data of another kind')
+      assert.equal(validate({ ...data, type: 'job.failed', data: job }), true)
+      assert.equal(validate({ ...data, type: 'reset', data: {} }), true)
       const { responses } = operations().find(({ path }) => path === '/v1/events')?.operation ?? { responses: {} }
-      const media = responses[200]?.content?.['text/event-stream'] as object
-      assert.deepEqual('x-event' in media && media['x-event'], { $ref: '#/components/schemas/Event' })
+      const media = responses[200]?.content?.['text/event-stream']
+      assert.deepEqual(media?.schema, { $ref: '#/components/schemas/StreamEvent' })
     })
 
     test('describes the callbacks that are taken, and none that are refused', async () => {
@@ -301,20 +375,24 @@ describe('the description of the API', () => {
       const { body } = await other.request<OpenapiDocument>('GET', '/openapi.json')
       const named = operationsOf(body).find(({ path }) => path === '/openapi.json')
       assert.ok(named)
-      checkTold(named, await other.request('GET', '/openapi.json'))
+      checkDeclaredHeaders(named, await other.request('GET', '/openapi.json'))
       const metrics = operationsOf(body).find(({ path }) => path === '/metrics')
-      assert.deepEqual(Object.keys(metrics?.operation.responses ?? {}), ['200', '500', '503'])
+      assert.deepEqual(Object.keys(metrics?.operation.responses ?? {}), ['200', '400', '500', '503'])
       assert.deepEqual(metrics?.operation.security, [])
     })
 
     test('describes how a method is refused that a path does not know', async () => {
+      const { compile } = validatorsOf(document)
       const token = service.tokenFor({ sub: 'ada' })
       const answer = await service.request<object>('PUT', '/v1/projects', { token })
       assert.equal(answer.status, 405)
-      const described = document.components.responses.method_not_allowed
-      assert.ok(described)
-      checkTold({ path: '', method: 'PUT', operation: { responses: { 405: described } } }, answer)
-      assert.ok(described.headers?.Allow)
+      assert.ok(compile(ERROR_REF)(answer.body))
+      assert.match(document.info.description ?? '', /an unknown method with 405 and\s+`Allow`/)
+    })
+
+    test('a job that was just accepted is shown as such', () => {
+      const example = document.paths['/jobs']?.post?.responses[202]?.content?.['application/json']?.example
+      assert.deepEqual({ ...(example as object), status: 'processing', output: null, finished_at: null }, example)
     })
 
     test('describes this variant’s envelope and not the other’s', async () => {
@@ -325,6 +403,7 @@ describe('the description of the API', () => {
       const inside = { code: 'unauthorized', message: 'x' }
       assert.equal(validate({ detail: inside }), under.variant === 'A')
       assert.equal(validate({ error: { ...inside, requestId: 'x' } }), under.variant === 'B')
+      assert.equal(validate({ error: inside }), false, 'every error has the id of its request')
       assert.equal(validate({ detail: inside, error: inside }), false)
       assert.equal(
         validate(under.variant === 'A' ? { detail: { ...inside, x: 1 } } : { error: { ...inside, x: 1 } }),

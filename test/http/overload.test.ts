@@ -46,7 +46,7 @@ describe('overload', () => {
         raw: JSON.stringify(END),
       })
 
-    test('ordinary requests are refused in the envelope with a time to come back, and charged to nobody', async () => {
+    test('ordinary requests are refused in the envelope with Retry-After, and not charged to any caller', async () => {
       const service = await start()
       fill(service, 'ordinary', 'change')
       const token = service.tokenFor({ scopes: ['admin:*'] })
@@ -92,14 +92,14 @@ describe('overload', () => {
       assert.equal(answer.headers['x-request-id'], 'mine')
     })
 
-    test('callbacks are still taken in, and probes and metrics answered', async () => {
+    test('callbacks are still accepted, and probes and metrics answered', async () => {
       const service = await start()
       fill(service, 'ordinary')
       assert.equal((await callBack(service)).body.received, true)
       for (const path of PROBES) assert.equal((await service.request('GET', path)).status, 200, path)
     })
 
-    test('callbacks are refused last, so that their sender comes again; probes and metrics never', async () => {
+    test('callbacks are refused last, with Retry-After; probes and metrics never', async () => {
       const service = await start()
       assert.ok(OVERLOAD_BOUNDS.callback.inFlight >= 4 * OVERLOAD_BOUNDS.ordinary.inFlight)
       fill(service, ...URGENCIES)
@@ -109,7 +109,7 @@ describe('overload', () => {
       for (const path of PROBES) assert.equal((await service.request('GET', path)).status, 200, path)
     })
 
-    test('it is over as soon as there is room again', async () => {
+    test('it ends as soon as capacity is free again', async () => {
       const service = await start()
       const [ticket = 0] = fill(service, 'ordinary')
       assert.equal((await list(service)).status, 503)
@@ -118,7 +118,7 @@ describe('overload', () => {
       assert.equal((await list(service)).status, 200, 'an answered request has left')
     })
 
-    test('whatever comes of a request, it leaves', async () => {
+    test('every request frees its slot, with any outcome', async () => {
       const service = await start()
       const { overload } = service.services
       const token = service.tokenFor({ scopes: ['admin:*'] })
@@ -141,7 +141,7 @@ describe('overload', () => {
       await until(() => URGENCIES.every((urgency) => overload.inFlight(urgency) === 0))
     })
 
-    test('a body that is slow to come takes nobody’s place, and neither does an open stream', async () => {
+    test('a body that is slow to come takes no slot, and neither does an open stream', async () => {
       const service = await start()
       const token = service.tokenFor({ scopes: ['admin:*'] })
       const stream = await openStream(service.url, '/v1/events', { token })
@@ -164,7 +164,7 @@ describe('overload', () => {
       stream.close()
     })
 
-    test('a turn of the event loop that takes too long is no turn to begin more in, but for callbacks', async () => {
+    test('a turn of the event loop that takes too long admits no further requests, except callbacks', async () => {
       let service: TestService
       const slow = (app: App) => {
         app.register(async (child) => {
@@ -228,7 +228,7 @@ describe('overload', () => {
   })
 })
 
-/** Asks for something and does not wait for it. */
+/** Sends a request and disconnects without waiting. */
 async function goAway({ url }: TestService, token: string): Promise<void> {
   const { hostname, port } = new URL(url)
   const socket = connect({ host: hostname, port: Number(port) })

@@ -325,7 +325,7 @@ describe('projects', () => {
       assert.deepEqual(race.map(({ status }) => status).sort(), [204, ...Array.from({ length: 19 }, () => 404)])
     })
 
-    test('an id nobody has, or nobody could have, is not found', async () => {
+    test('an unknown id, or one that cannot exist, is not found', async () => {
       const { service, send } = await caller()
       const ids = [
         'prj_01kq3v7m2x8n4r6t0w9y5z1abc',
@@ -366,7 +366,7 @@ describe('the list of projects', () => {
       assert.deepEqual((await list()).body, { data: [], has_more: false, next_cursor: null })
     })
 
-    test('is newest first, twenty to a page unless told otherwise', async () => {
+    test('is newest first, by default twenty to a page', async () => {
       const { service, list, create } = await lister()
       const ids: string[] = []
       for (let n = 0; n < 25; n++) {

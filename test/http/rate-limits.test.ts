@@ -70,7 +70,7 @@ describe('rate limits', () => {
       }
     })
 
-    test('with a token its sub is charged, whichever token of that sub it is, and nobody else', async () => {
+    test('with a token its sub is charged, whichever token of that sub it is, and no other sub', async () => {
       const service = await fresh()
       const tokens = [service.tokenFor({ sub: 'ada' }), service.tokenFor({ sub: 'ada', expiresInSeconds: 600 })]
       for (let n = 0; n < 7; n++) {
@@ -101,7 +101,7 @@ describe('rate limits', () => {
       assert.deepEqual(standing(next), { limit: 9, remaining: 8 }, 'another key is another budget')
     })
 
-    test('each request is charged to one tier alone, whatever becomes of it', async () => {
+    test('each request is charged to exactly one tier, with any outcome', async () => {
       const service = await fresh()
       const token = service.tokenFor({ sub: 'clumsy', scopes: ['write:projects'] })
       const mishaps: [string, string, TestRequest][] = [
@@ -122,7 +122,7 @@ describe('rate limits', () => {
       assert.deepEqual(standing(await service.request('GET', '/nothing')), { limit: 5, remaining: 4 })
     })
 
-    test('a failed credential is charged to its address, and once that is spent is not even looked at', async () => {
+    test('a failed credential is charged to its address; over the limit it is not checked any more', async () => {
       const service = await fresh()
       const { key } = await newAccount(service)
       const token = service.tokenFor({ sub: 'victim' })
@@ -146,11 +146,11 @@ describe('rate limits', () => {
       }
       const good = await service.request('GET', ME, { token })
       assert.equal(good.status, 200, 'who has a credential is not held for others behind the same address')
-      assert.deepEqual(standing(good), { limit: 7, remaining: 6 }, 'and nobody spent the budget in its name')
+      assert.deepEqual(standing(good), { limit: 7, remaining: 6 }, 'and no other caller spent its budget')
       assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
     })
 
-    test('a spent address: known credentials pass, of unknown ones 20 a second are checked, the rest is 429 without work', async () => {
+    test('an address over its limit: known credentials pass, 20 unknown ones a second are checked, others get 429 without work', async () => {
       const database = new WatchedDatabase(await under.engine.openDatabase())
       const service = await under.start({ env: LIMITS, db: database.db })
       const { key } = await newAccount(service)
@@ -190,7 +190,7 @@ describe('rate limits', () => {
       assert.equal((await service.request('POST', '/webhooks/agent', proven)).status, 400, 'a proven one is read')
     })
 
-    test('probes and static assets are never charged, and answer when all is spent', async () => {
+    test('probes and static assets are never charged, and answer when the limit is exceeded', async () => {
       const service = await fresh()
       for (let n = 0; n < 6; n++) await service.request('GET', '/nothing')
       for (const path of ['/healthz', '/readyz', '/docs/start.js', '/docs/reference.js']) {
@@ -219,7 +219,7 @@ describe('rate limits', () => {
       assert.deepEqual(standing(await send()), { limit: 7, remaining: 6 })
     })
 
-    test('of many at once no more than the limit are let in', async () => {
+    test('of many concurrent requests no more than the limit are admitted', async () => {
       const service = await fresh()
       const token = service.tokenFor({ sub: 'burst' })
       const burst = await Promise.all(Array.from({ length: 30 }, () => service.request('GET', ME, { token })))
@@ -286,7 +286,7 @@ function sweepProxies(under: ServiceUnderTest): void {
     assert.equal(await left('fe80::2%eth1'), 3)
   })
 
-  test('from a proxy that is not on the list nothing is believed', async () => {
+  test('the headers of a proxy that is not on the list are ignored', async () => {
     const db = (await under.shared()).db
     const service = await under.start({ db, env: { ...LIMITS, TRUST_PROXY: '192.0.2.0/24' } })
     for (const remaining of [4, 3]) {
@@ -297,7 +297,7 @@ function sweepProxies(under: ServiceUnderTest): void {
 }
 
 function sweepSettings(under: ServiceUnderTest): void {
-  test('untold, the limits are 100, 1,000 and 10,000 a minute', async () => {
+  test('by default the limits are 100, 1,000 and 10,000 a minute', async () => {
     const db = (await under.shared()).db
     const unset = { RATE_LIMIT_UNAUTHENTICATED: '', RATE_LIMIT_AUTHENTICATED: '', RATE_LIMIT_SERVICE: '' }
     const service = await under.start({ db, env: unset })
@@ -372,7 +372,7 @@ describe('rate limits on Redis', needsRedis(), () => {
         assertError(node, await send(node), SPENT)
         assert.deepEqual(await rateLimitCheck(node), {
           state: 'degraded',
-          detail: 'redis is down, this node counts alone',
+          detail: 'Redis is down: each node counts rate limits alone',
         })
       }
 

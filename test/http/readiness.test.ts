@@ -76,7 +76,7 @@ describe('/readyz', () => {
       assert.equal((await ask()).status, 200)
     })
 
-    test('shows a drain at once, whatever it found a moment ago', async () => {
+    test('shows a drain at once, even if a recent report is cached', async () => {
       const { service, ask } = await start()
       assert.equal((await ask()).status, 200)
       service.services.readiness.startDraining()

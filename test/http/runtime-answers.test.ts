@@ -3,15 +3,14 @@ import { randomUUID } from 'node:crypto'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
-import { sql } from '../../src/db/sql.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type JobWorld, START_RUN, startJobWorld } from '../support/job-world.ts'
 import { forEachVariant } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 /**
- * In place of the runtime: every run has ended well; what `answer` says of its state, or to its start, is the test's. Or
- * all of it is.
+ * A fake runtime: every run has succeeded, and the test's `answer` gives its state or the answer to its start. With `all`,
+ * `answer` handles every request.
  */
 function scriptedRuntime({ all = false } = {}) {
   const script = { url: '', answer: ((_request, response) => void response.end()) as RequestListener }
@@ -54,7 +53,7 @@ describe('a gateway that does not know the runtime', () => {
     })
 
     const runtime = scriptedRuntime()
-    test('is told from the runtime, whose own words about the graph end the job', async () => {
+    test('is distinguished from the runtime, whose own error about the graph fails the job', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url } })
       const answers: [text: string, status: string][] = [
         ['No assistant found for "report". Make sure the assistant ID is for a valid graph ID.', 'failed'],
@@ -79,7 +78,7 @@ describe('a gateway that does not know the runtime', () => {
   })
 })
 
-describe('an answer of the runtime that cannot be taken', () => {
+describe('an answer of the runtime that cannot be stored', () => {
   forEachVariant((under) => {
     const runtime = scriptedRuntime()
     const adopt = async (world: JobWorld) => {
@@ -98,8 +97,8 @@ describe('an answer of the runtime that cannot be taken', () => {
           /is over 33554432 bytes$/,
           (_request, response) => void response.end(Buffer.concat(Array(33).fill(megabyte))),
         ],
-        ['not UTF-8', /is not UTF-8$/, (_request, response) => void response.end(Buffer.from([0x22, 0xff, 0x22]))],
-        ['UTF-8 cut short', /is not UTF-8$/, (_request, response) => void response.end(Buffer.from([0x22, 0xc3]))],
+        ['not UTF-8', /not UTF-8$/, (_request, response) => void response.end(Buffer.from([0x22, 0xff, 0x22]))],
+        ['UTF-8 cut short', /not UTF-8$/, (_request, response) => void response.end(Buffer.from([0x22, 0xc3]))],
       ]
       for (const [name, message, listener] of answers) {
         runtime.answer = listener
@@ -109,7 +108,7 @@ describe('an answer of the runtime that cannot be taken', () => {
       }
     })
 
-    test('says nothing where it is no success, or a page', async () => {
+    test('proves nothing if it is not a success, or is a web page', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url } })
       for (const [status, type] of [
         [502, 'application/json'],
@@ -120,22 +119,22 @@ describe('an answer of the runtime that cannot be taken', () => {
           void response.writeHead(status, { 'content-type': type }).end(Buffer.from([0xff]))
         const job = await adopt(world)
         assert.equal(job.status, 'processing', JSON.stringify(job.error))
-        assert.match(String(job.reconcile.last_error), /is not UTF-8$/)
+        assert.match(String(job.reconcile.last_error), /not UTF-8$/)
       }
     })
   })
 })
 
-describe('a start that a reader gave up on its way', () => {
+describe('a start that was aborted mid-request', () => {
   forEachVariant((under) => {
     const runtime = scriptedRuntime({ all: true })
-    test('is waited for: cancelled meanwhile, its run is found when it gets through after all, and told to stop', async () => {
+    test('is waited for: if the job is cancelled meanwhile and the run appears after all, the run is cancelled', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url, RUNTIME_TIMEOUT_MS: '10000' } })
-      runtime.answer = (_request, response) => void response.writeHead(503).end()
-      const { id, thread_id } = await world.start('report')
-      const run = { run_id: randomUUID(), thread_id, status: 'pending', metadata: { job_id: id, run_seq: 1 } }
+      const created = Promise.withResolvers<{ id: string; thread_id: string }>()
+      const run = { run_id: randomUUID(), thread_id: '', status: 'pending', metadata: { job_id: '', run_seq: 1 } }
       const seen = { starts: 0, stops: 0, runs: [] as object[] }
-      runtime.answer = ({ method, url = '' }, response) => {
+      runtime.answer = async ({ method, url = '' }, response) => {
+        const { thread_id } = await created.promise
         const json = (value: object) => void response.end(JSON.stringify(value))
         if (url === '/threads') return json({ thread_id })
         if (url.includes('/cancel')) {
@@ -148,21 +147,15 @@ describe('a start that a reader gave up on its way', () => {
         if (method === 'GET') return json(seen.runs)
         seen.starts += 1
       }
-      const reading = world.get(id)
+      const { body } = await world.request('POST', '/jobs', 'ada', { body: { type: 'report', input: {} } })
+      const { id, thread_id } = body
+      run.thread_id = thread_id
+      run.metadata.job_id = id
+      created.resolve(body)
       await until(() => seen.starts === 1)
-      await world.clock.advance(3_000)
-      assert.equal((await reading).status, 'processing')
-
-      const cancelling = world.service.request('POST', `/jobs/${id}/cancel`, { token: world.admin })
-      await until(async () => {
-        const [row] = await world.db.query(sql`select cancel_requested_at from jobs where id = ${id}`)
-        return row?.cancel_requested_at !== null
-      })
-      await world.clock.advance(3_000)
-      assert.equal((await cancelling).status, 202)
+      await world.service.services.jobs.cancel(id)
       // The start is cut off by its own timeout.
-      await world.clock.advance(4_000)
-      await world.quiet()
+      await world.pass(10_000)
       await world.pass(1_000)
       assert.equal((await world.stored(id)).status, 'processing')
       seen.runs.push(run)

@@ -110,7 +110,7 @@ describe('service accounts', () => {
       const service = await under.shared()
       const { send } = asAdmin(service)
       const scopes: string[] = []
-      const names = 'read:projects, write:projects, read:users, write:users, admin:*'
+      const names = 'read:projects, write:projects, read:users, write:users, read:operations, admin:*'
       const date = 'must be an RFC 3339 date and time, such as 2026-01-31T12:00:00Z'
       const faults: [body: object, message: string | RegExp][] = [
         [{ scopes }, 'body must have the field "name"'],
@@ -123,7 +123,7 @@ describe('service accounts', () => {
         [{ name: 'x', scopes: ['everything'] }, `body/scopes/0 must be one of ${names}`],
         [{ name: 'x', scopes: ['admin:*\u0000'] }, `body/scopes/0 must be one of ${names}`],
         [{ name: 'x', scopes: ['read:users admin:*'] }, `body/scopes/0 must be one of ${names}`],
-        [{ name: 'x', scopes: ['read:users', 'read:users'] }, 'body/scopes must not name anything twice'],
+        [{ name: 'x', scopes: ['read:users', 'read:users'] }, 'body/scopes must not contain the same item twice'],
         [{ name: 'x', scopes, expires_at: 'tomorrow' }, `body/expires_at ${date}`],
         [{ name: 'x', scopes, expires_at: '2026-13-01T00:00:00Z' }, `body/expires_at ${date}`],
         [{ name: 'x', scopes, expires_at: '2026-01-01T00:00:00Z\u0000' }, `body/expires_at ${date}`],
@@ -156,7 +156,7 @@ describe('service accounts', () => {
       assert.equal((await use(second)).status, 200)
     })
 
-    test('a grace of nothing ends the old key at once, and another rotation never lengthens a grace', async () => {
+    test('a grace of 0 ends the old key at once, and another rotation never prolongs a grace', async () => {
       const service = await under.shared()
       const { create, rotate, use } = asAdmin(service)
       const { key: first, path } = await create()
@@ -182,7 +182,7 @@ describe('service accounts', () => {
       assertError(service, await use(key), REFUSED)
     })
 
-    test('a rotation that cannot be is refused', async () => {
+    test('an invalid rotation is refused', async () => {
       const service = await under.shared()
       const { create, send } = asAdmin(service)
       const { path } = await create()
@@ -225,7 +225,7 @@ describe('service accounts', () => {
       assertError(service, await send('DELETE', `${BASE}/svc_nobody`), GONE)
     })
 
-    test('an account ends at its expiry, whatever the cache says', async () => {
+    test('an account ends at its expiry, even if it is cached', async () => {
       const service = await under.shared()
       const { create, rotate, use } = asAdmin(service)
       const expires_at = new Date(service.clock.now() + 5_000).toISOString()
@@ -317,7 +317,7 @@ describe('service accounts', () => {
       const [database, service] = await Promise.all([under.watched(), under.shared()])
       const { create, use, send } = asAdmin(service)
       const accounts = [await create(), await create()]
-      // What earlier tests used is written first.
+      // Write the pending updates of earlier tests first.
       await service.clock.leap(60_000)
       await database.idle()
       database.forget()
@@ -335,7 +335,7 @@ describe('service accounts', () => {
       assert.equal(database.count(/update service_accounts/), 1, 'unused, nothing is written')
     })
 
-    test('a revocation on another node is felt within thirty seconds', async () => {
+    test('a revocation on another node takes effect within thirty seconds', async () => {
       const here = await under.shared()
       const there = await under.start({ db: here.db, clock: here.clock })
       const { create, use, send } = asAdmin(here)

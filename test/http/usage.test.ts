@@ -24,7 +24,7 @@ interface Usage {
 }
 
 const NONE = { input: 0, output: 0, total: 0 }
-const somebody = () => `user-${randomUUID()}`
+const newUser = () => `user-${randomUUID()}`
 
 async function usageOf(world: JobWorld, sub: string, period?: string): Promise<Usage> {
   const query = period === undefined ? '' : `?period=${period}`
@@ -37,9 +37,9 @@ describe('usage', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under)
 
-    test('of somebody who has run nothing is nothing', async () => {
+    test('of a user without jobs is zero', async () => {
       const world = await shared()
-      assert.deepEqual(await usageOf(world, somebody()), {
+      assert.deepEqual(await usageOf(world, newUser()), {
         period: '2026-01',
         runs: 0,
         by_type: [],
@@ -51,7 +51,7 @@ describe('usage', () => {
 
     test('counts each job once when it ends, however it ends, by type, with the tokens its graph reports', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const ask = { input: { messages: [{ role: 'user', content: 'one two three' }] }, sub }
       await world.start('agent', ask)
       await world.start('agent', ask)
@@ -76,24 +76,24 @@ describe('usage', () => {
       assert.deepEqual(counted.tokens, { input: 16, output: 30, total: 46 })
     })
 
-    test('is the same whether it was a callback or a look that noticed', async () => {
+    test('is the same whether a callback or a check ended the job', async () => {
       const world = await shared()
-      const [told, looked] = [somebody(), somebody()]
+      const [byCallback, byCheck] = [newUser(), newUser()]
       const input = { messages: [{ role: 'user', content: 'one two three' }] }
-      await world.start('agent', { sub: told, input })
+      await world.start('agent', { sub: byCallback, input })
       await world.pass(RUN_MS)
       world.runtime.setFaults({ drop_callbacks: 1 })
-      const job = await world.start('agent', { sub: looked, input })
+      const job = await world.start('agent', { sub: byCheck, input })
       await world.pass(RUN_MS)
       world.runtime.setFaults({ drop_callbacks: 0 })
       await world.get(job.id)
-      assert.deepEqual(await usageOf(world, looked), await usageOf(world, told))
-      assert.equal((await usageOf(world, looked)).tokens.total, 8)
+      assert.deepEqual(await usageOf(world, byCheck), await usageOf(world, byCallback))
+      assert.equal((await usageOf(world, byCheck)).tokens.total, 8)
     })
 
-    test('of somebody else is shown to who may read users, and to nobody else', async () => {
+    test('of another user is shown only to a caller who may read users', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       await world.start('report', { sub })
       await world.pass(RUN_MS)
       const reader = world.service.tokenFor({ sub: 'reader', scopes: ['read:users'] })
@@ -104,9 +104,9 @@ describe('usage', () => {
       assertError(world.service, refused, { status: 403, code: 'forbidden' })
     })
 
-    test('that a job started by an admin for somebody counts for that somebody', async () => {
+    test('that a job started by an admin for a user counts for that user', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const body = { type: 'report', input: {}, created_by: sub }
       await world.service.request('POST', '/jobs', { token: world.admin, body })
       await world.quiet()
@@ -114,7 +114,7 @@ describe('usage', () => {
       assert.equal((await usageOf(world, sub)).runs, 1)
     })
 
-    test('asked for a period that is none is a 400', async () => {
+    test('for an invalid period is a 400', async () => {
       const world = await shared()
       for (const period of ['2026', '2026-13', '2026-00', '2026-1', 'now', '']) {
         const answer = await world.request('GET', `/v1/usage?period=${period}`, 'ada')
@@ -122,9 +122,9 @@ describe('usage', () => {
       }
     })
 
-    test('that a graph reports without measure harms no sum', async () => {
+    test('that a graph reports with absurd numbers does not break the sums', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       for (const tokens of [1e12, 9007199254740991, -5, 'many', 1e300]) {
         const usage = { input_tokens: tokens, output_tokens: 1 }
         await world.start('summary', { sub, input: { prompt: 'x', usage } })
@@ -149,7 +149,7 @@ describe('the limit of runs', () => {
 
     test('counts what has ended and what still runs, for each caller alone, and starts nothing beyond it', async () => {
       const world = await shared()
-      const [sub, other] = [somebody(), somebody()]
+      const [sub, other] = [newUser(), newUser()]
       assert.deepEqual((await usageOf(world, sub)).remaining, LIMIT)
       for (let n = 0; n < LIMIT; n++) {
         assert.equal((await start(world, sub)).status, 202)
@@ -170,6 +170,8 @@ describe('the limit of runs', () => {
         const refused = await world.request('POST', '/jobs', sub, { body })
         const message = `The limit of ${LIMIT} runs for 2026-01 is reached`
         assertError(world.service, refused, { status: 429, code: 'usage_limit_exceeded', message })
+        const nextMonthMs = Date.UTC(2026, 1, 1)
+        assert.equal(refused.headers['retry-after'], String(Math.ceil((nextMonthMs - world.clock.now()) / 1000)))
       }
       await world.quiet()
       assert.equal(world.calls(START_RUN), before)
@@ -181,7 +183,7 @@ describe('the limit of runs', () => {
 
     test('holds when many start at once', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const answers = await Promise.all(Array.from({ length: 20 }, () => start(world, sub)))
       assert.equal(answers.filter(({ status }) => status === 202).length, LIMIT)
       for (const answer of answers.filter(({ status }) => status !== 202)) {
@@ -192,7 +194,7 @@ describe('the limit of runs', () => {
 
     test('is not touched by a request that is repeated with its key', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       const once = { headers: { 'idempotency-key': 'once' } }
       for (let n = 0; n < 5; n++) assert.equal((await start(world, sub, once)).status, 202)
       await world.quiet()
@@ -202,7 +204,7 @@ describe('the limit of runs', () => {
 
     test('is counted anew with each month', async () => {
       const world = await shared()
-      const sub = somebody()
+      const sub = newUser()
       for (let n = 0; n < LIMIT; n++) assert.equal((await start(world, sub)).status, 202)
       await world.quiet()
       await world.pass(RUN_MS)
@@ -219,10 +221,10 @@ describe('the limit of runs', () => {
 
 describe('the limit of runs, where others commit meanwhile', () => {
   forEachService((under) => {
-    // On SQLite nobody commits while a transaction is open.
+    // On SQLite no other connection commits while a transaction is open.
     if (under.engine.name === 'sqlite') return
     test('holds when a job ends while a start counts', async () => {
-      const sub = somebody()
+      const sub = newUser()
       let between: (() => Promise<unknown>) | undefined
       const db = afterReading(await under.engine.openDatabase(), /from usage_counters\b/, async () => {
         const happens = between
@@ -255,6 +257,7 @@ function afterReading(db: Database, pattern: RegExp, happens: () => Promise<void
   })
   return {
     engine: db.engine,
+    now: db.now,
     query: (statement) => db.query(statement),
     transaction: (work, options) => db.transaction((tx) => work(reading(tx)), options),
     listen: (listener) => db.listen(listener),

@@ -33,7 +33,7 @@ const pathOf = (sub: string) => `/v1/users/${encodeURIComponent(sub)}`
 
 describe('users', () => {
   forEachService((under) => {
-    test('a profile is made on the first request, whatever it asks for', async () => {
+    test('a profile is created on the first request of any kind', async () => {
       const service = await under.shared()
       const at = new Date(service.clock.now()).toISOString()
       const first = as(service, { sub: 'first', email: 'first@example.com', scopes: ['read:projects'] })
@@ -51,6 +51,7 @@ describe('users', () => {
         created_at: at,
         updated_at: at,
         last_seen_at: at,
+        blocked_at: null,
       })
       assert.equal((await reader('GET', ME)).body.email, null, 'a token may name no email')
     })
@@ -71,7 +72,7 @@ describe('users', () => {
       assertError(service, await service.request('GET', pathOf(id), { key }), GONE)
     })
 
-    test('one’s own profile needs no scope, another’s does, and nobody is known by the name of me', async () => {
+    test('one’s own profile needs no scope, another’s does, and no user has the name me', async () => {
       const service = await under.shared()
       const ada = as(service, { sub: 'ada' })
       const eve = as(service, { sub: 'eve', scopes: ['read:projects', 'write:projects'] })
@@ -181,7 +182,7 @@ describe('users', () => {
       assert.equal(body.display_name, null, 'nothing of it was kept')
     })
 
-    test('any sub a token may carry can be found again', async () => {
+    test('a profile can be read by any sub that a token may carry', async () => {
       const service = await under.shared()
       const reader = as(service, { sub: 'reader', scopes: ['read:users', 'write:users'] })
       const subs = [
@@ -207,10 +208,10 @@ describe('users', () => {
     test('an unknown user is not found', async () => {
       const service = await under.shared()
       const send = as(service, { sub: 'reader', scopes: ['admin:*'] })
-      assertError(service, await send('GET', pathOf('nobody')), GONE)
-      assertError(service, await send('PATCH', pathOf('nobody'), { body: { locale: 'de' } }), GONE)
+      assertError(service, await send('GET', pathOf('unknown-user')), GONE)
+      assertError(service, await send('PATCH', pathOf('unknown-user'), { body: { locale: 'de' } }), GONE)
       const headers = { 'if-match': '"1"' }
-      assertError(service, await send('PATCH', pathOf('nobody'), { body: { locale: 'de' }, headers }), GONE)
+      assertError(service, await send('PATCH', pathOf('unknown-user'), { body: { locale: 'de' }, headers }), GONE)
     })
 
     test('If-Match guards a profile, and of twenty changes to one version exactly one wins', async () => {
@@ -234,7 +235,7 @@ describe('users', () => {
 
     const watched = async () => {
       const [database, service] = await Promise.all([under.watched(), under.shared()])
-      // What earlier tests left to be written is written first.
+      // Write the pending updates of earlier tests first.
       await service.clock.leap(MINUTE_MS)
       await database.idle()
       database.forget()
@@ -255,7 +256,7 @@ describe('users', () => {
       assert.equal(database.count(WRITES), 1)
     })
 
-    test('the email follows the token, and a token without one takes none away', async () => {
+    test('the email is that of the newest token, and a token without an email keeps the stored one', async () => {
       const { database, service } = await watched()
       const seen = async (email: string | null) =>
         (await service.request<User>('GET', ME, { token: service.tokenFor({ sub: 'mover', email }) })).body.email
@@ -333,7 +334,48 @@ describe('users', () => {
       assert.match(String(newest?.sub), /^late /)
     })
 
-    test('the list refuses limits and cursors that are none of its own', async () => {
+    test('the search finds users by the beginning of a sub or of an e-mail address, page by page', async () => {
+      const service = await under.start()
+      const people: [sub: string, email: string | null][] = [
+        ['ada-1', 'Countess@Example.com'],
+        ['ada-2', null],
+        ['adb', 'ada@example.com'],
+        ['grace', 'ADA.second@example.com'],
+        ['Ada-3', 'third@example.com'],
+        ['100%', 'percent@example.com'],
+      ]
+      for (const [sub, email] of people) {
+        assert.equal((await as(service, { sub, ...(email && { email }) })('GET', ME)).status, 200)
+      }
+      const reader = as(service, { sub: 'reader', scopes: ['read:users'] })
+      const find = async (text: string, rest = '') => {
+        const answer = await reader<Page>('GET', `/v1/users?search=${encodeURIComponent(text)}${rest}`)
+        assert.equal(answer.status, 200, answer.text)
+        return answer.body
+      }
+      const subs = async (text: string) => (await find(text)).data.map(({ sub }) => sub)
+      assert.deepEqual(await subs('ada'), ['ada-1', 'ada-2', 'grace', 'adb'])
+      assert.deepEqual(await subs('countess@EX'), ['ada-1'])
+      assert.deepEqual(await subs('Ada-'), ['Ada-3'], 'a sub is found as it is written')
+      assert.deepEqual(await subs('100%'), ['100%'])
+      assert.deepEqual(await subs('%'), [])
+      const paged: string[] = []
+      for (let cursor = ''; ; ) {
+        const page = await find('ada', `&limit=1${cursor}`)
+        paged.push(...page.data.map(({ sub }) => sub))
+        if (page.next_cursor === null) break
+        cursor = `&cursor=${page.next_cursor}`
+      }
+      assert.deepEqual(paged, ['ada-1', 'ada-2', 'grace', 'adb'])
+      const foreign = (await reader<Page>('GET', '/v1/users?limit=1')).body.next_cursor
+      const refused = await reader('GET', `/v1/users?search=a&cursor=${foreign}`)
+      assertError(service, refused, invalid('querystring/cursor is not a cursor of this list'))
+      assertError(service, await reader('GET', '/v1/users?search='), invalid(/^querystring\/search must/))
+      const none = as(service, { sub: 'none' })
+      assertError(service, await none('GET', '/v1/users?search=a'), FORBIDDEN)
+    })
+
+    test('the list refuses invalid limits and cursors of other lists', async () => {
       const service = await under.shared()
       const admin = as(service, { sub: 'admin', scopes: ['admin:*'] })
       for (const name of ['x', 'y']) await admin('POST', '/v1/projects', { body: { name } })

@@ -16,7 +16,7 @@ describe('without a runtime', () => {
       return { run, id: body.job_id }
     }
 
-    test('a run that was seen running and never heard of again fails its job at the deadline', async () => {
+    test('a run that was seen running and never ended fails its job at the deadline', async () => {
       const world = await shared()
       const { id } = await adopt(world)
       await world.pass(19_000)

@@ -11,7 +11,7 @@ import { until } from '../support/until.ts'
 
 interface World {
   url: string
-  /** Dies with whatever runs on it, and comes back. */
+  /** Kills the runtime with all its runs, and starts it again. */
   die(): Promise<void>
   stop(): Promise<void>
 }
@@ -23,6 +23,7 @@ interface Job {
   error: { code: string; message: string } | null
   interrupts: unknown
   settled_by: string | null
+  thread_id: string
   run_id: string | null
 }
 
@@ -58,7 +59,7 @@ const TYPES = {
     late_key: reportFrom('late_key', { may_pause: true }),
     sleep: reportFrom('sleep'),
     hurry: reportFrom('sleep', { deadline_seconds: 1 }),
-    nobody: reportFrom('no-such-assistant'),
+    unknown: reportFrom('no-such-assistant'),
   },
 }
 const INPUT = { title: 'Done', n: 42 }
@@ -67,9 +68,9 @@ const REPORT = { title: 'Done', n: 42 }
 for (const { name, start } of WORLDS) {
   describe(`jobs on ${name}`, () => {
     let world: World
-    /** Hears the runtime's callbacks. */
+    /** A service that receives the runtime's callbacks. */
     let hearing: Served
-    /** Gave the runtime an address where nobody listens. */
+    /** A service whose callback address has no listener. */
     let deaf: Served
     let token: string
 
@@ -90,7 +91,7 @@ for (const { name, start } of WORLDS) {
     const begin = (service: Served, type: string, input: object = INPUT) => post(service, '/jobs', { type, input })
     const read = async (service: Served, { id }: Job) =>
       (await service.request<Job>('GET', `/jobs/${id}`, { token })).body
-    /** As the list shows it. */
+    /** The job as the list shows it. */
     const glance = async (service: Served, { id }: Job) => {
       const { body } = await service.request<{ data: Job[] }>('GET', '/jobs?limit=100', { token })
       return body.data.find((job) => job.id === id)
@@ -110,7 +111,7 @@ for (const { name, start } of WORLDS) {
       assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'callback'])
     })
 
-    test('an output deeper in the values is found by its pointer', async () => {
+    test('a JSON Pointer finds a nested output', async () => {
       const job = await untilGlance(hearing, await begin(hearing, 'summary', { prompt: 'much' }), ended)
       assert.deepEqual([job.status, job.output], ['completed', 'In short: much'])
     })
@@ -130,7 +131,36 @@ for (const { name, start } of WORLDS) {
       assert.ok((await tokens()) > before)
     })
 
-    test('with the callback lost, a read settles it with the same output', async () => {
+    for (const name of ['heard', 'lost'] as const) {
+      test(`each turn of a conversation has its own output and tokens, with its callbacks ${name}`, async () => {
+        const service = name === 'heard' ? hearing : deaf
+        const tokens = async () => {
+          const { body } = await service.request<{ by_type: { type: string; tokens: { total: number } }[] }>(
+            'GET',
+            '/v1/usage',
+            { token },
+          )
+          return body.by_type.find((part) => part.type === 'agent')?.tokens.total ?? 0
+        }
+        const counts: number[] = []
+        let before: Job | undefined
+        for (const content of ['one', 'two', 'three']) {
+          const sum = await tokens()
+          const continues = before === undefined ? {} : { continues: before.id }
+          const input = { messages: [{ role: 'user', content }] }
+          const turn = await post(service, '/jobs', { type: 'agent', input, ...continues })
+          const job = await untilGlance(service, turn, ended)
+          assert.deepEqual([job.status, job.output], ['completed', `You said: ${content}`])
+          if (before !== undefined) assert.equal(job.thread_id, before.thread_id)
+          counts.push((await tokens()) - sum)
+          before = job
+        }
+        assert.ok((counts[0] ?? 0) > 0)
+        assert.equal(new Set(counts).size, 1, `each turn costs the same: ${counts}`)
+      })
+    }
+
+    test('if the callback is lost, a read settles the job with the same output', async () => {
       const started = await begin(deaf, 'report')
       let job = started
       await until(async () => {
@@ -140,9 +170,9 @@ for (const { name, start } of WORLDS) {
       assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'read'])
     })
 
-    test('with the callback lost and nobody reading, the sweep settles it', async () => {
+    test('if the callback is lost and no client reads the job, the sweep settles it', async () => {
       const started = await begin(deaf, 'report')
-      // The timeline shows what is stored; a read of the job, alone or in a list, would ask the runtime.
+      // The timeline shows the stored state. A read of the job or of a list would ask the runtime.
       await until(async () => {
         const { body } = await deaf.request<{ data: { detail: { to?: string } }[] }>(
           'GET',
@@ -155,7 +185,7 @@ for (const { name, start } of WORLDS) {
       assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'sweep'])
     })
 
-    test('the text of an error is the same by callback and by asking', async () => {
+    test('an error has the same text in the callback and in the state', async () => {
       const heard = await untilGlance(hearing, await begin(hearing, 'throw'), ended)
       const asked = await untilGlance(deaf, await begin(deaf, 'throw'), ended)
       for (const job of [heard, asked]) {
@@ -163,13 +193,13 @@ for (const { name, start } of WORLDS) {
       }
     })
 
-    test('an assistant the runtime does not know fails the job, with the reason', async () => {
-      const job = await untilGlance(hearing, await begin(hearing, 'nobody'), ended)
+    test('an unknown assistant fails the job, with the reason', async () => {
+      const job = await untilGlance(hearing, await begin(hearing, 'unknown'), ended)
       assert.deepEqual([job.status, job.error?.code], ['failed', 'start_rejected'])
     })
 
     for (const type of ['pause', 'late_key']) {
-      test(`a graph that pauses (${type}) awaits input, and goes on with the answer`, async () => {
+      test(`a graph that pauses (${type}) awaits input, and continues with the answer`, async () => {
         const paused = await untilGlance(hearing, await begin(hearing, type), ended)
         assert.equal(paused.status, 'awaiting_input')
         assert.match(JSON.stringify(paused.interrupts), /Publish it\?/)
@@ -180,7 +210,7 @@ for (const { name, start } of WORLDS) {
       })
     }
 
-    test('a run that is under way can be cancelled', async () => {
+    test('a running run can be cancelled', async () => {
       const started = await begin(hearing, 'sleep', { ms: 60_000, ...sandbox(60_000) })
       await until(async () => (await read(hearing, started)).status === 'generating')
       await post(hearing, `/jobs/${started.id}/cancel`)
@@ -188,8 +218,8 @@ for (const { name, start } of WORLDS) {
       assert.equal(job.status, 'cancelled')
     })
 
-    test('a run that still waits for its turn can be cancelled, though no callback will ever come', async () => {
-      // More than the runtime works on at once, so that the last one waits.
+    test('a queued run can be cancelled, although the runtime then sends no callback', async () => {
+      // More runs than the runtime executes at once, so that the last one is queued.
       const busy = await Promise.all(
         Array.from({ length: 12 }, () => begin(hearing, 'sleep', { ms: 60_000, ...sandbox(60_000) })),
       )
@@ -206,7 +236,7 @@ for (const { name, start } of WORLDS) {
       assert.deepEqual([job.status, job.error?.code], ['failed', 'deadline_exceeded'])
     })
 
-    test('a runtime that died with the run is not waited for beyond the deadline', async () => {
+    test('if the runtime dies with the run, the job fails at its deadline', async () => {
       const started = await begin(hearing, 'hurry', { ms: 60_000, ...sandbox(60_000) })
       await until(async () => (await glance(hearing, started))?.run_id !== null)
       await world.die()
@@ -217,7 +247,7 @@ for (const { name, start } of WORLDS) {
   })
 }
 
-/** The sandbox takes its time from here; the real graph from `ms`. */
+/** The sandbox reads the duration from here, the real graph from `ms`. */
 function sandbox(durationMs: number) {
   return { sandbox: { duration_ms: durationMs } }
 }

@@ -7,8 +7,10 @@ import type { JsonPart } from '../../src/core/json/json-part.ts'
 import { JsonText } from '../../src/core/json/json-text.ts'
 import { WHOLE, wantAll } from '../../src/core/json/wanted.ts'
 import { isJsonObject, type Json, type JsonObject } from '../../src/core/json.ts'
+import { readLiveMessage } from '../../src/jobs/live/live-message.ts'
 import { extractOutput, extractTokens, wantedValues } from '../../src/jobs/settlement/output.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import type { RunStreamEvent } from '../../src/runtime/run-stream.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import type { RuntimeRun, StartRequest, ThreadState } from '../../src/runtime/runtime-types.ts'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
@@ -18,7 +20,7 @@ import { until } from '../support/until.ts'
 
 interface Subject {
   url: string
-  /** Dies while this run is under way, and comes back. */
+  /** Kills the runtime during this run, and starts it again. */
   dieDuring(run: RuntimeRun): Promise<void>
   stop(): Promise<void>
 }
@@ -113,7 +115,7 @@ for (const { name, start } of SUBJECTS) {
     const rawJson = async (method: string, path: string, body?: object) =>
       (await (await raw(method, path, body)).json()) as JsonObject
 
-    test('a run that succeeds says so by callback, on lookup and in its state, with the same values', async () => {
+    test('a successful run has the same values in the callback, the lookup and the state', async () => {
       const run = await begin('ok')
       assert.equal(run.status, 'pending')
       const callback = await callbackOf(run)
@@ -131,7 +133,7 @@ for (const { name, start } of SUBJECTS) {
       )
     })
 
-    test('metadata sent with a run comes back with it, by list, lookup and callback', async () => {
+    test('the metadata of a run is in the list, the lookup and the callback', async () => {
       const run = await begin('ok')
       const callback = await callbackOf(run)
       assert.equal(callback.jobId, 'job-1')
@@ -142,7 +144,41 @@ for (const { name, start } of SUBJECTS) {
       }
     })
 
-    test('a callback is JSON whatever it calls itself, and echoes our token, which is cut out of what is kept', async () => {
+    test('a run created with stream modes can be streamed, replayed and resumed, during the run and after it', async () => {
+      const input = { messages: [{ role: 'user', content: 'Hello you' }] }
+      const streamModes = ['messages-tuple', 'updates', 'custom'] as const
+      const run = await begin('agent', { payload: { input: JsonText.of(input) }, streamModes })
+      const read = async (after: string) => {
+        const events: RunStreamEvent[] = []
+        const { signal } = new AbortController()
+        for await (const some of client.streamRun(run.threadId, run.runId, { after, signal })) events.push(...some)
+        return events
+      }
+      const live = await read('-1')
+      assert.deepEqual(
+        live.map(({ id }) => id),
+        live.map((_, n) => String(n)),
+      )
+      assert.deepEqual([...new Set(live.map(({ event }) => event))], ['metadata', 'messages', 'updates'])
+      const messages = live
+        .filter(({ event }) => event === 'messages')
+        .map(({ data }) => readLiveMessage(JSON.parse(data)))
+      assert.equal(messages.map((message) => message?.text ?? '').join(''), 'You said: Hello you')
+      assert.deepEqual(
+        [...new Set(messages.map((message) => `${message?.role} ${message?.node}`))],
+        ['assistant answer'],
+      )
+      assert.deepEqual(Object.keys(JSON.parse(live.at(-1)?.data ?? '') as object), ['answer'])
+      assert.deepEqual(await read('-1'), live)
+      assert.deepEqual(await read('0'), live.slice(1))
+      const { signal } = new AbortController()
+      const unknown: RunStreamEvent[] = []
+      for await (const some of client.streamRun(run.threadId, randomUUID(), { after: '-1', signal }))
+        unknown.push(...some)
+      assert.deepEqual(unknown, [{ id: null, event: 'error', data: '"Run not found"', isCut: false }])
+    })
+
+    test('a callback is JSON with any Content-Type; it repeats our token, which we remove before storing', async () => {
       const run = await begin('ok')
       const { path, headers, raw } = await receiver.callbackOf(run.runId)
       assert.equal(path, '/webhooks/agent?token=s3cret')
@@ -151,7 +187,7 @@ for (const { name, start } of SUBJECTS) {
       assert.ok(!(await parseCallback(raw)).body.includes('s3cret'))
     })
 
-    test('a conversation ends with the same answer and tokens by callback and in the state, though spelled differently', async () => {
+    test('callback and state of a conversation differ in form, but give the same answer and token counts', async () => {
       const run = await begin('agent', {
         payload: { input: JsonText.of({ messages: [{ role: 'user', content: 'Hello' }] }) },
       })
@@ -172,14 +208,14 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(plain.type, 'ai')
     })
 
-    test('an output may lie deeper', async () => {
+    test('a JSON Pointer finds a nested output', async () => {
       const run = await begin('summary', { payload: { input: JsonText.of({ prompt: 'a long text' }) } })
       const { values } = await callbackOf(run)
       assert.ok(values)
       assert.equal(extractOutput({ outputKey: '/result/summary' }, values)?.text, '"In short: a long text"')
     })
 
-    test('a run that throws gives the same text by callback and in its state, and the values so far', async () => {
+    test('a run that throws has the same error text in callback and state, and the values so far', async () => {
       const run = await begin('throw')
       const callback = await callbackOf(run)
       assert.equal(callback.status, 'error')
@@ -192,7 +228,7 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(state.next, ['fail'])
     })
 
-    test('a pause is a success without the output; only the state tells, and a resume finishes it', async () => {
+    test('a paused run reports success without an output; only its state shows the pause, and a resume finishes it', async () => {
       const paused = await begin('pause')
       const callback = await callbackOf(paused)
       assert.equal(callback.status, 'success')
@@ -217,7 +253,7 @@ for (const { name, start } of SUBJECTS) {
       )
     })
 
-    test('a falsy answer is dropped unless it goes by the id of its question', async () => {
+    test('the runtime drops a falsy answer unless it is sent with the id of its question', async () => {
       for (const answer of [false, 0, '', null]) {
         const paused = await begin('pause')
         await untilStatus(paused, 'success')
@@ -230,7 +266,7 @@ for (const { name, start } of SUBJECTS) {
       }
     })
 
-    test('nodes that ask side by side are answered together, by the ids of their questions', async () => {
+    test('questions of parallel nodes are answered together, by their ids', async () => {
       const paused = await begin('ask_both')
       await untilStatus(paused, 'success')
       const questions = openIn(await stateOf(paused))
@@ -241,7 +277,7 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual((report as { answers: string[] }).answers.toSorted(), ['Publish it?', 'Under which name?'])
     })
 
-    test('a static breakpoint asks nothing, and goes on with a null input and no command', async () => {
+    test('a static breakpoint has no question, and continues with a null input and no command', async () => {
       const paused = await begin('breakpoint')
       await untilStatus(paused, 'success')
       const state = await stateOf(paused)
@@ -260,7 +296,7 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(await client.fetchRun(paused.threadId, paused.runId), null)
     })
 
-    test('a graph that wrote its output before it paused posts what a finished one would post', async () => {
+    test('a graph that writes its output before it pauses sends the same callback as a finished graph', async () => {
       const run = await begin('late_key')
       const callback = await callbackOf(run)
       assert.equal(callback.status, 'success')
@@ -278,7 +314,7 @@ for (const { name, start } of SUBJECTS) {
       const asking = await stateOf(again)
       assert.deepEqual(questionsIn(asking), [{ question: 'Are you sure?' }])
       assert.equal(asking.runId, paused.runId)
-      assert.deepEqual(asking.next, [], 'the question alone says that it is not done')
+      assert.deepEqual(asking.next, [], 'only the question shows that the run is not done')
       const last = await resume(again, 'quite')
       await untilStatus(last, 'success')
       const done = await stateOf(last)
@@ -287,7 +323,7 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(
         await client.fetchState(again.threadId, again.runId, WHOLE),
         null,
-        'what came after says nothing of it',
+        'later checkpoints do not describe this run',
       )
     })
 
@@ -314,7 +350,7 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(state.interrupts, [])
     })
 
-    test('a run cancelled before it began is interrupted, leaves no state and is never called back', async () => {
+    test('a run cancelled before it began is interrupted, leaves no state and sends no callback', async () => {
       const threadId = await newThread()
       const wish = { assistant_id: 'ok', input: INPUT, webhook: receiver.url, after_seconds: 600 }
       const { run_id: runId } = await rawJson('POST', `/threads/${threadId}/runs`, wish)
@@ -327,7 +363,7 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(receiver.callbacksOf(runId), [])
     })
 
-    test('cancelling a run that has ended, or is not known, changes nothing and is no error', async () => {
+    test('cancelling an ended or unknown run changes nothing and is no error', async () => {
       const run = await begin('ok')
       await untilStatus(run, 'success')
       await client.cancelRun(run.threadId, run.runId)
@@ -335,7 +371,7 @@ for (const { name, start } of SUBJECTS) {
       await client.cancelRun(run.threadId, randomUUID())
     })
 
-    test('a second run on a busy thread is refused, and leaves no trace', async () => {
+    test('a second run on a busy thread is refused and not stored', async () => {
       const run = await begin('sleep', { payload: { input: JsonText.of({ ms: 600_000 }) } })
       const request = {
         threadId: run.threadId,
@@ -352,22 +388,22 @@ for (const { name, start } of SUBJECTS) {
       await client.cancelRun(run.threadId, run.runId)
     })
 
-    test('a thread it does not know is called busy', async () => {
+    test('a start on an unknown thread is refused as busy', async () => {
       const request = { assistantId: 'ok', payload: { input: JsonText.of(INPUT) }, webhook: null, metadata: {} }
       assert.deepEqual(await client.startRun({ ...request, threadId: randomUUID() }), { busy: true })
     })
 
     test('an unknown assistant and a malformed thread are refused with a reason', async () => {
       const request = { payload: { input: JsonText.of(INPUT) }, webhook: null, metadata: {} }
-      const unknown = await client.startRun({ ...request, threadId: await newThread(), assistantId: 'nobody' })
+      const unknown = await client.startRun({ ...request, threadId: await newThread(), assistantId: 'unknown' })
       assert.ok('refused' in unknown)
       assert.equal(unknown.refused.status, 404)
-      assert.match(unknown.refused.message, /No assistant found for "nobody"/)
+      assert.match(unknown.refused.message, /No assistant found for "unknown"/)
       const malformed = client.startRun({ ...request, threadId: 'no-uuid', assistantId: 'ok' })
-      await assert.rejects(malformed, /is not a UUID/, 'it is never sent')
+      await assert.rejects(malformed, /is not a UUID/, 'the client never sends the request')
     })
 
-    test('runs and threads that do not exist are not there', async () => {
+    test('runs and threads that do not exist are reported as missing', async () => {
       const threadId = await newThread()
       assert.equal(await client.fetchRun(threadId, randomUUID()), null)
       const unknown = randomUUID()
@@ -377,7 +413,7 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(await client.fetchState(threadId, randomUUID(), WHOLE), null)
     })
 
-    test('a thread can be asked for again, and keeps its runs; the newest of them is listed first', async () => {
+    test('creating a thread again keeps its runs; the newest run is listed first', async () => {
       const first = await begin('ok')
       await untilStatus(first, 'success')
       assert.equal(await client.ensureThread(first.threadId, {}), null)
@@ -393,18 +429,18 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(await again.text(), 'Thread already exists')
     })
 
-    test('a receiver that is down changes nothing about the run', async () => {
+    test('a failed callback does not change the run', async () => {
       const run = await begin('ok', { webhook: 'http://127.0.0.1:9/' })
       await untilStatus(run, 'success')
       assert.deepEqual(valuesOf(await stateOf(run)).report, INPUT)
     })
 
-    test('it can be pinged', async () => {
+    test('the runtime answers a ping', async () => {
       await client.ping()
       assert.deepEqual(await rawJson('GET', '/ok'), { ok: true })
     })
 
-    test('its answers have the keys that we know of', async () => {
+    test('the answers have exactly the known keys', async () => {
       const run = await begin('pause')
       const { raw: body } = await receiver.callbackOf(run.runId)
       const thread = `/threads/${run.threadId}`
@@ -429,7 +465,7 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(await rawJson('GET', `${thread}/state`), shapes.history)
     })
 
-    test('a run under way when it dies stays running for ever, deaf to a cancellation, and is never called back', async () => {
+    test('after a crash of the runtime a run stays running forever, ignores cancellation and sends no callback', async () => {
       const run = await begin('sleep', { payload: { input: JsonText.of({ ms: 600_000 }) } })
       await untilStatus(run, 'running')
       await subject.dieDuring(run)

@@ -9,11 +9,11 @@ export interface ExpectedError {
   message?: string | RegExp
 }
 
-/** Words that only ever come from the inside: stacks, statements, files, drivers. */
+/** Words that reveal internals: stacks, statements, files, drivers. */
 const INTERNALS =
   /\.[jt]s:\d|node_modules|node:internal|\n\s+at |\bselect\b|\binsert into\b|SQLITE_|ECONN|FST_ERR|\bcause\b/i
 
-/** Holds an answer to the envelope of the service's variant, to the letter: these keys and no other. */
+/** Asserts that an answer is exactly the envelope of the service's variant: these keys and no others. */
 export function assertError(
   { variant }: Pick<TestService, 'variant'>,
   response: TestResponse,

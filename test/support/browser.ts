@@ -1,5 +1,5 @@
 import { after } from 'node:test'
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core'
+import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { findChromium } from './binaries.ts'
 import { isCi } from './services.ts'
 
@@ -24,14 +24,22 @@ export function needsChromium(): { skip: string | false } {
 
 export interface WatchedPage {
   page: Page
-  /** All that a careful page never causes: errors, refusals by its own policy, requests that leave this machine. */
+  /** Problems that a correct page never causes: errors, violations of its own policy, requests that leave this machine. */
   complaints: string[]
 }
 
-/** Opens a page in a browser that reaches this machine alone, and notes whatever goes wrong on it. */
-export async function openPage(url: string): Promise<WatchedPage> {
+export interface PageOptions {
+  /** The phone is 390 px wide. */
+  size?: 'desktop' | 'phone'
+  theme?: 'light' | 'dark'
+}
+
+const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } }
+
+/** Opens a page in a browser that reaches only this machine, and records every problem on it. */
+export async function openPage(url: string, { size = 'desktop', theme = 'light' }: PageOptions = {}) {
   const complaints: string[] = []
-  const context = await newContext()
+  const context = await newContext({ viewport: SIZES[size], colorScheme: theme })
   await context.route('**/*', async (route) => {
     const asked = route.request().url()
     if (isLocal(asked)) return route.continue()
@@ -43,7 +51,10 @@ export async function openPage(url: string): Promise<WatchedPage> {
     reportViolation(violatedDirective + ' ' + blockedURI))`)
   const page = await context.newPage()
   page.on('pageerror', (error) => complaints.push(`threw ${error}`))
-  page.on('requestfailed', (request) => complaints.push(`failed to get ${request.url()}`))
+  page.on('requestfailed', (request) => {
+    // When a page is left, the browser aborts its requests.
+    if (request.failure()?.errorText !== 'net::ERR_ABORTED') complaints.push(`failed to get ${request.url()}`)
+  })
   page.on('response', (response) => {
     if (response.status() >= 400) complaints.push(`got ${response.status()} for ${response.url()}`)
   })
@@ -52,7 +63,7 @@ export async function openPage(url: string): Promise<WatchedPage> {
   })
   page.setDefaultTimeout(PATIENCE_MS)
   await page.goto(url)
-  return { page, complaints }
+  return { page, complaints } satisfies WatchedPage
 }
 
 function isLocal(url: string): boolean {
@@ -62,9 +73,9 @@ function isLocal(url: string): boolean {
 
 let browser: Promise<Browser> | undefined
 
-async function newContext(): Promise<BrowserContext> {
+async function newContext(options: BrowserContextOptions): Promise<BrowserContext> {
   browser ??= launch()
-  return (await browser).newContext({ viewport: { width: 1280, height: 900 } })
+  return (await browser).newContext(options)
 }
 
 function launch(): Promise<Browser> {

@@ -12,17 +12,17 @@ export interface CallbackReceiver {
   /** Carries a token, as our own callback URLs do. */
   url: string
   received: ReceivedCallback[]
-  /** Requests whose body never became whole. */
+  /** Requests whose body never arrived completely. */
   readonly broken: number
-  /** What it answers; 200 unless changed. */
+  /** The status of its answers; 200 by default. */
   status: number
   callbacksOf(runId: string): ReceivedCallback[]
-  /** Resolves once one came for this run. */
+  /** Resolves when a callback for this run has arrived. */
   callbackOf(runId: string): Promise<ReceivedCallback>
   close(): Promise<void>
 }
 
-/** The far end of a callback URL: keeps what the runtime posts, byte by byte. */
+/** The receiver at a callback URL: stores the exact bytes that the runtime posts. */
 export async function startCallbackReceiver(): Promise<CallbackReceiver> {
   const received: ReceivedCallback[] = []
   let broken = 0

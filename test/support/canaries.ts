@@ -1,4 +1,4 @@
-/** Values that must stay where they were put, and all that was said while they were in use. */
+/** Secret values that must not leak, and all output of the service while they were in use. */
 export class Canaries {
   readonly #secrets = new Map<string, string>()
   readonly #said: { where: string; text: string }[] = []
@@ -18,7 +18,7 @@ export class Canaries {
     return this.#said.length
   }
 
-  /** Every secret that was said, as it is or in another spelling, and where. */
+  /** Every leaked secret, unchanged or in another encoding, with its place. */
   findLeaks(): string[] {
     return this.#said.flatMap(({ where, text }) =>
       [...this.#secrets].flatMap(([name, secret]) =>
@@ -37,7 +37,7 @@ function spellingsOf(secret: string): string[] {
     JSON.stringify(secret).slice(1, -1),
     encodeURIComponent(secret),
     bytes.toString('hex'),
-    // Without its end, which depends on what stood behind it.
+    // Without its end, which depends on the bytes after it.
     bytes.toString('base64').slice(0, -4),
     bytes.toString('base64url').slice(0, -4),
   ]

@@ -1,6 +1,6 @@
 import { lockDataFolder } from '../../src/db/sqlite/data-folder.ts'
 
-/** Holds the data folder given until it is killed or its input ends, which it announces. */
+/** Locks the given data folder until the process is killed or its input ends. Prints a line when it has the lock. */
 const { release } = lockDataFolder(process.argv[2] ?? '')
 process.stdout.write('held\n')
 for await (const _ of process.stdin);

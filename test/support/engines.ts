@@ -20,13 +20,23 @@ export interface Store {
   connect(): Promise<Database>
 }
 
-/** Registers the same tests once for each engine, each on the real thing. */
+/** Registers the same tests for each real engine. */
 export function forEachEngine(register: (engine: EngineUnderTest) => void): void {
   onSqlite(register)
   describe('on postgres', needsPostgres(), () => register(engineUnderTest('postgres', createPostgresStore)))
 }
 
-/** Only on the embedded engine, for tests that need some database and mean none. */
+/** Once, with both engines at hand. */
+export function onBothEngines(register: (engines: Record<Engine, EngineUnderTest>) => void): void {
+  describe('on both engines', needsPostgres(), () =>
+    register({
+      sqlite: engineUnderTest('sqlite', createSqliteStore),
+      postgres: engineUnderTest('postgres', createPostgresStore),
+    }),
+  )
+}
+
+/** Only on the embedded engine, for tests in which the engine does not matter. */
 export function onSqlite(register: (engine: EngineUnderTest) => void): void {
   describe('on sqlite', () => register(engineUnderTest('sqlite', createSqliteStore)))
 }

@@ -15,7 +15,7 @@ export interface StreamOptions {
   lastEventId?: string
 }
 
-/** Opens a stream and reads its head; what is refused has to be asked for with an `HttpClient`. */
+/** Opens a stream and reads its head. To test a refusal, use an `HttpClient`. */
 export async function openStream(url: string, path: string, options: StreamOptions): Promise<EventStream> {
   const outgoing = send(`${url}${path}`, {
     agent: false,
@@ -36,11 +36,11 @@ export async function openStream(url: string, path: string, options: StreamOptio
   throw new Error(`The stream was answered with ${incoming.statusCode}`)
 }
 
-/** Reads one stream as a browser does: an id is kept, also one that stands alone, and comments are passed over. */
+/** Reads one stream as a browser does: it keeps ids, also those without data, and skips comments. */
 export class EventStream {
   readonly headers: IncomingHttpHeaders
   readonly received: StreamedEvent[] = []
-  /** The last id seen: where a client would come back to. */
+  /** The last id seen, from which a client would resume. */
   lastEventId = ''
   retryMs: number | null = null
   comments = 0
@@ -70,7 +70,7 @@ export class EventStream {
     return this.received[this.#taken - 1] as StreamedEvent<Data>
   }
 
-  /** Looked at again whenever something arrives; rejects when the stream ends without. */
+  /** Checks the condition whenever data arrives; rejects if the stream ends before it holds. */
   async until(holds: () => boolean): Promise<void> {
     while (!holds()) {
       if (this.isOver) throw new Error('The stream ended')

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { STATUS_BY_CODE } from '../../src/core/errors.ts'
+import { checkDeclaredHeaders } from './declared-headers.ts'
 import { FuzzClient } from './fuzz-client.ts'
 import { type FuzzRequest, type PathPart, percentEncode, requestsOf, targetsBeside } from './fuzz-request.ts'
 import { fuzzSettings } from './fuzz-settings.ts'
@@ -15,18 +16,17 @@ import {
   type Validators,
   validatorsOf,
 } from './openapi-document.ts'
-import { checkTold } from './told-headers.ts'
 
 export interface FuzzOptions {
   cases: number
-  /** Whether a 503 is an honest answer. */
+  /** Whether a 503 is a correct answer. */
   mayBeUnavailable: boolean
 }
 
 /** Ids that exist, by what stands before them in a path. */
 type KnownIds = ReadonlyMap<string, string[]>
 
-/** One service with something of everything in it, held to what it says of itself. */
+/** A service with records of every kind, whose answers are checked against its own OpenAPI document. */
 export class FuzzBench {
   readonly operations: readonly NamedOperation[]
   readonly #world: JobWorld
@@ -59,15 +59,15 @@ export class FuzzBench {
       }
       checkHeaders(answer)
       this.#checkDeclared(named, answer)
-      checkTold(named, answer)
+      checkDeclaredHeaders(named, answer)
       this.#remember(named, answer)
     })
     await fc.assert(property, { seed: fuzzSettings().seed, numRuns: cases })
   }
 
-  /** Paths that are nobody's, or nearly somebody's, by every method. */
+  /** Unknown paths and near misses of known ones, with every method. */
   async fuzzPaths(cases: number): Promise<void> {
-    const refused = this.#validators.compile({ $ref: '#/components/schemas/Error' })
+    const refused = this.#validators.compile({ $ref: '#/components/schemas/ErrorResponse' })
     const targets = targetsBeside(this.operations.map(({ path }) => path.replaceAll(/\{\w+\}/g, 'x')))
     const property = fc.asyncProperty(targets, fc.boolean(), async ({ method, target }, isAdmin) => {
       const headers = isAdmin ? [['authorization', `Bearer ${this.#world.admin}`] as const] : []
@@ -102,13 +102,13 @@ export class FuzzBench {
   }
 
   #credentials(caller: FuzzRequest['caller'], path: string): [string, string][] {
-    if (caller === 'nobody') return []
+    if (caller === 'anonymous') return []
     if (caller === 'junk') {
       return ['authorization', 'x-webhook-secret'].map((name) => [name, 'Bearer \u00ff.e30.x'])
     }
     if (path.startsWith('/webhooks/')) return [['x-webhook-secret', WEBHOOK_SECRET]]
     const key: [string, string] = ['x-api-key', this.#key]
-    const user: [string, string] = ['authorization', `Bearer ${this.#world.token('somebody')}`]
+    const user: [string, string] = ['authorization', `Bearer ${this.#world.token('a-user')}`]
     const admin: [string, string] = ['authorization', `Bearer ${this.#world.admin}`]
     return { admin: [admin], user: [user], key: [key], both: [user, key] }[caller]
   }
@@ -123,17 +123,25 @@ export class FuzzBench {
       return
     }
     const validate = this.#validators.compile(content[1].schema, closedSchema)
-    if (!validate(answer.body)) assert.fail(`${answer.text} is not as declared: ${JSON.stringify(validate.errors)}`)
+    // The schema of a stream is that of each event.
+    for (const value of content[0] === 'text/event-stream' ? eventsIn(answer.text) : [answer.body]) {
+      if (!validate(value)) assert.fail(`${answer.text} is not as declared: ${JSON.stringify(validate.errors)}`)
+    }
     if (answer.status < 400) return
     const codes = Object.values(content[1].examples ?? {}).map(({ value }) => codeOf(value))
     assert.ok(codes.includes(checkCode(answer)), `${nameOf(named)} does not declare ${answer.text}`)
   }
 
-  /** What was just made is asked for later. */
+  /** Remembers a new record, so that later requests use its id. */
   #remember({ path }: NamedOperation, { headers }: TestResponse): void {
     const { location } = headers
     if (location !== undefined) this.#known.get(path)?.push(location.slice(path.length + 1))
   }
+}
+
+/** The data of the events that arrived as a whole. */
+function eventsIn(text: string): unknown[] {
+  return Array.from(text.matchAll(/^data: (.*)\n\n/gm), ([, data = '']) => JSON.parse(data))
 }
 
 export function nameOf({ method, path }: NamedOperation): string {
@@ -173,7 +181,7 @@ async function seedWorld(world: JobWorld): Promise<{ known: KnownIds; key: strin
     ['/v1/notifications', [note.id]],
     ['/v1/service-accounts', [account.id]],
     ['/v1/callbacks', callbacks.body.data.map(({ id }) => id)],
-    ['/v1/users', ['root', 'somebody', 'me']],
+    ['/v1/users', ['root', 'a-user', 'me']],
     ['/webhooks/jobs', [...TEST_JOB_TYPES.keys()]],
     ['/jobs', jobs],
   ])
@@ -194,7 +202,7 @@ function withBody(named: NamedOperation, document: OpenapiDocument): NamedOperat
   return { ...named, operation: { ...named.operation, requestBody: { ...requestBody, content } } }
 }
 
-/** Where a schema says no more than "some text", what there is of it here. */
+/** Adds known values to fields whose schema only says "text". */
 function withHints(named: NamedOperation, known: KnownIds): NamedOperation {
   const hints: Record<string, readonly unknown[]> = {
     type: [...TEST_JOB_TYPES.keys()],
@@ -207,7 +215,7 @@ function withHints(named: NamedOperation, known: KnownIds): NamedOperation {
   return named
 }
 
-/** One for all services that say the same of themselves. */
+/** Shared by all services with the same document. */
 function sharedValidators(document: OpenapiDocument): Validators {
   const text = JSON.stringify(document)
   const shared = validators.get(text) ?? validatorsOf(document)
@@ -222,7 +230,7 @@ function checkHeaders({ headers }: TestResponse): void {
   assert.equal(headers['x-content-type-options'], 'nosniff')
 }
 
-/** The status follows from the code, and a client is told when to come back. */
+/** The status must follow from the code, and a 429 or 503 needs Retry-After. */
 function checkCode({ status, headers, body, text }: TestResponse): string {
   const code = codeOf(body)
   assert.equal(STATUS_BY_CODE[code as keyof typeof STATUS_BY_CODE], status, text)

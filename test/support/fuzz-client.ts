@@ -11,7 +11,7 @@ export interface RawRequest {
 
 const STALL_MS = 20_000
 
-/** Sends what a test made up, headers in doubles and all; an event stream is looked at and left. */
+/** Sends generated requests, also with repeated headers. Reads the start of an event stream and closes it. */
 export class FuzzClient {
   readonly #url: URL
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 16 })

@@ -7,7 +7,7 @@ import { mutatedOf, type Schema, validOf } from './schema-values.ts'
 export type PathPart = { text: string } | { known: number } | { bytes: string }
 
 export interface FuzzRequest {
-  caller: 'admin' | 'user' | 'key' | 'both' | 'nobody' | 'junk'
+  caller: 'admin' | 'user' | 'key' | 'both' | 'anonymous' | 'junk'
   params: Record<string, PathPart>
   /** Without its question mark. */
   query: string
@@ -52,7 +52,7 @@ const WEIRD_HEADERS = [
   'webhook-signature',
 ] as const
 
-/** Requests of one operation: right in every part, or wrong in one, or wrong all over. */
+/** Requests of one operation: valid, invalid in one part, or invalid in all parts. */
 export function requestsOf(named: NamedOperation): fc.Arbitrary<FuzzRequest> {
   const right = partsOf(named, 'right')
   const wrong = partsOf(named, 'wrong')
@@ -79,7 +79,7 @@ function partsOf(named: NamedOperation, manner: 'right' | 'wrong'): Parts {
           { weight: 5, arbitrary: fc.constant('admin' as const) },
           fc.constantFrom('user' as const, 'key' as const),
         )
-      : fc.constantFrom('user', 'key', 'both', 'nobody', 'junk'),
+      : fc.constantFrom('user', 'key', 'both', 'anonymous', 'junk'),
     params: fc.record(
       Object.fromEntries(
         Array.from(path.matchAll(/\{(\w+)\}/g), ([, name = '']) => [name, isRight ? known : wrongPart]),
@@ -103,7 +103,7 @@ const wrongPart: fc.Arbitrary<PathPart> = fc.oneof(
 type Parameters = readonly { name: string; schema: Schema }[]
 
 function rightQuery(parameters: Parameters): fc.Arbitrary<string> {
-  // A cursor of the right form is only ever one that was handed out.
+  // A valid cursor can only come from an earlier answer.
   const open = parameters.filter(({ name }) => name !== 'cursor' && name !== 'after')
   const values = fc.record(Object.fromEntries(open.map(({ name, schema }) => [name, validOf(schema)])), {
     requiredKeys: [],
@@ -149,7 +149,7 @@ function wrongQuery(parameters: Parameters): fc.Arbitrary<string> {
   )
 }
 
-/** Made like ours, of other lists, of the wrong values, of none. */
+/** Invalid cursors: of other lists, with wrong values, or empty. */
 const cursors: fc.Arbitrary<string> = fc
   .tuple(
     fc.constantFrom('projects', 'jobs', 'timeline', 'callbacks', 'devices', 'users', 'service-accounts', 'nothing'),
@@ -192,7 +192,7 @@ const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TR
 const BESIDE = ['', '/docs', '/v1', '/V1/projects', '/v2/projects', 'http://other.test/v1/projects', '*']
 const JOINTS = ['/', '//', '/.', '/..', '%2f', ';', ':', '%', '?', '#']
 
-/** Request lines that begin like a known path and end anyhow. */
+/** Request lines that begin like a known path, with any end. */
 export function targetsBeside(paths: readonly string[]): fc.Arbitrary<{ method: string; target: string }> {
   const pieces = fc.array(fc.oneof(hostileText.map(percentEncode), fc.constantFrom(...JOINTS)), { maxLength: 4 })
   const target = fc
@@ -205,7 +205,7 @@ function document(value: unknown, contentType: string | undefined) {
   return { text: JSON.stringify(value) ?? '', contentType }
 }
 
-/** Also what UTF-8 cannot express: its bytes are then none, as a careless client would send them. */
+/** Also encodes text that UTF-8 cannot express, as invalid bytes, like a careless client. */
 export function percentEncode(text: string): string {
   if (text.isWellFormed()) return encodeURIComponent(text)
   return Array.from(text, (char) => (char.isWellFormed() ? encodeURIComponent(char) : '%ed%a0%80')).join('')

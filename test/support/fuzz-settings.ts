@@ -1,4 +1,4 @@
-/** How a fuzz run is dialled: the same cases every time, unless a longer or another run is asked for. */
+/** The settings of a fuzz run: the same cases every time, unless the environment asks for a longer or another run. */
 export interface FuzzSettings {
   seed: number
   /** For each operation, variant and engine. */

@@ -1,7 +1,7 @@
 import type { IdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { TokenForge } from './token-forge.ts'
 
-/** The other side of the hostile tokens: unusual, yet right, and made by the same means; a verifier that refuses one is broken. */
+/** The opposite of the hostile tokens: unusual but valid. A verifier that refuses one is wrong. */
 export function goodTokens(idp: IdentityProvider): { name: string; token: string }[] {
   const forge = new TokenForge(idp)
   const having = (claims: Record<string, unknown>) => forge.mint({ claims })
@@ -21,9 +21,9 @@ export function goodTokens(idp: IdentityProvider): { name: string; token: string
     ['no iat', having({ iat: undefined })],
     ['an exp with a fraction', having({ exp: forge.nowSeconds + 60.5 })],
     ['an exp beyond all dates', having({ exp: 1e300 })],
-    ['any audience', having({ aud: 'somebody else' })],
+    ['any audience', having({ aud: 'another-audience' })],
     ['an audience as a list', having({ aud: ['a', 'b'] })],
-    ['a token use and client nobody asked for', having({ token_use: 'id', client_id: 'any' })],
+    ['a token use and client that are not checked', having({ token_use: 'id', client_id: 'any' })],
     ['a sub of 255 characters', having({ sub: 's'.repeat(255) })],
     ['a sub that only begins like a service account', having({ sub: 'svc_backend' })],
     ['a sub beyond ASCII', having({ sub: 'Åda 🧮' })],
@@ -40,7 +40,7 @@ export function goodTokens(idp: IdentityProvider): { name: string; token: string
     ['typ at+jwt', by({ typ: 'at+jwt' })],
     ['typ AT+JWT', by({ typ: 'AT+JWT' })],
     ['a thumbprint', by({ x5t: 'AAAA' })],
-    ['a header parameter nobody knows', by({ 'urn:example': [1] })],
+    ['an unknown header parameter', by({ 'urn:example': [1] })],
   ]
   return cases.map(([name, token]) => ({ name, token }))
 }

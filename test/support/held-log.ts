@@ -1,6 +1,6 @@
 import { openWriteAheadLog, type WriteAheadLog } from '../../src/db/sqlite/write-ahead-log.ts'
 
-/** One group that waits for the disk; it is complete, and committed. */
+/** One complete, committed group that waits for the disk. */
 export interface HeldSync {
   release(): void
   fail(): void

@@ -7,13 +7,13 @@ import { TokenForge } from './token-forge.ts'
 export interface HostileToken {
   name: string
   token: string
-  /** Why it must be refused, so that no case passes for another's reason. */
+  /** The expected reason of the refusal, so that no case passes for another reason. */
   reason: TokenFaultReason
 }
 
 /**
- * Tokens every verifier of ours must refuse, each with one fault and otherwise as good as the provider makes them.
- * Some need a bad key in the provider's set, so call this before the set is fetched.
+ * Tokens every verifier of ours must refuse, each with one fault and otherwise valid. Some need a bad key in the provider's
+ * set, so call this before the set is fetched.
  */
 export async function hostileTokens(idp: IdentityProvider): Promise<HostileToken[]> {
   const forge = new TokenForge(idp)
@@ -201,8 +201,8 @@ function keys(forge: TokenForge): HostileToken[] {
   return [
     ...refused('signature', [['a foreign key under a known kid', forge.mint({ key: mallory.privateKey })]]),
     ...refused('unknown_key', [
-      ['a kid nobody published', forge.mint({ kid: 'unknown', key: mallory.privateKey })],
-      ['a kid nobody published, by the right key', forge.mint({ kid: `${forge.kid}x` })],
+      ['an unpublished kid', forge.mint({ kid: 'unknown', key: mallory.privateKey })],
+      ['an unpublished kid, by the right key', forge.mint({ kid: `${forge.kid}x` })],
       ['a kid that differs in case', forge.mint({ kid: swapCase(forge.kid) })],
       ['a kid named __proto__', forge.mint({ kid: '__proto__' })],
       ['a kid named constructor', forge.mint({ kid: 'constructor' })],
@@ -235,12 +235,12 @@ function payloads(forge: TokenForge): HostileToken[] {
     ['a payload that is no UTF-8', sealed(Buffer.from(plus('"x":"\xff\xfe"'), 'latin1'))],
     ['a payload in UTF-16', sealed(Buffer.from(good, 'utf16le'))],
     ['a payload with an overlong NUL', sealed(Buffer.from(plus('"x":"\xc0\x80"'), 'latin1'))],
-    ['sub given twice', sealed(plus('"sub":"somebody-else"'))],
-    ['sub given twice, once in escapes', sealed(plus('"s\\u0075b":"somebody-else"'))],
+    ['sub given twice', sealed(plus('"sub":"another-user"'))],
+    ['sub given twice, once in escapes', sealed(plus('"s\\u0075b":"another-user"'))],
     ['exp given twice', sealed(plus('"exp":9999999999'))],
     ['iss given twice', sealed(plus(`"iss":${JSON.stringify(forge.issuer)}`))],
     ['custom:scopes given twice', sealed(plus('"custom:scopes":"admin:*"'))],
-    ['a claim nobody reads given twice', sealed(plus('"x":{"a":1},"x":2'))],
+    ['an unread claim given twice', sealed(plus('"x":{"a":1},"x":2'))],
     ['__proto__ given twice', sealed(plus('"__proto__":{"sub":"a"},"__proto__":{}'))],
   ])
 }

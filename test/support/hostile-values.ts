@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 
-/** What breaks parsers, stores, terminals and people: texts first, then every JSON there is. */
+/** Values that break parsers, stores and terminals: texts first, then any JSON. */
 const NASTY_TEXTS = [
   '',
   ' ',
@@ -46,7 +46,7 @@ const NASTY_TEXTS = [
   'x'.repeat(1_025),
 ]
 
-/** As JSON writes them: some are more than a double can hold, which a document may say all the same. */
+/** Numbers as JSON text. Some exceed a double; a document may still contain them. */
 const NASTY_NUMBERS = [
   '0',
   '-0',
@@ -64,7 +64,7 @@ const NASTY_NUMBERS = [
 
 const rawJson = (JSON as unknown as { rawJSON(text: string): unknown }).rawJSON
 
-/** Any sequence of UTF-16 units, pairs that are none among them. */
+/** Any sequence of UTF-16 units, including unpaired surrogates. */
 const anyUnits = fc
   .array(fc.integer({ min: 0, max: 0xffff }), { maxLength: 12 })
   .map((units) => String.fromCharCode(...units))
@@ -77,7 +77,7 @@ export const hostileText: fc.Arbitrary<string> = fc.oneof(
 
 export const hostileNumber: fc.Arbitrary<unknown> = fc.constantFrom(...NASTY_NUMBERS).map(rawJson)
 
-/** Deep, but a document that can be read: levels beyond the limit come as text, below. */
+/** Deeply nested but readable documents. Levels beyond the limit are generated as text below. */
 const nested = fc.integer({ min: 1, max: 120 }).map((levels) => {
   let value: unknown = 'deep'
   for (let i = 0; i < levels; i++) value = i % 2 ? [value] : { a: value }

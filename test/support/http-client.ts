@@ -22,7 +22,7 @@ export interface TestResponse<Body = unknown> {
   text: string
 }
 
-/** Speaks real HTTP to one service over connections of its own; nothing is retried and nothing is followed. */
+/** Sends real HTTP requests to one service over its own connections. It never retries and never follows redirects. */
 export class HttpClient {
   readonly url: string
   readonly #agent = new Agent({ keepAlive: true })
@@ -54,7 +54,7 @@ export class HttpClient {
     const socket = connect({ host: hostname, port: Number(port) })
     const chunks: Buffer[] = []
     socket.on('data', (chunk) => chunks.push(chunk))
-    // A server that refuses early closes while we still write; what it said before is what counts.
+    // A server that refuses early closes while the client still writes; only its answer matters.
     socket.on('error', () => {})
     const closed = new Promise((resolve) => socket.once('close', resolve))
     socket.write(bytes)

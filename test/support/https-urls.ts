@@ -8,7 +8,7 @@ export const HTTPS_URLS: readonly string[] = [
   "https://example.com/~a/(b)'c;d=e,f@g:h!$*+",
 ]
 
-/** Texts that `new URL` reads as an https address, or that hide where they lead. */
+/** Texts that `new URL` accepts as an https address, or that hide their target. */
 export const NOT_HTTPS_URLS: readonly string[] = [
   'https:/\\evil.example',
   'https:\\\\evil.example',

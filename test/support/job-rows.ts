@@ -1,10 +1,11 @@
 import type { Database, Row } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 
-/** Everything that settling writes of one job, as it is stored. */
+/** All stored rows that a settlement writes for one job. */
 export interface JobRows {
   job: Row
   runs: Row[]
+  /** What the job adds to the counters of its owner: one row once it has ended. */
   usage: Row[]
   counters: Row[]
   events: Row[]
@@ -18,7 +19,9 @@ export async function readJobRows(db: Database, jobId: string): Promise<JobRows>
   return {
     job,
     runs: await db.query(sql`select * from job_runs where job_id = ${jobId} order by run_seq`),
-    usage: await db.query(sql`select * from usage_records where job_id = ${jobId}`),
+    usage: await db.query(sql`
+      select created_by as subject, type, input_tokens, output_tokens, total_tokens from jobs
+      where id = ${jobId} and finished_at is not null`),
     counters: await db.query(sql`
       select * from usage_counters where subject = ${job.created_by ?? ''} and type <> '' order by period, type`),
     events: await db.query(
@@ -31,10 +34,10 @@ export async function readJobRows(db: Database, jobId: string): Promise<JobRows>
   }
 }
 
-/** What may differ between two ways to the same end: who noticed, when, how often it was looked at, and names. */
+/** Columns that may differ between two paths to the same end: the first hint, times, the number of checks, and names. */
 const HAPPENSTANCE = /_at$|^(?:settled_by|first_hint|check_attempts|last_error|lease_token|lease_until|start_attempts)$/
 
-/** The rows without it, so that two jobs can be compared; ids become the names of what they stand for. */
+/** The rows without these columns, so that two jobs can be compared. Ids are replaced by names. */
 export function essenceOf(rows: JobRows): unknown {
   const { id, thread_id, run_id, created_by } = rows.job
   const names: [value: unknown, name: string][] = [
@@ -45,7 +48,7 @@ export function essenceOf(rows: JobRows): unknown {
     [run_id, '<run>'],
     [created_by, '<owner>'],
   ]
-  // A look that saw it running tells its followers so; a run that ended unseen has no such moment.
+  // If a check saw the run running, there is an event for that. Without such a check there is none.
   const events = rows.events
     .filter(({ type }) => type !== 'job.updated')
     .map((event) => ({ ...event, data: { ...JSON.parse(String(event.data)), settled_by: undefined } }))
@@ -57,7 +60,7 @@ export function essenceOf(rows: JobRows): unknown {
 
 let devices = 0
 
-/** A device of this user's, as registering it would write it. */
+/** Inserts a device of this user, as a registration would. */
 export async function addDevice(db: Database, subject: string): Promise<void> {
   devices += 1
   const id = `dev_${devices}_${subject}`

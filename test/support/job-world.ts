@@ -11,6 +11,7 @@ import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-ru
 import type { TestRequest, TestResponse } from './http-client.ts'
 import { ManualClock } from './manual-clock.ts'
 import type { ServiceUnderTest, TestService, TestServiceOptions } from './service.ts'
+import { until } from './until.ts'
 import { WatchedDatabase } from './watched-database.ts'
 
 /** One for each graph of the sandbox runtime, and some that go wrong. */
@@ -24,11 +25,11 @@ export const TEST_JOB_TYPES: JobTypes = toJobTypes({
   both: { assistant_id: 'ask_both', output_key: 'report' },
   stopping: { assistant_id: 'breakpoint', output_key: 'report' },
   tricky: { assistant_id: 'late_key', output_key: 'report', may_pause: true },
-  // Writes its output and then pauses, and says nothing of its pauses.
+  // Writes its output and then pauses; the type does not set may_pause.
   silent: { assistant_id: 'late_key', output_key: 'report' },
   // The same graph, whose output counts although it pauses.
   decided: { assistant_id: 'late_key', output_key: 'report', may_pause: false },
-  // Pauses without an output, although it says that it does not pause.
+  // Pauses without an output, although the type says that it does not pause.
   careless: { assistant_id: 'pause', output_key: 'report', may_pause: false },
   keyless: { assistant_id: 'report', output_key: 'nowhere' },
   graphless: { assistant_id: 'no-such-graph', output_key: 'report' },
@@ -38,7 +39,7 @@ export const TEST_JOB_TYPES: JobTypes = toJobTypes({
 export type ShownJob = Omit<Job, 'input' | 'output' | 'interrupts'> & { input: Json; output: Json; interrupts: Json }
 
 export const WEBHOOK_SECRET = 'a-secret-of-the-runtime'
-/** Where the runtime is told to call; its calls are sent on to wherever the service listens. */
+/** The base of the callback URLs; the test forwards callbacks to the address of the service. */
 const PUBLIC_URL = 'http://service.test'
 
 /** How long a run of the sandbox takes by default. */
@@ -49,7 +50,7 @@ export interface WorldOptions extends Partial<Omit<TestServiceOptions, 'variant'
   runtime?: boolean
 }
 
-/** A service and its runtime on one clock that stands still, with the wire between them. */
+/** A service and its runtime on one manual clock, connected by real HTTP. */
 export async function startJobWorld(under: ServiceUnderTest, options: WorldOptions = {}): Promise<JobWorld> {
   const { runtime: hasRuntime = true, ...rest } = options
   const clock = options.clock ?? new ManualClock()
@@ -72,7 +73,7 @@ export async function startJobWorld(under: ServiceUnderTest, options: WorldOptio
   return new JobWorld({ service, runtime, clock, database, chances })
 }
 
-/** The same, once for all tests of a block. */
+/** Starts one world for all tests of a block. */
 export function sharedJobWorld(under: ServiceUnderTest, options: WorldOptions = {}): () => Promise<JobWorld> {
   let world: Promise<JobWorld> | undefined
   return () => {
@@ -87,7 +88,7 @@ after(async () => {
 })
 
 export interface CallbackRequest extends TestRequest {
-  /** In place of `/webhooks/jobs/{type of the job}`. */
+  /** Default: `/webhooks/jobs/{type of the job}`. */
   path?: string
   query?: Record<string, string>
 }
@@ -132,7 +133,7 @@ export class JobWorld {
     return this.service.request<Body>(method, path, { token: this.token(sub), ...request })
   }
 
-  /** Accepted, and its start has come to an end, one way or the other. */
+  /** Starts a job, and waits until its start has succeeded or failed. */
   async start(type: string, { input = { title: 'Done', n: 42 }, sub = 'ada' }: { input?: unknown; sub?: string } = {}) {
     const answer = await this.request('POST', '/jobs', sub, { body: { type, input } })
     assert.equal(answer.status, 202, answer.text)
@@ -146,7 +147,20 @@ export class JobWorld {
     return answer.body
   }
 
-  /** As it is stored; reading it through the API would bring it up to date first. */
+  /** Time passes while the read waits for another worker that is checking the job. */
+  async getInTime(id: string): Promise<ShownJob> {
+    let answered = false
+    const reading = this.get(id).finally(() => {
+      answered = true
+    })
+    await until(async () => {
+      await this.clock.advance(50)
+      return answered
+    })
+    return reading
+  }
+
+  /** The stored job; a read through the API would first check the runtime. */
   async stored(id: string): Promise<ShownJob> {
     const row = await findJob(this.db, id)
     assert.ok(row, `There is no job ${id}`)
@@ -165,7 +179,7 @@ export class JobWorld {
     return { thread_id, run_id }
   }
 
-  /** Posts a callback as the runtime would, with the shared secret unless told otherwise. */
+  /** Posts a callback like the runtime, by default with the shared secret. */
   callback<Body = { received: boolean; outcome: string; job_id: string }>(
     type: string,
     payload: unknown,
@@ -180,19 +194,19 @@ export class JobWorld {
     })
   }
 
-  /** Lets time pass, and waits for all that comes of it. */
+  /** Advances the clock, and waits until the resulting work is done. */
   async pass(ms: number): Promise<void> {
     await this.clock.advance(ms)
     await this.quiet()
   }
 
-  /** The same for a long time, in which nothing happens but what is due at its end. */
+  /** The same for a long time; due work runs once, at the end. */
   async leap(ms: number): Promise<void> {
     await this.clock.leap(ms)
     await this.quiet()
   }
 
-  /** Lets the sweep come round until it holds; some two hours of it. */
+  /** Runs rounds of the sweep until the condition holds, for at most about two hours of virtual time. */
   async sweepUntil(holds: () => boolean | Promise<boolean>, everyMs = 1_000): Promise<void> {
     for (let round = 0; round < 500; round++) {
       if (await holds()) return
@@ -201,7 +215,16 @@ export class JobWorld {
     assert.fail(`It did not come true: ${holds}`)
   }
 
-  /** Resolves once nothing is under way: no callback, no start, no look, no statement. */
+  /** The same in leaps, for rare work: other loops run once in each leap. */
+  async leapUntil(holds: () => boolean | Promise<boolean>, everyMs: number): Promise<void> {
+    for (let round = 0; round < 500; round++) {
+      if (await holds()) return
+      await this.leap(everyMs)
+    }
+    assert.fail(`It did not come true: ${holds}`)
+  }
+
+  /** Resolves when no callback, start, check or statement is in progress. */
   async quiet(): Promise<void> {
     for (let calm = 0; calm < 2; calm++) {
       await this.runtime.drainCallbacks()

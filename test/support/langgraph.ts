@@ -35,12 +35,12 @@ export class LangGraph {
     this.url = `http://127.0.0.1:${port}`
   }
 
-  /** Without a goodbye. What it had not yet written out (it waits for three quiet seconds) is gone. */
+  /** Kills the runtime. Data that it had not saved yet is lost; it saves after three seconds without requests. */
   kill(): Promise<void> {
     return this.#server.kill()
   }
 
-  /** Comes back with what was written out. */
+  /** Restarts with the saved data. */
   restart(): Promise<void> {
     return this.#server.restart()
   }
@@ -49,7 +49,7 @@ export class LangGraph {
     return this.#server.stop()
   }
 
-  /** Every request puts the writing off, so that one must look at the file and not ask the server. */
+  /** Every request delays the saving, so this reads the file instead of asking the server. */
   async untilWritten(runId: string, status: string): Promise<void> {
     await until(() => this.#writtenStatus(runId) === status)
   }
@@ -66,7 +66,7 @@ export class LangGraph {
   }
 }
 
-/** Aside and then moved into place, so that two test files may find it missing at the same time. */
+/** Installs into a temporary folder and renames it, so that two test files may install at the same time. */
 async function installOnce(): Promise<void> {
   const place = join(HOME, 'node_modules')
   if (existsSync(place)) return

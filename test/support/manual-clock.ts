@@ -5,7 +5,7 @@ interface Sleeper {
   wake: () => void
 }
 
-/** Time that passes only when a test says so. */
+/** A clock that only the test advances. */
 export class ManualClock implements Clock {
   #nowMs: number
   readonly #sleepers = new Set<Sleeper>()
@@ -19,9 +19,18 @@ export class ManualClock implements Clock {
     return this.#nowMs
   }
 
+  elapsed(): number {
+    return this.#nowMs
+  }
+
   /** How many sleeps are still to end. */
   get sleeping(): number {
     return this.#sleepers.size
+  }
+
+  /** How long until the next sleep ends; infinite when there is none. */
+  get nextWakeMs(): number {
+    return Math.min(...Array.from(this.#sleepers, ({ dueMs }) => dueMs - this.#nowMs))
   }
 
   sleep(ms: number, signal?: AbortSignal): Promise<void> {
@@ -42,8 +51,8 @@ export class ManualClock implements Clock {
   }
 
   /**
-   * Ends each sleep that falls due, in order of its time, with the clock standing at that time; whoever wakes gets to run,
-   * and to sleep again within the same span, before time moves on.
+   * Ends each due sleep in order of time, with the clock set to that time. The sleeping code runs, and may sleep again
+   * within the same span, before the time advances further.
    */
   async advance(ms: number): Promise<void> {
     const untilMs = this.#nowMs + ms
@@ -55,14 +64,16 @@ export class ManualClock implements Clock {
     this.#nowMs = untilMs
   }
 
-  /** Skips a long span: each sleep that falls due in it ends once, at its end, however often it would have come round. */
+  /**
+   * Skips a long span: each sleep that becomes due in it ends once, at the end of the span, even if it would have repeated.
+   */
   async leap(ms: number): Promise<void> {
     this.#nowMs += ms
     for (const sleeper of [...this.#sleepers]) if (sleeper.dueMs <= this.#nowMs) sleeper.wake()
     await new Promise(setImmediate)
   }
 
-  /** Resolves once somebody sleeps: the code under test has come to its pause. */
+  /** Resolves once the code under test sleeps. */
   async untilSleeping(): Promise<void> {
     while (this.#sleepers.size === 0) {
       await new Promise<void>((resolve) => {

@@ -26,7 +26,7 @@ export interface Response {
 
 export interface OpenapiDocument {
   openapi: string
-  info: { title: string; version: string }
+  info: { title: string; version: string; description?: string }
   paths: Record<string, Record<string, Operation>>
   components: {
     securitySchemes: Record<string, object>
@@ -56,7 +56,7 @@ export function operationsOf(document: OpenapiDocument): NamedOperation[] {
   )
 }
 
-/** What a reference leads to; anything else is itself. */
+/** Resolves a reference; returns any other value unchanged. */
 export function resolve<T extends object>(document: OpenapiDocument, node: T): T {
   const { $ref } = node as { $ref?: unknown }
   if (typeof $ref !== 'string') return node
@@ -70,7 +70,7 @@ export function resolve<T extends object>(document: OpenapiDocument, node: T): T
 }
 
 export interface Validators {
-  /** Each schema once, `prepare`d first if so wished: most answers of a service look alike. */
+  /** Compiles each schema once, after `prepare` if it is given. */
   compile(schema: object, prepare?: (schema: object) => object): ValidateFunction
 }
 
@@ -96,7 +96,7 @@ export function validatorsOf(document: OpenapiDocument): Validators {
   }
 }
 
-/** An object may then only have the members its schema names: an answer with an undocumented field is caught. */
+/** Allows only the members that the schema names, so that an answer with an undocumented field fails. */
 export function closedSchema(schema: object): object {
   const copy = structuredClone(schema)
   walk(copy, (node) => {

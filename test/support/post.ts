@@ -13,7 +13,7 @@ import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { ManualClock } from './manual-clock.ts'
 import { WatchedDatabase } from './watched-database.ts'
 
-/** How often an idle outbox looks. */
+/** How often an idle outbox polls. */
 export const IDLE_MS = 5_000
 
 export interface Delivery {
@@ -36,12 +36,17 @@ export class Post {
   readonly clock = new ManualClock()
   readonly watched: WatchedDatabase
   readonly outboxes: Outbox[] = []
-  /** Where in its span the jitter lies: 0 for the shortest. */
+  /** The position of the jitter in its range: 0 is the shortest pause. */
   jitter = 0
   #names = 0
+  /** All outboxes are of one node, which never stops: only the end of a lease frees it. */
+  readonly #node: Promise<unknown>
 
   constructor(db: Database) {
     this.watched = new WatchedDatabase(db)
+    this.#node = db.query(sql`
+      insert into nodes (id, started_at, expires_at) values ('node', 0, ${Number.MAX_SAFE_INTEGER})
+      on conflict (id) do nothing`)
   }
 
   get db(): Database {
@@ -52,6 +57,7 @@ export class Post {
     const marked: DeliveryNote[] = []
     const outbox = new Outbox({
       db,
+      node: { id: 'node', isAlive: true },
       clock: this.clock,
       random: { bytes: systemRandom.bytes, fraction: () => this.jitter },
       log: silentLog,
@@ -64,6 +70,7 @@ export class Post {
   }
 
   async addDevices(count: number, subject = 'ada', { name: provider } = DEFAULT_PROVIDER): Promise<string[]> {
+    await this.#node
     const ids: string[] = []
     for (let n = 0; n < count; n++) {
       const id = `dev_${String(this.#names++).padStart(6, '0')}`
@@ -109,7 +116,7 @@ export class Post {
 
   /** Many deliveries at once, each to a device of its own. */
   async notifyMany(count: number): Promise<void> {
-    const id = await this.notify({ subject: 'nobody' })
+    const id = await this.notify({ subject: 'unknown-user' })
     const numbers = JSON.stringify(Array.from({ length: count }, (_, n) => ({ n })))
     const list =
       this.db.engine === 'postgres'
@@ -150,7 +157,7 @@ export class Post {
     return rows.map(({ reason }) => reason)
   }
 
-  /** Nothing more happens by itself. Deliveries that a test holds up count as done. */
+  /** Resolves when no work is in progress. Deliveries that the test holds count as done. */
   async quiet(): Promise<void> {
     for (let calm = 0; calm < 4; calm++) {
       await this.watched.idle()
@@ -158,7 +165,7 @@ export class Post {
     }
   }
 
-  /** Time passes as fast as the work it brings. */
+  /** Advances the clock step by step, and waits for the work of each step. */
   async pass(ms: number): Promise<void> {
     await this.quiet()
     for (let left = ms; left > 0; left -= IDLE_MS) {

@@ -13,7 +13,7 @@ export interface PostgresServer {
   url: string
   createDatabase(): Promise<string>
   stop(): Promise<void>
-  /** As a power cut would; `restart` then recovers from the log. */
+  /** Kills the server like a power cut; `restart` then recovers from the log. */
   kill(): Promise<void>
   restart(): Promise<void>
   /** It neither answers nor closes connections until `resume`. */
@@ -94,7 +94,7 @@ export async function createDatabase(serverUrl: string): Promise<string> {
   return url.href
 }
 
-/** Also when somebody is still connected. */
+/** Also while clients are connected. */
 export async function dropDatabase(url: string): Promise<void> {
   const server = new URL(url)
   const name = server.pathname.slice(1)
@@ -114,17 +114,17 @@ interface ServerUser {
   gid: number
 }
 
-/** PostgreSQL refuses to run as root, so root lends it another user. */
-function serverUser(): ServerUser | undefined {
+/** PostgreSQL refuses to run as root, so root starts it as another user. */
+export function serverUser(): ServerUser | undefined {
   if (process.getuid?.() !== 0) return undefined
   const users = new Map<string | undefined, ServerUser>()
   for (const line of readFileSync('/etc/passwd', 'utf8').split('\n')) {
     const [name, , uid, gid] = line.split(':')
     users.set(name, { uid: Number(uid), gid: Number(gid) })
   }
-  const user = users.get('postgres') ?? users.get('nobody')
+  const user = users.get('postgres')
   if (user) return user
-  throw new Error('Root needs a user named postgres or nobody to run PostgreSQL as')
+  throw new Error('Root needs a user named postgres to run PostgreSQL as')
 }
 
 interface Cluster {

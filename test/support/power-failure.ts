@@ -1,12 +1,12 @@
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** What a disk writes whole, or not at all. */
+/** A disk writes a sector completely or not at all. */
 const SECTOR_BYTES = 512
 
 /**
- * Leaves of a database what a power failure could: of each sector either what the last sync put on the disk or what was
- * written since. `survives` draws which.
+ * Simulates a power failure: each sector of the database has either its content at the last sync or its newer content.
+ * `survives` decides for each sector.
  */
 export function cutPower(folders: { live: string; synced: string; left: string }, survives: () => boolean): void {
   for (const name of ['main.db', 'main.db-wal']) {

@@ -3,13 +3,13 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 /**
- * Signals a process and all below it, and says which those were. PostgreSQL gives each child a session of its own, so
- * a process group would miss them.
+ * Signals a process and all its descendants, and returns their ids. PostgreSQL gives each child a session of its own, so a
+ * process group would miss them.
  */
 export function signalTree(root: number, signal: NodeJS.Signals): number[] {
   const before = descendantsOf(root)
   signalProcess(root, signal)
-  // Looked up again: the root may have forked between the first look and the signal.
+  // List the descendants again: the root may have forked before the signal arrived.
   const all = [...new Set([root, ...before, ...descendantsOf(root)])]
   for (const pid of all) if (pid !== root) signalProcess(pid, signal)
   return all
@@ -32,7 +32,7 @@ export async function endTree(root: number, signal: NodeJS.Signals, timeoutMs = 
   }
 }
 
-function descendantsOf(root: number): number[] {
+export function descendantsOf(root: number): number[] {
   const processes = listProcesses()
   const family = [root]
   for (const pid of family) {
@@ -54,7 +54,7 @@ interface ListedProcess {
   parent: number
 }
 
-/** Without zombies: in a container nobody may ever collect those. */
+/** Without zombies: a container may have no process that collects them. */
 function listProcesses(): ListedProcess[] {
   if (process.platform === 'linux') {
     return readdirSync('/proc')

@@ -13,6 +13,8 @@ export interface ProgramOptions {
   settings?: Settings
   /** Where it runs; a fresh, empty folder unless given. */
   folder?: string
+  /** The program's main file; that of this checkout unless given. */
+  main?: string
 }
 
 export interface Ending {
@@ -26,8 +28,8 @@ const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const PATIENCE_MS = 20_000
 
 /**
- * The program as an operator runs it: a process of its own with the settings given and none of the caller's. It never
- * outlives the test process (see program-reaper.ts).
+ * The program as an operator runs it: a separate process with only the given settings. It never outlives the test process
+ * (see program-reaper.ts).
  */
 export class Program {
   readonly folder: string
@@ -39,7 +41,7 @@ export class Program {
 
   constructor(args: readonly string[], options: ProgramOptions = {}) {
     this.folder = options.folder ?? freshFolder()
-    this.#child = spawn(process.execPath, [MAIN, ...args], {
+    this.#child = spawn(process.execPath, [options.main ?? MAIN, ...args], {
       cwd: this.folder,
       env: { PATH: process.env.PATH, TMPDIR: scratch(), NODE_COMPILE_CACHE: COMPILE_CACHE, ...options.settings },
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -123,12 +125,12 @@ export class Program {
   }
 }
 
-/** Runs a command that ends by itself, and says how it ended. */
+/** Runs a command that ends by itself, and returns its exit code and output. */
 export function runProgram(args: readonly string[], options: ProgramOptions = {}): Promise<Ending> {
   return new Program(args, options).untilEnded()
 }
 
-/** An empty folder that is gone after the tests. */
+/** An empty folder that is deleted after the tests. */
 export function freshFolder(): string {
   return mkdtempSync(join(scratch(), 'program-'))
 }

@@ -11,7 +11,7 @@ export interface RawAnswer {
 export async function openSocket(url: string): Promise<Socket> {
   const { hostname, port } = new URL(url)
   const socket = connect({ host: hostname.replace(/^\[|\]$/g, ''), port: Number(port) })
-  // A server that refuses early closes while we still write; what it said before is what counts.
+  // A server that refuses early closes while the client still writes; only its answer matters.
   socket.on('error', () => {})
   await once(socket, 'connect')
   return socket
@@ -36,7 +36,7 @@ export async function readToEnd(socket: Socket): Promise<Buffer> {
   return Buffer.concat(chunks)
 }
 
-/** One after the other, by the length each declares; interim answers are passed over, anything else fails. */
+/** Parses the answers in order, by their declared lengths. Skips interim answers and fails on anything else. */
 export function parseAnswers(bytes: Buffer): RawAnswer[] {
   const answers: RawAnswer[] = []
   for (let rest = bytes; rest.length > 0; ) {

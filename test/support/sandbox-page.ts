@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { Script } from 'node:vm'
 
-/** A page that needs nothing from elsewhere and lets nothing run but its own scripts, which at least parse. */
+/** Asserts that a page loads no other files, runs only its own scripts, and that these can be parsed. */
 export async function assertStandsAlone(url: string): Promise<void> {
   const [first, second] = await Promise.all([fetch(url), fetch(url)])
   const policy = first.headers.get('content-security-policy') ?? ''

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { hostileJson, hostileNumber, hostileText } from './hostile-values.ts'
 
-/** As much of JSON Schema as our own documents use. */
+/** The part of JSON Schema that our API description uses. */
 export interface Schema {
   $ref?: string
   type?: string | string[]
@@ -84,7 +84,7 @@ function validObject({ properties = {}, required = [], additionalProperties }: S
   return fc.tuple(named, others).map(([known, more]) => ({ ...more, ...(known as object) }))
 }
 
-/** Nearly what the schema allows: one place of it, seldom more, is of the wrong kind, too long, missing or too much. */
+/** Almost valid values: one part, seldom more, has the wrong type, is too long, missing or superfluous. */
 export function mutatedOf(schema: Schema): fc.Arbitrary<unknown> {
   const wrong = fc.oneof({ weight: 3, arbitrary: beyondTheEdge(schema) }, { weight: 2, arbitrary: hostileJson })
   if (!schema.properties || Object.keys(schema.properties).length === 0) return wrong

@@ -9,7 +9,7 @@ export function sharedIssuer(): Promise<IdentityProvider> {
   return issuer
 }
 
-/** The fewest settings the program runs with here, on a free port; what is given comes on top. */
+/** The minimal settings of the program, on a free port, plus the given ones. */
 export async function settingsWith(more: Settings = {}): Promise<Settings> {
   const { issuer } = await sharedIssuer()
   return { NODE_ENV: 'test', ISSUER_URL: issuer, PORT: '0', ...more }

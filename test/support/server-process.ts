@@ -12,7 +12,7 @@ export interface ServerCommand {
   args: string[]
   /** Printed once the server takes connections. */
   ready: RegExp
-  /** Makes it end in good order. */
+  /** The signal for an orderly stop. */
   stopSignal: NodeJS.Signals
   user?: { uid: number; gid: number } | undefined
 }
@@ -68,12 +68,12 @@ export class ServerProcess {
     await this.start(this.#command)
   }
 
-  /** As a power cut would: no part of the server gets to say goodbye. */
+  /** Kills all processes of the server at once, like a power cut. */
   async kill(): Promise<void> {
     await this.#end('SIGKILL')
   }
 
-  /** The server neither answers nor closes its connections, as when the network swallows everything. */
+  /** The server neither answers nor closes its connections, as if the network lost all packets. */
   pause(): void {
     if (this.#child?.pid) signalTree(this.#child.pid, 'SIGSTOP')
   }
@@ -101,7 +101,7 @@ export class ServerProcess {
   }
 }
 
-/** A port nobody had a moment ago; another process may still be quicker, so a start that fails is worth another try. */
+/** A free port. Another process may take it first, so the caller tries again when a start fails. */
 export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1')
   await once(probe, 'listening')
@@ -112,7 +112,7 @@ export async function freePort(): Promise<number> {
   return address.port
 }
 
-/** Starts on a free port, and on another one when somebody was quicker. */
+/** Starts on a free port, and on another one when the port was taken meanwhile. */
 export async function startOnFreePort(start: (port: number) => Promise<void>): Promise<number> {
   for (let attempt = 1; ; attempt++) {
     const port = await freePort()
@@ -139,7 +139,7 @@ function untilReady(child: ChildProcess, { command, ready }: ServerCommand): Pro
       clearTimeout(timer)
       resolve()
     }
-    // The listeners stay: output that nobody reads would in the end block the server.
+    // The listeners stay: unread output would in the end block the server.
     child.stdout?.on('data', listen)
     child.stderr?.on('data', listen)
     child.once('error', (error) => fail(error.message))

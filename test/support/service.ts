@@ -7,6 +7,7 @@ import type { Env } from '../../src/config-reader.ts'
 import { BoundedMap } from '../../src/core/bounded-map.ts'
 import { type Log, silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
+import type { Tracer } from '../../src/core/tracing.ts'
 import type { Database } from '../../src/db/database.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import type { JobTypes } from '../../src/jobs/job-types.ts'
@@ -15,6 +16,7 @@ import type { PushSender } from '../../src/push/push-provider.ts'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
 import { createServices, type Services } from '../../src/services.ts'
+import { databaseAt } from './clocked-database.ts'
 import { type EngineUnderTest, forEachEngine, onSqlite } from './engines.ts'
 import { HttpClient } from './http-client.ts'
 import { ManualClock } from './manual-clock.ts'
@@ -24,23 +26,26 @@ export const VARIANTS: readonly Variant[] = ['A', 'B']
 
 export interface TestServiceOptions {
   variant: Variant
-  /** Migrated; it stays its opener's to close. */
+  /** A migrated database. The test that opened it closes it. */
   db: Database
-  /** Settings beyond those every test service has. */
+  /** Settings besides those of every test service. */
   env?: Env
   clock?: ManualClock
+  /** The clock of the database. Default: the clock of the service. */
+  databaseClock?: ManualClock
   idp?: IdentityProvider
   log?: Log
-  /** The built-in ones unless given. */
+  tracer?: Tracer
+  /** Default: the built-in job types. */
   jobTypes?: JobTypes
   projectNotifications?: ProjectNotifications
-  /** Deliveries wait for credentials unless given. */
+  /** Default: none, so deliveries wait for credentials. */
   pushSender?: PushSender
-  /** Gets the app as Fastify made it, before any hook or route of ours: for stub routes and for watching. */
+  /** Called with the new Fastify app, before our hooks and routes are added: for stub routes and for observing. */
   extend?: (app: App) => void
 }
 
-/** High enough that only the tests of the limits themselves ever meet one. */
+/** So high that only the tests of the limits reach them. */
 const NO_LIMITS = {
   RATE_LIMIT_UNAUTHENTICATED: '1000000',
   RATE_LIMIT_AUTHENTICATED: '1000000',
@@ -49,8 +54,8 @@ const NO_LIMITS = {
 
 /** The whole service on a free port of loopback, wired as in production; only time stands still until a test moves it. */
 export async function startTestService(options: TestServiceOptions): Promise<TestService> {
-  const { variant, db, clock = new ManualClock(), log = silentLog } = options
-  const { jobTypes, projectNotifications, pushSender } = options
+  const { variant, db, clock = new ManualClock(), databaseClock = clock, log = silentLog } = options
+  const { jobTypes, projectNotifications, pushSender, tracer } = options
   const idp = options.idp ?? (await sharedIdentityProvider())
   const env = { NODE_ENV: 'test', ISSUER_URL: idp.issuer, API_VARIANT: variant, ...NO_LIMITS, ...options.env }
   const config = parseConfig(env, () => '')
@@ -59,7 +64,8 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     random: systemRandom,
     log,
     fetch,
-    db,
+    db: databaseAt(db, databaseClock),
+    ...(tracer ? { tracer } : {}),
     ...(jobTypes ? { jobTypes } : {}),
     ...(projectNotifications ? { projectNotifications } : {}),
     ...(pushSender ? { pushSenders: [pushSender] } : {}),
@@ -98,11 +104,14 @@ export class TestService extends HttpClient {
     return this.services.config.variant
   }
 
-  /** A token of the provider, timed by this service's clock; the same one for the same wish, for signing takes time. */
+  /**
+   * A token of the provider, timed by this service's clock; the same token for the same request, because signing takes
+   * time.
+   */
   tokenFor(request: MintRequest = {}): string {
     const iat = Math.floor(this.clock.now() / 1000)
     const exp = iat + (request.expiresInSeconds ?? 3600)
-    const wish = { sub: 'somebody', ...request, claims: { iat, auth_time: iat, exp, ...request.claims } }
+    const wish = { sub: 'a-user', ...request, claims: { iat, auth_time: iat, exp, ...request.claims } }
     const name = JSON.stringify([this.idp.kid, wish])
     const token = this.#tokens.get(name) ?? this.idp.mint(wish)
     this.#tokens.set(name, token)
@@ -127,12 +136,12 @@ export interface ServiceUnderTest {
   start(options?: Partial<Omit<TestServiceOptions, 'variant'>>): Promise<TestService>
 }
 
-/** Registers the same tests for both variants on both engines; what they start is stopped behind them. */
+/** Registers the same tests for both variants on both engines, and stops their services afterwards. */
 export function forEachService(register: (service: ServiceUnderTest) => void): void {
   forEachEngine((engine) => registerVariants(engine, register))
 }
 
-/** The same on the embedded engine alone, for what the database has no part in. */
+/** The same only on the embedded engine, for tests that do not depend on the database. */
 export function forEachVariant(register: (service: ServiceUnderTest) => void): void {
   onSqlite((engine) => registerVariants(engine, register))
 }
@@ -181,7 +190,7 @@ async function buildExtended(services: Services, extend: ((app: App) => void) | 
   const onCreated = (message: unknown) => extend((message as { fastify: App }).fastify)
   diagnostics.subscribe(FASTIFY_CREATED, onCreated)
   try {
-    // The app is created before the first pause, so nobody else's is seen.
+    // The app is created before the first pause, so no other app is seen.
     const building = buildApp(services)
     diagnostics.unsubscribe(FASTIFY_CREATED, onCreated)
     return await building

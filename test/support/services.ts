@@ -2,7 +2,7 @@ import { findPostgres, findRedis } from './binaries.ts'
 import { createDatabase, dropDatabase, startPostgres } from './postgres.ts'
 import { startRedis } from './redis.ts'
 
-/** With CI set nothing may be skipped: what a machine lacks is then a failure. */
+/** With CI set no test may be skipped: a missing program is a failure. */
 export function isCi(): boolean {
   return Boolean(process.env.CI)
 }
@@ -38,7 +38,7 @@ export interface SharedServices {
   stop: () => Promise<void>
 }
 
-/** Starts what this machine has, once for all test files. */
+/** Starts the servers that this machine has, once for all test files. */
 export async function startSharedServices(): Promise<SharedServices> {
   const env = { ...process.env }
   const started: { stop: () => Promise<void> }[] = []

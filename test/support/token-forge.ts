@@ -8,7 +8,7 @@ type Segments = [header: string, payload: string, signature: string]
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
 
-/** Writes tokens letter by letter and signs whatever was written with a key the provider publishes. */
+/** Builds tokens with any content and signs them with a key that the provider publishes. */
 export class TokenForge {
   readonly ownKid = `forge-${crypto.randomUUID()}`
   readonly ownKey: KeyObject

@@ -10,7 +10,7 @@ import { until } from './until.ts'
 
 const JOB_TYPES_FILE = new URL('../../job-types.json', import.meta.url).pathname
 
-/** One of the two: the same place behind the balancer, whichever process fills it. */
+/** One of the two nodes: its address behind the balancer stays the same when its process is replaced. */
 export class NodePlace implements Target {
   readonly name: 'A' | 'B'
   readonly #settings: Settings
@@ -30,7 +30,7 @@ export class NodePlace implements Target {
     return this.#served.url
   }
 
-  /** Another process of the same settings takes the place; the old one must have ended. */
+  /** Starts a process of this release with the same settings. The old process must have ended. */
   async startAgain(): Promise<void> {
     this.#served = await startServe({ settings: this.#settings })
   }
@@ -39,7 +39,7 @@ export class NodePlace implements Target {
 export interface TwoNodes {
   a: NodePlace
   b: NodePlace
-  /** With both behind it; callbacks come through it too. */
+  /** Distributes requests and callbacks to both nodes. */
   balancer: Balancer
   runtime: AgentRuntime
   push: SandboxPushProvider
@@ -48,7 +48,7 @@ export interface TwoNodes {
 }
 
 /** Variant A and variant B as two processes on one PostgreSQL and one Redis, ready, behind one balancer. */
-export async function startTwoNodes(settings: Settings = {}): Promise<TwoNodes> {
+export async function startTwoNodes(settings: Settings = {}, release: { main?: string } = {}): Promise<TwoNodes> {
   const [issuer, redis, database, runtime, push, balancer] = await Promise.all([
     sharedIssuer(),
     sharedRedis(),
@@ -73,7 +73,7 @@ export async function startTwoNodes(settings: Settings = {}): Promise<TwoNodes> 
   }
   const start = async (name: 'A' | 'B') => {
     const own = { ...common, API_VARIANT: name }
-    const place = new NodePlace(name, { settings: own, served: await startServe({ settings: own }) })
+    const place = new NodePlace(name, { settings: own, served: await startServe({ settings: own, ...release }) })
     balancer.add(place)
     await until(() => balancer.isReady(name))
     await until(() => countsTogether(place.served))

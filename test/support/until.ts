@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 const PATIENCE_MS = 20_000
 const BETWEEN_LOOKS_MS = 10
 
-/** Looks again and again until it holds: for what another process does, which sends no event here. */
+/** Polls until the condition holds: for work of another process, which sends no event to the test. */
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = Date.now() + PATIENCE_MS
   while (!(await holds())) {

@@ -1,6 +1,6 @@
 import type { Database, Queryable } from '../../src/db/database.ts'
 
-/** A database that remembers what it was asked, and tells when nothing is under way any more. */
+/** A database that records its statements, and shows when none is in progress. */
 export class WatchedDatabase {
   readonly db: Database
   #statements: string[] = []
@@ -9,6 +9,7 @@ export class WatchedDatabase {
   constructor(db: Database) {
     this.db = {
       engine: db.engine,
+      now: db.now,
       query: (statement) => this.#track(db.query(this.#note(statement))),
       transaction: (work) =>
         this.#track(
@@ -39,7 +40,7 @@ export class WatchedDatabase {
     this.#statements = []
   }
 
-  /** Resolves once all that was asked, and all that it led to, is done. */
+  /** Resolves when all statements, and those that follow from them, are done. */
   async idle(): Promise<void> {
     while (this.#underWay.size > 0) {
       await Promise.allSettled(this.#underWay)

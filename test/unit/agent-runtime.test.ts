@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
+import { getEventListeners, once } from 'node:events'
 import { request } from 'node:http'
-import { afterEach, beforeEach, test } from 'node:test'
+import { afterEach, beforeEach, describe, test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { JsonText } from '../../src/core/json/json-text.ts'
 import { WHOLE } from '../../src/core/json/wanted.ts'
 import type { Json, JsonObject } from '../../src/core/json.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import type { RunStreamEvent } from '../../src/runtime/run-stream.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { type RuntimeRun, RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
+import type { RuntimeRun } from '../../src/runtime/runtime-types.ts'
+import { RuntimeUnavailable } from '../../src/runtime/troubles.ts'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
@@ -88,7 +90,7 @@ test('without faults a run waits, runs, ends and is called back once, in the tim
   })
 })
 
-test('a dropped callback is never sent, and the run has ended all the same', async () => {
+test('a dropped callback is never sent, although the run has ended', async () => {
   runtime.setFaults({ drop_callbacks: 1 })
   const run = await finish()
   assert.equal(await statusOf(run), 'success')
@@ -97,7 +99,7 @@ test('a dropped callback is never sent, and the run has ended all the same', asy
   assert.equal(runtime.recentCallbacks[0]?.state, 'dropped')
 })
 
-test('a ratio is the share of callbacks it meets', async () => {
+test('a ratio is the share of affected callbacks', async () => {
   const draws = [0.1, 0.49, 0.5, 0.9]
   const random = {
     bytes: (count: number) => crypto.getRandomValues(new Uint8Array(count)),
@@ -185,8 +187,8 @@ test('the hosted runtime gives up after three attempts at a server error, and at
   await clock.advance(WHOLE_RUN_MS)
   for (const attempts of [1, 2, 3]) {
     await until(() => receiver.callbacksOf(run.runId).length === attempts)
-    await until(() => runtime.recentCallbacks[0]?.state === 'failed')
-    await until(() => attempts === 3 || clock.sleeping === 1)
+    // It waits for its next attempt, at most ten seconds, and no longer for an answer, which may take thirty.
+    await until(() => attempts === 3 || clock.nextWakeMs <= 10_000)
     await clock.advance(10_000)
   }
   await runtime.drainCallbacks()
@@ -199,7 +201,7 @@ test('the hosted runtime gives up after three attempts at a server error, and at
   assert.equal(runtime.recentCallbacks[0]?.answered, 404)
 })
 
-test('the JS server takes no notice of an error status', async () => {
+test('the JS server ignores an error status', async () => {
   receiver.status = 503
   assert.equal(receiver.callbacksOf((await finish()).runId).length, 1)
 })
@@ -219,7 +221,7 @@ test('the hosted dialect has plain messages, an error object and, by a setting o
 test('lookups fail with the status asked for, and starts do not', async () => {
   const run = await finish()
   runtime.setFaults({ lookup_failure: 1, lookup_failure_status: 502 })
-  await assert.rejects(statusOf(run), new RuntimeUnavailable('the runtime answered 502'))
+  await assert.rejects(statusOf(run), new RuntimeUnavailable('answered', { status: 502 }))
   await begin('report')
   runtime.setFaults({ lookup_failure: 0 })
   assert.equal(await statusOf(run), 'success')
@@ -228,7 +230,7 @@ test('lookups fail with the status asked for, and starts do not', async () => {
 test('starts fail with the status asked for, and lookups do not', async () => {
   const run = await finish()
   runtime.setFaults({ start_failure: 1, start_failure_status: 500 })
-  await assert.rejects(begin('report'), new RuntimeUnavailable('the runtime answered 500'))
+  await assert.rejects(begin('report'), new RuntimeUnavailable('answered', { status: 500 }))
   assert.equal(await statusOf(run), 'success')
 })
 
@@ -302,7 +304,7 @@ test('a zombie runs for ever, until it is cancelled', async () => {
   assert.equal(await statusOf(run), 'interrupted')
 })
 
-test('a lost run is not known, and what a crash left running is deaf', async () => {
+test('a lost run is unknown, and a run that a crash left running cannot be cancelled', async () => {
   const run = await begin('report')
   runtime.setFaults({ lose_runs: true })
   assert.equal(await statusOf(run), undefined)
@@ -364,13 +366,33 @@ test('runs queue, replace or roll back each other where the strategy says so', a
   assert.equal(await statusOf(fourth), 'success')
 })
 
-test('a run rolled back by the hosted runtime is gone, and its callback says so', async () => {
-  runtime.setFaults({ delivery: 'hosted' })
-  const run = await begin('report')
-  await clock.advance(PENDING_MS)
-  await post(`/threads/${run.threadId}/runs/${run.runId}/cancel?action=rollback`, {})
-  assert.equal(await statusOf(run), undefined)
-  assert.equal((await parseCallback((await receiver.callbackOf(run.runId)).raw)).status, 'rollback')
+for (const delivery of ['hosted', 'js'] as const) {
+  test(`a run that is rolled back (${delivery}) is gone with what it wrote, and its callback says so`, async () => {
+    runtime.setFaults({ delivery })
+    const run = await begin('report')
+    await clock.advance(PENDING_MS)
+    await post(`/threads/${run.threadId}/runs/${run.runId}/cancel?action=rollback`, {})
+    assert.equal(await statusOf(run), undefined)
+    assert.equal((await parseCallback((await receiver.callbackOf(run.runId)).raw)).status, 'rollback')
+    assert.equal((await client.fetchNewestState(run.threadId, WHOLE))?.runId, null)
+  })
+}
+
+test('every run of a long conversation is listed, newest first', async () => {
+  const threadId = randomUUID()
+  await client.ensureThread(threadId, {})
+  const started: string[] = []
+  for (let turn = 1; turn <= 203; turn++) {
+    const body = { assistant_id: 'report', input: {}, multitask_strategy: 'interrupt' }
+    const response = await post(`/threads/${threadId}/runs`, body)
+    started.unshift(((await response.json()) as { run_id: string }).run_id)
+    await clock.advance(1)
+  }
+  const listed = await client.listRuns(threadId)
+  assert.deepEqual(
+    listed.map(({ runId }) => runId),
+    started,
+  )
 })
 
 test('faults are set and read over HTTP, all of a request or none of it', async () => {
@@ -400,7 +422,7 @@ test('counters and what happened lately can be read over HTTP, without the token
   assert.ok(!recent.includes('s3cret'))
 })
 
-test('a reset forgets threads, counters and faults, and ends what was under way', async () => {
+test('a reset deletes threads, counters and faults, and stops active runs', async () => {
   runtime.setFaults({ late_callbacks_ms: 60_000 })
   const run = await begin('report')
   await clock.advance(WHOLE_RUN_MS)
@@ -430,15 +452,15 @@ test('closing leaves no timer, no run and no request behind', async () => {
   runtime = await startAgentRuntime()
 })
 
-test('without the API key it lets nobody in, and that says nothing about a run', async () => {
+test('without the API key every request is refused, and that says nothing about a run', async () => {
   const run = await begin('report')
   await assert.rejects(
     clientWith('wrong').fetchRun(run.threadId, run.runId),
-    new RuntimeUnavailable('the runtime answered 403'),
+    new RuntimeUnavailable('answered', { status: 403 }),
   )
 })
 
-test('a 404 that is not the runtime speaking of a run or a thread is no verdict on the run', async () => {
+test('a 404 that is not the runtime’s own answer about a run or a thread proves nothing about the run', async () => {
   const breaker = new Breaker({ clock, threshold: 1_000, openMs: 1, maxOpenMs: 1 })
   const options = { apiKey: 'k3y', timeoutMs: 10_000, fetch, clock: systemClock, breaker }
   const astray = new RuntimeClient({ ...options, url: `${runtime.url}/wrong/path` })
@@ -473,3 +495,128 @@ async function statusWithHost(host: string): Promise<number | undefined> {
   response.resume()
   return response.statusCode
 }
+
+describe('a run that streams', () => {
+  const HELLO = { messages: [{ role: 'user', content: 'Hi' }] }
+  const streamed = { streamModes: ['messages-tuple', 'updates', 'custom'] as const }
+
+  async function beginStream(input: Json): Promise<RuntimeRun> {
+    const threadId = randomUUID()
+    await client.ensureThread(threadId, {})
+    const payload = { input: JsonText.of(input) }
+    const wish = { threadId, assistantId: 'agent', payload, webhook: null, metadata: {}, ...streamed }
+    const outcome = await client.startRun(wish)
+    assert.ok('started' in outcome, JSON.stringify(outcome))
+    return outcome.started
+  }
+
+  /** What is received goes into the list. Resolves to how the stream ended. */
+  async function follow(run: RuntimeRun, received: RunStreamEvent[], after = '-1'): Promise<'ended' | 'broken'> {
+    try {
+      const { signal } = new AbortController()
+      for await (const events of client.streamRun(run.threadId, run.runId, { after, signal })) received.push(...events)
+      return 'ended'
+    } catch (error) {
+      assert.ok(error instanceof RuntimeUnavailable)
+      return 'broken'
+    }
+  }
+  const textOf = (events: readonly RunStreamEvent[]) =>
+    events
+      .filter(({ event }) => event === 'messages')
+      .map(({ data }) => (JSON.parse(data) as [{ content: string }])[0].content)
+      .join('')
+
+  test('says its answer word by word in the time that it takes, and says the same as its output', async () => {
+    const run = await beginStream({ ...HELLO, sandbox: { say: 'One two three' } })
+    const received: RunStreamEvent[] = []
+    const over = follow(run, received)
+    await clock.advance(PENDING_MS + RUNNING_MS / 2)
+    await until(() => textOf(received) !== '')
+    assert.match(textOf(received), /^One (?:two )?$/)
+    assert.equal(await statusOf(run), 'running')
+    await clock.advance(RUNNING_MS / 2)
+    assert.equal(await over, 'ended')
+    assert.equal(textOf(received), 'One two three')
+    assert.equal(await statusOf(run), 'success')
+    const state = await client.fetchState(run.threadId, run.runId, WHOLE)
+    assert.ok(state?.values)
+    const { messages } = state.values.parse() as { messages: { id: string; content: string }[] }
+    const [piece] = JSON.parse(received.find(({ event }) => event === 'messages')?.data ?? '') as [{ id: string }]
+    assert.deepEqual([messages.at(-1)?.content, messages.at(-1)?.id], ['One two three', piece.id])
+  })
+
+  test('takes longer with slow tokens', async () => {
+    runtime.setFaults({ token_ms: 1_000 })
+    const run = await beginStream({ ...HELLO, sandbox: { say: 'One two three' } })
+    await clock.advance(PENDING_MS + 3_999)
+    assert.equal(await statusOf(run), 'running')
+    await clock.advance(1)
+    assert.equal(await statusOf(run), 'success')
+  })
+
+  test('is broken off and resumed when the settings say so, and not offered at all by another', async () => {
+    runtime.setFaults({ break_streams: 1 })
+    const run = await beginStream(HELLO)
+    await clock.advance(PENDING_MS)
+    const [first, rest]: RunStreamEvent[][] = [[], []]
+    assert.equal(await follow(run, first ?? []), 'broken')
+    assert.deepEqual(
+      first?.map(({ event, id }) => [event, id]),
+      [['metadata', '0']],
+    )
+    runtime.setFaults({ break_streams: 0 })
+    await clock.advance(RUNNING_MS)
+    assert.equal(await follow(run, rest ?? [], '0'), 'ended')
+    assert.equal(textOf(rest ?? []), 'You said: Hi')
+    runtime.setFaults({ refuse_streams: true })
+    assert.equal(await follow(run, []), 'broken')
+  })
+
+  test('forgets a client that leaves', async () => {
+    const run = await beginStream({ ...HELLO, sandbox: { duration_ms: 60_000 } })
+    await clock.advance(PENDING_MS)
+    const record = runtime.recentRuns.find(({ runId }) => runId === run.runId)
+    assert.ok(record)
+    const listeners = () => getEventListeners(record.stop.signal, 'abort').length
+    const before = listeners()
+    runtime.setFaults({ break_streams: 1 })
+    for (let n = 0; n < 3; n++) assert.equal(await follow(run, []), 'broken')
+    await until(() => record.followers.size === 0)
+    assert.equal(listeners(), before)
+  })
+
+  test('replays nothing and gives no ids unless it was created as resumable', async () => {
+    const threadId = randomUUID()
+    await client.ensureThread(threadId, {})
+    const { runId } = await startNotResumable(threadId, { ...HELLO, sandbox: { say: 'One two three' } })
+    await clock.advance(PENDING_MS)
+    const received: RunStreamEvent[] = []
+    const over = follow({ threadId, runId } as RuntimeRun, received)
+    await until(() => runtime.recentRuns.some((run) => run.runId === runId && run.followers.size === 1))
+    await clock.advance(RUNNING_MS)
+    assert.equal(await over, 'ended')
+    assert.ok(received.length > 0 && received.every(({ id, event }) => id === null && event !== 'metadata'))
+    const late: RunStreamEvent[] = []
+    assert.equal(await follow({ threadId, runId } as RuntimeRun, late), 'ended')
+    assert.deepEqual(late, [])
+  })
+
+  async function startNotResumable(threadId: string, input: Json): Promise<{ runId: string }> {
+    const body = JSON.stringify({ assistant_id: 'agent', input, stream_mode: streamed.streamModes })
+    const headers = { 'content-type': 'application/json', 'x-api-key': 'k3y' }
+    const answer = await fetch(`${runtime.url}/threads/${threadId}/runs`, { method: 'POST', headers, body })
+    assert.equal(answer.status, 200, await answer.clone().text())
+    return { runId: ((await answer.json()) as { run_id: string }).run_id }
+  }
+
+  test('breaks its streams when the server dies', async () => {
+    const run = await beginStream({ ...HELLO, sandbox: { duration_ms: 60_000 } })
+    await clock.advance(PENDING_MS)
+    const received: RunStreamEvent[] = []
+    const over = follow(run, received)
+    await until(() => received.length > 0)
+    runtime.crash()
+    assert.equal(await over, 'broken')
+  })
+})

@@ -10,28 +10,28 @@ function filled(capacity: number, keys: string): BoundedMap<string, string> {
 
 const keysOf = (map: BoundedMap<string, string>) => Array.from(map.entries(), ([key]) => key).join('')
 
-test('it never holds more than its capacity, and drops what came first', () => {
+test('it never holds more than its capacity, and evicts the oldest entry', () => {
   const map = filled(3, 'abcde')
   assert.equal(map.size, 3)
   assert.equal(keysOf(map), 'cde')
   assert.equal(map.get('a'), undefined)
 })
 
-test('what was read is kept longer than what was not', () => {
+test('an entry that was read is kept longer than one that was not', () => {
   const map = filled(3, 'abc')
   assert.equal(map.get('a'), 'A')
   map.set('d', 'D')
   assert.equal(keysOf(map), 'cad')
 })
 
-test('what was written again is new again, and counts once', () => {
+test('an entry that is written again is the newest, and counts once', () => {
   const map = filled(3, 'abca')
   assert.equal(map.size, 3)
   map.set('d', 'D')
   assert.equal(keysOf(map), 'cad')
 })
 
-test('what was deleted makes room', () => {
+test('a deleted entry makes room', () => {
   const map = filled(2, 'ab')
   map.delete('a')
   map.set('c', 'C')

@@ -37,7 +37,7 @@ describe('the breaker', () => {
     assert.equal(it.state, 'probing')
   })
 
-  test('hands out one probe; while that is under way nobody else gets through', async () => {
+  test('admits one probe; while the probe runs, no other call is admitted', async () => {
     const { breaker: it, clock, fail } = breaker()
     fail(3)
     await clock.advance(1_000)
@@ -83,7 +83,7 @@ describe('the breaker', () => {
     assert.equal(it.state, 'closed')
   })
 
-  test('a call we gave up on ourselves counts for nothing, and one that was the probe makes room for the next', async () => {
+  test('a call that we aborted does not count; if it was the probe, the next call becomes the probe', async () => {
     const { breaker: it, clock, fail } = breaker()
     for (let n = 0; n < 10; n++) {
       assert.equal(it.admit(), true)

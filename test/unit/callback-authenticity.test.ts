@@ -48,14 +48,14 @@ describe('the token of a job', () => {
     assert.deepEqual(check({}, { token: tokenOf('older-secret'), jobId: JOB }), REFUSED)
   })
 
-  test('altered, cut or empty proves nothing, and neither does the secret in its place', () => {
+  test('is refused if it is altered, truncated or empty, and so is the secret in its place', () => {
     const token = live.tokenFor(JOB) ?? ''
     for (const wrong of ['', token.slice(0, -1), `${token}A`, token.toUpperCase(), 'new-secret', ` ${token}`]) {
       assert.deepEqual(check({}, { token: wrong, jobId: JOB }), REFUSED, wrong)
     }
   })
 
-  test('does not tell the secret, and fits a URL', () => {
+  test('does not reveal the secret, and can be part of a URL', () => {
     assert.match(live.tokenFor(JOB) ?? '', /^[\w-]{43}$/)
   })
 })

@@ -47,7 +47,7 @@ describe('a callback', () => {
     assert.equal((await parseCallback(huge)).values, null)
   })
 
-  test('gives the words of its error, as text, as an object, or as an object in text', async () => {
+  test('gives the message of its error: a text, an object, or an object in a text', async () => {
     const errors: [error: unknown, words: string | null][] = [
       [undefined, null],
       [null, null],
@@ -75,7 +75,7 @@ describe('a callback', () => {
     assert.match(long ?? '', /x…$/)
   })
 
-  test('gives the start of the words of a very long error, whatever the cut goes through', async () => {
+  test('gives the start of a very long error message, even if an escape is cut', async () => {
     const long = `x${'\n"é\u0001'.repeat(200_000)}`
     for (const pad of ['', 'a', 'ab', 'abc', 'abcd', 'abcde']) {
       const words = `${(pad + long).slice(0, 3_999)}…`
@@ -103,14 +103,14 @@ describe('a callback', () => {
     assert.deepEqual(await from(unfit), { traceId: null, tracerTraceId: null })
   })
 
-  test('names its job only in words we can look for', async () => {
+  test('names its job only with a text that can be an id', async () => {
     for (const job_id of [7, '', 'x'.repeat(256), 'a\u0000', '\ud800', null, {}]) {
       assert.equal((await parse({ ...IDS, metadata: { job_id } })).jobId, null)
     }
     for (const metadata of [null, 'text', 7, ['job_id']]) assert.equal((await parse({ ...IDS, metadata })).jobId, null)
   })
 
-  test('is kept as it came, but for our token, wherever it is echoed and however it is spelt', async () => {
+  test('is stored unchanged, except that the service’s token is redacted in every place and spelling', async () => {
     const spelt = [
       'http://x/webhooks/agent?token=s3cret-_X',
       'http://x/webhooks/agent?job_id=job_1&token=s3cret-_X',
@@ -133,7 +133,7 @@ describe('a callback', () => {
     const untouched = ` {"thread_id":"${THREAD}",\n "run_id":"${RUN}", "status":"s", "n":1.50, "token":"x", "a":"?tokens=1"} `
     assert.equal((await parseCallback(untouched)).body, untouched)
     const signed = JSON.stringify({ ...IDS, values: { file: 'https://files.example.com/r.pdf?id=1&token=SIGNED123' } })
-    assert.equal((await parseCallback(signed)).body, signed, 'a link of somebody else’s is output')
+    assert.equal((await parseCallback(signed)).body, signed, 'a link to another service is output')
   })
 
   test('shows no token in its error or among its traces either', async () => {
@@ -142,12 +142,12 @@ describe('a callback', () => {
     assert.equal(error, 'POST http://x/webhooks/agent?job_id=1&token=[redacted] failed')
   })
 
-  test('with a mark of byte order is read all the same', async () => {
+  test('with a byte order mark is still read', async () => {
     const text = `\ufeff${JSON.stringify(IDS)}`
     assert.equal((await parseCallback(Buffer.from(text))).runId, RUN)
   })
 
-  test('names the fault of a body that cannot be taken', async () => {
+  test('names the fault of an invalid body', async () => {
     const faults: [raw: Buffer | string, message: string][] = [
       ['', 'body is not valid JSON'],
       ['{', 'body is not valid JSON'],

@@ -60,7 +60,7 @@ test('an address counts as the same with its port, brackets, quotes or blanks', 
   for (const [forwarded, key] of Object.entries(keys)) assert.equal(addressKey(forwarded), key, forwarded)
 })
 
-test('an IPv6 address that only looks as if it had a port is taken as it is', () => {
+test('an IPv6 address that only seems to have a port is not changed', () => {
   assert.equal(addressKey('2001:db8::1:443'), '2001:db8::/64')
   assert.equal(addressKey('2001:db8:1:2:3:4:5:6'), '2001:db8:1:2::/64')
 })

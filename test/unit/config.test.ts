@@ -44,6 +44,7 @@ test('without further settings everything has its documented default', () => {
     clockToleranceSeconds: 0,
     database: { engine: 'sqlite', dataDir: './data' },
     redisUrl: null,
+    redisPrefix: '',
     runtime: null,
     webhookSecrets: [SECRET],
     push: null,
@@ -52,12 +53,16 @@ test('without further settings everything has its documented default', () => {
     limits: { unauthenticated: 100, authenticated: 1000, service: 10_000 },
     rateLimitHeaders: 'draft-6',
     trustProxy: [],
+    corsOrigins: [],
+    console: { clientId: null, authUrl: null },
     usageLimitRuns: null,
     eventsRetentionHours: 168,
     historyRetentionDays: null,
     jobRetentionDays: null,
+    auditRetentionDays: 365,
     shutdownTimeoutMs: 10_000,
     logLevel: 'info',
+    tracesEndpoint: null,
     metricsPublic: false,
   })
 })
@@ -76,9 +81,16 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
   [{ DATA_DIR: '/srv/data' }, { database: { engine: 'sqlite', dataDir: '/srv/data' } }],
   [
     { DATABASE_URL: 'postgres://a:b@db/x', DATA_DIR: '/srv/data' },
-    { database: { engine: 'postgres', url: 'postgres://a:b@db/x' } },
+    { database: { engine: 'postgres', url: 'postgres://a:b@db/x', poolSize: 10, prepared: true } },
   ],
-  [{ DATABASE_URL: 'postgresql://db/x' }, { database: { engine: 'postgres', url: 'postgresql://db/x' } }],
+  [
+    { DATABASE_URL: 'postgresql://db/x', DATABASE_POOL_SIZE: '25', DATABASE_PREPARED: 'off' },
+    { database: { engine: 'postgres', url: 'postgresql://db/x', poolSize: 25, prepared: false } },
+  ],
+  [
+    { REDIS_URL: 'redis+sentinel://u:p@one:26379,two/main/2', REDIS_PREFIX: 'api:' },
+    { redisUrl: 'redis+sentinel://u:p@one:26379,two/main/2', redisPrefix: 'api:' },
+  ],
   [{ REDIS_URL: 'rediss://cache:6380/1' }, { redisUrl: 'rediss://cache:6380/1' }],
   [
     { RUNTIME_URL: 'http://runtime:8123/', RUNTIME_API_KEY: 'k', RUNTIME_TIMEOUT_MS: '500' },
@@ -94,12 +106,24 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
   ],
   [{ RATE_LIMIT_HEADERS: 'draft-8' }, { rateLimitHeaders: 'draft-8' }],
   [{ TRUST_PROXY: '10.0.0.0/8, ::1,fd00::/8' }, { trustProxy: ['10.0.0.0/8', '::1', 'fd00::/8'] }],
+  [
+    { CORS_ORIGINS: 'https://app.example.com, http://localhost:5173,capacitor://localhost' },
+    { corsOrigins: ['https://app.example.com', 'http://localhost:5173', 'capacitor://localhost'] },
+  ],
+  [{ CONSOLE: 'off' }, { console: null }],
+  [
+    { CONSOLE_CLIENT_ID: '4k2n', CONSOLE_AUTH_URL: 'https://login.example.com/' },
+    { console: { clientId: '4k2n', authUrl: 'https://login.example.com' } },
+  ],
+  [{ NODE_ENV: 'development', CORS_ORIGINS: '*' }, { corsOrigins: ['*'] }],
   [{ USAGE_LIMIT_RUNS: '0' }, { usageLimitRuns: 0 }],
   [{ EVENTS_RETENTION_HOURS: '1' }, { eventsRetentionHours: 1 }],
   [{ HISTORY_RETENTION_DAYS: '1' }, { historyRetentionDays: 1 }],
   [{ JOB_RETENTION_DAYS: '1' }, { jobRetentionDays: 1 }],
+  [{ AUDIT_RETENTION_DAYS: '30' }, { auditRetentionDays: 30 }],
   [{ SHUTDOWN_TIMEOUT_MS: '100' }, { shutdownTimeoutMs: 100 }],
   [{ LOG_LEVEL: 'silent' }, { logLevel: 'silent' }],
+  [{ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318/' }, { tracesEndpoint: 'http://collector:4318' }],
   [{ METRICS_PUBLIC: '1' }, { metricsPublic: true }],
   [{ METRICS_PUBLIC: 'false' }, { metricsPublic: false }],
   [
@@ -123,7 +147,9 @@ const REFUSED: [setting: string, values: string[]][] = [
   ['TOKEN_USE', ['refresh']],
   ['CLOCK_TOLERANCE_SECONDS', ['301', '-1']],
   ['DATABASE_URL', ['mysql://db', 'db', 'sqlite:./x']],
-  ['REDIS_URL', ['http://cache', 'cache:6379']],
+  ['DATABASE_POOL_SIZE', ['0', '501']],
+  ['DATABASE_PREPARED', ['false']],
+  ['REDIS_URL', ['http://cache', 'cache:6379', 'redis+sentinel://one:26379', 'redis+sentinel://one:x/main']],
   ['RUNTIME_URL', ['runtime']],
   ['RUNTIME_TIMEOUT_MS', ['99', '60001']],
   ['WEBHOOK_SECRET', [' , ', `${SECRET},${KEY},${SECRET}`]],
@@ -134,10 +160,31 @@ const REFUSED: [setting: string, values: string[]][] = [
   ['RATE_LIMIT_SERVICE', ['0']],
   ['RATE_LIMIT_HEADERS', ['draft-7']],
   ['TRUST_PROXY', ['true', '10.0.0.0/33', '10.0.0.0/', '10.0.0.0/8/8', '10.0.0', 'fd00::/129', '10.0.0.0/-1', 'proxy']],
+  [
+    'CORS_ORIGINS',
+    [
+      ...[
+        '*',
+        'null',
+        'app.example.com',
+        'https://app.example.com/',
+        'https://app.example.com/path',
+        'https://*.example.com',
+      ],
+      ...[
+        'HTTPS://app.example.com',
+        'https://App.example.com',
+        'https://app.example.com:443',
+        'https://user@app.example.com',
+      ],
+      ...['https://app.example.com?x', 'capacitor://', 'https://bücher.example', 'https:// app.example.com'],
+    ],
+  ],
   ['USAGE_LIMIT_RUNS', ['-1', 'none']],
   ['EVENTS_RETENTION_HOURS', ['0', '8761']],
   ['HISTORY_RETENTION_DAYS', ['0', '3651', 'never']],
   ['JOB_RETENTION_DAYS', ['0', '3651', 'never']],
+  ['AUDIT_RETENTION_DAYS', ['0', '3651', 'never']],
   ['SHUTDOWN_TIMEOUT_MS', ['99', '600001']],
   ['LOG_LEVEL', ['trace', 'INFO']],
   ['METRICS_PUBLIC', ['yes']],
@@ -231,11 +278,11 @@ describe('a secret', () => {
       const [empty = ''] = faultsOf(given, { '/run/secret': ' \n' })
       assert.equal(empty, `${name}_FILE points to an empty file: /run/secret`)
       const [twice = ''] = faultsOf({ ...given, [name]: value }, { '/run/secret': value })
-      assert.equal(twice, `${name} and ${name}_FILE are both given: give one`)
+      assert.equal(twice, `${name} and ${name}_FILE are both set: set only one`)
     })
   }
 
-  test('never stands in a fault, whatever is wrong with it', () => {
+  test('is never part of a fault', () => {
     const env = {
       DATABASE_URL: 'mysql://a:hunter2@db/x',
       REDIS_URL: 'http://:hunter2@cache',
@@ -378,7 +425,7 @@ describe('push credentials', () => {
       const faults = faultsOf({ ...SOUND, [name]: given[name as keyof typeof given] })
       assert.deepEqual(
         faults,
-        others.map((other) => `${other} is missing: the three push credentials go together`),
+        others.map((other) => `${other} is missing: set all three push credentials or none`),
       )
     }
   })

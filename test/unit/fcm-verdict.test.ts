@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { judgeAnswer, refusesBearer } from '../../src/push/fcm/fcm-verdict.ts'
+import { judgeAnswer, readRetryAfter, refusesBearer } from '../../src/push/fcm/fcm-verdict.ts'
 import type { PushVerdict } from '../../src/push/push-provider.ts'
 
 const NOW_MS = Date.UTC(2026, 0, 1)
@@ -129,7 +129,7 @@ test('only a 401 without FCM’s own error means a refused access token', () => 
 test('only a sender mismatch may be the fault of our credentials, and says so', () => {
   const verdict = judge({ status: 403, code: 'SENDER_ID_MISMATCH' })
   assert.ok(verdict.kind === 'disable')
-  assert.match(verdict.credentialsFault ?? '', /another project.*do the credentials fit the app/)
+  assert.match(verdict.credentialsFault ?? '', /another project.*check that the credentials/)
 })
 
 test('an error of another type is not FCM’s own error', () => {
@@ -154,7 +154,7 @@ test('every body has a verdict', () => {
 })
 
 test('a reason quotes the provider, with a length limit and without secrets', () => {
-  const secret = 'registration-token-of-somebody'
+  const secret = 'registration-token-of-a-user'
   const message = `${secret} and ${'x'.repeat(180)} ${secret}`
   const verdict = judgeAnswer(answer({ status: 403, message }), { nowMs: NOW_MS, secrets: [secret, ''] })
   assert.ok(verdict.kind === 'halt')
@@ -168,4 +168,38 @@ test('a registration token that looks like part of an answer changes no verdict'
     const verdict = judgeAnswer(answer({ status: 404, code: 'UNREGISTERED' }), { nowMs: NOW_MS, secrets: [token] })
     assert.deepEqual(verdict, disable('unregistered'))
   }
+})
+
+test('the reason names the status, the provider’s word for it and its message, and what the operator should know', () => {
+  const reasonOf = (said: Said) => {
+    const verdict = judge(said)
+    assert.ok('reason' in verdict)
+    return verdict.reason
+  }
+  assert.equal(reasonOf({ status: 401 }), 'the access token is refused: 401 WORD: Said so.')
+  assert.equal(reasonOf({ status: 403 }), 'the credentials may not send: 403 WORD: Said so.')
+  assert.equal(reasonOf({ status: 404 }), 'no such project: 404 WORD: Said so.')
+  assert.equal(reasonOf({ status: 500, code: 'INTERNAL' }), '500 INTERNAL: Said so.')
+  assert.equal(reasonOf({ status: 500, message: '' }), '500 WORD')
+  assert.equal(reasonOf({ status: 502, body: HTML }), '502')
+  assert.equal(reasonOf({ status: 200, body: '{"name":""}' }), 'an answer without a message id: 200')
+  assert.equal(reasonOf({ status: 500, body: '{"error":{"status":7,"message":["x"]}}' }), '500')
+})
+
+test('a code that is a name of every object, and a status in between, are judged by the status', () => {
+  assert.equal(judge({ status: 500, code: 'toString' }).kind, 'retry')
+  assert.equal(judge({ status: 500 }).kind, 'retry')
+  assert.equal(judge({ status: 499 }).kind, 'retry')
+  assert.equal(judge({ status: 418 }).kind, 'halt')
+  for (const status of [421, 425]) assert.equal(judge({ status }).kind, 'retry')
+  for (const status of [422, 431]) assert.equal(judge({ status }).kind, 'drop')
+})
+
+test('a pause is read from one header with whole seconds or a date', () => {
+  assert.equal(readRetryAfter(undefined, NOW_MS), null)
+  assert.equal(readRetryAfter(['7'], NOW_MS), null)
+  assert.equal(readRetryAfter('7 apples', NOW_MS), null)
+  assert.equal(readRetryAfter('7.5', NOW_MS), null)
+  assert.equal(readRetryAfter('Someday, later', NOW_MS), null)
+  assert.equal(readRetryAfter('7', NOW_MS), 7_000)
 })

@@ -57,7 +57,7 @@ function poisonable(options: Partial<GroupCommitOptions<string, string>> = {}) {
 }
 
 describe('group commit', () => {
-  test('what arrives in one turn shares the first commit', async () => {
+  test('items that arrive in one turn share the first commit', async () => {
     const { group, started } = store()
     const results = Promise.all(['a', 'b', 'c'].map((item) => group.submit(item)))
     const first = await started(1)
@@ -66,7 +66,7 @@ describe('group commit', () => {
     assert.deepEqual(await results, ['A', 'B', 'C'])
   })
 
-  test('while one is being written the next gather, and go together once it is done', async () => {
+  test('items that arrive during a commit share the next one', async () => {
     const { group, batches, started } = store()
     const first = group.submit('a')
     await started(1)
@@ -102,7 +102,7 @@ describe('group commit', () => {
     assert.deepEqual(await Promise.all(results), ['A', 'B', 'C'])
   })
 
-  test('one poison among many fails alone, wherever it stands', async () => {
+  test('one faulty item among many fails alone, at any position', async () => {
     for (const place of [0, 1, 31, 49, 50]) {
       const { group } = poisonable()
       const items = Array.from({ length: 51 }, (_, n) => (n === place ? 'poison' : `item ${n}`))
@@ -114,7 +114,7 @@ describe('group commit', () => {
     }
   })
 
-  test('several poisons fail alone, each with few tries', async () => {
+  test('several faulty items fail alone, each after few attempts', async () => {
     const { group, commits } = poisonable()
     const items = Array.from({ length: 64 }, (_, n) => (n % 20 === 0 ? `poison ${n}` : `item ${n}`))
     const settled = await Promise.allSettled(items.map((item) => group.submit(item)))
@@ -125,7 +125,7 @@ describe('group commit', () => {
     assert.ok(commits.length <= 64, `${commits.length} commits`)
   })
 
-  test('everything is poison: everything fails, and the group goes on', async () => {
+  test('if all items are faulty, all fail, and later items are still committed', async () => {
     const { group } = poisonable()
     const settled = await Promise.allSettled(['poison 1', 'poison 2', 'poison 3'].map((item) => group.submit(item)))
     assert.ok(settled.every(({ status }) => status === 'rejected'))
@@ -150,7 +150,7 @@ describe('group commit', () => {
     assert.ok(commits.length <= 6, `${commits.length} commits`)
   })
 
-  test('a store that is away fails all at once, and is not asked again in halves', async () => {
+  test('an unavailable store fails the whole batch at once, without smaller attempts', async () => {
     const { group, commits } = poisonable()
     const settled = await Promise.allSettled(['a', 'down', 'b'].map((item) => group.submit(item)))
     for (const result of settled) assert.ok(result.status === 'rejected' && result.reason instanceof UnavailableError)
@@ -170,7 +170,7 @@ describe('group commit', () => {
     )
   })
 
-  test('more than may wait is refused with a 503, and room is made by what is taken', async () => {
+  test('beyond the limit of waiting items is a 503, and each started batch makes room', async () => {
     const { group, started, batches } = store({ maxBatch: 2, maxWaiting: 2 })
     const first = group.submit('a')
     await started(1)
@@ -201,7 +201,7 @@ describe('group commit', () => {
     assert.equal(await second, 'Y')
   })
 
-  test('drain waits for what is under way and what waits, and not when there is nothing', async () => {
+  test('drain waits for running and waiting items, and returns at once if there are none', async () => {
     const { group, started } = store()
     await group.drain()
     const results = [group.submit('a')]
@@ -219,7 +219,7 @@ describe('group commit', () => {
     await group.drain()
   })
 
-  test('a commit that throws before it begins fails its own and nobody else', async () => {
+  test('a commit that throws before it begins fails its own group and no other', async () => {
     let broken = true
     const { group } = store({
       commit: (items) => {

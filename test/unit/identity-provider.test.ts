@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
-import { after, before, test } from 'node:test'
+import { after, before, describe, test } from 'node:test'
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -80,7 +81,7 @@ test('the seeded users hold their scopes', async () => {
   assert.equal(await scopes('admin'), 'admin:*')
 })
 
-test('the client credentials grant names whom and what the form says', async () => {
+test('the client credentials grant uses the subject and scopes of the form', async () => {
   const claims = await issued({
     grant_type: 'client_credentials',
     client_id: 'backend',
@@ -112,8 +113,8 @@ test('a form may change what a seeded user holds', async () => {
 
 const badForms: [name: string, form: string, error: string][] = [
   ['an empty form', '', 'invalid_request'],
-  ['another grant', 'grant_type=authorization_code', 'unsupported_grant_type'],
-  ['an unknown user', 'grant_type=password&username=nobody', 'invalid_grant'],
+  ['another grant', 'grant_type=implicit', 'unsupported_grant_type'],
+  ['an unknown user', 'grant_type=password&username=unknown', 'invalid_grant'],
   ['no user', 'grant_type=password', 'invalid_grant'],
   ['a parameter given twice', 'grant_type=password&username=ada&username=admin', 'invalid_request'],
   ['a lifetime of zero', 'grant_type=client_credentials&expires_in=0', 'invalid_request'],
@@ -150,7 +151,7 @@ test('a body that is no form, another method and another path are refused in JSO
 
 const TOKEN_FORM = 'grant_type=password&username=ada'
 
-/** With headers that only a browser, or nobody, would send: `fetch` sets some of them itself. */
+/** With headers that only a browser sends, or no client: `fetch` sets some of them itself. */
 async function askWith(method: string, url: string, headers: Record<string, string>): Promise<IncomingMessage> {
   const type = { 'content-type': 'application/x-www-form-urlencoded' }
   const asking = request(url, { method, headers: { ...type, ...headers } }).end(method === 'POST' ? TOKEN_FORM : '')
@@ -208,7 +209,7 @@ test('a link from anywhere opens the page', async () => {
 test('the page stands alone under a policy with a fresh nonce, and its scripts are sound', () =>
   assertStandsAlone(idp.url))
 
-test('what the page is told cannot break out of its script', async () => {
+test('a value in the page’s configuration cannot end its script', async () => {
   const users = [{ username: '</script><b>', name: '$& $1', sub: 's', email: 'e', scopes: [] }]
   const provider = await startIdentityProvider({ users, makeKey: lendRsaPairs() })
   try {
@@ -220,7 +221,7 @@ test('what the page is told cannot break out of its script', async () => {
   }
 })
 
-test('mint lays any claim and header over a good token', () => {
+test('mint can override every claim and header of a valid token', () => {
   const token = idp.mint({
     user: 'grace',
     claims: { email: undefined, x: [1] },
@@ -232,10 +233,10 @@ test('mint lays any claim and header over a good token', () => {
   assert.deepEqual(claims.x, [1])
   assert.equal('email' in claims, false)
   assert.equal(claims['custom:scopes'], 'read:projects read:users')
-  assert.throws(() => idp.mint({ user: 'nobody' }), /No such sandbox user: nobody/)
+  assert.throws(() => idp.mint({ user: 'unknown' }), /No such sandbox user: unknown/)
 })
 
-test('a subject alone is somebody without email and scopes', () => {
+test('a subject alone is a user without email and scopes', () => {
   const claims = TokenForge.decode(TokenForge.split(idp.mint({ sub: 'u-1' }))[1])
   assert.equal(claims.sub, 'u-1')
   assert.equal('email' in claims, false)
@@ -263,7 +264,7 @@ test('rotation signs anew and keeps or drops the old key, which can still be ask
   }
 })
 
-test('the provider fails as told, counts who asks for keys, and recovers', async () => {
+test('the provider injects faults, counts requests for keys, and recovers', async () => {
   const provider = await startIdentityProvider({ makeKey: lendRsaPairs() })
   try {
     provider.goDown()
@@ -283,7 +284,7 @@ test('the provider fails as told, counts who asks for keys, and recovers', async
   }
 })
 
-test('closing lets go of requests it holds', async () => {
+test('closing ends held requests', async () => {
   const provider = await startIdentityProvider({ makeKey: lendRsaPairs() })
   provider.hang()
   const held = Promise.allSettled([fetch(provider.jwksUrl)])
@@ -299,4 +300,83 @@ test('it listens on loopback and nowhere else', async () => {
   for (const host of ['0.0.0.0', '::', 'example.com', '192.168.1.2']) {
     await assert.rejects(startIdentityProvider({ host }), /loopback only/)
   }
+})
+
+describe('the authorization code grant', () => {
+  const verifier = 'v'.repeat(43)
+  const challenge = createHash('sha256').update(verifier).digest('base64url')
+  const redirectUri = 'http://127.0.0.1:8080/console/signed-in'
+  const good = {
+    response_type: 'code',
+    client_id: 'console',
+    redirect_uri: redirectUri,
+    state: 's1',
+    code_challenge: challenge,
+    code_challenge_method: 'S256',
+  }
+  const authorize = (changes: Record<string, string> = {}, headers: Record<string, string> = {}) =>
+    fetch(`${idp.issuer}/oauth2/authorize?${new URLSearchParams({ ...good, ...changes })}`, {
+      redirect: 'manual',
+      headers,
+    })
+  const signIn = async () => {
+    const response = await authorize({ login_hint: 'admin' })
+    assert.equal(response.status, 302)
+    const target = new URL(response.headers.get('location') ?? '')
+    assert.equal(target.searchParams.get('state'), 's1')
+    return { code: target.searchParams.get('code') ?? '', cookie: response.headers.get('set-cookie') ?? '' }
+  }
+  const redeem = (code: string, changes: Record<string, string> = {}) =>
+    ask({
+      grant_type: 'authorization_code',
+      code,
+      client_id: 'console',
+      redirect_uri: redirectUri,
+      code_verifier: verifier,
+      ...changes,
+    })
+
+  test('a code becomes a token and a refresh token, once', async () => {
+    const { code } = await signIn()
+    const response = await redeem(code)
+    assert.equal(response.status, 200)
+    const { refresh_token: refreshToken } = (await response.json()) as { refresh_token: string }
+    const claims = await issued({ grant_type: 'refresh_token', refresh_token: refreshToken, client_id: 'console' })
+    assert.deepEqual([claims['custom:scopes'], claims.client_id], ['admin:*', 'console'])
+    assert.equal((await redeem(code)).status, 400)
+  })
+
+  test('a code is refused with another verifier, client or address', async () => {
+    for (const change of [
+      { code_verifier: 'w'.repeat(43) },
+      { client_id: 'other' },
+      { redirect_uri: 'http://127.0.0.1:8080/elsewhere' },
+    ]) {
+      const { code } = await signIn()
+      assert.equal((await redeem(code, change)).status, 400, JSON.stringify(change))
+    }
+  })
+
+  test('a session signs in without a question until the user signs out', async () => {
+    const { cookie } = await signIn()
+    const session = { cookie: cookie.split(';', 1)[0] ?? '' }
+    assert.equal((await authorize({ prompt: 'none' }, session)).status, 302)
+    const logout = `${idp.issuer}/logout?client_id=console&logout_uri=${encodeURIComponent('http://127.0.0.1:8080/console')}`
+    assert.equal((await fetch(logout, { redirect: 'manual', headers: session })).status, 302)
+    const refused = await authorize({ prompt: 'none' }, session)
+    assert.match(refused.headers.get('location') ?? '', /error=login_required/)
+    await assertStandsAlone(`${idp.issuer}/oauth2/authorize?${new URLSearchParams(good)}`)
+  })
+
+  test('a bad request is refused and never redirected', async () => {
+    for (const change of [
+      { response_type: 'token' },
+      { redirect_uri: 'https://evil.example.com/' },
+      { code_challenge: 'short' },
+      { code_challenge_method: 'plain' },
+      { client_id: '' },
+    ]) {
+      assert.equal((await authorize(change)).status, 400, JSON.stringify(change))
+    }
+  })
 })

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { firstIdAt, IdGenerator } from '../../src/core/ids.ts'
+import { firstIdAt, IdGenerator, timeOfId } from '../../src/core/ids.ts'
 import { type Random, systemRandom, uuidFrom } from '../../src/core/random.ts'
 
 const fixed = (byte: number): Random => ({ bytes: (count) => new Uint8Array(count).fill(byte), fraction: () => 0 })
 
 function generatorAt(time: { ms: number }, random: Random = systemRandom): IdGenerator {
-  return new IdGenerator({ now: () => time.ms, sleep: async () => {} }, random)
+  return new IdGenerator({ now: () => time.ms }, random)
 }
 
 test('an id is its prefix and 26 characters of an alphabet without look-alikes', () => {
@@ -77,4 +77,9 @@ test('the first id of a time lies between what was made before it and what is ma
     assert.ok(earlier < first && first < ids.next('cbk'), first)
   }
   assert.equal(firstIdAt('cbk', -1), firstIdAt('cbk', 0))
+})
+
+test('the time of an id is the time of its creation', () => {
+  for (const ms of [0, 1, Date.UTC(2026, 0, 1), 2 ** 48 - 1])
+    assert.equal(timeOfId(generatorAt({ ms }).next('cbk')), ms)
 })

@@ -9,8 +9,11 @@ const LEVELS = [
   ['cli'],
   ['app'],
   ['services'],
+  ['people'],
+  ['operations', 'stats'],
   ['ops', 'projects', 'users', 'service-accounts', 'jobs'],
   ['usage', 'events', 'push', 'runtime'],
+  ['audit'],
   ['http'],
   ['auth', 'limits'],
   ['db'],
@@ -19,10 +22,12 @@ const LEVELS = [
 
 /** Modules outside the levels: what they may import, and which modules may import them. */
 const SIDE_MODULES: Record<string, { imports: string[]; importedBy: string[] }> = {
-  config: { imports: ['config-reader', 'limits', 'core'], importedBy: ['services', 'app', 'cli'] },
+  config: { imports: ['config-reader', 'limits', 'core'], importedBy: ['services', 'app', 'cli', 'settings'] },
   'config-reader': { imports: [], importedBy: ['config', 'cli'] },
+  settings: { imports: ['config'], importedBy: ['app'] },
   version: { imports: [], importedBy: ['app', 'cli'] },
   sandbox: { imports: ['core'], importedBy: ['cli'] },
+  tracing: { imports: ['core'], importedBy: ['cli'] },
 }
 
 /** Folders that one file alone imports from: a push provider is known through its port. */

@@ -12,16 +12,17 @@ const MOVES: readonly JobMove[] = [
   'failed',
   'cancelled',
   'resumed',
+  'given_up',
 ]
 
 /** The whole table, column by column in the order of MOVES; a dash is a move that changes nothing. */
 const TABLE: Record<JobStatus, string> = {
-  processing: '- generating - awaiting_input completed failed cancelled -',
-  generating: '- - - awaiting_input completed failed cancelled -',
-  awaiting_input: '- - - - - - cancelled processing',
-  completed: '- - - - - - - -',
-  failed: '- - - - - - - -',
-  cancelled: '- - - - - - - -',
+  processing: '- generating - awaiting_input completed failed cancelled - failed',
+  generating: '- - - awaiting_input completed failed cancelled - failed',
+  awaiting_input: '- - - - - - cancelled processing failed',
+  completed: '- - - - - - - - -',
+  failed: '- - - - - - - - -',
+  cancelled: '- - - - - - - - -',
 }
 
 describe('the job machine', () => {

@@ -17,7 +17,7 @@ function tokensIn(usageKey: string | null, values: object): Tokens {
 }
 
 describe('the output under a key', () => {
-  test('is whatever lies there, false values too', () => {
+  test('is the value under the key, also a falsy one', () => {
     for (const value of [{ a: 1 }, [], '', 0, false, 'x']) assert.deepEqual(at('report', { report: value }), value)
   })
 
@@ -30,7 +30,7 @@ describe('the output under a key', () => {
     for (const key of ['constructor', 'toString', '__proto__', 'hasOwnProperty']) assert.equal(at(key, {}), undefined)
   })
 
-  test('with a dot or a slash inside is a key all the same', () => {
+  test('with a dot or a slash inside is still a key', () => {
     assert.equal(at('a.b', { 'a.b': 1, a: { b: 2 } }), 1)
     assert.equal(at('a/b', { 'a/b': 1, a: { b: 2 } }), 1)
   })
@@ -195,5 +195,24 @@ describe('tokens', () => {
     const messages = Array.from({ length: 2_000 }, () => ({ type: 'ai', usage_metadata: usage(1e12, 1e12, 1e12) }))
     const { input, output, total } = tokensIn(null, { messages })
     for (const sum of [input, output, total]) assert.ok(Number.isSafeInteger(sum) && sum <= 1e12, String(sum))
+  })
+})
+
+describe('the output of a later turn of a conversation', () => {
+  const AGENT = { outputKey: null, usageKey: null }
+  const HISTORY = [
+    { type: 'human', content: 'one' },
+    { type: 'ai', content: 'the answer to one' },
+    { type: 'human', content: 'two' },
+  ]
+  const outputOf = (messages: object[]) =>
+    extractOutput(AGENT, partOf({ messages }, wantedValues(AGENT)), { isLaterTurn: true })?.text
+
+  test('is the assistant message after the last human one', () => {
+    assert.equal(outputOf([...HISTORY, { type: 'ai', content: 'the answer to two' }]), '"the answer to two"')
+  })
+
+  test('is missing when the run wrote none, whatever earlier turns answered', () => {
+    assert.equal(outputOf(HISTORY), undefined)
   })
 })

@@ -2,7 +2,9 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
 import { JobTypesError, parseJobTypesFile } from '../../src/cli/startup/load-job-types.ts'
+import { JsonText } from '../../src/core/json/json-text.ts'
 import { BUILT_IN_JOB_TYPES } from '../../src/jobs/job-types.ts'
+import { DocumentSchema } from '../../src/jobs/schemas/document-schema.ts'
 import { wantedValues } from '../../src/jobs/settlement/output.ts'
 
 const read = (types: unknown) => parseJobTypesFile(JSON.stringify({ types })).jobTypes
@@ -13,7 +15,7 @@ function faultsOf(text: string): string[] {
   } catch (error) {
     assert.ok(error instanceof JobTypesError, String(error))
     const [headline, ...faults] = error.message.split('\n')
-    assert.equal(headline, 'The job types are not in order:')
+    assert.equal(headline, 'The job types have faults:')
     return faults.map((fault) => fault.trim())
   }
   assert.fail('it was taken')
@@ -31,8 +33,13 @@ describe('job types', () => {
         usage_key: 'usage',
         may_pause: true,
         deadline_seconds: 60,
+        max_running: 5,
+        live: ['custom'],
         notifications: { cancelled: { title: 'Gone', body: '' } },
         output_fields: { title: 'The headline' },
+        input_schema: { type: 'object' },
+        output_schema: true,
+        resume_schema: { type: 'string' },
       },
     }).get('report')
     assert.deepEqual(type, {
@@ -44,15 +51,22 @@ describe('job types', () => {
       wantedValues: wantedValues({ outputKey: '/result/report', usageKey: 'usage' }),
       mayPause: true,
       deadlineMs: 60_000,
+      maxRunning: 5,
+      live: ['custom'],
       notifications: { cancelled: { title: 'Gone', body: '' } },
       outputFields: { title: 'The headline' },
+      inputSchema: new DocumentSchema({ type: 'object' }),
+      outputSchema: new DocumentSchema(true),
+      resumeSchema: new DocumentSchema({ type: 'string' }),
     })
   })
 
-  test('what a type leaves out has a default, and its end is told in default words', () => {
+  test('omitted fields of a type have defaults, and so have its notification texts', () => {
     const type = read({ report: REPORT }).get('report')
     assert.equal(type?.deadlineMs, 3_600_000)
     assert.equal(type?.mayPause, true)
+    assert.equal(type?.maxRunning, null)
+    assert.deepEqual(type?.live, [])
     assert.equal(type?.usageKey, null)
     assert.equal(type?.description, null)
     assert.deepEqual(type?.outputFields, {})
@@ -65,6 +79,7 @@ describe('job types', () => {
       assert.equal(agent?.assistantId, 'agent')
       assert.equal(agent?.outputKey, null)
       assert.equal(agent?.mayPause, true)
+      assert.deepEqual(agent?.live, ['messages', 'custom'])
     }
   })
 
@@ -76,7 +91,7 @@ describe('job types', () => {
     assert.equal(agent?.mayPause, true, 'its messages are there while it pauses, too')
   })
 
-  test('the file that is shipped is in order', () => {
+  test('the shipped file is valid', () => {
     const shipped = readFileSync(new URL('../../job-types.json', import.meta.url), 'utf8')
     const types = parseJobTypesFile(shipped).jobTypes
     assert.ok(types.size >= 3)
@@ -86,6 +101,9 @@ describe('job types', () => {
     )
     for (const type of types.values())
       assert.ok(Object.keys(type.outputFields).length > 0, `${type.name} is documented`)
+    for (const answer of ['"yes"', '""', 'false', '0', 'null', '{"approved":true}', '[]']) {
+      assert.equal(types.get('agent')?.resumeSchema?.faultOf(new JsonText(answer), 'input'), null, answer)
+    }
   })
 
   const faults: [name: string, types: unknown, fault: RegExp][] = [
@@ -110,12 +128,16 @@ describe('job types', () => {
       { report: { ...REPORT, deadline_seconds: 0 } },
       /^\/types\/report\/deadline_seconds .*>= 1/,
     ],
+    ['no run at all', { report: { ...REPORT, max_running: 0 } }, /^\/types\/report\/max_running .*>= 1/],
     ['half a second', { report: { ...REPORT, deadline_seconds: 1.5 } }, /^\/types\/report\/deadline_seconds .*integer/],
     [
       'a deadline beyond a month',
       { report: { ...REPORT, deadline_seconds: 2_592_001 } },
       /deadline_seconds .*<= 2592000/,
     ],
+    ['an unknown kind of live output', { report: { ...REPORT, live: ['values'] } }, /^\/types\/report\/live\/0 /],
+    ['live output as text', { report: { ...REPORT, live: 'messages' } }, /^\/types\/report\/live .*array/],
+    ['live output twice', { report: { ...REPORT, live: ['custom', 'custom'] } }, /^\/types\/report\/live .*duplicate/],
     ['may_pause as text', { report: { ...REPORT, may_pause: 'yes' } }, /^\/types\/report\/may_pause .*boolean/],
     [
       'a notification for a status that is none',
@@ -188,7 +210,7 @@ describe('job types', () => {
     assert.ok(faultsOf(JSON.stringify({ types: forms })).length >= 3)
   })
 
-  test('what is no JSON, or no such document, is refused', () => {
+  test('a file that is not JSON, or not a job types document, is refused', () => {
     assert.match(faultsOf('{').join(), /^it is not valid JSON: /)
     assert.match(faultsOf('').join(), /^it is not valid JSON: /)
     assert.match(faultsOf('[]').join(), /object/)

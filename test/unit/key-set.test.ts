@@ -58,7 +58,7 @@ test('500 concurrent cold lookups make one fetch', async () => {
   assert.equal(keys[0]?.kid, idp.kid)
 })
 
-test('500 concurrent cold lookups of a provider that is down make one fetch, and all are told to come back', async () => {
+test('500 concurrent cold lookups of a provider that is down make one fetch, and all get 503 with Retry-After', async () => {
   const { idp, keySet } = await setUp()
   idp.goDown()
   const outcomes = await Promise.allSettled(Array.from({ length: 500 }, () => keySet.find(idp.kid)))
@@ -169,7 +169,7 @@ test('a clock set back neither stops the renewal nor stretches the cooldown', as
   assert.equal((await keySet.find(kid))?.kid, kid)
 })
 
-test('a provider that hangs is given up on in time', async () => {
+test('a fetch from a provider that hangs times out', async () => {
   const { clock, idp, keySet } = await setUp()
   idp.hang()
   const lookup = assert.rejects(keySet.find(idp.kid), unavailable)
@@ -178,7 +178,7 @@ test('a provider that hangs is given up on in time', async () => {
   assert.match(keySet.state().lastError ?? '', /no answer within 5000 ms/)
 })
 
-test('a body that never ends is given up on in time', async () => {
+test('a fetch with an endless body times out', async () => {
   const url = await serve((_request, response) => {
     response.writeHead(200, { 'content-type': 'application/json' }).write('{"keys":[')
   })
@@ -208,7 +208,7 @@ test('closing ends the fetch in progress and starts no other', async () => {
   assert.equal(keySet.isReady(), false)
 })
 
-test('a provider nobody listens at is unavailable, and the state says why', async () => {
+test('a provider that does not listen is unavailable, and the state says why', async () => {
   const { idp, keySet } = await setUp()
   await idp.close()
   await assert.rejects(keySet.find('any'), unavailable)
@@ -378,13 +378,13 @@ test('no more than 100 keys are taken', async () => {
   assert.equal(keySet.current('key-100'), undefined)
 })
 
-test('the boot does not fail without the provider, and the state tells', async () => {
+test('the boot does not fail without the provider, and the state shows it', async () => {
   const { clock, idp, keySet } = await setUp()
   assert.deepEqual(keySet.state(), { keys: 0, fetchedAtMs: null, lastError: null })
   idp.goDown()
   await keySet.warmUp()
   assert.equal(keySet.isReady(), false)
-  assert.deepEqual(keySet.state(), { keys: 0, fetchedAtMs: null, lastError: 'the answer was 503' })
+  assert.deepEqual(keySet.state(), { keys: 0, fetchedAtMs: null, lastError: 'the response was 503' })
   idp.recover()
   await clock.advance(COOLDOWN_MS)
   await keySet.warmUp()
@@ -392,7 +392,7 @@ test('the boot does not fail without the provider, and the state tells', async (
   assert.deepEqual(keySet.state(), { keys: 1, fetchedAtMs: START_MS + COOLDOWN_MS, lastError: null })
 })
 
-test('the log tells outcomes and never a key', async () => {
+test('the log has the outcomes and never a key', async () => {
   const lines: { event: string; fields: object }[] = []
   const record = (fields: object, event: string) => void lines.push({ event, fields })
   const log = { debug: record, info: record, warn: record, error: record }
@@ -403,6 +403,6 @@ test('the log tells outcomes and never a key', async () => {
   await keySet.warmUp()
   assert.deepEqual(lines, [
     { event: 'key_set.fetched', fields: { keys: 1, ignored: 0 } },
-    { event: 'key_set.fetch_failed', fields: { error: 'the answer was 503', keys: 1 } },
+    { event: 'key_set.fetch_failed', fields: { error: 'the response was 503', keys: 1 } },
   ])
 })

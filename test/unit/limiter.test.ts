@@ -11,7 +11,7 @@ const limits = { unauthenticated: 2, authenticated: 3, service: 4 }
 
 async function setup() {
   const time = { now: 1_700_000_000_000 }
-  const clock: Clock = { now: () => time.now, sleep: () => Promise.resolve() }
+  const clock: Clock = { now: () => time.now, elapsed: () => time.now, sleep: () => Promise.resolve() }
   return { time, limiter: await createLimiter({ limits, clock, log: silentLog }) }
 }
 

@@ -15,7 +15,7 @@ describe('the log buffer', () => {
     buffer = new LogBuffer({ write: (text) => pieces.push(text), flush: (done) => done() }, clock)
   })
 
-  test('lines gather and go on together, in order, a fifth of a second after the first', async () => {
+  test('lines are collected and written together, in order, 200 ms after the first', async () => {
     buffer.write('a\n')
     await clock.advance(150)
     buffer.write('b\n')
@@ -30,7 +30,7 @@ describe('the log buffer', () => {
     assert.deepEqual(pieces, [line.repeat(16), line.repeat(16)])
   })
 
-  test('a warning takes what gathered before it along, at once', () => {
+  test('a warning is written at once, with all lines before it', () => {
     const log = createLogger('info', buffer)
     log.info({}, 'first')
     assert.equal(pieces.length, 0)

@@ -76,7 +76,7 @@ test('a round that fails is reported, and the next one comes', async () => {
   await loop.stop()
 })
 
-test('stopping tells the round in progress, waits for it, and starts no other', async () => {
+test('stopping aborts the signal of the round in progress, waits for it, and starts no other', async () => {
   const { clock, loop, rounds } = startWatched()
   await clock.advance(EVERY_MS)
   let stopped = false

@@ -29,7 +29,7 @@ test('an aborted sleep ends at once and leaves nothing behind', async () => {
   assert.equal(clock.sleeping, 0)
 })
 
-test('one can wait until the code under test has come to its pause', async () => {
+test('a test can wait until the code under test sleeps', async () => {
   const clock = new ManualClock(0)
   const waiting = clock.untilSleeping()
   const sleeping = clock.sleep(5)

@@ -52,7 +52,7 @@ describe('the registry', () => {
     assert.equal(text.sum('group_commit_batch_size_count'), 4)
   })
 
-  test('however many values a label takes, the series stay few and nothing goes uncounted', async () => {
+  test('with any number of label values, the series stay few and everything is counted', async () => {
     const metrics = new Metrics()
     for (let i = 0; i < 5_000; i++) metrics.count('credentials_refused_total', { reason: `made up ${i}` })
     const text = await read(metrics)
@@ -71,7 +71,7 @@ describe('the registry', () => {
     assert.equal((await read(metrics)).metrics.has('project_api_streams_open'), false)
   })
 
-  test('a gauge that cannot be read is left out and counted, and the rest is there', async () => {
+  test('a gauge that cannot be read is left out and counted, and all others are present', async () => {
     const metrics = new Metrics()
     metrics.gauge('outbox_depth', () => Promise.reject(new Error('down')))
     metrics.gauge('outbox_in_flight', () => {
@@ -105,7 +105,7 @@ describe('the text format', () => {
     )
   })
 
-  test('says nothing of a metric without samples', () => {
+  test('omits a metric without samples', () => {
     assert.equal(formatMetric({ name: 'x', help: 'x', type: 'gauge', samples: [] }), '')
   })
 })
@@ -123,7 +123,7 @@ describe('the tables', () => {
     }
   })
 
-  test('what only grows says so in its name, and nothing else does', () => {
+  test('counters end in _total, and no other metric does', () => {
     for (const name of Object.keys(COUNTERS)) assert.match(name, /_total$/)
     for (const name of Object.keys(HISTOGRAMS)) assert.match(name, /_(?:seconds|size)$/)
     for (const [name, { type }] of Object.entries(READINGS)) assert.equal(name.endsWith('_total'), type === 'counter')
@@ -157,7 +157,7 @@ describe('a rare reading', () => {
     return { clock, asked, ask }
   }
 
-  test('is shared by all who ask at once and soon after, and made anew when it is old', async () => {
+  test('is shared by concurrent and soon following callers, and repeated when it is old', async () => {
     const { clock, asked, ask } = setUp()
     const both = Promise.all([ask(), ask()])
     asked[0]?.resolve(1)
@@ -171,7 +171,7 @@ describe('a rare reading', () => {
     assert.equal(asked.length, 2)
   })
 
-  test('is given up after its time, and not asked for again while it is still under way', async () => {
+  test('times out, and is not started again while it still runs', async () => {
     const { clock, asked, ask } = setUp()
     const first = assert.rejects(ask(), /no answer within 2000 ms/)
     await clock.advance(2_000)
@@ -201,7 +201,7 @@ describe('a rare reading', () => {
 })
 
 describe('a metered database', () => {
-  test('times statements and transactions, whatever becomes of them', async () => {
+  test('times statements and transactions, failed ones included', async () => {
     const metrics = new Metrics()
     const db = meteredDatabase(await openSqlite({ path: ':memory:' }), metrics)
     assert.deepEqual(await db.query<{ one: number }>(sql`select 1 as one`), [{ one: 1 }])

@@ -27,7 +27,7 @@ function describeAll<Spec extends { labels: readonly string[] }>(
   return Object.entries(table).map(([name, spec]) => [PREFIX + name, { type: typeOf(spec), labels: [...spec.labels] }])
 }
 
-/** Every metric a text speaks of, with the parts of histograms under the histogram's own name. */
+/** Every metric that a text names, with the parts of histograms under the histogram's own name. */
 function metricsIn(text: string): Set<string> {
   const named = text.match(new RegExp(`${PREFIX}[a-z_]+`, 'g')) ?? []
   return new Set(named.map((name) => (REGISTRY.has(name) ? name : name.replace(/_(?:bucket|sum|count)$/, ''))))
@@ -52,7 +52,7 @@ describe('the operations manual', () => {
     assert.equal(described.length, REGISTRY.size, 'each once')
   })
 
-  test('speaks of no metric that does not exist', () => {
+  test('names no metric that does not exist', () => {
     assert.deepEqual(
       [...metricsIn(OPERATIONS)].filter((name) => !REGISTRY.has(name)),
       [],
@@ -65,7 +65,7 @@ describe('the operations manual', () => {
     assert.deepEqual(explained.sort(), loggedEvents())
   })
 
-  test('links to nothing that is not there', () => {
+  test('has no broken link', () => {
     const files = readdirSync(new URL('docs/', ROOT))
     for (const [, target = ''] of OPERATIONS.matchAll(/\]\(([^)#]+)/g)) assert.ok(files.includes(target), target)
   })

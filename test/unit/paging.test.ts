@@ -14,7 +14,7 @@ function encode(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url')
 }
 
-test('the row beyond the limit only tells that there is more', () => {
+test('the row beyond the limit only shows that there are more', () => {
   const page = pageOf(['c', 'b', 'a'], 2)
   assert.deepEqual(page.data, [{ id: 'c' }, { id: 'b' }])
   assert.equal(page.has_more, true)
@@ -64,7 +64,7 @@ test('a cursor of another list, or one made up, is a 400 and never a wrong page'
   }
 })
 
-test('a time that is no whole number is no position', () => {
+test('a time that is not an integer is not a position', () => {
   for (const time of [1.5, '1', null, 2 ** 53, true]) {
     assert.throws(() => readPageRequest(users, { cursor: encode(['users', time, 'a']) }), ApiError, String(time))
   }

@@ -113,7 +113,7 @@ const foreignKey = generateKeyPairSync('rsa', { modulusLength: 2048 })
   .privateKey.export({ type: 'pkcs8', format: 'pem' })
   .toString()
 const badAssertions: [name: string, assertion: () => string, description: RegExp][] = [
-  ['signed by somebody else', () => assertionWith({}, foreignKey), /Invalid JWT Signature/],
+  ['signed with another key', () => assertionWith({}, foreignKey), /Invalid JWT Signature/],
   ['of another account', () => assertionWith({ iss: 'other@example.com' }), /account not found/],
   ['for another endpoint', () => assertionWith({ aud: 'https://oauth2.googleapis.com/token' }), /audience/],
   ['for another scope', () => assertionWith({ scope: 'email' }), /scope/],
@@ -162,7 +162,7 @@ test('a message to a device arrives, with an id of its own', async () => {
   assert.partialDeepStrictEqual(provider.stats, { sends: 2, delivered: 2, repeated: 1, outcomes: { sent: 2 } })
 })
 
-test('a message that is only validated reaches nobody', async () => {
+test('a message that is only validated reaches no device', async () => {
   const { status, body } = await send({ token: 'phone' }, { validate_only: true })
   assert.deepEqual([status, body.name], [200, 'projects/sandbox-project/messages/fake_message_id'])
   assert.partialDeepStrictEqual(provider.stats, { delivered: 0, validated: 1 })
@@ -187,7 +187,7 @@ for (const [prefix, status, code, delivered] of byPrefix) {
   })
 }
 
-test('a token of somebody who sends no token, an old or a revoked one is not accepted', async () => {
+test('a missing, old or revoked access token is not accepted', async () => {
   const refused = async () => {
     const answer = await send({ token: 'phone' })
     assert.deepEqual([answer.status, errorOf(answer).status, codeOf(answer)], [401, 'UNAUTHENTICATED', undefined])
@@ -220,7 +220,7 @@ const refusals: [refuse: PushFaults['refuse'], status: number, code: string | un
   ['down', 503, 'UNAVAILABLE'],
 ]
 for (const [refuse, status, code] of refusals) {
-  test(`told to, it refuses everything with ${refuse}`, async () => {
+  test(`with this setting, it refuses everything with ${refuse}`, async () => {
     provider.setFaults({ refuse })
     const answer = await send({ token: 'phone' })
     assert.deepEqual([answer.status, codeOf(answer)], [status, code])
@@ -273,7 +273,7 @@ test('a body that is no JSON, or far too long, is refused', async () => {
   }
 })
 
-test('failures advise a pause when told to', async () => {
+test('failures have Retry-After if the setting says so', async () => {
   const ask = async () => {
     const path = `/v1/projects/${provider.credentials.projectId}/messages:send`
     const body = JSON.stringify({ message: { token: 'down-1' } })
@@ -325,7 +325,7 @@ test('what arrived is listed, newest first', async () => {
   )
 })
 
-test('pages of others get nothing and change nothing', async () => {
+test('pages of other origins read nothing and change nothing', async () => {
   const response = await fetch(`${provider.plainUrl}/sandbox/messages`, { headers: { origin: 'https://evil.example' } })
   assert.equal(response.status, 403)
   await response.text()
@@ -345,7 +345,7 @@ test('pages of others get nothing and change nothing', async () => {
 test('the page stands alone under a policy with a fresh nonce, and its scripts are sound', () =>
   assertStandsAlone(provider.plainUrl))
 
-test('closing lets go of requests it holds', async () => {
+test('closing ends held requests', async () => {
   const other = await startPushProvider({ clock })
   other.setFaults({ exchange: 'hanging' })
   const held = fetch(`${other.plainUrl}/token`, { method: 'POST', body: 'x' })

@@ -22,7 +22,7 @@ test('the newer form names the tier in both fields', () => {
   })
 })
 
-test('a refused request is told when to come back, in either form', () => {
+test('a refused request has Retry-After, in either form', () => {
   assert.deepEqual(rateLimitHeaders(refused, 'draft-6'), {
     'ratelimit-policy': '100;w=60',
     'ratelimit-limit': '100',
@@ -37,7 +37,7 @@ test('a refused request is told when to come back, in either form', () => {
   })
 })
 
-test('nobody is told to come back in zero seconds', () => {
+test('Retry-After is never zero', () => {
   const ending = { ...refused, resetMs: 1 }
   assert.equal(rateLimitHeaders(ending, 'draft-6')['retry-after'], '1')
   assert.equal(rateLimitHeaders({ ...refused, resetMs: 0 }, 'draft-8')['retry-after'], '1')

@@ -2,12 +2,13 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { WHOLE } from '../../src/core/json/wanted.ts'
+import { NO_SPAN } from '../../src/core/tracing.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { RuntimeUnavailable } from '../../src/runtime/runtime-types.ts'
+import { RuntimeUnavailable } from '../../src/runtime/troubles.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-/** Whatever is asked, this is the answer; one failure opens the breaker. */
+/** A client that gets this answer for every request; one failure opens the circuit breaker. */
 function clientOf(answer: () => Response) {
   const clock = new ManualClock()
   const breaker = new Breaker({ clock, threshold: 1, openMs: 1_000, maxOpenMs: 1_000 })
@@ -28,7 +29,7 @@ const RUN = '1efcf3a0-0000-6000-8000-000000000001'
 const JSON_TYPE = { 'content-type': 'application/json' }
 const TOO_MANY_BYTES = 32 * 1024 * 1024 + 1
 
-test('an answer too large or not UTF-8 cannot be taken, and is not held against the runtime', async () => {
+test('an answer that is too large or not UTF-8 cannot be stored, and does not open the circuit breaker', async () => {
   for (const body of [Buffer.alloc(TOO_MANY_BYTES, ' '), Buffer.from([0xff]), Buffer.from([0x22, 0xc3])]) {
     const { client, breaker } = clientOf(() => new Response(body, { headers: JSON_TYPE }))
     await assert.rejects(client.fetchState(THREAD, RUN, WHOLE), UnacceptableAnswer)
@@ -36,7 +37,7 @@ test('an answer too large or not UTF-8 cannot be taken, and is not held against 
   }
 })
 
-test('where it is a failure, a page or a gateway’s text, it says nothing, as any of those', async () => {
+test('such an answer proves nothing if it is a failure, a web page or a gateway’s text', async () => {
   const body = Buffer.from([0xff])
   for (const init of [
     { status: 502, headers: JSON_TYPE },
@@ -49,8 +50,42 @@ test('where it is a failure, a page or a gateway’s text, it says nothing, as a
   }
 })
 
-test('what is said of a run itself holds no output: it is never what cannot be taken', async () => {
+test('an answer about the run itself has no output, so it is never reported as an unacceptable output', async () => {
   const { client } = clientOf(() => new Response(Buffer.from([0xff]), { headers: JSON_TYPE }))
   await assert.rejects(client.fetchRun(THREAD, RUN), RuntimeUnavailable)
   await assert.rejects(client.listRuns(THREAD), RuntimeUnavailable)
+})
+
+test('a call within a trace hands its span on to the runtime, and one outside sends no header', async () => {
+  const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`
+  const names: string[] = []
+  const headers: (string | undefined)[] = []
+  const answers = [JSON.stringify({ run_id: RUN, thread_id: THREAD, status: 'pending' }), '{}']
+  let current: string | null = traceparent
+  const client = new RuntimeClient({
+    url: 'http://runtime.test',
+    apiKey: null,
+    timeoutMs: 1_000,
+    clock: new ManualClock(),
+    breaker: new Breaker({ clock: new ManualClock(), threshold: 1, openMs: 1_000, maxOpenMs: 1_000 }),
+    fetch: async (_url, init) => {
+      headers.push(new Headers(init?.headers).get('traceparent') ?? undefined)
+      return new Response(answers.shift(), { headers: JSON_TYPE })
+    },
+    tracer: {
+      get current() {
+        return current
+      },
+      start: (name) => {
+        names.push(name)
+        return { ...NO_SPAN, traceparent }
+      },
+      within: (_span, work) => work(),
+    },
+  })
+  await client.fetchRun(THREAD, RUN)
+  current = null
+  await client.ping()
+  assert.deepEqual(names, ['GET /threads/{id}/runs/{id}'])
+  assert.deepEqual(headers, [traceparent, undefined])
 })

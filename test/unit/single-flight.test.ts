@@ -20,7 +20,7 @@ test('other keys run on their own', async () => {
   assert.deepEqual(results, ['A', 'B'])
 })
 
-test('the next call after the end runs anew, whether it ended well or not', async () => {
+test('the next call after the end starts again, after a success or a failure', async () => {
   const flights = new SingleFlight<string, string>()
   assert.equal(await flights.run('a', async () => 'first'), 'first')
   assert.equal(await flights.run('a', async () => 'second'), 'second')
@@ -31,7 +31,7 @@ test('the next call after the end runs anew, whether it ended well or not', asyn
   assert.equal(await flights.run('a', async () => 'fourth'), 'fourth')
 })
 
-test('a failure reaches everybody who shared it', async () => {
+test('a failure reaches every caller who shared it', async () => {
   const flights = new SingleFlight<string, string>()
   const work = () => Promise.reject(new Error('trouble'))
   const outcomes = await Promise.allSettled([flights.run('a', work), flights.run('a', work)])
@@ -41,7 +41,7 @@ test('a failure reaches everybody who shared it', async () => {
   )
 })
 
-test('work that throws at once is a rejection like any other, and holds nothing up', async () => {
+test('work that throws synchronously rejects, and does not block later calls', async () => {
   const flights = new SingleFlight<string, string>()
   const throwing = () => {
     throw new Error('at once')

@@ -39,6 +39,11 @@ const NOT_AT_START: { part: string; files?: string[]; packages?: string[] }[] = 
     files: ['src/ops/openapi/document.ts'],
     packages: ['@fastify/swagger'],
   },
+  {
+    part: 'tracing',
+    files: ['src/tracing/open-tracing.ts'],
+    packages: ['@opentelemetry/api', '@opentelemetry/sdk-trace-node', '@opentelemetry/exporter-trace-otlp-http'],
+  },
   { part: 'the sandbox', files: ['src/sandbox/sandbox.ts'] },
 ]
 

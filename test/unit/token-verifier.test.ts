@@ -53,7 +53,7 @@ test('no hostile token passes, each refused for its own fault and never remember
   }
 })
 
-test('every unusual but right token passes', async (t) => {
+test('every unusual but valid token is accepted', async (t) => {
   const table = goodTokens(idp)
   const { verifier } = setUp()
   for (const { name, token } of table) {
@@ -98,7 +98,7 @@ test('scopes are split on spaces alone, and the claim scope grants nothing', asy
 test('a principal shared by requests cannot be altered by one of them', async () => {
   const { verifier } = setUp()
   const principal = await accepted(verifier, idp.mint())
-  assert.throws(() => Object.assign(principal, { sub: 'somebody-else' }), TypeError)
+  assert.throws(() => Object.assign(principal, { sub: 'another-user' }), TypeError)
   assert.throws(() => Array.prototype.push.call(principal.scopes, 'admin:*'), TypeError)
 })
 
@@ -118,7 +118,7 @@ test('the leeway widens exp and nbf by exactly itself', async () => {
   assert.equal(await having({ nbf: nowSeconds + 6 }), 'not_yet_valid')
 })
 
-test('an allow-list of clients admits those on it and nobody else; an empty one admits all', async () => {
+test('an allow-list of clients admits those on it and no other; an empty one admits all', async () => {
   const { verifier } = setUp({ clientIds: ['web', 'ios'] })
   assert.equal(await refusal(verifier, idp.mint({ clientId: 'ios' })), undefined)
   for (const client_id of ['android', '', undefined, null, ['web'], 'web ios', 'Web']) {
@@ -135,7 +135,7 @@ test('a required token use admits that use and no other', async () => {
   }
 })
 
-test('before any key was fetched a sound token meets 503, and an unsound one 401 without asking the provider', async () => {
+test('before any key was fetched a well-formed token gets 503, and a malformed one 401 without a fetch', async () => {
   const { verifier } = setUp()
   const hits = idp.hits
   idp.goDown()
@@ -203,7 +203,7 @@ test('a verified token is remembered until the moment it expires, and not beyond
   }
 })
 
-test('a verified token falls with its key', async () => {
+test('a verified token becomes invalid when its key leaves the set', async () => {
   const own = new ManualClock(START_MS)
   const provider = await startIdentityProvider({ clock: own, makeKey: lendRsaPairs() })
   try {

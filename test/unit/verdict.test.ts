@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { JsonText } from '../../src/core/json/json-text.ts'
+import { fingerprintOf } from '../../src/jobs/answers.ts'
 import type { Verdict } from '../../src/jobs/job.ts'
 import { type JobType, toJobTypes } from '../../src/jobs/job-types.ts'
 import { judgeCallback, judgeRun, needsState } from '../../src/jobs/settlement/verdict.ts'
@@ -21,13 +22,16 @@ const QUESTION = [JsonText.of({ id: 'q', value: { question: 'Publish it?' } })]
 const NO_TOKENS = { input: 0, output: 0, total: 0 }
 const COMPLETED: Verdict = { kind: 'completed', output: JsonText.of(OUTPUT), tokens: NO_TOKENS }
 
+/** Judged as the first turn on its thread. */
+const first = (type: JobType) => ({ type, isLaterTurn: false, cancelRequested: false, answered: [] })
+
 function typeNamed(name: string): JobType {
   const type = TYPES.get(name)
   assert.ok(type)
   return type
 }
 
-describe('what the runtime says of a run', () => {
+describe('the verdict from an answer of the runtime', () => {
   const run = (status: string): RuntimeRun => ({
     runId: 'r',
     threadId: 't',
@@ -49,6 +53,8 @@ describe('what the runtime says of a run', () => {
   })
   const message = 'The run ended without the output "report"'
   const missing = { kind: 'failed', code: 'output_missing', message, twice: true }
+  const failedWithoutText = { kind: 'failed', code: 'run_failed', message: 'The run failed', twice: true }
+  const cancelledElsewhere = { kind: 'cancelled', twice: true }
   const cases: [name: string, status: string, state: ThreadState | null, verdict: object][] = [
     ['pending: it waits', 'pending', null, { kind: 'pending' }],
     ['running: it runs', 'running', null, { kind: 'running' }],
@@ -69,7 +75,7 @@ describe('what the runtime says of a run', () => {
       'success, something next without a question (a breakpoint): it awaits input',
       'success',
       left({ next: ['write'] }),
-      { kind: 'awaiting_input', interrupts: [] },
+      { kind: 'awaiting_input', interrupts: [], twice: true },
     ],
     ['success without the key: the output is missing', 'success', left({ values: { draft: 1 } }), missing],
     [
@@ -85,17 +91,24 @@ describe('what the runtime says of a run', () => {
       left({ values: VALUES, error: 'kaboom' }),
       { kind: 'failed', code: 'run_failed', message: 'kaboom' },
     ],
-    ['error without a text', 'error', left(), { kind: 'failed', code: 'run_failed', message: 'The run failed' }],
-    ['error without a state', 'error', null, { kind: 'failed', code: 'run_failed', message: 'The run failed' }],
-    ['timeout', 'timeout', left(), { kind: 'failed', code: 'run_timeout', message: 'The run timed out' }],
+    ['error without a text', 'error', left(), failedWithoutText],
+    ['error without a state', 'error', null, failedWithoutText],
+    ['error with an empty text', 'error', left({ error: '' }), failedWithoutText],
+    ['timeout', 'timeout', left(), { kind: 'failed', code: 'run_timeout', message: 'The run timed out', twice: true }],
+    [
+      'timeout without a state',
+      'timeout',
+      null,
+      { kind: 'failed', code: 'run_timeout', message: 'The run timed out', twice: true },
+    ],
     [
       'timeout with a text',
       'timeout',
       left({ error: 'node took 180 s' }),
       { kind: 'failed', code: 'run_timeout', message: 'node took 180 s' },
     ],
-    ['interrupted: cancelled', 'interrupted', left({ values: VALUES, next: ['write'] }), { kind: 'cancelled' }],
-    ['interrupted without a state: cancelled', 'interrupted', null, { kind: 'cancelled' }],
+    ['interrupted: cancelled', 'interrupted', left({ values: VALUES, next: ['write'] }), cancelledElsewhere],
+    ['interrupted without a state: cancelled', 'interrupted', null, cancelledElsewhere],
     [
       'interrupted with an open question: it awaits input',
       'interrupted',
@@ -106,17 +119,39 @@ describe('what the runtime says of a run', () => {
     ['a word of a newer runtime: unclear', 'thinking', null, { kind: 'unclear', reason: 'unknown status "thinking"' }],
   ]
   for (const [name, status, state, verdict] of cases) {
-    test(name, () => assert.deepEqual(judgeRun(run(status), state, REPORT), verdict))
+    test(name, () => assert.deepEqual(judgeRun(run(status), state, first(REPORT)), verdict))
   }
 
   test('a graph that writes its output and pauses: the type decides, as it does for the callback', () => {
     const paused = left({ values: VALUES, next: ['ask'], interrupts: QUESTION })
-    assert.deepEqual(judgeRun(run('success'), paused, REPORT), COMPLETED)
-    assert.deepEqual(judgeRun(run('success'), paused, PAUSING), { kind: 'awaiting_input', interrupts: QUESTION })
+    assert.deepEqual(judgeRun(run('success'), paused, first(REPORT)), COMPLETED)
+    assert.deepEqual(judgeRun(run('success'), paused, first(PAUSING)), {
+      kind: 'awaiting_input',
+      interrupts: QUESTION,
+    })
+  })
+
+  test('a question that the run was given the answer to must be seen twice; a new one beside it counts at once', () => {
+    const asked = JsonText.of({ id: 'q', value: 'Are you sure?' })
+    const answered = { ...first(PAUSING), answered: QUESTION.map(fingerprintOf) }
+    for (const status of ['success', 'interrupted']) {
+      const judge = (interrupts: JsonText[]) => judgeRun(run(status), left({ interrupts }), answered)
+      assert.deepEqual(judge(QUESTION), { kind: 'awaiting_input', interrupts: QUESTION, twice: true })
+      assert.deepEqual(judge([asked]), { kind: 'awaiting_input', interrupts: [asked] })
+      const both = [...QUESTION, asked]
+      assert.deepEqual(judge(both), { kind: 'awaiting_input', interrupts: both })
+    }
+  })
+
+  test('interrupted after a cancel request: cancelled at once, with any state', () => {
+    const cancelling = { ...first(PAUSING), cancelRequested: true }
+    for (const state of [null, left(), left({ next: ['ask'], interrupts: QUESTION })]) {
+      assert.deepEqual(judgeRun(run('interrupted'), state, cancelling), { kind: 'cancelled' })
+    }
   })
 
   test('of an agent, the missing output is its message', () => {
-    assert.deepEqual(judgeRun(run('success'), left(), AGENT), {
+    assert.deepEqual(judgeRun(run('success'), left(), first(AGENT)), {
       kind: 'failed',
       code: 'output_missing',
       message: 'The run ended without an assistant message',
@@ -130,7 +165,7 @@ describe('what the runtime says of a run', () => {
   })
 })
 
-describe('what a callback proves', () => {
+describe('the verdict from a callback', () => {
   interface Given {
     status: string
     values?: object
@@ -142,7 +177,7 @@ describe('what a callback proves', () => {
   const judge = ({ status, values, error = null, type = REPORT, cancelRequested, canAsk }: Given) =>
     judgeCallback(
       { status, values: values ? partOf(values, type.wantedValues) : null, error },
-      { type, cancelRequested: cancelRequested ?? false, canAsk: canAsk ?? true },
+      { ...first(type), cancelRequested: cancelRequested ?? false, canAsk: canAsk ?? true },
     )
   const missing = { kind: 'failed', code: 'output_missing', message: 'The run ended without the output "report"' }
   const cases: [name: string, given: Given, verdict: object][] = [
@@ -158,18 +193,18 @@ describe('what a callback proves', () => {
       { kind: 'unclear', reason: 'success without the output' },
     ],
     [
-      'success without the output and nobody to ask: missing',
+      'success without the output and no runtime to ask: missing',
       { status: 'success', values: {}, canAsk: false },
       missing,
     ],
-    ['success without values and nobody to ask: missing', { status: 'success', canAsk: false }, missing],
+    ['success without values and no runtime to ask: missing', { status: 'success', canAsk: false }, missing],
     [
       'success of a graph that may pause: the runtime is asked, though the output is there',
       { status: 'success', values: VALUES, type: PAUSING },
       { kind: 'unclear', reason: 'success: done or paused?' },
     ],
     [
-      'success of a graph that may pause and nobody to ask: completed',
+      'success of a graph that may pause and no runtime to ask: completed',
       { status: 'success', values: VALUES, type: PAUSING, canAsk: false },
       COMPLETED,
     ],
@@ -214,11 +249,11 @@ describe('what a callback proves', () => {
       { kind: 'cancelled' },
     ],
     [
-      'interrupted by somebody else: the runtime is asked',
+      'interrupted by another client: the runtime is asked',
       { status: 'interrupted' },
       { kind: 'unclear', reason: 'interrupted: cancelled or paused?' },
     ],
-    ['interrupted and nobody to ask: cancelled', { status: 'interrupted', canAsk: false }, { kind: 'cancelled' }],
+    ['interrupted and no runtime to ask: cancelled', { status: 'interrupted', canAsk: false }, { kind: 'cancelled' }],
     ['rollback: cancelled', { status: 'rollback' }, { kind: 'cancelled' }],
     ['running', { status: 'running' }, { kind: 'running' }],
     ['pending', { status: 'pending' }, { kind: 'pending' }],

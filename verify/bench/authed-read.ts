@@ -10,17 +10,31 @@ export type Baseline = (typeof BASELINES)[number]
 /** The servers count every request against this limit, but never reach it. */
 const UNREACHABLE = '1000000000'
 
-/** GET /v1/projects by 500 users: the service compared with servers that give the same response. */
-export function compareAuthedReads(
+/** GET /v1/projects by 500 users who read the same page: the service compared with servers that give the same response. */
+export function compareSharedReads(
   environment: BenchEnvironment,
   { baselines, ...pace }: { baselines: readonly Baseline[]; rounds: number; roundMs: number; warmUpMs: number },
 ): Promise<Outcome<Baseline>> {
   if (baselines.includes('express')) installPackages('express')
   const specs: Record<Baseline, ServerSpec> = { bare: bare(environment), express: express(environment) }
   return compare({
-    ours: service(environment),
+    ours: serviceSpec(environment),
     baselines: new Map(baselines.map((name) => [name, specs[name]])),
-    requests: environment.listRequests,
+    requests: environment.sharedPageRequests,
+    essence: ({ data, has_more }) => ({ data, has_more }),
+    ...pace,
+  })
+}
+
+/** GET /v1/projects by the same 500 users, each a page that no other user reads, compared with a bare server. */
+export function compareDistinctReads(
+  environment: BenchEnvironment,
+  pace: { rounds: number; roundMs: number; warmUpMs: number },
+): Promise<Outcome<'bare'>> {
+  return compare({
+    ours: serviceSpec(environment),
+    baselines: new Map([['bare', bare(environment)]]),
+    requests: environment.distinctPageRequests,
     essence: ({ data, has_more }) => ({ data, has_more }),
     ...pace,
   })
@@ -32,7 +46,7 @@ export function compareJobReads(
   pace: { rounds: number; roundMs: number; warmUpMs: number },
 ): Promise<Outcome<'bare'>> {
   return compare({
-    ours: service(environment),
+    ours: serviceSpec(environment),
     baselines: new Map([['bare', bare(environment)]]),
     requests: environment.jobRequests,
     essence: (job) => job,
@@ -41,7 +55,7 @@ export function compareJobReads(
 }
 
 /** The service as users start it. Production mode would refuse the issuer on loopback. */
-function service({ databaseUrl, issuerUrl }: BenchEnvironment): ServerSpec {
+export function serviceSpec({ databaseUrl, issuerUrl }: BenchEnvironment): ServerSpec {
   return {
     script: '../../bin/project-api.js',
     args: ['serve'],

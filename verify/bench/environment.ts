@@ -2,6 +2,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { IdGenerator } from '../../src/core/ids.ts'
 import { JsonText } from '../../src/core/json/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
+import { buildNextIndex } from '../../src/db/build-indexes.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
@@ -14,15 +15,19 @@ import { startPostgres } from '../../test/support/postgres.ts'
 export interface BenchEnvironment {
   databaseUrl: string
   issuerUrl: string
-  /** The same read by many users, each with their own token. */
-  listRequests: readonly Buffer[]
+  /** The same page by many users, each with their own token. */
+  sharedPageRequests: readonly Buffer[]
+  /** Each user reads a page that no other user reads. */
+  distinctPageRequests: readonly Buffer[]
   /** Each user reads a finished job of their own. */
   jobRequests: readonly Buffer[]
   close(): Promise<void>
 }
 
-const PROJECTS = 200
 const USERS = 500
+const PAGE = 20
+/** One more page than the users begin at, so that every page is full. */
+const PROJECTS = USERS + PAGE
 const REPORT = toJobTypes({ report: { assistant_id: 'report', output_key: 'report' } }).get('report') as JobType
 
 /** Shared by all servers of a run: one PostgreSQL with projects and jobs, and one issuer of real tokens. */
@@ -30,20 +35,26 @@ export async function startBenchEnvironment(): Promise<BenchEnvironment> {
   const postgres = await startPostgres()
   const issuer = await startIdentityProvider()
   const databaseUrl = await postgres.createDatabase()
-  const jobIds = await seed(databaseUrl)
+  const { projectIds, jobIds } = await seed(databaseUrl)
   const tokens = Array.from({ length: USERS }, (_, n) =>
     issuer.mint({ sub: subjectOf(n), email: `user-${n}@example.com`, scopes: ['read:projects'] }),
   )
   return {
     databaseUrl,
     issuerUrl: issuer.issuer,
-    listRequests: tokens.map((token) => getRequest('/v1/projects', token)),
+    sharedPageRequests: tokens.map((token) => getRequest('/v1/projects', token)),
+    distinctPageRequests: tokens.map((token, n) => getRequest(`/v1/projects?cursor=${cursorAt(projectIds[n])}`, token)),
     jobRequests: tokens.map((token, n) => getRequest(`/jobs/${jobIds[n]}`, token)),
     close: async () => {
       await issuer.close()
       await postgres.stop()
     },
   }
+}
+
+/** The page of older projects than this one. */
+function cursorAt(projectId: string | undefined): string {
+  return Buffer.from(JSON.stringify(['projects', projectId])).toString('base64url')
 }
 
 function subjectOf(n: number): string {
@@ -56,16 +67,18 @@ function getRequest(path: string, token: string): Buffer {
   )
 }
 
-/** Returns the ids of the users' jobs, in the order of the users. */
-async function seed(url: string): Promise<string[]> {
+/** Returns the ids of the projects, newest first, and of the users' jobs, in the order of the users. */
+async function seed(url: string): Promise<{ projectIds: string[]; jobIds: string[] }> {
   const db = await openPostgres({ url })
   try {
     await migrate(db)
+    while ((await buildNextIndex(db)) !== 'done');
     const ids = new IdGenerator(systemClock, systemRandom)
+    const projectIds = Array.from({ length: PROJECTS }, () => ids.next('prj'))
     await db.transaction(async (tx) => {
-      for (let n = 0; n < PROJECTS; n++) {
+      for (const [n, id] of projectIds.entries()) {
         await insertProject(tx, {
-          id: ids.next('prj'),
+          id,
           name: `Quarterly report ${n}`,
           description: 'Numbers for the board, with a word on where they come from',
           metadata: JsonText.of({ team: 'finance', number: n }),
@@ -78,7 +91,7 @@ async function seed(url: string): Promise<string[]> {
     await db.transaction(async (tx) => {
       for (const [n, id] of jobIds.entries()) await insertJob(tx, finishedJob(id, subjectOf(n)))
     })
-    return jobIds
+    return { projectIds: projectIds.toReversed(), jobIds }
   } finally {
     await db.close()
   }

@@ -17,7 +17,7 @@ export interface Sample {
   requestsPerSecond: number
   p50Ms: number
   p99Ms: number
-  /** The share of time in which the generator was busy. Near 1 it would measure itself. */
+  /** The share of time in which the generator was busy. Near 1, the generator limits the result. */
   generatorBusy: number
 }
 
@@ -54,6 +54,18 @@ export async function applyLoad({ port, requests, connections, durationMs, every
   }
 }
 
+/** Sends each request once. Rejects unless every response is a 200. */
+export async function sendAll({ port, requests, connections }: Omit<Load, 'durationMs'>): Promise<void> {
+  const sockets = await Promise.all(Array.from({ length: connections }, () => open(port)))
+  const left = requests.values()
+  const run = { next: () => left.next().value, untilMs: Number.POSITIVE_INFINITY, everyMs: 0, latenciesMs: [] }
+  try {
+    await Promise.all(sockets.map((socket) => drive(socket, run)))
+  } finally {
+    for (const socket of sockets) socket.destroy()
+  }
+}
+
 async function open(port: number): Promise<Socket> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true })
   await once(socket, 'connect')
@@ -61,7 +73,8 @@ async function open(port: number): Promise<Socket> {
 }
 
 interface Run {
-  next: () => Buffer
+  /** Undefined when there are no more requests. */
+  next: () => Buffer | undefined
   untilMs: number
   everyMs: number
   latenciesMs: number[]
@@ -73,8 +86,10 @@ function drive(socket: Socket, run: Run): Promise<void> {
     let head = ''
     let bodyLeft = -1
     const send = () => {
+      const request = run.next()
+      if (request === undefined) return resolve()
       sentMs = performance.now()
-      socket.write(run.next())
+      socket.write(request)
     }
     socket.on('data', (chunk: Buffer) => {
       if (bodyLeft < 0) {

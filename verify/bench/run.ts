@@ -1,12 +1,21 @@
 import { availableParallelism, loadavg } from 'node:os'
-import { BASELINES, compareAuthedReads, compareJobReads } from './authed-read.ts'
-import { compareCallbacks } from './callbacks.ts'
+import { parseArgs } from 'node:util'
+import { BASELINES, compareDistinctReads, compareJobReads, compareSharedReads } from './authed-read.ts'
+import { compareCallbacks } from './callbacks/compare-callbacks.ts'
+import { compareConfirmed } from './callbacks/compare-confirmed.ts'
 import type { Figures, Outcome } from './comparison.ts'
 import { startBenchEnvironment } from './environment.ts'
+import { measureGrowth } from './growth/growth.ts'
+import { measureLive } from './live/live.ts'
 import { comparePush } from './push/push.ts'
+import { measureSettlementCost } from './settlement/settlement-cost.ts'
 import { compareDisks } from './slow-disk/slow-disk.ts'
 import { slowSyncMissing } from './slow-disk/slow-sync.ts'
 import { measureColdStart, measureIdleMegabytes } from './startup.ts'
+import { measureLargeOutputs } from './streams/large-outputs.ts'
+import { measureStreams } from './streams/streams.ts'
+import { measureSweep } from './sweep.ts'
+import { compareTracing } from './tracing.ts'
 
 type Pace = typeof QUICK
 
@@ -15,30 +24,62 @@ const QUICK = {
   roundMs: 500,
   warmUpMs: 5_000,
   callbackRounds: 3,
+  confirmed: { rounds: 3, size: 500 },
+  streams: { durationMs: 5_000 },
+  sweepJobs: 2_000,
   push: { rounds: 3, size: 2_000 },
   slowDisk: { rounds: 5, roundMs: 500, warmUpMs: 1_500 },
+  liveSeconds: 5,
 }
 const THOROUGH: Pace = {
   rounds: 21,
   roundMs: 2_000,
   warmUpMs: 10_000,
   callbackRounds: 9,
+  confirmed: { rounds: 9, size: 2_000 },
+  streams: { durationMs: 20_000 },
+  sweepJobs: 10_000,
   push: { rounds: 9, size: 4_000 },
   slowDisk: { rounds: 11, roundMs: 1_000, warmUpMs: 4_000 },
+  liveSeconds: 20,
 }
 
+/** All users read the same page, and readers in one turn of the event loop share its text. */
+const SHARED = 'authed-read-shared-page'
+
 /** Each benchmark prints the figures of the wanted names. */
-const BENCHMARKS: { names: readonly string[]; run: (wanted: readonly string[], pace: Pace) => Promise<void> }[] = [
-  { names: [...BASELINES.map((name) => `authed-read-vs-${name}`), 'job-read-vs-bare'], run: reads },
+interface Benchmark {
+  names: readonly string[]
+  /** With `--quick`, it runs only by its name. */
+  notQuick?: true
+  run: (wanted: readonly string[], pace: Pace) => Promise<void>
+}
+
+const BENCHMARKS: readonly Benchmark[] = [
   {
-    names: ['callback-vs-express', 'callback-vs-pgbench', 'callback-vs-pgbench-settling'],
+    names: [
+      ...BASELINES.map((name) => `${SHARED}-vs-${name}`),
+      'authed-read-distinct-vs-bare',
+      'job-read-vs-bare',
+      'traced-read-vs-untraced',
+    ],
+    run: reads,
+  },
+  {
+    names: ['callback-vs-express', 'callback-vs-echo', 'callback-vs-pgbench-settling'],
     run: (_wanted, pace) => callbacks(pace),
   },
+  { names: ['callback-confirmed-vs-unconfirmed'], run: (_wanted, pace) => confirmed(pace) },
+  { names: ['settlement-cost'], notQuick: true, run: settlementCost },
+  { names: ['streams'], notQuick: true, run: (_wanted, pace) => streams(pace) },
+  { names: ['large-outputs'], notQuick: true, run: largeOutputs },
+  { names: ['sweep'], run: (_wanted, pace) => sweep(pace) },
   { names: ['push-vs-firebase-admin', 'push-outbox-vs-raw'], run: (_wanted, pace) => push(pace) },
   {
     names: ['slow-disk'],
     run: (_wanted, pace) => slowDisk(pace),
   },
+  { names: ['live'], run: (_wanted, pace) => live(pace) },
   {
     names: ['cold-start'],
     run: async () => print(`figure cold-start ${(await measureColdStart()).toFixed(0)} ms`),
@@ -52,9 +93,13 @@ const BENCHMARKS: { names: readonly string[]; run: (wanted: readonly string[], p
 async function reads(wanted: readonly string[], pace: Pace): Promise<void> {
   const environment = await startBenchEnvironment()
   try {
-    const baselines = BASELINES.filter((name) => wanted.includes(`authed-read-vs-${name}`))
-    if (baselines.length > 0) printRatios('authed-read', await compareAuthedReads(environment, { baselines, ...pace }))
+    const baselines = BASELINES.filter((name) => wanted.includes(`${SHARED}-vs-${name}`))
+    if (baselines.length > 0) printRatios(SHARED, await compareSharedReads(environment, { baselines, ...pace }))
+    if (wanted.includes('authed-read-distinct-vs-bare')) {
+      printRatios('authed-read-distinct', await compareDistinctReads(environment, pace))
+    }
     if (wanted.includes('job-read-vs-bare')) printRatios('job-read', await compareJobReads(environment, pace))
+    if (wanted.includes('traced-read-vs-untraced')) printRatios('traced-read', await compareTracing(environment, pace))
   } finally {
     await environment.close()
   }
@@ -71,13 +116,38 @@ function printRatios<Baseline extends string>(subject: string, { ours, baselines
 async function callbacks(pace: Pace): Promise<void> {
   const outcome = await compareCallbacks({ rounds: pace.callbackRounds, roundMs: 1_000, warmUpMs: 4_000 })
   print(`ratio callback-vs-express ${outcome.vsExpress.toFixed(2)}`)
-  print(`ratio callback-vs-pgbench ${outcome.vsPgbench.toFixed(2)}`)
+  print(`ratio callback-vs-echo ${outcome.vsEcho.toFixed(2)}`)
   print(`ratio callback-vs-pgbench-settling ${outcome.vsPgbenchSettling.toFixed(2)}`)
   print(`  ours     ${describe(outcome.ours)}`)
   print(`  express  ${describe(outcome.express)}`)
   print(`  echo     ${describe(outcome.echo)}`)
-  const [one, all] = [outcome.pgbenchPerSecond, outcome.pgbenchSettlingPerSecond]
-  print(`  pgbench  ${one.toFixed(0)} commits/s of one callback, ${all.toFixed(0)} of one with all it brings about`)
+  print(`  pgbench  ${outcome.pgbenchSettlingPerSecond.toFixed(0)} settled callbacks/s, one per commit`)
+}
+
+async function confirmed(pace: Pace): Promise<void> {
+  const outcome = await compareConfirmed(pace.confirmed)
+  print(`ratio callback-confirmed-vs-unconfirmed ${outcome.ratio.toFixed(2)}`)
+  const [asked, plain] = [outcome.confirmedPerSecond, outcome.unconfirmedPerSecond]
+  print(
+    `  ${asked.toFixed(0)} jobs/s that the runtime confirms after 5 ms, ${plain.toFixed(0)} jobs/s without asking it`,
+  )
+}
+
+async function settlementCost(): Promise<void> {
+  for (const cost of await measureSettlementCost()) {
+    const { engine } = cost
+    print(`figure settlement-index-entries-${engine} ${cost.indexEntries.toFixed(1)} entries`)
+    print(`figure settlement-wal-${engine} ${cost.walBytesWithoutImages.toFixed(0)} bytes`)
+    const rows = `${cost.rows.toFixed(2)} rows (${cost.hotUpdates.toFixed(2)} updated without an index entry)`
+    const images = `${cost.walBytes.toFixed(0)} bytes with the images of pages after a checkpoint`
+    print(`  ${cost.statements.toFixed(2)} statements, ${rows}, ${images}`)
+  }
+}
+
+async function sweep({ sweepJobs }: Pace): Promise<void> {
+  for (const { engine, confirmedPerSecond } of await measureSweep(sweepJobs)) {
+    print(`figure sweep-confirmed-per-second-${engine} ${confirmedPerSecond.toFixed(0)} jobs`)
+  }
 }
 
 async function push({ push: { rounds, size } }: Pace): Promise<void> {
@@ -107,6 +177,17 @@ async function slowDisk(pace: Pace): Promise<void> {
   }
 }
 
+async function live({ liveSeconds: seconds }: Pace): Promise<void> {
+  const { viewers, jobs, eventsPerSecond, viewer, direct, ...cost } = await measureLive({ seconds })
+  print(`figure live-added-p50 ${(viewer.p50Ms - direct.p50Ms).toFixed(1)} ms`)
+  print(`figure live-added-p99 ${(viewer.p99Ms - direct.p99Ms).toFixed(1)} ms`)
+  print(`figure live-memory-per-viewer ${cost.kilobytesPerViewer.toFixed(0)} KB`)
+  print(`  ${viewers} viewers on ${jobs} jobs, ${eventsPerSecond.toFixed(0)} events/s`)
+  print(`  viewers  p50 ${viewer.p50Ms.toFixed(1)} ms, p99 ${viewer.p99Ms.toFixed(1)} ms after the token`)
+  print(`  runtime  p50 ${direct.p50Ms.toFixed(1)} ms, p99 ${direct.p99Ms.toFixed(1)} ms to its own client`)
+  if (cost.cpuMicroseconds !== null) print(`  ${cost.cpuMicroseconds.toFixed(0)} µs of processor an event`)
+}
+
 function describe({ requestsPerSecond, p50Ms, p99Ms, cpuMicroseconds, generatorBusy }: Figures): string {
   return [
     `${requestsPerSecond.toFixed(0)} req/s`,
@@ -121,20 +202,57 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
-/** `npm run bench -- [--quick] [name …]` prints `ratio` and `figure` lines for programs, and other lines for people. */
+async function streams(pace: Pace): Promise<void> {
+  const outcome = await measureStreams(pace.streams)
+  print(`figure stream-memory ${outcome.kilobytesPerStream.toFixed(1)} KB`)
+  print(`figure stream-events-lost ${outcome.lost} events`)
+  const rate = `${outcome.eventsPerSecond.toFixed(0)} events/s to their owners among ${outcome.viewers} viewers`
+  print(`  ${rate}, p99 ${outcome.p99Ms.toFixed(0)} ms; then ${outcome.idleStreams} idle streams more`)
+}
+
+async function largeOutputs(): Promise<void> {
+  const outcome = await measureLargeOutputs()
+  print(`figure output-9mb-loop-held ${outcome.loopHeldMs.toFixed(0)} ms`)
+  print(`figure output-9mb-memory ${outcome.memoryFactor.toFixed(1)} times its size`)
+  print(`figure output-3mb-to-client ${outcome.threeMegabytesMs.toFixed(0)} ms`)
+}
+
+/** Each step with many jobs as a multiple of its time with 1,000 jobs. */
+async function growth(jobs: number): Promise<void> {
+  const { figures, loopHeldMs } = await measureGrowth(jobs, { engines: ['sqlite', 'postgres'], note: print })
+  for (const { engine, step, fewMs, manyMs } of figures) {
+    print(`ratio growth-${engine}-${step} ${(manyMs / fewMs).toFixed(2)}`)
+    print(`  ${fewMs.toFixed(2)} ms with 1,000 jobs, ${manyMs.toFixed(2)} ms with ${jobs}`)
+  }
+  for (const [engine, heldMs] of loopHeldMs) print(`figure growth-loop-held-${engine} ${heldMs.toFixed(0)} ms`)
+}
+
+/**
+ * `npm run bench -- [--quick] [name …]` prints `ratio` and `figure` lines for programs, and other lines for people.
+ * `growth [--jobs N]` takes minutes and runs only by its name.
+ */
 async function main(args: readonly string[]): Promise<number> {
-  const given = args.filter((arg) => arg !== '--quick')
+  const { values, positionals: given } = parseArgs({
+    args: [...args],
+    options: { quick: { type: 'boolean', default: false }, jobs: { type: 'string', default: '1000000' } },
+    allowPositionals: true,
+  })
+  if (given.includes('growth')) {
+    await growth(Number(values.jobs))
+    return 0
+  }
   const all = BENCHMARKS.flatMap(({ names }) => names)
   const unknown = given.filter((name) => !all.includes(name))
   if (unknown.length > 0) {
-    print(`No such benchmark: ${unknown.join(', ')}\nThere are: ${all.join(', ')}`)
+    print(`No such benchmark: ${unknown.join(', ')}\nThere are: ${[...all, 'growth'].join(', ')}`)
     return 64
   }
-  const pace = args.includes('--quick') ? QUICK : THOROUGH
+  const pace = values.quick ? QUICK : THOROUGH
   print(`# node ${process.version}, ${availableParallelism()} cores, load before ${loadavg()[0]?.toFixed(1)}`)
   print(`# ${pace.rounds} rounds of ${pace.roundMs} ms after ${pace.warmUpMs} ms of warm-up for each server`)
-  for (const { names, run } of BENCHMARKS) {
-    const wanted = names.filter((name) => given.length === 0 || given.includes(name))
+  for (const { names, run, notQuick = false } of BENCHMARKS) {
+    const isDefault = given.length === 0 && !(values.quick && notQuick)
+    const wanted = names.filter((name) => isDefault || given.includes(name))
     if (wanted.length > 0) await run(wanted, pace)
   }
   return 0

@@ -18,7 +18,7 @@ export interface Server {
   pid: number
   /** From the start of the process to the first 200 of `/healthz`. */
   readyMs: number
-  /** Processor time of all threads so far; null where the system does not say. */
+  /** CPU time of all threads so far; null if the system does not report it. */
   cpuMs(): number | null
   stop(): Promise<void>
 }

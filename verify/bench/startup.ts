@@ -51,7 +51,7 @@ async function withEmbeddedService<T>(work: (spec: ServerSpec) => Promise<T>): P
   }
 }
 
-function residentBytes({ pid }: Server): number {
+export function residentBytes({ pid }: Server): number {
   const kilobytes =
     process.platform === 'linux'
       ? /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]

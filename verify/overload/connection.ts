@@ -7,7 +7,7 @@ export interface LoadResponse {
 
 const HEAD_END = '\r\n\r\n'
 
-/** One keep-alive connection with one request at a time. It parses only what the figures need. */
+/** One keep-alive connection with one request at a time. It parses only the parts that the figures need. */
 export class LoadConnection {
   readonly #socket: Socket
   readonly #onEnd: () => void

@@ -104,6 +104,10 @@ async function seed(url: string, runs: number): Promise<void> {
         ${FAR_FUTURE_MS}, 1, 1, 1
       from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`
+      insert into job_checks (job_id, owner, due_at, starts, checks)
+      select 'job_' || n, 'user-' || (n % ${USERS}::int), ${FAR_FUTURE_MS}, 1, 0
+      from generate_series(0, ${runs}::int - 1) as n`)
+    await db.query(sql`
       insert into job_runs (run_id, job_id, run_seq, created_at)
       select 'run-' || lpad(n::text, 8, '0'), 'job_' || n, 1, 1 from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`analyze`)

@@ -14,7 +14,7 @@ export interface LoadResult {
   succeeded: Record<Kind, number>
   /** Of successful requests, from the moment they were due, so that a late start counts as waiting. */
   latenciesMs: Record<Kind, number[]>
-  /** 429 or 503. */
+  /** Answered with 429 or 503. */
   refused: Record<Kind, number>
   refusedWithoutRetryAfter: number
   /** Not sent, because all connections were waiting for a response. */

@@ -132,7 +132,7 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
-/** `npm run overload -- [--quick]` prints a table, and exits with 1 when a bound is broken. */
+/** `npm run overload -- [--quick]` prints a table, and exits with 1 if a limit is exceeded. */
 async function main(args: readonly string[]): Promise<number> {
   const pace = args.includes('--quick') ? QUICK : THOROUGH
   print(`# node ${process.version}, ${availableParallelism()} cores, load before ${loadavg()[0]?.toFixed(1)}`)

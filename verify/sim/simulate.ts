@@ -1,29 +1,41 @@
 import { silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
+import { migrate } from '../../src/db/migrate.ts'
 import { readMigrations } from '../../src/db/migration-files.ts'
 import { Sql, sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
+import { startCalmWorkload } from './clients/calm-scenario.ts'
 import { type NodeName, planSeed } from './faults/plan.ts'
+import { checkBounds } from './invariants/bounds.ts'
 import { CHANGE_TRIGGERS } from './invariants/change-triggers.ts'
 import { checkEffects } from './invariants/effects.ts'
-import { gather } from './invariants/evidence.ts'
+import { type Evidence, gather } from './invariants/evidence.ts'
 import { checkJobs } from './invariants/jobs.ts'
+import { checkOperators } from './invariants/operators.ts'
+import { checkRuns } from './invariants/runs.ts'
 import { checkStreams } from './invariants/streams.ts'
+import { checkTurns } from './invariants/turns.ts'
 import { checkWire } from './invariants/wire.ts'
 import { createIdentity, type Identity, makeSignaturesSynchronous, START_MS } from './outside/identity.ts'
 import { buildApps, type ReusableApp } from './system/node.ts'
 import { never } from './system/process-instance.ts'
-import { JOB_TYPES, MAX_DEADLINE_MS } from './system/sim-config.ts'
+import { JOB_TYPES, LONG_DEADLINE_MS, MAX_DEADLINE_MS } from './system/sim-config.ts'
 import { SimulatedSystem } from './system/simulated-system.ts'
 import { Prng } from './time/prng.ts'
-import { drain, Livelock } from './time/virtual-time.ts'
+import { drain, Livelock, type VirtualTime } from './time/virtual-time.ts'
 import { installTimers, useTime } from './time/virtual-timers.ts'
 
+/** The nodes recover from the faults: leases run out, the circuit breaker closes. */
+const RECOVERY_MS = 45_000
+/** A check that was begun while the runtime refused calls may end after that. */
+const REFUSED_SLACK_MS = 60_000
+/** How long clients start and watch jobs after the recovery. */
+const CALM_MS = 60_000
 /** Longer than the latest deadline, the longest time between two checks, and the retries of a push. */
 const SETTLE_MS = MAX_DEADLINE_MS + 720_000
 /** The last late callback may create a job for a run that the service did not know. */
-const SETTLE_LATE_MS = 360_000
+const SETTLE_LATE_MS = 720_000
 const MIGRATIONS = new URL('../../src/db/migrations/', import.meta.url)
 const DAY_MS = 86_400_000
 
@@ -49,8 +61,9 @@ export async function createSimulator(): Promise<Simulator> {
   Error.stackTraceLimit = 0
   const identity = await createIdentity()
   const idle = await openSqlite({ path: ':memory:' })
+  await migrate(idle)
   const apps = await buildApps({
-    clock: { now: () => START_MS, sleep: () => never() },
+    clock: { now: () => START_MS, elapsed: () => START_MS, sleep: () => never() },
     random: systemRandom,
     log: silentLog,
     fetch: () => never(),
@@ -63,25 +76,34 @@ export async function createSimulator(): Promise<Simulator> {
 
 interface Store {
   db: Database
+  /** The database's clock is right, unlike those of the nodes. */
+  useTime(time: VirtualTime): void
   /** Empties it for the next seed. That is faster than opening a new one, because its statements stay prepared. */
   clear(): Promise<void>
 }
 
 async function openStore(): Promise<Store> {
-  const db = await openSqlite({ path: ':memory:' })
+  let now = () => START_MS
+  const db = await openSqlite({ path: ':memory:', clock: { now: () => now() } })
   const migrations = await readMigrations(MIGRATIONS, 'sqlite')
   await db.transaction((tx) => tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS].join('\n')))
   const tables = await db.query<{ name: string }>(sql`
-    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'sqlite_sequence') order by rowid`)
+    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'user_state_version', 'sqlite_sequence') order by rowid`)
   // The newest tables first, because they refer to older ones.
-  const names = [...tables.map(({ name }) => name).reverse(), 'sim_late_changes', 'sqlite_sequence']
+  const noted = tables.map(({ name }) => name).filter((name) => name.startsWith('sim_'))
+  // Emptying the others makes the triggers note it.
+  const names = [...tables.map(({ name }) => name).reverse(), ...noted, 'sqlite_sequence']
   const statements = names.map((name) => new Sql([`delete from ${name}`], []))
   return {
     db,
+    useTime: (time) => {
+      now = () => time.now
+    },
     clear: () =>
       db.transaction(async (tx) => {
         for (const statement of statements) await tx.query(statement)
         await tx.query(sql`update event_log set trimmed_seq = 0`)
+        await tx.query(sql`update user_state_version set version = 0`)
       }),
   }
 }
@@ -98,6 +120,7 @@ async function runSeed(
   const onRejection = (error: unknown) => system.violate('floating', String(error))
   process.on('unhandledRejection', onRejection)
   useTime(system.time)
+  kit.store.useTime(system.time)
   try {
     await play(system, store, plan.faultsMs)
   } catch (error) {
@@ -128,22 +151,43 @@ async function play(system: SimulatedSystem, store: Database, faultsMs: number):
     system.blackout()
     await time.runUntil(time.now + system.plan.blackoutMs)
   }
+  const { refusedMs, calm, slots } = system.plan
+  if (refusedMs > 0) {
+    await system.stopFaults(1_200)
+    system.refuseCalls()
+    await time.runUntil(time.now + refusedMs)
+    // Kill the nodes, because their loops sleep for long: they would still sleep in the next phase, which needs exact
+    // times.
+    system.killAll()
+  }
   const faultsStoppedAtMs = time.now
+  const wasRefused = (atMs: number) =>
+    atMs >= faultsStoppedAtMs - refusedMs && atMs < faultsStoppedAtMs + REFUSED_SLACK_MS && refusedMs > 0
+  await system.stopFaults(1)
+  await time.runUntil(time.now + RECOVERY_MS)
+  startCalmWorkload(system)
+  await time.runUntil(time.now + CALM_MS)
+  const moments = { faultsStoppedAtMs, calmEndedAtMs: time.now, slowUntilMs: 0, wasRefused }
   // With few slots a sweep takes few jobs at a time, and must run more often.
-  await system.stopFaults(system.plan.slots === null ? 120 : 10)
-  await time.runUntil(time.now + SETTLE_MS)
-  await inspect(system, store, faultsStoppedAtMs)
+  await system.stopFaults(slots === null ? 120 : 10)
+  await time.runUntil(time.now + SETTLE_MS + (calm.hasLongRun ? LONG_DEADLINE_MS : 0))
+  await inspect(system, store, moments)
   if (system.violations.length > 0) return
   // Now the callbacks that are a day late arrive. They must not change anything.
   await system.stopFaults(14_400)
-  await time.runUntil(START_MS + faultsMs + Math.max(DAY_MS, system.plan.blackoutMs) + 3_600_000)
+  const { blackoutMs } = system.plan
+  await time.runUntil(START_MS + faultsMs + Math.max(DAY_MS, blackoutMs + refusedMs) + 3_600_000)
+  await system.stopAll()
+  const slowUntilMs = time.now
   await system.stopFaults(120)
   await time.runUntil(time.now + SETTLE_LATE_MS)
   await system.replayStreams()
-  await inspect(system, store, faultsStoppedAtMs)
+  await inspect(system, store, { ...moments, slowUntilMs })
 }
 
-async function inspect(system: SimulatedSystem, store: Database, faultsStoppedAtMs: number): Promise<void> {
+type Moments = Pick<Evidence, 'faultsStoppedAtMs' | 'calmEndedAtMs' | 'slowUntilMs' | 'wasRefused'>
+
+async function inspect(system: SimulatedSystem, store: Database, moments: Moments): Promise<void> {
   const evidence = await gather({
     store,
     plan: system.plan,
@@ -155,14 +199,19 @@ async function inspect(system: SimulatedSystem, store: Database, faultsStoppedAt
     streams: system.streams,
     crashes: system.crashes,
     suspensions: system.suspensions,
+    suspendedUntilMs: system.suspendedUntilMs,
     databaseFaults: system.databaseFaults,
-    faultsStoppedAtMs,
+    ...moments,
     nowMs: system.time.now,
     violate: (invariant, what) => system.violate(invariant, what),
   })
   system.jobsSeen = evidence.jobs.length
   await checkJobs(evidence)
+  checkRuns(evidence)
+  await checkTurns(evidence)
+  checkBounds(evidence)
   await checkEffects(evidence)
   await checkWire(evidence)
   await checkStreams(evidence)
+  await checkOperators(evidence)
 }

@@ -45,7 +45,7 @@ export interface TortureReport {
   folder: string | null
 }
 
-/** Runs jobs on real processes while these and their servers are killed. Then counts what is lost, doubled or wrong. */
+/** Runs jobs on real processes while these and their servers are killed. Then counts lost, duplicate and wrong results. */
 export async function torture(options: TortureOptions): Promise<TortureReport> {
   const { engine, jobs, kills, seed, hurry = false, keep = false } = options
   const random = new Prng(`torture-${seed}`)
@@ -85,7 +85,7 @@ async function conclude(
   const db = await openAuditDatabase(cluster)
   try {
     const settling = { timeoutMs: SETTLE_TIMEOUT_MS, faultsStoppedMs, hurry }
-    // Clients that wait for a job need it settled first. What they do next is settled in the second round.
+    // Clients that wait for a job need it settled first. Their next actions are settled in the second round.
     await Promise.all([working, untilSettled(db, settling)])
     await untilSettled(db, settling)
     await untilCaughtUp(workload, db)
@@ -162,17 +162,17 @@ async function auditExits({ nodes }: TortureCluster): Promise<ViolationCount> {
 }
 
 async function describeSlowest(db: Database, slowest: EndsAudit['slowest']): Promise<string[]> {
-  const told: string[] = []
+  const lines: string[] = []
   for (const { jobId, storedMs } of slowest) {
     const rows = await db.query<{ at: number; kind: string; via: string | null; detail: string; last_at: number }>(
       sql`select at, kind, via, detail, last_at from job_timeline where job_id = ${jobId} order by id`,
     )
-    told.push(`${jobId}: ${storedMs} ms`)
+    lines.push(`${jobId}: ${storedMs} ms`)
     for (const { at, kind, via, detail, last_at } of rows) {
-      told.push(`  ${toRfc3339(at)} to ${toRfc3339(last_at)} ${kind} ${via ?? ''} ${detail}`)
+      lines.push(`  ${toRfc3339(at)} to ${toRfc3339(last_at)} ${kind} ${via ?? ''} ${detail}`)
     }
   }
-  return told
+  return lines
 }
 
 function writeFindings({ folder, observed }: TortureCluster, report: TortureReport | undefined): void {

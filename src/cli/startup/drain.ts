@@ -11,7 +11,7 @@ export interface DrainOptions {
 
 /** A connection made just before the listener closed may still send its request. */
 const FIRST_BYTE_MS = 250
-/** During a longer turn of the event loop, a client may have started to connect. */
+/** If a turn of the event loop takes longer than this, a client may have started to connect meanwhile. */
 const QUIET_TURN_MS = 0.2
 
 /**
@@ -54,7 +54,7 @@ async function untilNoneWait(accepted: () => number, maxWaitMs: number): Promise
   }
 }
 
-/** Whether the work ended in time. Work that did not is not cancelled. */
+/** Whether the work ended in time. Work that takes longer is not cancelled. */
 export async function within(ms: number, work: Promise<void>): Promise<boolean> {
   const over = new AbortController()
   const done = work.then(() => true)

@@ -24,7 +24,7 @@ export interface LoadedJobTypes {
 
 export class JobTypesError extends Error {
   constructor(faults: readonly string[]) {
-    super(`The job types are not in order:\n${faults.map((fault) => `  ${fault}`).join('\n')}`)
+    super(`The job types have faults:\n${faults.map((fault) => `  ${fault}`).join('\n')}`)
     this.name = 'JobTypesError'
   }
 }
@@ -69,7 +69,7 @@ export function parseJobTypesFile(text: string): LoadedJobTypes {
 
 /** Every fault with its path: `/types/report must have required property 'assistant_id'`. */
 function faultsOfSchema(document: unknown): string[] {
-  // The compiler has checked the form of the schema; checking it again takes some 60 ms of the start.
+  // TypeScript has checked the schema; checking it again would add about 60 ms to the startup.
   const validate = new Ajv({ allErrors: true, meta: false, validateSchema: false }).compile(fileSchema)
   validate(document)
   return (validate.errors ?? []).map(({ instancePath, message }) => `${instancePath || '/'} ${message}`)

@@ -5,7 +5,10 @@ import { reasonOf, UnavailableError } from '../../core/errors.ts'
 import { buildNextIndex } from '../../db/build-indexes.ts'
 import type { Database } from '../../db/database.ts'
 import { MigrationError, migrate } from '../../db/migrate.ts'
+import { removeAllNodes } from '../../db/nodes/node-store.ts'
+import type { PostgresOptions } from '../../db/postgres/postgres.ts'
 import { DataFolderInUse, lockDataFolder } from '../../db/sqlite/data-folder.ts'
+import { openSqliteToRead } from '../../db/sqlite/read-only.ts'
 import { openSqlite } from '../../db/sqlite/sqlite.ts'
 import { CommandError, EXIT } from '../io.ts'
 
@@ -24,10 +27,13 @@ export async function openDatabase(
   config: Config['database'],
   limits: { queryTimeoutMs?: number } = {},
 ): Promise<OpenedDatabase> {
-  if (config.engine === 'postgres') return openServer({ url: config.url, ...limits })
+  if (config.engine === 'postgres') {
+    const { engine: _engine, ...settings } = config
+    return openServer({ ...settings, ...limits })
+  }
   const lock = lockOrExplain(config.dataDir)
   try {
-    const db = await openSqlite({ path: join(config.dataDir, 'project-api.db') })
+    const db = await openSqlite({ path: databaseFile(config.dataDir) })
     return {
       db,
       close: async () => {
@@ -41,6 +47,24 @@ export async function openDatabase(
   }
 }
 
+/**
+ * Opens the database for a command that only reads. Beside a running service, the embedded database is read as it is;
+ * otherwise it is opened and migrated.
+ */
+export async function openToRead(
+  config: Config['database'],
+  open: (config: Config['database']) => Promise<OpenedDatabase> = openMigratedDatabase,
+): Promise<OpenedDatabase> {
+  try {
+    return await open(config)
+  } catch (error) {
+    const isInUse = error instanceof CommandError && error.cause instanceof DataFolderInUse
+    if (!isInUse || config.engine !== 'sqlite') throw error
+    const db = openSqliteToRead(databaseFile(config.dataDir))
+    return { db, close: () => db.close() }
+  }
+}
+
 /** Opens the database and applies pending migrations. */
 export async function openMigratedDatabase(config: Config['database']): Promise<OpenedDatabase> {
   if (config.engine === 'postgres') {
@@ -49,6 +73,8 @@ export async function openMigratedDatabase(config: Config['database']): Promise<
   }
   const opened = await openDatabase(config)
   await migrateOrClose(opened)
+  // The lock on the folder proves that this is the only process: leases of a crashed one are free at once.
+  await removeAllNodes(opened.db)
   return opened
 }
 
@@ -79,6 +105,10 @@ export async function buildIndexes(
   }
 }
 
+export function databaseFile(dataDir: string): string {
+  return join(dataDir, 'project-api.db')
+}
+
 async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
   try {
     return (await migrate(opened.db)).applied
@@ -90,7 +120,7 @@ async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
   }
 }
 
-async function openServer(options: { url: string; queryTimeoutMs?: number }): Promise<OpenedDatabase> {
+async function openServer(options: PostgresOptions): Promise<OpenedDatabase> {
   // Loaded only here: the embedded engine does not need the driver.
   const { openPostgres, UnsafeServerError } = await import('../../db/postgres/postgres.ts')
   try {
@@ -102,7 +132,7 @@ async function openServer(options: { url: string; queryTimeoutMs?: number }): Pr
   }
 }
 
-function lockOrExplain(dataDir: string): { release: () => void } {
+export function lockOrExplain(dataDir: string): { release: () => void } {
   try {
     return lockDataFolder(dataDir)
   } catch (error) {

@@ -3,20 +3,28 @@ import type { AddressInfo } from 'node:net'
 import { pino } from 'pino'
 import { buildApp } from '../../app.ts'
 import type { Config } from '../../config.ts'
+import { ConfigError } from '../../config-reader.ts'
 import { systemClock } from '../../core/clock.ts'
 import { reasonOf } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import { systemRandom } from '../../core/random.ts'
+import { traceFields } from '../../core/tracing.ts'
 import { LISTEN_BACKLOG } from '../../http/server/server-limits.ts'
 import { LogBuffer } from '../../ops/log-buffer.ts'
 import { createLogger, type FlushableLog } from '../../ops/logger.ts'
+import { ReadableLog } from '../../ops/readable-log.ts'
 import { createServices, type Dependencies, type Services } from '../../services.ts'
+import type { OpenTracer } from '../../tracing/open-tracing.ts'
+import { VERSION } from '../../version.ts'
 import { CommandError, EXIT } from '../io.ts'
 import { createDrain, within } from './drain.ts'
 import { buildIndexes, type OpenedDatabase } from './open-database.ts'
+import { reloadSecrets } from './reload-secrets.ts'
 
 export interface RunningService {
   url: string
+  /** Uses the secrets of the new settings. Settings with a fault change nothing. Never rejects. */
+  reload(readConfig: () => Config): Promise<void>
   /** Finishes the requests in progress, then stops. Never takes longer than the configured timeout. */
   stop(options: { lameDuck: boolean }): Promise<void>
 }
@@ -26,6 +34,7 @@ const SHARE = { lameDuck: 0.25, answers: 0.55 }
 /** Lines are written in the background. If the reader stalls and the buffer is full, lines are dropped. */
 const LOG_BUFFER = { sync: false, maxLength: 16 * 1024 * 1024 }
 const LAST_LINES_MS = 500
+const LAST_SPANS_MS = 1_000
 const WARM_UP_AFTER_MS = 100
 const RETRY_INDEXES_MS = 60_000
 
@@ -33,13 +42,21 @@ const RETRY_INDEXES_MS = 60_000
 export async function runService(
   config: Config,
   database: OpenedDatabase,
-  extras: Pick<Dependencies, 'jobTypes' | 'projectNotifications' | 'pushCa' | 'loopbackOnly'>,
+  {
+    readableLog = false,
+    ...extras
+  }: Pick<Dependencies, 'jobTypes' | 'projectNotifications' | 'pushCa' | 'loopbackOnly' | 'consoleDev'> & {
+    /** Lines for people instead of JSON. */
+    readableLog?: boolean
+  },
 ): Promise<RunningService> {
   const { db } = database
-  const log = createLogger(config.logLevel, new LogBuffer(pino.destination({ dest: 1, ...LOG_BUFFER })))
-  const services = await createServices(config, { clock: systemClock, random: systemRandom, log, fetch, db, ...extras })
+  const { log, tracer } = await openLog(config, readableLog)
+  const given = { clock: systemClock, random: systemRandom, log, fetch, db, ...(tracer && { tracer }), ...extras }
+  const services = await createServices(config, given)
   const close = async () => {
     await services.close()
+    if (tracer) await within(LAST_SPANS_MS, tracer.close())
     await database.close()
   }
   try {
@@ -69,6 +86,14 @@ export async function runService(
     }
     return {
       url,
+      reload: async (readConfig) => {
+        try {
+          log.info({ ...(await reloadSecrets(services, readConfig())) }, 'secrets.reloaded')
+        } catch (error) {
+          const faults = error instanceof ConfigError ? error.faults : [reasonOf(error)]
+          log.warn({ faults }, 'secrets.not_reloaded')
+        }
+      },
       stop: async ({ lameDuck }) => {
         const stopped = await within(config.shutdownTimeoutMs, stop(lameDuck))
         if (stopped) log.info({}, 'service.stopped')
@@ -82,7 +107,22 @@ export async function runService(
   }
 }
 
-/** Slow work that the first probe must not wait for. A request that needs a key earlier fetches it itself. */
+/** With tracing, a log line that belongs to a trace contains its id. */
+async function openLog(
+  { logLevel, tracesEndpoint: endpoint }: Config,
+  readable: boolean,
+): Promise<{ log: FlushableLog; tracer: OpenTracer | null }> {
+  const output = pino.destination({ dest: 1, ...LOG_BUFFER })
+  const destination = new LogBuffer(readable ? new ReadableLog(output) : output)
+  if (endpoint === null) return { log: createLogger(logLevel, destination), tracer: null }
+  // Loaded only here: without an endpoint, nothing is traced.
+  const { openTracing } = await import('../../tracing/open-tracing.ts')
+  const log = createLogger(logLevel, destination, () => traceFields(tracer.current))
+  const tracer = openTracing({ endpoint, version: VERSION, log })
+  return { log, tracer }
+}
+
+/** Slow work that must not delay the first health probe. A request that needs a key earlier fetches it itself. */
 async function warmUp({ keySet }: Services): Promise<void> {
   await systemClock.sleep(WARM_UP_AFTER_MS)
   await keySet.warmUp()
@@ -90,7 +130,10 @@ async function warmUp({ keySet }: Services): Promise<void> {
   flushCompileCache()
 }
 
-/** Lists answer without their indexes too, only slower. A stop does not wait: the next start builds the index again. */
+/**
+ * Lists also work without their indexes, only slower. A stop does not wait for a build: the next start builds the index
+ * again.
+ */
 async function buildIndexesMeanwhile(database: Config['database'], log: Log, signal: AbortSignal): Promise<void> {
   const onBuilt = (index: string) => log.info({ index }, 'index.built')
   while (!signal.aborted) {

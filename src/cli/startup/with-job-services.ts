@@ -5,6 +5,7 @@ import { IdGenerator } from '../../core/ids.ts'
 import { silentLog } from '../../core/log.ts'
 import { systemRandom } from '../../core/random.ts'
 import type { Database } from '../../db/database.ts'
+import { Node } from '../../db/nodes/node.ts'
 import { createJobServices, type JobServices } from '../../jobs/job-services.ts'
 import { hasPushTurnedOff } from '../../users/user-store.ts'
 import { type CommandLine, EXIT, type ExitCode } from '../io.ts'
@@ -14,15 +15,18 @@ import { openMigratedDatabase } from './open-database.ts'
 /** Runs a command with the job services but without their sweep: only the jobs that the command names are processed. */
 export async function withJobServices(
   line: CommandLine,
-  work: (services: JobServices, opened: { db: Database; config: Config }) => Promise<void>,
+  work: (services: JobServices, opened: { db: Database; config: Config; node: Node }) => Promise<void>,
 ): Promise<ExitCode> {
   const { config, jobTypes: types } = loadSettings(line)
   const opened = await openMigratedDatabase(config.database)
+  const node = await Node.start({ db: opened.db, clock: systemClock, random: systemRandom, log: silentLog })
+  const { clock } = node
   const services = createJobServices({
     db: opened.db,
-    clock: systemClock,
+    node,
+    clock,
     random: systemRandom,
-    ids: new IdGenerator(systemClock, systemRandom),
+    ids: new IdGenerator(clock, systemRandom),
     log: silentLog,
     types,
     pushOptOut: hasPushTurnedOff,
@@ -30,14 +34,15 @@ export async function withJobServices(
     runtime: config.runtime,
     publicUrl: config.publicUrl,
     usageLimitRuns: config.usageLimitRuns,
-    callbackAuthenticity: new CallbackAuthenticity(config.webhookSecrets, systemClock),
+    callbackAuthenticity: new CallbackAuthenticity(config.webhookSecrets, clock),
     sweeps: false,
   })
   try {
-    await work(services, { db: opened.db, config })
+    await work(services, { db: opened.db, config, node })
     return EXIT.ok
   } finally {
     await services.close()
+    await node.close()
     await opened.close()
   }
 }

@@ -42,13 +42,13 @@ export class Breaker {
     this.#probing = false
   }
 
-  /** We aborted the call: that says nothing about the dependency. */
+  /** We aborted the call, so its result says nothing about the dependency. */
   abandoned(): void {
     this.#probing = false
   }
 
   failed(): void {
-    // A call that was in flight when the breaker opened adds nothing.
+    // Ignore the failure of a call that was in flight when the breaker opened.
     if (this.state === 'open' && !this.#probing) return
     this.#failures += 1
     this.#probing = false

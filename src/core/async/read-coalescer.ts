@@ -1,6 +1,6 @@
 /**
  * Equal reads of one turn of the event loop share one result. The read begins after the turn's I/O, so no caller gets a
- * result older than its request. Under load a hundred equal reads cost as much as one.
+ * result older than its request. Under load, a hundred equal reads cost as much as one read.
  */
 export class ReadCoalescer<Key, Result> {
   readonly #pending = new Map<Key, Promise<Result>>()

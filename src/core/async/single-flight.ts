@@ -1,11 +1,11 @@
-/** Concurrent calls for one key share one execution. A call after it has ended starts a new one. */
+/** Concurrent calls for one key share one execution. A later call starts a new execution. */
 export class SingleFlight<Key, Value> {
   readonly #inFlight = new Map<Key, Promise<Value>>()
 
   run(key: Key, work: () => Promise<Value>): Promise<Value> {
     const running = this.#inFlight.get(key)
     if (running) return running
-    // Work that throws synchronously must be deleted after it was added, not before.
+    // `Promise.try`: if the work throws synchronously, the entry is still deleted after it was added, not before.
     const started = Promise.try(work).finally(() => this.#inFlight.delete(key))
     this.#inFlight.set(key, started)
     return started

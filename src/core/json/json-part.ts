@@ -1,13 +1,13 @@
 import { type Wanted, wantAll } from './wanted.ts'
 
-/** Of a longer array, only the last items are reported, so that memory stays bounded. */
+/** A longer array reports only its last items, so that memory stays bounded. */
 const MAX_ITEMS = 10_000
 /** Parsing a part of this size takes a few milliseconds at most. */
 const MAX_PARSED_LENGTH = 256 * 1024
 
 export type JsonKind = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null'
 
-/** The first character tells the kind. Every other one starts a number. */
+/** The kind of a value, by its first character. All other characters start a number. */
 const KINDS = new Map<number, JsonKind>(
   Object.entries({ '{': 'object', '[': 'array', '"': 'string', t: 'boolean', f: 'boolean', n: 'null' } as const).map(
     ([char, kind]) => [char.charCodeAt(0), kind],
@@ -20,7 +20,7 @@ const NO_FIELDS: ReadonlyMap<string, JsonPart> = new Map()
 export class JsonPart {
   readonly start: number
   end: number
-  /** How many values it holds, itself included. */
+  /** The number of values in this part, itself included. */
   values = 0
   readonly #source: string
   readonly #wanted: Wanted
@@ -52,24 +52,24 @@ export class JsonPart {
     return this.#items?.slice(-MAX_ITEMS) ?? []
   }
 
-  /** A wanted part inside, by keys and array indexes. Of a repeated key the last one counts, as for `JSON.parse`. */
+  /** A wanted part inside, by keys and array indexes. If a key is repeated, the last one counts, as in `JSON.parse`. */
   at(...path: readonly string[]): JsonPart | undefined {
     return path.reduce<JsonPart | undefined>((part, name) => part?.fields.get(name), this)
   }
 
-  /** The value of a small part. Undefined for a part that is longer than this. */
+  /** The value of a small part. Undefined if the part is longer than `maxLength`. */
   parse(maxLength = MAX_PARSED_LENGTH): unknown {
     return this.end - this.start > maxLength ? undefined : JSON.parse(this.text)
   }
 
-  /** For the scan: whether any part inside may be wanted. */
+  /** For the scanner: whether this part can contain wanted parts. */
   wantsInside(isArray: boolean): boolean {
     const { fields, items } = this.#wanted
     if (fields.size === 0) return isArray && items !== undefined
     return !isArray || items !== undefined || fields.keys().some((name) => /^\d/.test(name))
   }
 
-  /** For the scan: the part that a value inside this one is reported as. */
+  /** For the scanner: creates the part for a value inside this one; null if the value is not wanted. */
   child(start: number, key: string | number): JsonPart | null {
     const { fields, items } = this.#wanted
     const ofName = fields.size === 0 ? undefined : fields.get(String(key))
@@ -88,7 +88,7 @@ export class JsonPart {
   #keepItem(part: JsonPart): void {
     this.#items ??= []
     this.#items.push(part)
-    // Cut in one go, so that a long array does not shift its items again and again.
+    // Remove many items at once, so that a long array is not shifted for every new item.
     if (this.#items.length > 2 * MAX_ITEMS) this.#items.splice(0, MAX_ITEMS)
   }
 }

@@ -34,12 +34,12 @@ export interface ScanOptions {
   maxDepth?: number
 }
 
-/** The scan gives the event loop a turn after so many characters: a few milliseconds of work. */
+/** The scanner yields to the event loop after this many characters: a few milliseconds of work. */
 const CHARACTERS_A_TURN = 256 * 1024
 
 /**
- * Checks a JSON text and finds parts of it, in one pass, without building values: a document keeps its exact text, and
- * ten megabytes cost no more memory than they have. A long text does not hold the event loop.
+ * Validates a JSON text and finds parts of it, in one pass, without building values. So a document keeps its exact text,
+ * and a text of ten megabytes needs no further memory. A long text does not block the event loop.
  */
 export async function scanJson(text: string, options: ScanOptions = {}): Promise<JsonScan> {
   const scan = new JsonScan(text, options)
@@ -54,7 +54,7 @@ const AT_KEY = 3
 const AFTER_VALUE = 4
 const IN_STRING = 5
 
-/** An open object or array. There is one per level, used again by the next object or array of that level. */
+/** An open object or array. Each depth has one such object, reused by the next object or array at that depth. */
 interface Level {
   isArray: boolean
   part: JsonPart | null
@@ -85,7 +85,7 @@ export class JsonScan {
     this.root = new JsonPart(text, this.#at, wanted)
   }
 
-  /** Continues to about this character. True once the whole text is checked. Throws where it is not JSON. */
+  /** Scans on to about this character. True when the whole text is checked. Throws if the text is not JSON. */
   advance(until: number): boolean {
     const text = this.#text
     const end = Math.min(until, text.length)

@@ -1,4 +1,4 @@
-/** A JSON document as its exact text. It is never parsed and written again, so that every number keeps its digits. */
+/** A JSON document as its exact text. It is never parsed and serialized again, so every number keeps its digits. */
 export class JsonText {
   readonly text: string
 
@@ -28,7 +28,7 @@ export function writeJson(value: unknown): string {
   return `{${fields}}`
 }
 
-/** Sorting the keys of a longer document would hold the event loop. */
+/** Sorting the keys of a longer document would block the event loop. */
 const MAX_SORTED_LENGTH = 64 * 1024
 
 /**

@@ -1,11 +1,11 @@
-/** Which parts of a JSON text to report. */
+/** The parts of a JSON text that a scan reports. */
 export interface Wanted {
   readonly fields: ReadonlyMap<string, Wanted>
   /** Set when every item of an array is wanted. */
   readonly items?: Wanted
 }
 
-/** A part without wanted parts inside. */
+/** The part itself is wanted, but no parts inside it. */
 export const WHOLE: Wanted = { fields: new Map() }
 
 export function wantFields(fields: Readonly<Record<string, Wanted>>): Wanted {
@@ -21,7 +21,7 @@ export function wantPath([name, ...rest]: readonly string[], last: Wanted = WHOL
   return name === undefined ? last : { fields: new Map([[name, wantPath(rest, last)]]) }
 }
 
-/** The parts that any of these want. */
+/** The union of several wishes. */
 export function wantAll(first: Wanted, ...others: readonly Wanted[]): Wanted {
   return others.reduce(mergeWanted, first)
 }

@@ -4,7 +4,7 @@ import { LockTimeout, UniqueViolation } from '../database.ts'
 
 const UNIQUE_VIOLATION = '23505'
 const LOCK_NOT_AVAILABLE = '55P03'
-/** Serialization failure and deadlock: the server aborted one of two transactions, and a retry is right. */
+/** Serialization failure and deadlock: the server aborted one of two transactions, which should be retried. */
 const COLLISIONS = new Set(['40001', '40P01'])
 /**
  * Connection failure, rejected login, no such database, no resources, shutdown, server error, statement timeout,

@@ -5,9 +5,9 @@ import { UnavailableError } from '../../core/errors.ts'
 const MAX_IN_FLIGHT = 1_000
 
 /**
- * A lane is one connection shared by many single statements, each its own transaction. They are pipelined: the next one
- * is sent before the last was answered, and all statements of one turn of the event loop leave in one write. When the
- * connection fails, its statements fail too, and the next statement opens a new one.
+ * A lane is one connection shared by many single statements, each its own transaction. They are pipelined: the next one is
+ * sent before the previous one is answered, and all statements of one turn of the event loop are sent in one write. When
+ * the connection fails, its statements fail too, and the next statement opens a new one.
  */
 export class PostgresLane {
   readonly #config: ClientConfig

@@ -6,9 +6,13 @@ const MAX_NAMED = 500
 
 const names = new Map<string, string>()
 
-/** A statement for the driver, with a name, so that the server parses and plans it once per connection. */
-export function prepared(statement: Sql): QueryConfig {
+/**
+ * A statement for the driver, with a name, so that the server parses and plans it once per connection. Without names behind
+ * a pooler that gives each transaction another connection.
+ */
+export function prepared(statement: Sql, isNamed: boolean): QueryConfig {
   const { text } = statement
+  if (!isNamed) return { text, values: statement.values as unknown[] }
   let name = names.get(text)
   if (name === undefined && names.size < MAX_NAMED) {
     name = `s${names.size}`

@@ -11,22 +11,24 @@ export class PostgresTransaction implements Transaction {
   readonly engine = 'postgres'
   readonly topics = new Set<Topic>()
   readonly #client: PoolClient
+  readonly #isNamed: boolean
   #begun: Promise<unknown> | undefined
   #failure: unknown
   #ended = false
 
-  constructor(client: PoolClient) {
+  constructor(client: PoolClient, { isNamed }: { isNamed: boolean }) {
     this.#client = client
+    this.#isNamed = isNamed
   }
 
   begin(): void {
     this.#begun = this.#client.query('begin')
-    // The next statement reports the failure; here it must only not count as unhandled.
+    // The next statement reports the failure; this only prevents an unhandled rejection.
     this.#begun.catch(() => {})
   }
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
-    const { rows } = await this.#send(() => this.#client.query<R>(prepared(statement)))
+    const { rows } = await this.#send(() => this.#client.query<R>(prepared(statement, this.#isNamed)))
     return rows
   }
 

@@ -14,6 +14,8 @@ export interface PostgresOptions {
   lanes?: number
   /** Connections for transactions; each runs one at a time. */
   poolSize?: number
+  /** False: no statement is prepared by name, for a pooler in transaction mode. */
+  prepared?: boolean
   queryTimeoutMs?: number
 }
 
@@ -64,14 +66,18 @@ async function refuseUnsafeServer(db: Database): Promise<void> {
 
 class PostgresDatabase implements Database {
   readonly engine = 'postgres'
+  readonly now = sql`(extract(epoch from clock_timestamp()) * 1000)::bigint`
   readonly #lanes: readonly PostgresLane[]
   readonly #pool: Pool
-  /** Reserved connections: free when the others have a queue. */
+  readonly #isNamed: boolean
+  /** Reserved connections for urgent transactions, which do not wait in the queue for the other connections. */
   readonly #urgentPool: Pool
   readonly #announcements = new Announcements()
   #closed: Promise<void> | undefined
 
-  constructor({ url, lanes = 4, poolSize = 10, queryTimeoutMs = QUERY_TIMEOUT_MS }: PostgresOptions) {
+  constructor(options: PostgresOptions) {
+    const { url, lanes = 4, poolSize = 10, prepared: isNamed = true, queryTimeoutMs = QUERY_TIMEOUT_MS } = options
+    this.#isNamed = isNamed
     const config: ClientConfig & { pipeline: true } = {
       connectionString: url,
       pipeline: true,
@@ -79,9 +85,10 @@ class PostgresDatabase implements Database {
       options: PLANNING,
       keepAlive: true,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      // The server's timeout ends a statement first; our own is for a server that no longer answers.
+      // The server's timeout is shorter, so it ends a statement first. Our own timeout is for a server that no longer
+      // answers.
       statement_timeout: Math.round(queryTimeoutMs * 0.8),
-      // Shorter, so that a row locked elsewhere does not look like a server without an answer.
+      // Shorter, so that a row lock is not mistaken for a server that does not answer.
       lock_timeout: Math.round(queryTimeoutMs * 0.2),
       query_timeout: queryTimeoutMs,
       idle_in_transaction_session_timeout: queryTimeoutMs * 2,
@@ -94,14 +101,14 @@ class PostgresDatabase implements Database {
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
     try {
-      const result = await this.#leastBusyLane().query(prepared(statement))
+      const result = await this.#leastBusyLane().query(prepared(statement, this.#isNamed))
       return result.rows
     } catch (error) {
       throw translatedPostgresError(error)
     }
   }
 
-  /** Retried from the beginning when the server aborted it because of a conflict. */
+  /** Runs again from the beginning if the server aborts it because of a conflict. */
   async transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const pool = options.urgent ? this.#urgentPool : this.#pool
     for (let attempt = 1; ; attempt++) {
@@ -117,7 +124,7 @@ class PostgresDatabase implements Database {
     return this.#announcements.listen(listener)
   }
 
-  /** With a shorter timeout than a query: a health check needs its answer soon. */
+  /** Has a shorter timeout than a query, because a health check needs a fast answer. */
   async ping(): Promise<void> {
     const late = Promise.withResolvers<never>()
     const timer = setTimeout(() => late.reject(new UnavailableError('The database is unavailable')), PING_TIMEOUT_MS)
@@ -136,10 +143,10 @@ class PostgresDatabase implements Database {
 
   async #attempt<T>(pool: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
     const client = await this.#checkOut(pool)
-    const tx = new PostgresTransaction(client)
+    const tx = new PostgresTransaction(client, { isNamed: this.#isNamed })
     let broken: Error | undefined
     try {
-      // Not awaited here: it is sent together with the first statement, which fails if it fails.
+      // Not awaited: `begin` is sent together with the first statement, which fails if `begin` fails.
       tx.begin()
       const result = await work(tx)
       await tx.commit()
@@ -172,7 +179,7 @@ class PostgresDatabase implements Database {
 
 function createPool(config: ClientConfig, max: number): Pool {
   const pool = new Pool({ ...config, max, idleTimeoutMillis: 60_000 })
-  // Nothing to do for a connection lost while idle: the pool has dropped it already.
+  // An idle connection was lost: the pool has already removed it.
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
   return pool

@@ -1,30 +1,30 @@
 import { UnavailableError } from '../../core/errors.ts'
 
 export interface CommitGroupsOptions {
-  /** Before the first member of a group. */
+  /** Called before the first member of a group. */
   prepare: () => Promise<void>
-  /** Commits what the members of a group did. */
+  /** Commits the changes of all members of a group. */
   commit: () => Promise<void>
   maxGroup: number
-  /** How many may wait before more are refused. */
+  /** How many callers may wait before more are refused. */
   maxWaiting: number
 }
 
 interface Member {
   work: () => Promise<unknown>
-  /** It cannot share a commit. */
+  /** The work cannot share a commit. */
   alone: boolean
   resolve: (result: unknown) => void
   reject: (error: unknown) => void
 }
 
-/** The event loop gets a turn after so many: each keeps it for as long as its statements run. */
+/** The event loop gets a turn after this many members, because each member blocks it while its statements run. */
 const MEMBERS_IN_ONE_TURN = 8
 
 /**
- * Runs one piece of work at a time, in order of arrival, and commits in groups: everything that arrived during one
- * commit shares the next, so that one wait for the disk serves them all. No result and no error leaves before the commit:
- * either may rest on what an earlier member of the group wrote.
+ * Runs one piece of work at a time, in order of arrival, and commits in groups: all work that arrives during one commit
+ * shares the next commit and its wait for the disk. Results and errors are returned only after the commit, because they may
+ * depend on changes of earlier members of the group.
  */
 export class CommitGroups {
   readonly #options: CommitGroupsOptions
@@ -46,7 +46,7 @@ export class CommitGroups {
     }) as Promise<T>
   }
 
-  /** Refuses all that wait; resolves when the present group has ended. */
+  /** Refuses all waiting work; resolves when the current group has ended. */
   close(): Promise<void> {
     this.#closing ??= new Promise((resolve) => {
       for (const { reject } of this.#waiting.splice(0)) reject(closed())
@@ -69,7 +69,7 @@ export class CommitGroups {
     while (this.#waiting.length > 0) {
       const group = this.#takeGroup()
       await this.#runGroup(group)
-      // Groups that do not wait for a disk, run as microtasks, would keep every socket waiting.
+      // Groups that do not wait for the disk would run as microtasks and block all sockets.
       if (this.#waiting.length > 0) await nextTurn()
     }
     this.#running = false

@@ -1,12 +1,12 @@
 import { DatabaseSync } from 'node:sqlite'
 
-// Another process has no business in the file (see data-folder.ts), and waiting for one stops the event loop.
+// No other process uses the file (see data-folder.ts), and waiting for a lock would block the event loop.
 const BUSY_TIMEOUT_MS = 1_000
 
 /** Opens a connection with the settings that every connection has. */
 export function openConnection(path: string): DatabaseSync {
   const connection = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
-  // No memory map: through one, a failing disk kills the process (SIGBUS) where a read would have been an error.
+  // No memory map: with one, a failing disk kills the process (SIGBUS); without one, the read fails with an error.
   connection.exec('pragma cache_size = -32768; pragma mmap_size = 0; pragma temp_store = memory')
   return connection
 }
@@ -15,7 +15,7 @@ export function openConnection(path: string): DatabaseSync {
 export function useWriteAheadLog(writer: DatabaseSync, path: string): void {
   const mode = writer.prepare('pragma journal_mode = wal').get()?.journal_mode
   if (mode !== 'wal') throw new Error(`${path} cannot have a write-ahead log: is it on a network file system?`)
-  // A log left by a crash may hold pages that a failed sync never wrote. New commits must not follow them in the log.
+  // A log left by a crash may hold pages that a failed sync never wrote. New commits must not be appended after such pages.
   writer.exec('pragma synchronous = full; pragma wal_checkpoint(truncate)')
   writer.exec('pragma synchronous = normal; pragma wal_autocheckpoint = 0')
 }

@@ -3,13 +3,13 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 
 /**
- * Makes the folder and holds it for this process alone: two on one embedded database would each think they own its
- * background work. The lock is the operating system's, so it dies with the process, however that dies.
+ * Creates the folder and locks it for this process: two processes on one embedded database would both do its background
+ * work. It is a lock of the operating system, so it ends with the process, even after a crash.
  */
 export function lockDataFolder(folder: string): { release: () => void } {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   const pidFile = join(folder, 'lock.pid')
-  // Node has no file locks of its own; an exclusive transaction of SQLite is one.
+  // Node has no file locks, so an exclusive SQLite transaction serves as one.
   const lock = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 })
   try {
     lock.exec('begin exclusive')
@@ -45,7 +45,7 @@ function isBusy(error: unknown): boolean {
   return error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY
 }
 
-/** Only a help for the message: the file may be missing, stale, or from another process namespace. */
+/** Only used in the error message: the file may be missing, stale, or from another process namespace. */
 function readPid(pidFile: string): number | undefined {
   try {
     const pid = Number(readFileSync(pidFile, 'utf8'))

@@ -35,7 +35,7 @@ export class ReadConnection {
     if (this.#connection.isTransaction) this.#connection.exec('commit')
   }
 
-  /** After a change of the schema. */
+  /** Call it after a change of the schema. */
   forget(): void {
     this.#statements.forget()
   }

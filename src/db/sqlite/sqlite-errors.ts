@@ -4,7 +4,7 @@ import { UniqueViolation } from '../database.ts'
 const UNIQUE_CODES = new Set([1555, 2067]) // SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE
 const UNAVAILABLE_CODES = new Set([5, 8, 10, 13, 14]) // SQLITE_BUSY, _READONLY, _IOERR, _FULL, _CANTOPEN
 
-/** Gives SQLite's errors the meaning they have on both engines. */
+/** Translates SQLite's errors into the errors that both engines share. */
 export function translated(error: unknown): unknown {
   const errcode = errcodeOf(error)
   if (errcode === undefined) return error

@@ -3,7 +3,7 @@ import type { Row, Transaction } from '../database.ts'
 import type { Sql } from '../sql.ts'
 import type { WriteConnection } from './write-connection.ts'
 
-/** What `work` sees of its transaction: a statement that failed aborts it, and nothing joins it after its end. */
+/** The transaction as `work` sees it: a failed statement aborts it, and it cannot be used after its end. */
 export class SqliteTransaction implements Transaction {
   readonly engine = 'sqlite'
   readonly topics = new Set<Topic>()
@@ -32,14 +32,14 @@ export class SqliteTransaction implements Transaction {
     this.topics.add(topic)
   }
 
-  /** Its changes become the group's. Throws if a statement failed, even if `work` caught the error. */
+  /** Keeps its changes for the group's commit. Throws if a statement failed, even if `work` caught the error. */
   keep(): void {
     this.#closed = true
     if (this.#failure) throw this.#failure
     if (this.#saved) this.#writer.keep()
   }
 
-  /** Its changes are undone, and no others of its group. */
+  /** Undoes its changes, but not those of other members of its group. */
   undo(): void {
     this.#closed = true
     if (this.#saved) this.#writer.undo()

@@ -1,4 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite'
+import { type Clock, systemClock } from '../../core/clock.ts'
 import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type Topic, type TopicListener } from '../announcements.ts'
 import type { Database, Row, Transaction } from '../database.ts'
@@ -15,27 +16,29 @@ import { WriteConnection } from './write-connection.ts'
 export interface SqliteOptions {
   /** A file in an existing folder, or `:memory:`. */
   path: string
-  /** How many may wait for the one writer before more are refused. */
+  /** How many callers may wait for the writer before more are refused. */
   maxWaiting?: number
-  /** The log is moved into the database file when it has so many pages. */
+  /** The log is moved into the database file when it has this many pages. */
   maxLogPages?: number
+  /** The database's time; default: this machine's. */
+  clock?: Pick<Clock, 'now'>
   /** A test may hold or fail the wait for the disk. */
   openLog?: (path: string) => WriteAheadLog
 }
 
 /**
- * The embedded engine. Transactions run one at a time, in order of arrival, and commit in groups. What has resolved, what
- * was announced and what a read shows is on the disk. The event loop never waits for the disk, and reads outside
+ * The embedded engine. Transactions run one at a time, in order of arrival, and commit in groups. Resolved promises,
+ * announcements and reads only show data that is on the disk. The event loop never waits for the disk, and reads outside
  * transactions never wait at all. A database in memory has one connection, so its reads wait for their turn.
  */
 export async function openSqlite(options: SqliteOptions): Promise<Database> {
-  const { path, maxWaiting = 10_000, maxLogPages = 4_000, openLog = openWriteAheadLog } = options
+  const { path, maxWaiting = 10_000, maxLogPages = 4_000, clock = systemClock, openLog = openWriteAheadLog } = options
   try {
     const connection = openConnection(path)
     const writer = new WriteConnection(connection)
     try {
       const file = path === ':memory:' ? undefined : openFile(connection, path, openLog)
-      return new SqliteDatabase({ writer, file, maxWaiting, maxLogPages })
+      return new SqliteDatabase({ writer, file, maxWaiting, maxLogPages, clock })
     } catch (error) {
       writer.close()
       throw error
@@ -45,7 +48,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   }
 }
 
-/** What a database in memory does without. */
+/** The parts that a database in memory does not have. */
 interface File {
   reads: ReadConnection
   log: WriteAheadLog
@@ -56,7 +59,10 @@ function openFile(writer: DatabaseSync, path: string, openLog: typeof openWriteA
   return { reads: new ReadConnection(path), log: openLog(path) }
 }
 
-/** Enough that the disk does not limit the throughput; so few that the first of a group does not wait long. */
+/**
+ * Large enough that the disk does not limit the throughput; small enough that the first member of a group does not wait
+ * long.
+ */
 const MAX_GROUP = 100
 
 interface Parts {
@@ -64,6 +70,7 @@ interface Parts {
   file: File | undefined
   maxWaiting: number
   maxLogPages: number
+  clock: Pick<Clock, 'now'>
 }
 
 class SqliteDatabase implements Database {
@@ -71,13 +78,15 @@ class SqliteDatabase implements Database {
   readonly #writer: WriteConnection
   readonly #file: File | undefined
   readonly #maxLogPages: number
+  readonly #clock: Pick<Clock, 'now'>
   readonly #groups: CommitGroups
   readonly #announcements = new Announcements()
   #checkpointAt: number
   #broken: UnavailableError | undefined
   #closing: Promise<void> | undefined
 
-  constructor({ writer, file, maxWaiting, maxLogPages }: Parts) {
+  constructor({ writer, file, maxWaiting, maxLogPages, clock }: Parts) {
+    this.#clock = clock
     this.#writer = writer
     this.#file = file
     this.#maxLogPages = maxLogPages
@@ -86,9 +95,13 @@ class SqliteDatabase implements Database {
       prepare: () => this.#prepare(),
       commit: () => this.#commit(),
       maxWaiting,
-      // Without a disk there is nothing to share.
+      // Groups save disk writes. A database in memory has none.
       maxGroup: file ? MAX_GROUP : 1,
     })
+  }
+
+  get now(): Sql {
+    return sql`${this.#clock.now()}`
   }
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
@@ -145,12 +158,12 @@ class SqliteDatabase implements Database {
   async #prepare(): Promise<void> {
     if (this.#broken) throw this.#broken
     if (!this.#file || this.#writer.logPages < this.#checkpointAt) return
-    // One that fails loses nothing: the log keeps all of it for the next.
+    // A failed checkpoint loses nothing: the log keeps everything for the next one.
     await this.#file.log.checkpoint().catch(() => undefined)
     this.#checkpointAt = this.#writer.logPages + this.#maxLogPages
   }
 
-  /** Reads keep to the state before the group until the group is on the disk; if it never gets there, for good. */
+  /** Reads see the state before the group until the group is on the disk. If the sync fails, they never see it. */
   async #commit(): Promise<void> {
     const { wrote, schemaChanged } = this.#writer
     const file = wrote ? this.#file : undefined

@@ -3,13 +3,13 @@ import { closeSync, fdatasync, openSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 
-/** The write-ahead log of a file. Both steps wait for the disk without keeping the event loop. */
+/** The write-ahead log of a file. Both steps wait for the disk without blocking the event loop. */
 export interface WriteAheadLog {
   /** Resolves when everything committed before is on the disk. */
   sync(): Promise<void>
-  /** Moves the log into the database file and starts a new one. Nothing may be written meanwhile. */
+  /** Moves the log into the database file and starts a new one. No other write may run at the same time. */
   checkpoint(): Promise<void>
-  /** After the connections are closed. */
+  /** Call it after the connections are closed. */
   close(): void
 }
 
@@ -30,8 +30,8 @@ async function checkpointOnThread(path: string): Promise<void> {
 }
 
 /**
- * After a failed sync it is unknown what the disk holds, and a second one may wrongly succeed. The next start takes only
- * what can be read back, and nothing else was ever answered.
+ * After a failed sync the content of the disk is unknown, and a second sync may wrongly succeed. The next start uses only
+ * data that can be read back; no other data was ever confirmed to a client.
  */
 function endProcess(error: unknown): never {
   setImmediate(() => {

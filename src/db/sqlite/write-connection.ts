@@ -52,7 +52,7 @@ export class WriteConnection {
     return this.#step(() => this.#run(statement), 'statement')
   }
 
-  /** A statement outside any transaction; some of SQLite's run only there. */
+  /** Runs a statement outside any transaction; some SQLite statements require that. */
   queryAlone(statement: Sql): Row[] {
     try {
       return this.#run(statement)
@@ -70,7 +70,7 @@ export class WriteConnection {
     })
   }
 
-  /** From here on, until `keep` or `undo`, a member's changes can be undone without those of the members before it. */
+  /** Until `keep` or `undo`, the changes of this member can be undone without those of earlier members. */
   save(): void {
     this.#begin()
     this.#control('save')
@@ -90,7 +90,7 @@ export class WriteConnection {
     if (this.#begun) this.#control('commit')
   }
 
-  /** After the commit, or its failure: the next step begins a new group. */
+  /** Call it after the commit or its failure: the next step begins a new group. */
   endGroup(): void {
     if (this.#schemaChanged) this.#statements.forget()
     this.#begun = false
@@ -135,7 +135,7 @@ export class WriteConnection {
       return step()
     } catch (error) {
       const cause = translated(error)
-      // Only a statement may fail without its group, and only if SQLite undid nothing else.
+      // A failed statement does not fail its group, unless SQLite has rolled back more than the statement.
       if (kind !== 'statement' || !this.#connection.isTransaction) this.#lose(cause)
       throw cause
     }

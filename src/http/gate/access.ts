@@ -18,7 +18,7 @@ export type Refusals = Readonly<Partial<Record<ErrorCode, string>>>
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access
-    /** Its successful answer is a stream that lasts until the client leaves. */
+    /** A successful answer is a stream that stays open until the client disconnects. */
     streams?: true
     /** Errors of its handler and their descriptions, beyond those that its access and its inputs imply. */
     refusals?: Refusals
@@ -30,7 +30,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     principal: Principal | null
     chargedTier: TierName | null
-    /** How a callback proved itself; null on every other route. */
+    /** The proof that a callback is authentic; null on every other route. */
     callbackProof: CallbackProof | null
   }
 }
@@ -50,7 +50,7 @@ export function scopes(...anyOf: [Scope, ...Scope[]]): Access {
   return { kind: 'scopes', anyOf }
 }
 
-/** The agent runtime, by any of the credentials of a callback. */
+/** Only the agent runtime, with any credential of a callback. */
 export function callback(): Access {
   return { kind: 'callback' }
 }
@@ -63,16 +63,19 @@ export function insufficientScope(anyOf: readonly Scope[]): ApiError {
 
 /** The caller of a route that is not public, as the gate found it. */
 export function callerOf(request: FastifyRequest): Principal {
-  if (request.principal === null) throw new Error('A public route asked who its caller is')
+  if (request.principal === null) throw new Error('A public route has no caller')
   return request.principal
 }
 
 /** Unknown paths under /v1/ need a credential too: without one a client cannot learn which paths exist. */
 export function accessOfUnknownPath(url: string): Access {
-  return /^\/v1(?:\/|$)/.test(pathOf(url)) ? bearer() : publicAccess('there is nothing here')
+  return /^\/v1(?:\/|$)/.test(pathOf(url)) ? bearer() : publicAccess('the path is unknown')
 }
 
-/** A URL's path as the router reads it. The router accepts absolute URLs and decodes escapes, so neither may hide /v1/. */
+/**
+ * A URL's path as the router reads it. The router accepts absolute URLs and decodes escapes, so this does too: otherwise a
+ * client could hide /v1/ from the gate.
+ */
 export function pathOf(url: string): string {
   const [path = ''] = url.replace(/^https?:\/\/[^/?]*/i, '').split('?', 1)
   try {

@@ -23,8 +23,8 @@ export interface Authenticator {
 }
 
 /**
- * Finds the caller of a request. A service key alone stands for its service account. Beside a token, the key sets the tier
- * and the token names the caller; then both must be valid.
+ * Finds the caller of a request. With a service key alone, the caller is its service account. With a key and a token, the
+ * token names the caller and the key sets the tier; both must be valid.
  */
 export function identify(request: FastifyRequest, authenticator: Authenticator): MaybePromise<Identity | GateRefusal> {
   const { authorization, 'x-api-key': key } = request.headers
@@ -35,7 +35,7 @@ export function identify(request: FastifyRequest, authenticator: Authenticator):
   return identifyByBoth({ key: String(key), token }, authenticator)
 }
 
-/** Whether finding the caller needs work beyond the caches: a signature to verify or a key to look up. */
+/** Whether the credential is not cached, so that a signature must be verified or a key looked up. */
 export function hasUnknownCredential({ headers }: FastifyRequest, { verifier, serviceKeys }: Authenticator): boolean {
   const token = bearerToken(headers.authorization)
   const key = headers['x-api-key']
@@ -68,6 +68,7 @@ async function identifyByBoth(
 function readToken({ headers, rawHeaders }: IncomingMessage): string | GateRefusal {
   const token = bearerToken(headers.authorization)
   if (token === undefined) return missingToken()
-  // Node keeps the first of two Authorization headers and hides the other. A proxy before us may have checked that one.
+  // Node keeps the first of two Authorization headers and hides the other. A proxy in front of this service may have
+  // checked the hidden one.
   return countHeader(rawHeaders, 'authorization') > 1 ? invalidToken('header') : token
 }

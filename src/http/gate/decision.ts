@@ -1,11 +1,11 @@
 import type { TokenFaultReason } from '../../auth/token-fault.ts'
-import { ApiError } from '../../core/errors.ts'
+import { ApiError, UnavailableError } from '../../core/errors.ts'
 
 /** What the gate decides about one request. The metrics count the outcome; the client of a refused request gets the error. */
 export type GateDecision = GateAdmission | GateRefusal
 
 export interface GateAdmission {
-  /** `awaits_body`: only the signature over its body can prove this callback, so the second half of the gate decides. */
+  /** `awaits_body`: this callback can only be authenticated by the signature over its body, so the body gate decides. */
   outcome: 'public' | 'ok' | 'awaits_body'
 }
 
@@ -19,7 +19,7 @@ export const PUBLIC: GateAdmission = { outcome: 'public' }
 export const OK: GateAdmission = { outcome: 'ok' }
 export const AWAITS_BODY: GateAdmission = { outcome: 'awaits_body' }
 
-/** Few fixed words, safe as a metric label. `header` also stands for two `Authorization` headers. */
+/** A short fixed list, safe as a metric label. Two `Authorization` headers count as `header`. */
 export type CredentialFault = TokenFaultReason | 'api_key' | 'callback'
 
 export function isRefusal(value: object): value is GateRefusal {
@@ -43,11 +43,20 @@ export function invalidCallback(): GateRefusal {
   return { outcome: 'invalid', reason: 'callback', error }
 }
 
+/** Without `insufficient_scope`, because no scope would help a blocked user. */
+export function accountBlocked(): GateRefusal {
+  return { outcome: 'forbidden', error: new ApiError('forbidden', 'This account is blocked') }
+}
+
+export function blockedUsersUnknown(): GateRefusal {
+  return { outcome: 'unavailable', error: new UnavailableError('The service is starting') }
+}
+
 export function tierSpent(): GateRefusal {
   return { outcome: 'spent', error: new ApiError('rate_limit_exceeded', 'Too many requests') }
 }
 
-/** RFC 6750: a request without a credential gets a challenge without an error. */
+/** RFC 6750: only a request with a credential gets an `error` in the challenge. */
 function invalidCredential(message: string): ApiError {
   return unauthorized(message, `Bearer error="invalid_token", error_description="${message}"`)
 }

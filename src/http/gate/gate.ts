@@ -1,4 +1,5 @@
 import type { FastifyReply, FastifyRequest, onRequestHookHandler, preHandlerHookHandler } from 'fastify'
+import type { BlockedUsers } from '../../auth/blocked-users.ts'
 import type { CallbackAuthenticity } from '../../auth/callback-authenticity.ts'
 import { hasAnyScope } from '../../auth/scopes.ts'
 import { chain, type MaybePromise } from '../../core/async/maybe-promise.ts'
@@ -9,27 +10,39 @@ import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import type { SpentAddresses } from '../../limits/spent-addresses.ts'
 import { type Access, accessOfUnknownPath, insufficientScope } from './access.ts'
 import { type Authenticator, hasUnknownCredential, type Identity, identify } from './authenticate.ts'
-import { AWAITS_BODY, type GateDecision, invalidCallback, isRefusal, OK, PUBLIC, tierSpent } from './decision.ts'
+import {
+  AWAITS_BODY,
+  accountBlocked,
+  blockedUsersUnknown,
+  type GateDecision,
+  invalidCallback,
+  isRefusal,
+  OK,
+  PUBLIC,
+  tierSpent,
+} from './decision.ts'
 import { countCharge, countDecision } from './gate-counts.ts'
 
 export interface GateOptions extends Authenticator {
   callbackAuthenticity: CallbackAuthenticity
   limiter: Limiter
   spentAddresses: SpentAddresses
+  blockedUsers: BlockedUsers
   headerStyle: 'draft-6' | 'draft-8'
   meter?: Meter
 }
 
 /**
- * Every request passes here before its handler: is its credential valid (401), is its tier spent (429), has it the scope (403).
- * Each request is charged to exactly one tier; a refused credential is charged to the address it came from. From a spent
- * address, a known credential passes, few unknown ones a second are checked, and no unproven body is read.
+ * Checks every request before its handler: a valid credential (else 401), the rate limit of its tier (429), a blocked user
+ * (403), the scope (403). Each request is charged to exactly one tier; a refused credential is charged to the address it
+ * came from. For an address that is over its limit: a known credential passes, a few unknown ones per second are checked,
+ * and no body is read before its caller is authenticated.
  */
 export function createGate(options: GateOptions): onRequestHookHandler {
   return (request, reply, done) => enforce(decide(request, reply, options), options, done)
 }
 
-/** The second half of the gate: decides about a callback that only the signature over its body can prove. */
+/** The second part of the gate: checks a callback that can only be authenticated by the signature over its body. */
 export function createBodyGate(options: GateOptions): preHandlerHookHandler {
   return (request, reply, done) => {
     const proof = request.callbackProof
@@ -59,11 +72,11 @@ function decide(request: FastifyRequest, reply: FastifyReply, options: GateOptio
   return chain(identify(request, options), (identity) => {
     if (isRefusal(identity)) return chargeAddress(request, reply, options, identity)
     request.principal = identity.principal
-    return charge(request, reply, options, identity, checkScope(access, identity))
+    return charge(request, reply, options, identity, admit(access, identity, options))
   })
 }
 
-/** Whether the address is spent, and has had its unknown credentials of this second checked. */
+/** Whether the address is over its limit and has used up the checks of unknown credentials for this second. */
 function isUncheckable(request: FastifyRequest, options: GateOptions): boolean {
   const { spentAddresses } = options
   if (spentAddresses.isEmpty) return false
@@ -72,7 +85,7 @@ function isUncheckable(request: FastifyRequest, options: GateOptions): boolean {
   return !spentAddresses.admitsUnknown(address)
 }
 
-/** An authentic callback is charged to no tier: a lost callback is worse than a busy server. */
+/** An authentic callback is charged to no tier: losing a callback is worse than a busy server. */
 function decideByHeaders(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -116,7 +129,10 @@ function chargeAddress(
   return charge(request, reply, options, { tier: 'unauthenticated', tierKey: addressKey(request.ip) }, within)
 }
 
-/** Charges the request to one tier. A spent tier refuses it; `within` is the decision if the tier is not spent. */
+/**
+ * Charges the request to one tier. The request is refused if the tier is over its limit; otherwise the decision is
+ * `within`.
+ */
 function charge(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -131,6 +147,14 @@ function charge(
     reply.headers(rateLimitHeaders(charged, headerStyle))
     return charged.exceeded ? tierSpent() : within
   })
+}
+
+/** Only users can be blocked. A service account's keys are revoked instead. */
+function admit(access: Access, identity: Identity, { blockedUsers }: GateOptions): GateDecision {
+  const { principal } = identity
+  const state = principal.kind === 'user' ? blockedUsers.stateOf(principal.sub) : 'admitted'
+  if (state === 'admitted') return checkScope(access, identity)
+  return state === 'blocked' ? accountBlocked() : blockedUsersUnknown()
 }
 
 function checkScope(access: Access, { principal }: Identity): GateDecision {

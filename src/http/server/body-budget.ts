@@ -2,15 +2,31 @@ const MB = 1024 * 1024
 
 export interface BodyBounds {
   totalBytes: number
-  /** Of them, for bodies of callers that have proved nothing yet. */
+  /** The part of `bytes` for bodies of callers that are not authenticated yet. */
   unprovenBytes: number
+  /**
+   * The part of `unprovenBytes` for one address. It must be at least the largest allowed body, or that body could never be
+   * sent.
+   */
+  unprovenBytesPerAddress: number
 }
 
-export const BODY_BOUNDS: BodyBounds = { totalBytes: 128 * MB, unprovenBytes: 16 * MB }
+export const BODY_BOUNDS: BodyBounds = {
+  totalBytes: 128 * MB,
+  unprovenBytes: 16 * MB,
+  unprovenBytesPerAddress: 10 * MB,
+}
 
-/** Bounds the bytes of all request bodies in memory, those without a proven caller more tightly. */
+/** The limit that is reached. */
+export type SpentBodyBound = 'body' | 'unproven_body' | 'address_body'
+
+/**
+ * Limits the bytes of all request bodies in memory. Bodies of callers that are not authenticated yet have lower limits, in
+ * total and per address.
+ */
 export class BodyBudget {
   readonly #bounds: BodyBounds
+  readonly #unprovenByAddress = new Map<string, number>()
   #totalBytes = 0
   #unprovenBytes = 0
 
@@ -26,60 +42,76 @@ export class BodyBudget {
     return this.#unprovenBytes
   }
 
-  /** Null when there is no room for so many bytes. */
-  hold(bytes: number, { isProven }: { isProven: boolean }): BodyHold | null {
-    const hold = new BodyHold(this, isProven)
-    return hold.grow(bytes) ? hold : null
+  /** Addresses with an unproven body in memory. */
+  get addresses(): number {
+    return this.#unprovenByAddress.size
   }
 
-  take(bytes: number, isProven: boolean): boolean {
-    if (this.#totalBytes + bytes > this.#bounds.totalBytes) return false
-    if (!isProven && this.#unprovenBytes + bytes > this.#bounds.unprovenBytes) return false
+  /** `unprovenFrom`: the address of a caller that is not authenticated yet; null for an authenticated caller. */
+  hold(bytes: number, { unprovenFrom }: { unprovenFrom: string | null }): BodyHold | SpentBodyBound {
+    const hold = new BodyHold(this, unprovenFrom)
+    return hold.grow(bytes) ?? hold
+  }
+
+  /** Reserves the bytes, or returns the limit that they would exceed. */
+  take(bytes: number, unprovenFrom: string | null): SpentBodyBound | null {
+    if (this.#totalBytes + bytes > this.#bounds.totalBytes) return 'body'
+    if (unprovenFrom !== null) {
+      const ofAddress = (this.#unprovenByAddress.get(unprovenFrom) ?? 0) + bytes
+      if (ofAddress > this.#bounds.unprovenBytesPerAddress) return 'address_body'
+      if (this.#unprovenBytes + bytes > this.#bounds.unprovenBytes) return 'unproven_body'
+      this.#unprovenBytes += bytes
+      this.#unprovenByAddress.set(unprovenFrom, ofAddress)
+    }
     this.#totalBytes += bytes
-    if (!isProven) this.#unprovenBytes += bytes
-    return true
+    return null
   }
 
-  prove(bytes: number): void {
+  prove(bytes: number, unprovenFrom: string): void {
     this.#unprovenBytes -= bytes
+    const left = (this.#unprovenByAddress.get(unprovenFrom) ?? 0) - bytes
+    if (left > 0) this.#unprovenByAddress.set(unprovenFrom, left)
+    else this.#unprovenByAddress.delete(unprovenFrom)
   }
 
-  give(bytes: number, isProven: boolean): void {
+  give(bytes: number, unprovenFrom: string | null): void {
     this.#totalBytes -= bytes
-    if (!isProven) this.#unprovenBytes -= bytes
+    if (unprovenFrom !== null) this.prove(bytes, unprovenFrom)
   }
 }
 
 /** The bytes of one body, until it is released. */
 export class BodyHold {
   readonly #budget: BodyBudget
-  #isProven: boolean
+  #unprovenFrom: string | null
   #isReleased = false
   #bytes = 0
 
-  constructor(budget: BodyBudget, isProven: boolean) {
+  constructor(budget: BodyBudget, unprovenFrom: string | null) {
     this.#budget = budget
-    this.#isProven = isProven
+    this.#unprovenFrom = unprovenFrom
   }
 
-  /** What arrives after the release is discarded, so it is not counted. */
-  grow(bytes: number): boolean {
-    if (this.#isReleased) return true
-    if (!this.#budget.take(bytes, this.#isProven)) return false
-    this.#bytes += bytes
-    return true
+  /**
+   * Returns the limit that is reached, or null. Bytes that arrive after the release are discarded, so they are not counted.
+   */
+  grow(bytes: number): SpentBodyBound | null {
+    if (this.#isReleased) return null
+    const spent = this.#budget.take(bytes, this.#unprovenFrom)
+    if (spent === null) this.#bytes += bytes
+    return spent
   }
 
-  /** The signature over the body holds: its bytes now count as those of a known caller. */
+  /** The signature over the body is valid: its bytes now count as those of an authenticated caller. */
   prove(): void {
-    if (this.#isProven || this.#isReleased) return
-    this.#isProven = true
-    this.#budget.prove(this.#bytes)
+    if (this.#unprovenFrom === null || this.#isReleased) return
+    this.#budget.prove(this.#bytes, this.#unprovenFrom)
+    this.#unprovenFrom = null
   }
 
   release(): void {
     if (this.#isReleased) return
     this.#isReleased = true
-    this.#budget.give(this.#bytes, this.#isProven)
+    this.#budget.give(this.#bytes, this.#unprovenFrom)
   }
 }

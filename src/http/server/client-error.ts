@@ -4,37 +4,44 @@ import { ApiError } from '../../core/errors.ts'
 import type { IdGenerator } from '../../core/ids.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import type { Envelope } from '../envelope.ts'
+import type { Cors } from './cors.ts'
 
 const REFUSALS: Record<string, ApiError> = {
   ERR_HTTP_REQUEST_TIMEOUT: new ApiError('request_timeout', 'The request took too long to arrive'),
   HPE_HEADER_OVERFLOW: new ApiError('headers_too_large', 'The headers are too large'),
 }
 export const MALFORMED = new ApiError('invalid_request', 'The request is not valid HTTP')
-/** A client that is still sending must have time to read the refusal: closing at once would make its system discard it. */
+/**
+ * How much is still read after a refusal. If the connection were closed while the client still sends, the client's system
+ * would discard the answer.
+ */
 const MAX_IGNORED_BYTES = 1024 * 1024
 
 export interface BrokenConnectionsOptions {
   envelope: Envelope
   ids: IdGenerator
+  cors: Cors
   meter?: Meter
 }
 
 /**
- * Bytes that never become a request (broken HTTP, headers too large, too slow) get one envelope, after the answers to the
- * requests before them. Then the connection is closed.
+ * Answers bytes that are not a valid request (broken HTTP, headers too large, too slow) with one envelope, after the
+ * answers to earlier requests of the connection. Then closes the connection.
  */
 export class BrokenConnections {
   readonly #envelope: Envelope
   readonly #ids: IdGenerator
+  readonly #cors: Cors
   readonly #meter: Meter
   /** The two newest responses of a connection: only the newest request can still be arriving. */
   readonly #newest = new WeakMap<Socket, { last: ServerResponse; before: ServerResponse | undefined }>()
-  /** How much had been read of a connection when it was refused. */
+  /** The number of bytes read from a connection before it was refused. */
   readonly #refusedAtByte = new WeakMap<Socket, number>()
 
   constructor(options: BrokenConnectionsOptions) {
     this.#envelope = options.envelope
     this.#ids = options.ids
+    this.#cors = options.cors
     this.#meter = options.meter ?? silentMeter
   }
 
@@ -44,7 +51,7 @@ export class BrokenConnections {
     this.#newest.set(socket, { last: response, before: last?.closed ? undefined : last })
   }
 
-  /** Nothing that follows on the connection is executed. */
+  /** If true, no later request of the connection is executed. */
   isRefused(socket: Socket): boolean {
     return this.#refusedAtByte.has(socket)
   }
@@ -54,28 +61,29 @@ export class BrokenConnections {
       socket.destroy()
       return
     }
-    // The parser reports the same fault again with everything that still arrives.
+    // The parser reports the same fault again whenever more bytes arrive.
     const refusedAtByte = this.#refusedAtByte.get(socket)
     if (refusedAtByte === undefined) void this.refuse(socket, REFUSALS[error.code ?? ''] ?? MALFORMED)
     else if (socket.bytesRead - refusedAtByte > MAX_IGNORED_BYTES) socket.destroy()
   }
 
-  /** Refuses what arrives on the connection from now on. */
+  /** Refuses all further requests of the connection. */
   async refuse(socket: Socket, refusal: ApiError, requestId = this.#ids.next('req')): Promise<void> {
     this.#meter.count('http_malformed_requests_total', { code: refusal.code })
     this.#refusedAtByte.set(socket, socket.bytesRead)
     const { last, before } = this.#newest.get(socket) ?? {}
-    // A fault belongs to the request that is still arriving; where none is, to one that has not begun.
+    // The fault belongs to the request that is still arriving. If there is none, it belongs to a request that has not
+    // begun.
     const arriving = last?.req.complete === false ? last : undefined
     const earlier = arriving === undefined ? last : before
     if (earlier !== undefined) await untilAnswered(earlier)
-    // A request may be refused before its body has come: then it has had its answer.
+    // A request may be refused before its body has arrived: then its answer was already sent.
     if (isStreaming(earlier) || arriving?.headersSent) socket.destroySoon()
-    else if (socket.writable) socket.end(this.#render(refusal, requestId))
+    else if (socket.writable) socket.end(this.#render(refusal, { requestId, origin: arriving?.req.headers.origin }))
     else socket.destroy()
   }
 
-  #render(refusal: ApiError, requestId: string): string {
+  #render(refusal: ApiError, { requestId, origin }: { requestId: string; origin: string | undefined }): string {
     const { code, message } = refusal
     const body = JSON.stringify(this.#envelope.render({ code, message, requestId }))
     const headers = {
@@ -83,6 +91,7 @@ export class BrokenConnections {
       'content-length': Buffer.byteLength(body),
       'x-request-id': requestId,
       'x-content-type-options': 'nosniff',
+      ...this.#cors.headersFor(origin),
       ...refusal.headers,
       connection: 'close',
     }
@@ -91,7 +100,7 @@ export class BrokenConnections {
   }
 }
 
-/** An event stream has no end to wait for. */
+/** Do not wait for an event stream: it does not end. */
 function isStreaming(response: ServerResponse | undefined): boolean {
   return response?.headersSent === true && !response.writableEnded
 }

@@ -13,8 +13,9 @@ declare module 'fastify' {
 export const HANDLER_DEADLINE = { rounds: 4, roundMs: 5_000 }
 
 /**
- * Bounds the time of every handler: after three to four rounds its client gets an answer. One timer serves all requests,
- * and none runs without requests. One timer and one signal per request would cost a tenth of a small request.
+ * Limits the time of every handler: after three to four rounds the client gets an error. One timer serves all requests; it
+ * does not run while there are none. A timer and a signal for each request would add a tenth to the cost of a small
+ * request.
  */
 export function limitHandlers(app: App, { clock, deadline = HANDLER_DEADLINE }: HandlerLimit): void {
   const { rounds, roundMs } = deadline
@@ -33,7 +34,7 @@ export function limitHandlers(app: App, { clock, deadline = HANDLER_DEADLINE }: 
   }
 
   app.decorateRequest('cohort', null)
-  // After the body has arrived. Until then the server's own timeouts apply.
+  // The time begins after the body has arrived. Until then the server's own timeouts apply.
   app.addHook('preValidation', (request, reply, done) => {
     if (!request.routeOptions.config.streams) {
       request.cohort = cohorts.at(-1) ?? null

@@ -1,24 +1,27 @@
 import type { Clock } from '../../core/clock.ts'
 
 /**
- * The order of refusal during overload: changes first, callbacks last. Probes are never refused. Changes queue for the
- * database's few connections, and a queue of changes must not cause reads to be refused. Requests that may wait for the
- * agent runtime are counted apart, because a runtime that hangs must not cause anything else to be refused.
+ * The order of refusal during overload: changes first, callbacks last. Probes are never refused. Changes wait for the few
+ * database connections; a queue of changes must not cause refused reads. Requests that may wait for the agent runtime are
+ * counted separately, because a hanging runtime must not cause other requests to be refused.
  */
 export type Urgency = 'change' | 'runtime' | 'ordinary' | 'callback'
 
 export interface OverloadBound {
   /** The most requests in progress. A request whose body is still arriving is not in progress yet. */
   inFlight: number
-  /** For how long one turn of the event loop admits requests. */
+  /** One turn of the event loop admits requests for this long. */
   turnMs: number
-  /** With this many in progress, the oldest for this long, the queue grows. In a burst the oldest is recent. */
+  /**
+   * If this many are in progress, and the oldest for this long, the queue is growing. In a short burst the oldest request
+   * is recent.
+   */
   queue?: { length: number; forMs: number }
 }
 
 /**
- * Measured (docs/reliability.md). A sender may not retry a callback, so callbacks wait where other requests are refused;
- * this many, with their bodies, still fit into memory.
+ * Measured (docs/reliability.md). The sender may not retry a refused callback, so callbacks wait when other requests are
+ * refused. This many callbacks with their bodies still fit into memory.
  */
 export const OVERLOAD_BOUNDS: Readonly<Record<Urgency, OverloadBound>> = {
   change: { inFlight: 250, turnMs: 100, queue: { length: 50, forMs: 500 } },
@@ -31,8 +34,8 @@ export const OVERLOAD_BOUNDS: Readonly<Record<Urgency, OverloadBound>> = {
 export const BUSY_TURN = 16
 
 /**
- * Detects overload: too many requests in flight, or a turn of the event loop that does not end. Requests admitted beyond
- * that would only make all requests wait, until none is answered in time.
+ * Detects overload: too many requests in flight, or a turn of the event loop that does not end. Admitting more requests
+ * would delay all of them until none is answered in time.
  */
 export class Overload {
   readonly #clock: Clock

@@ -3,14 +3,14 @@ import type { App } from '../app-instance.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** To be called once, when the request is answered or shed. */
+    /** Called once, when the request is answered or shed. */
     releases: (() => void)[] | null
   }
 }
 
 /**
- * Releases what a request holds when its answer is ready, rather than when it was sent: a client that left does not end
- * our work. Every request that passes the first hook gets there, whatever becomes of it; streams must hold nothing.
+ * Releases the resources of a request when its answer is ready, not when it was sent: the work goes on even if the client
+ * disconnects. This happens for every request that passes the first hook. Streams must not hold resources.
  */
 export function releaseAtEnd(app: App): void {
   app.decorateRequest('releases', null)
@@ -25,7 +25,7 @@ export function whenAnswered(request: FastifyRequest, release: () => void): void
   request.releases.push(release)
 }
 
-/** For an answer that passes the framework, and so its hooks. */
+/** For an answer that bypasses the framework and thus its hooks. */
 export function releaseNow(request: FastifyRequest): void {
   const { releases } = request
   request.releases = null

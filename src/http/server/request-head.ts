@@ -3,8 +3,8 @@ import { ApiError } from '../../core/errors.ts'
 import { isLoopbackAuthority } from '../../core/loopback.ts'
 
 /**
- * Finds heads that the parser accepts but that no correct client sends. A proxy before this service might read another
- * of two headers, and so see another host or another length of the body.
+ * Finds heads that the parser accepts but that no correct client sends. If a header is repeated, a proxy in front of this
+ * service might use the other one, and so see another host or another body length.
  */
 export function faultOfHead(raw: IncomingMessage): ApiError | undefined {
   const { headers, rawHeaders } = raw
@@ -21,15 +21,15 @@ export function faultOfHead(raw: IncomingMessage): ApiError | undefined {
 }
 
 /**
- * For a service that only this machine may use. A web page whose host name resolves to loopback (DNS rebinding) could
- * send requests to it from a browser on this machine. Only the `Host` header shows that.
+ * For a service that only this machine may use. With DNS rebinding, a web page in a browser on this machine could send
+ * requests to it. Only the `Host` header reveals that.
  */
 export function faultOfForeignHost({ headers }: IncomingMessage): ApiError | undefined {
   if (isLoopbackAuthority(headers.host)) return undefined
   return new ApiError('invalid_request', 'headers/host must be a loopback name or address')
 }
 
-/** Counted in the raw headers: Node keeps the first of some repeated headers and joins others. */
+/** Counts in the raw headers, because Node keeps only the first of some repeated headers and joins others. */
 export function countHeader(rawHeaders: readonly string[], name: string): number {
   let count = 0
   for (let i = 0; i < rawHeaders.length; i += 2) {

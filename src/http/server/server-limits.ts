@@ -1,19 +1,19 @@
 /** Every limit of the HTTP server: no client can hold a connection for ever. */
 export const SERVER_LIMITS = {
-  /** The callback routes have a larger limit of their own. */
+  /** The callback routes have a larger limit. */
   bodyLimit: 1024 * 1024,
-  /** For the arrival of the whole request. */
+  /** The time within which the whole request must arrive. */
   requestTimeout: 30_000,
   /** A connection without any data for this long is closed. */
   connectionTimeout: 60_000,
-  /** Longer than the 60 s of common load balancers, so that they, not we, close idle connections. */
+  /** Longer than the 60 s of common load balancers, so that the load balancer closes an idle connection first. */
   keepAliveTimeout: 72_000,
   http: {
     headersTimeout: 15_000,
     /** Large enough for a token that is too long, so that it is refused as a token, with 401. */
     maxHeaderSize: 32 * 1024,
     connectionsCheckingInterval: 5_000,
-    // Node would refuse with an empty body; our first hook refuses with an envelope.
+    // Node would answer with an empty body; our first hook answers with an envelope.
     requireHostHeader: false,
   },
   maxHeadersCount: 100,
@@ -22,7 +22,7 @@ export const SERVER_LIMITS = {
 } as const
 
 /**
- * How many connections may wait to be accepted. The system drops further ones silently, and their clients retry only
- * after a second or more. A burst should be answered, if only with a refusal.
+ * How many connections may wait to be accepted. The system drops further connections silently, and their clients retry only
+ * after a second or more. Even a refusal is better than no answer.
  */
 export const LISTEN_BACKLOG = 4_096

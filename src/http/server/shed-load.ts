@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Clock } from '../../core/clock.ts'
+import { UnavailableError } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import type { Meter } from '../../core/metrics/meter.ts'
 import type { App } from '../app-instance.ts'
@@ -19,6 +20,8 @@ declare module 'fastify' {
     inFlightAs: Urgency | null
     inFlightTicket: number
     wasShed: boolean
+    /** For a handler that rarely waits for the runtime: from now on the request counts as waiting for the runtime. */
+    awaitRuntime(): void
   }
 }
 
@@ -31,7 +34,7 @@ export interface SheddingOptions {
 }
 
 const LOG_EVERY_MS = 10_000
-/** Spread, so that clients that are refused together do not retry together. */
+/** Different values, so that clients that were refused at the same time do not retry at the same time. */
 const RETRY_AFTER_SECONDS = ['1', '2', '3'] as const
 
 /**
@@ -44,13 +47,23 @@ export function shedLoad(app: App, options: SheddingOptions): void {
   app.decorateRequest('inFlightAs', null)
   app.decorateRequest('inFlightTicket', 0)
   app.decorateRequest('wasShed', false)
+  app.decorateRequest('awaitRuntime', function (this: FastifyRequest) {
+    if (this.inFlightAs === null) return
+    overload.leave(this.inFlightAs, this.inFlightTicket)
+    this.inFlightAs = null
+    const ticket = overload.enter('runtime')
+    if (ticket === null) throw new UnavailableError('Too busy')
+    this.inFlightAs = 'runtime'
+    this.inFlightTicket = ticket
+  })
 
   app.addHook('onRequest', (request, reply, done) => {
     const urgency = urgencyOf(request)
     if (urgency === null || overload.admits(urgency)) done()
     else refuse(request, reply, urgency)
   })
-  // Only after the body has arrived: a client that sends it slowly costs nothing and must not block other requests.
+  // The request counts as in flight only after its body has arrived: a client that sends slowly costs nothing and must not
+  // block other requests.
   app.addHook('preValidation', (request, reply, done) => {
     const urgency = urgencyOf(request)
     if (urgency !== null && !request.routeOptions.config.streams) {
@@ -61,7 +74,7 @@ export function shedLoad(app: App, options: SheddingOptions): void {
     }
     done()
   })
-  // When the answer is ready, not when it is sent: a client that disconnects does not end the work.
+  // The request ends when its answer is ready, not when it is sent: a disconnect of the client does not end the work.
   app.addHook('onSend', (request, _reply, _payload, done) => {
     if (request.inFlightAs !== null) overload.leave(request.inFlightAs, request.inFlightTicket)
     request.inFlightAs = null
@@ -93,7 +106,7 @@ function createRefusal({ envelope, clock, log, meter }: SheddingOptions) {
     releaseNow(request)
     const error = { code: 'service_unavailable', message: 'Too busy', requestId: request.id } as const
     const body = JSON.stringify(envelope.render(error))
-    // Without the framework: at several times the load that the service can handle, a refusal must cost very little.
+    // Bypasses the framework: under several times the load that the service can handle, a refusal must be very cheap.
     reply
       .hijack()
       .raw.writeHead(503, [

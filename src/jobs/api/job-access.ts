@@ -1,14 +1,37 @@
 import type { FastifyRequest } from 'fastify'
+import { auditOriginOf } from '../../audit/audit-origin.ts'
+import type { AuditOrigin } from '../../audit/record-audit.ts'
 import { principalId } from '../../auth/principal.ts'
-import { ADMIN_SCOPE } from '../../auth/scopes.ts'
-import { callerOf } from '../../http/gate/access.ts'
+import { ADMIN_SCOPE, hasAnyScope, OPERATIONS_SCOPE } from '../../auth/scopes.ts'
+import { callerOf, insufficientScope } from '../../http/gate/access.ts'
 
-/** Whether the caller sees the jobs of every owner. */
+type OwnedJob = { created_by: string | null }
+
+/** Whether the caller may change the jobs of every owner. */
 export function isAdmin(request: FastifyRequest): boolean {
   return callerOf(request).scopes.includes(ADMIN_SCOPE)
 }
 
-/** A job is visible to its owner and to admins. */
-export function maySee(request: FastifyRequest, job: { created_by: string | null }): boolean {
-  return job.created_by === principalId(callerOf(request)) || isAdmin(request)
+/** Whether the caller sees the jobs of every owner. */
+export function seesAllJobs(request: FastifyRequest): boolean {
+  return hasAnyScope(callerOf(request).scopes, [OPERATIONS_SCOPE])
+}
+
+export function isOwner(request: FastifyRequest, job: OwnedJob): boolean {
+  return job.created_by === principalId(callerOf(request))
+}
+
+/** A job is visible to its owner, to admins and to callers with `read:operations`. */
+export function maySee(request: FastifyRequest, job: OwnedJob): boolean {
+  return isOwner(request, job) || seesAllJobs(request)
+}
+
+/** A caller that sees a job but neither owns it nor is an admin cannot change it. */
+export function checkMayChange(request: FastifyRequest, job: OwnedJob): void {
+  if (!isOwner(request, job) && !isAdmin(request)) throw insufficientScope([ADMIN_SCOPE])
+}
+
+/** The origin of a change that the audit trail records: one by a caller that does not own the job. */
+export function auditedOriginOf(request: FastifyRequest, job: OwnedJob): AuditOrigin | undefined {
+  return isOwner(request, job) ? undefined : auditOriginOf(request)
 }

@@ -1,40 +1,53 @@
 import { Type } from 'typebox'
-import { streamDescription, streamQuery, streamResponse } from '../../events/event-routes.ts'
+import { lastEventIdHeader, streamDescription, streamQuery, streamResponse } from '../../events/event-schema.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { boundedText, idempotencyHeader, jsonDocument, pathParams } from '../../http/schemas.ts'
+import {
+  boundedText,
+  idempotencyHeader,
+  jsonDocument,
+  nullableText,
+  pathParams,
+  withExample,
+} from '../../http/schemas.ts'
 import { WATCHED_STATUSES } from '../job.ts'
-import { inCode, Job, JobTypeList, TimelineEntry } from './job-schema.ts'
+import { inCode, JOB_EXAMPLES, Job, JobEvent, JobTypeList, jobEventExample, TimelineEntry } from './job-schema.ts'
 
 const tags = ['Jobs']
-const params = pathParams('id')
-const uuid = Type.String({ format: 'uuid' })
+const params = pathParams('id', 'The job’s id.')
+const uuid = (description: string) => Type.Optional(Type.String({ format: 'uuid', description }))
 
 export const createJob = {
   operationId: 'startJob',
   tags,
-  summary: 'Start a job, or follow a run',
+  summary: 'Start a job, continue a conversation, or follow a run',
   description:
     'With `input`, a run is started on the runtime; with `thread_id` and `run_id`, a run started elsewhere is followed. ' +
     'Following needs `admin:*`, or a run or thread whose metadata names the caller in `user_id`, `owner` or `created_by`, ' +
     'and the run must be of the type’s graph. ' +
+    'With `continues`, the run is the next turn on the thread of an earlier job; 409 while a job on the thread is unfinished. ' +
     'The job is durable before the runtime is called. If the runtime is down, the start is retried.',
   headers: idempotencyHeader,
   body: Type.Object(
     {
-      type: boundedText({ minLength: 1, maxLength: 64 }),
+      type: boundedText({ minLength: 1, maxLength: 64, description: 'A job type: `GET /v1/job-types` lists them.' }),
       input: Type.Optional(jsonDocument({ description: 'The graph’s input.' })),
-      thread_id: Type.Optional(uuid),
-      run_id: Type.Optional(uuid),
-      project_id: Type.Optional(
-        Type.Unsafe<string | null>({ type: ['string', 'null'], format: 'text', maxLength: 255 }),
+      thread_id: uuid('The thread of the run to follow.'),
+      run_id: uuid('The run to follow.'),
+      continues: Type.Optional(
+        boundedText({
+          minLength: 1,
+          maxLength: 64,
+          description: 'An ended job of the caller, of the same type, whose conversation this one continues.',
+        }),
       ),
+      project_id: Type.Optional(nullableText({ maxLength: 255, description: 'The project it belongs to.' })),
       created_by: Type.Optional(
         boundedText({ minLength: 1, maxLength: 255, description: 'The user it is for; only with `admin:*`.' }),
       ),
     },
     { title: 'JobInput', additionalProperties: false, examples: [{ type: 'report', input: { topic: 'sales' } }] },
   ),
-  response: { 202: Job },
+  response: { 202: withExample(Job, JOB_EXAMPLES.started) },
 }
 
 export const getJob = {
@@ -63,7 +76,7 @@ export const cancelJob = {
   summary: 'Cancel a job',
   description: '200 when the job is cancelled, 202 when the runtime still has to confirm it.',
   params,
-  response: { 200: Job, 202: Job },
+  response: { 200: withExample(Job, JOB_EXAMPLES.cancelled), 202: withExample(Job, JOB_EXAMPLES.generating) },
 }
 
 export const resumeJob = {
@@ -92,13 +105,36 @@ export const resumeJob = {
     },
     { title: 'JobAnswer', additionalProperties: false, examples: [{ input: 'approved' }] },
   ),
-  response: { 202: Job },
+  response: { 202: withExample(Job, JOB_EXAMPLES.generating) },
+}
+
+export const retryJob = {
+  operationId: 'retryJob',
+  tags,
+  summary: 'Repeat a job that has ended',
+  description:
+    'A new job with exactly the same input, type, project and owner; its `retry_of` names this one. A turn of a ' +
+    'conversation is repeated on the same thread. It counts towards the usage limit of the owner.',
+  params,
+  headers: idempotencyHeader,
+  response: { 202: withExample(Job, { ...JOB_EXAMPLES.started, retry_of: 'job_01kq3v7m2x8n4r6t0w9y5z1abb' }) },
+}
+
+export const checkJob = {
+  operationId: 'checkJob',
+  tags,
+  summary: 'Ask the runtime about a job now',
+  description:
+    'Answers with the job after the check, within three seconds. A job that has ended, or that awaits input, is answered ' +
+    'as it is stored.',
+  params,
+  response: { 200: withExample(Job, JOB_EXAMPLES.generating) },
 }
 
 export const listTimeline = {
   operationId: 'listJobTimeline',
   tags,
-  summary: 'See what happened to a job, in order',
+  summary: 'Get the history of a job, in order',
   params,
   querystring: Type.Object(pageQuery, { additionalProperties: false }),
   response: { 200: pageOf(TimelineEntry) },
@@ -107,7 +143,7 @@ export const listTimeline = {
 export const listJobTypes = {
   operationId: 'listJobTypes',
   tags,
-  summary: 'List the job types and what their output holds',
+  summary: 'List the job types and the fields of their output',
   response: { 200: JobTypeList },
 }
 
@@ -118,5 +154,6 @@ export const streamJob = {
   description: streamDescription,
   params,
   querystring: Type.Object(streamQuery, { additionalProperties: false }),
-  response: streamResponse,
+  headers: lastEventIdHeader,
+  response: streamResponse('JobStreamEvent', [JobEvent], jobEventExample),
 }

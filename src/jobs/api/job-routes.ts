@@ -1,9 +1,10 @@
 import type { FastifyRequest } from 'fastify'
+import { recordAudit } from '../../audit/record-audit.ts'
 import { principalId } from '../../auth/principal.ts'
 import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
-import { type Queryable, UniqueViolation } from '../../db/database.ts'
+import { type Queryable, type Transaction, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
 import type { App } from '../../http/app-instance.ts'
@@ -16,13 +17,16 @@ import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
+import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
 import { findJobState } from '../retention/delete-store.ts'
+import { repeatJob } from '../retry-job.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { isAdmin, maySee } from './job-access.ts'
+import { auditedOriginOf, checkMayChange, isAdmin, maySee } from './job-access.ts'
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
+import { openLiveStream, streamLive } from './live-operation.ts'
 import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
 
 const TIMELINE = listById('timeline')
@@ -33,12 +37,13 @@ export interface JobRouteServices {
   reconciler: Reconciler
   creation: IdempotentCreation
   streams: EventStreams
+  live: LiveStreams
   projectExists: (db: Queryable, id: string) => Promise<boolean>
 }
 
-/** The routes of jobs. A job is visible to its owner and to admins; for every other caller it does not exist. */
+/** The routes of jobs. A job is visible to its owner and to operators; for every other caller it does not exist. */
 export function jobRoutes(app: App, services: JobRouteServices): void {
-  const { jobContext, jobs, reconciler, creation, streams, projectExists } = services
+  const { jobContext, jobs, reconciler, creation, streams, live, projectExists } = services
   const { db, types } = jobContext
   const reads = new JobReads(db)
   const config = { access: bearer() }
@@ -46,25 +51,37 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const not_found = 'No such job'
   const one = { ...config, refusals: { not_found } }
   const awaitsRuntime = true as const
+  const forbidden = 'Insufficient scope'
 
   const creating = {
     ...config,
     documents: ['input'],
     refusals: {
-      forbidden: 'Insufficient scope',
+      forbidden,
       not_found: 'No such job type: there are agent, report',
-      conflict: 'Another job follows that run',
+      conflict: 'Another job follows that run, or a job on the thread is unfinished',
       usage_limit_exceeded: 'The limit of 100 runs for 2026-01 is reached',
       service_unavailable: 'No agent runtime is configured',
     },
   }
   app.post('/jobs', { config: creating, schema: schema.createJob, serializerCompiler }, async (request, reply) => {
     const wanted = await readNewJob(request, request.body)
+    let checked: Promise<void> | undefined
+    const prepare = () => {
+      checked ??= checkMayFollow(request, wanted)
+      return checked
+    }
     const attempt = () =>
-      creation.create(request, reply, async (tx) => {
-        const job = await jobs.create(tx, wanted)
-        return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
-      })
+      creation.create(
+        request,
+        reply,
+        async (tx) => {
+          const job = await jobs.create(tx, wanted)
+          await auditStart(tx, request, job)
+          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
+        },
+        prepare,
+      )
     // Two requests that follow the same run, or a request and the run's callback, violate its unique key. The retry of
     // the second one finds the job of the first.
     return attempt().catch((error: unknown) => {
@@ -96,20 +113,43 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   app.get(
     '/jobs/:id/events',
-    { config: { ...streaming, refusals: { ...streaming.refusals, not_found } }, schema: schema.streamJob },
+    {
+      config: { ...streaming, refusals: { ...streaming.refusals, not_found } },
+      schema: schema.streamJob,
+      serializerCompiler,
+    },
     async (request, reply) => {
       const job = await ownJob(request, request.params.id)
       await openStream(streams, { request, reply, interest: { jobId: job.id }, after: request.query.after })
     },
   )
 
-  const cancelling = { ...config, awaitsRuntime, refusals: { not_found, conflict: 'The job is completed already' } }
+  app.get(
+    '/jobs/:id/live',
+    {
+      config: { ...streaming, refusals: { ...streaming.refusals, not_found } },
+      schema: streamLive,
+      serializerCompiler,
+    },
+    async (request, reply) => {
+      const job = await ownJob(request, request.params.id)
+      const { after } = request.query
+      openLiveStream(live, { request, reply, job, ...(after === undefined ? {} : { after }) })
+    },
+  )
+
+  const cancelling = {
+    ...config,
+    awaitsRuntime,
+    refusals: { forbidden, not_found, conflict: 'The job is completed already' },
+  }
   app.post(
     '/jobs/:id/cancel',
     { config: cancelling, schema: schema.cancelJob, serializerCompiler },
     async (request, reply) => {
-      const { id } = await ownJob(request, request.params.id)
-      const job = await reconciler.refresh(await jobs.cancel(id))
+      const found = await changeableJob(request, request.params.id)
+      const cancelled = await jobs.cancel(found.id, auditedOriginOf(request, found))
+      const job = await reconciler.refresh(cancelled)
       reply.code(isTerminal(job.status) ? 200 : 202)
       return toJob(job)
     },
@@ -120,6 +160,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     awaitsRuntime,
     documents: ['input', 'answers'],
     refusals: {
+      forbidden,
       not_found,
       conflict: 'The job is completed: it awaits no input',
       service_unavailable: 'The job cannot be resumed now',
@@ -129,30 +170,68 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/resume',
     { config: resuming, schema: schema.resumeJob, serializerCompiler },
     async (request, reply) => {
-      const paused = await ownJob(request, request.params.id)
-      const job = await jobs.resume(paused, readAnswer(request.body))
+      const paused = await changeableJob(request, request.params.id)
+      const job = await jobs.resume(paused, readAnswer(request.body), auditedOriginOf(request, paused))
       jobs.begin(job)
       reply.code(202)
       return toJob(job)
     },
   )
 
+  const retrying = {
+    ...config,
+    refusals: {
+      forbidden,
+      not_found,
+      conflict: 'The job is generating: only a job that has ended can be repeated',
+      usage_limit_exceeded: 'The limit of 100 runs for 2026-01 is reached',
+      service_unavailable: 'No agent runtime is configured',
+    },
+  }
+  app.post(
+    '/jobs/:id/retry',
+    { config: retrying, schema: schema.retryJob, serializerCompiler },
+    async (request, reply) => {
+      const ended = await changeableJob(request, request.params.id)
+      return creation.create(request, reply, async (tx) => {
+        const job = await repeatJob(tx, { jobContext, jobs }, { id: ended.id, by: auditedOriginOf(request, ended) })
+        return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
+      })
+    },
+  )
+
+  const checking = { ...config, awaitsRuntime, refusals: { forbidden, not_found } }
+  app.post('/jobs/:id/check', { config: checking, schema: schema.checkJob, serializerCompiler }, async (request) => {
+    const job = await changeableJob(request, request.params.id)
+    const by = auditedOriginOf(request, job)
+    if (by) {
+      const checked = { by, action: 'job.checked', object: { kind: 'job', id: job.id } } as const
+      await db.transaction((tx) => recordAudit(tx, jobContext, checked))
+    }
+    return toJob(await reconciler.refresh(job))
+  })
+
   const deleting = {
     ...config,
-    refusals: { not_found, conflict: 'The job is processing: only a job that has ended can be deleted' },
+    refusals: { forbidden, not_found, conflict: 'The job is processing: only a job that has ended can be deleted' },
   }
   app.delete('/jobs/:id', { config: deleting, schema: schema.deleteJob }, async (request, reply) => {
     const job = await findJobState(db, request.params.id)
     if (!job || !maySee(request, job)) throw new ApiError('not_found', not_found)
+    checkMayChange(request, job)
     if (!isTerminal(job.status)) {
       throw new ApiError('conflict', `The job is ${job.status}: only a job that has ended can be deleted`)
     }
-    await deleteEndedJobs(db, { ids: [job.id], atMs: jobContext.clock.now() })
+    const by = auditedOriginOf(request, job)
+    const onDeleted = async (tx: Transaction) => {
+      if (by) await recordAudit(tx, jobContext, { by, action: 'job.deleted', object: { kind: 'job', id: job.id } })
+    }
+    await deleteEndedJobs(db, { ids: [job.id], atMs: jobContext.clock.now(), onDeleted })
     jobContext.log.info({ jobId: job.id }, 'job.deleted')
     return reply.code(204).send(null)
   })
 
-  app.get('/v1/job-types', { config, schema: schema.listJobTypes }, () => ({
+  app.get('/v1/job-types', { config, schema: schema.listJobTypes, serializerCompiler }, () => ({
     data: [...types.values()].map(toJobType),
   }))
 
@@ -162,6 +241,19 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     return job
   }
 
+  async function changeableJob(request: FastifyRequest, id: string): Promise<JobRow> {
+    const job = await ownJob(request, id)
+    checkMayChange(request, job)
+    return job
+  }
+
+  async function auditStart(tx: Transaction, request: FastifyRequest, job: JobRow): Promise<void> {
+    const by = auditedOriginOf(request, job)
+    if (!by) return
+    const after = { type: job.type, created_by: job.created_by }
+    await recordAudit(tx, jobContext, { by, action: 'job.started', object: { kind: 'job', id: job.id }, after })
+  }
+
   async function readNewJob(
     request: FastifyRequest,
     body: {
@@ -169,6 +261,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       input?: JsonText
       thread_id?: string
       run_id?: string
+      continues?: string
       project_id?: string | null
       created_by?: string
     },
@@ -180,11 +273,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       throw new ApiError('invalid_request', 'body/project_id names no project')
     }
     const work = readWork(body)
-    if ('runId' in work) {
-      const principal = callerOf(request)
-      const caller = principal.kind === 'user' ? principal.sub : principal.id
-      await jobs.checkMayFollow(work, { type, caller, isAdmin: isAdmin(request) })
-    }
+    const fault = 'input' in work ? type.inputSchema?.faultOf(work.input, 'body/input') : null
+    if (fault) throw new ApiError('invalid_request', fault)
     return {
       type,
       createdBy: body.created_by ?? principalId(callerOf(request)),
@@ -192,22 +282,37 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       work,
     }
   }
+
+  /** This asks the runtime, which may hang. During that time the request must not count as a change. */
+  async function checkMayFollow(request: FastifyRequest, { type, work }: NewJobRequest): Promise<void> {
+    if (!('runId' in work)) return
+    request.awaitRuntime()
+    const principal = callerOf(request)
+    const caller = principal.kind === 'user' ? principal.sub : principal.id
+    await jobs.checkMayFollow(work, { type, caller, isAdmin: isAdmin(request) })
+  }
 }
 
 function readWork({
   input,
   thread_id,
   run_id,
+  continues,
 }: {
   input?: JsonText
   thread_id?: string
   run_id?: string
+  continues?: string
 }): NewJobRequest['work'] {
   const follows = thread_id !== undefined || run_id !== undefined
   if (input !== undefined && follows) {
     throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
   }
-  if (input !== undefined) return { input }
+  if (continues !== undefined && (input === undefined || input.text === 'null')) {
+    // On a thread that waits at a breakpoint, an input of null would continue the previous turn.
+    throw new ApiError('invalid_request', 'body/continues needs the field "input", which must not be null')
+  }
+  if (input !== undefined) return { input, continues: continues ?? null }
   if (thread_id !== undefined && run_id !== undefined) {
     return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }
   }

@@ -1,6 +1,8 @@
 import { type Static, Type } from 'typebox'
 import type { JsonObject } from '../../core/json.ts'
-import { jsonDocument, nullableString, nullableTimestamp, timestamp } from '../../http/schemas.ts'
+import { eventSchema } from '../../events/event-schema.ts'
+import { EVENT_TYPES } from '../../events/event-store.ts'
+import { jsonDocument, nullableObject, nullableTextField, nullableTimeField, timeField } from '../../http/schemas.ts'
 import {
   FAILURE_CODES,
   type FailureCode,
@@ -10,87 +12,177 @@ import {
   VIAS,
   type Via,
 } from '../job.ts'
+import { LIVE_MODES, type LiveMode } from '../job-types.ts'
+import type { SchemaJson } from '../schemas/document-schema.ts'
 import { TIMELINE_KINDS, TIMELINE_VIAS, type TimelineRow } from '../settlement/timeline-store.ts'
+
+const started = {
+  id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
+  retry_of: null,
+  continues: null,
+  type: 'report',
+  status: 'processing',
+  input: { topic: 'sales' },
+  output: null,
+  error: null,
+  interrupts: null,
+  project_id: null,
+  created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
+  thread_id: '9a4bcb3e-4d5c-4b9e-8f00-000000000001',
+  run_id: null,
+  trace_id: null,
+  tracer_trace_id: null,
+  settled_by: null,
+  reconcile: { checked_at: null, next_at: '2026-01-31T12:00:05.000Z', attempts: 0, last_error: null },
+  created_at: '2026-01-31T12:00:00.000Z',
+  started_at: null,
+  finished_at: null,
+  updated_at: '2026-01-31T12:00:00.000Z',
+}
+const generating = {
+  ...started,
+  status: 'generating',
+  run_id: '1efcf3a0-0000-6000-8000-000000000001',
+  started_at: '2026-01-31T12:00:00.100Z',
+  updated_at: '2026-01-31T12:00:00.100Z',
+}
+const ended = {
+  ...generating,
+  reconcile: { ...started.reconcile, next_at: null },
+  finished_at: '2026-01-31T12:00:09.000Z',
+  updated_at: '2026-01-31T12:00:09.000Z',
+}
+
+/** Example jobs, one for each request that answers with a job. */
+export const JOB_EXAMPLES = {
+  started,
+  generating,
+  cancelled: { ...ended, status: 'cancelled' },
+  completed: { ...ended, status: 'completed', output: { title: 'done', n: 42 }, settled_by: 'callback' },
+}
 
 export const inCode = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
 
+export const jobStatus = Type.Unsafe<JobStatus>({
+  title: 'JobStatus',
+  type: 'string',
+  enum: [...JOB_STATUSES],
+  description: `Final: ${inCode(TERMINAL_STATUSES)}.`,
+})
+
+const JobError = Type.Object(
+  {
+    code: Type.Unsafe<FailureCode>({
+      title: 'JobErrorCode',
+      type: 'string',
+      enum: [...FAILURE_CODES],
+      description: 'Stable; branch on this, not on the message.',
+    }),
+    message: Type.String({ description: 'What went wrong, for a person to read.' }),
+  },
+  { title: 'JobError', description: 'Why a job failed.' },
+)
+
+const jobError = nullableObject(JobError, 'Why it failed; null otherwise.')
+
+const settledBy = Type.Unsafe<Via | null>({
+  type: ['string', 'null'],
+  enum: [...VIAS, null],
+  description: 'What revealed first that the run had ended.',
+})
+
+/** A question as the runtime sends it. It may have more fields. */
+const Interrupt = Type.Object(
+  {
+    id: Type.Optional(Type.String({ description: 'The key of its answer in `answers`. Older runtimes give none.' })),
+    value: Type.Optional(Type.Unknown({ description: 'What the graph asks: any JSON.' })),
+  },
+  { title: 'Interrupt', description: 'One question of the graph.', additionalProperties: true },
+)
+
 export const Job = Type.Object(
   {
-    id: Type.String(),
-    retry_of: Type.Unsafe<string | null>({ type: ['string', 'null'], description: 'The job that this one repeats.' }),
-    continues: Type.Unsafe<string | null>({
-      type: ['string', 'null'],
-      description: 'The job whose conversation this one continues.',
-    }),
-    type: Type.String(),
-    status: Type.Unsafe<JobStatus>({
-      type: 'string',
-      enum: [...JOB_STATUSES],
-      description: `Final: ${inCode(TERMINAL_STATUSES)}.`,
-    }),
+    id: Type.String({ description: 'Begins with `job_`.' }),
+    retry_of: nullableTextField('The job that this one repeats.'),
+    continues: nullableTextField('The job whose conversation this one continues.'),
+    type: Type.String({ description: 'Its job type.' }),
+    status: jobStatus,
     input: jsonDocument({ description: 'The input of its first run.' }),
     output: jsonDocument({ description: 'The result once it is completed; its fields are documented per job type.' }),
-    error: Type.Unsafe<{ code: FailureCode; message: string } | null>({
-      type: ['object', 'null'],
-      properties: { code: { type: 'string', enum: [...FAILURE_CODES] }, message: { type: 'string' } },
-      required: ['code', 'message'],
+    error: jobError,
+    interrupts: jsonDocument({
+      type: ['array', 'null'],
+      items: Interrupt,
+      description: 'What the graph asks, while the job awaits input. Empty: it waits to be continued. Null otherwise.',
     }),
-    interrupts: jsonDocument({ description: 'What the graph asks, while the job awaits input.' }),
-    project_id: nullableString,
-    created_by: nullableString,
-    thread_id: Type.String(),
-    run_id: nullableString,
-    trace_id: nullableString,
-    tracer_trace_id: nullableString,
-    settled_by: Type.Unsafe<Via | null>({
-      type: ['string', 'null'],
-      enum: [...VIAS, null],
-      description: 'What revealed first that the run had ended.',
-    }),
+    project_id: nullableTextField('The project it belongs to.'),
+    created_by: nullableTextField('The user or service account that owns it; null: only admins see it.'),
+    thread_id: Type.String({ description: 'The runtime’s id of the conversation.' }),
+    run_id: nullableTextField('The runtime’s id of its newest run; null before the first one.'),
+    trace_id: nullableTextField('The trace id that the graph reported.'),
+    tracer_trace_id: nullableTextField('The id of the trace in the tracing tool, as the graph reported it.'),
+    settled_by: settledBy,
     reconcile: Type.Object(
       {
-        checked_at: nullableTimestamp,
-        next_at: nullableTimestamp,
-        attempts: Type.Integer(),
-        last_error: nullableString,
+        checked_at: nullableTimeField('When the runtime was last asked.'),
+        next_at: nullableTimeField('When it will be asked next, unless a callback comes first.'),
+        attempts: Type.Integer({ description: 'The number of checks in a row without a change.' }),
+        last_error: nullableTextField('Why the last check failed; null if it succeeded.'),
       },
-      { description: 'When the runtime was and will be asked about the run.' },
+      {
+        title: 'Reconciliation',
+        description: 'When the service checked the run at the runtime, and when it will check again.',
+      },
     ),
-    created_at: timestamp,
-    started_at: nullableTimestamp,
-    finished_at: nullableTimestamp,
-    updated_at: timestamp,
+    created_at: timeField('When it was created.'),
+    started_at: nullableTimeField('When its run was first seen running.'),
+    finished_at: nullableTimeField('When it ended.'),
+    updated_at: timeField('When it last changed.'),
   },
   {
     title: 'Job',
-    examples: [
-      {
-        id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
-        retry_of: null,
-        continues: null,
-        type: 'report',
-        status: 'completed',
-        input: { topic: 'sales' },
-        output: { title: 'done', n: 42 },
-        error: null,
-        interrupts: null,
-        project_id: null,
-        created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
-        thread_id: '9a4bcb3e-4d5c-4b9e-8f00-000000000001',
-        run_id: '1efcf3a0-0000-6000-8000-000000000001',
-        trace_id: null,
-        tracer_trace_id: null,
-        settled_by: 'callback',
-        reconcile: { checked_at: null, next_at: null, attempts: 0, last_error: null },
-        created_at: '2026-01-31T12:00:00.000Z',
-        started_at: '2026-01-31T12:00:00.100Z',
-        finished_at: '2026-01-31T12:00:09.000Z',
-        updated_at: '2026-01-31T12:00:09.000Z',
-      },
-    ],
+    examples: [JOB_EXAMPLES.completed],
   },
 )
 export type Job = Static<typeof Job>
+
+export const JobEvent = eventSchema({
+  title: 'JobEvent',
+  types: EVENT_TYPES.filter((type) => type.startsWith('job.')),
+  description: 'A job has changed. Input and output are not in it: get the job.',
+  data: Type.Object(
+    {
+      job_id: Type.String({ description: 'The job.' }),
+      type: Type.String({ description: 'Its job type.' }),
+      status: jobStatus,
+      project_id: nullableTextField('The project it belongs to.'),
+      error: jobError,
+      settled_by: settledBy,
+    },
+    { title: 'JobEventData', description: 'The state of the job after the change.' },
+  ),
+})
+
+export const jobEventExample = {
+  id: '7',
+  type: 'job.completed',
+  created_at: '2026-01-31T12:00:09.000Z',
+  data: {
+    job_id: JOB_EXAMPLES.completed.id,
+    type: 'report',
+    status: 'completed',
+    project_id: null,
+    error: null,
+    settled_by: 'callback',
+  },
+}
+
+const schemaField = (description: string) =>
+  Type.Unsafe<SchemaJson | null>({
+    type: ['object', 'boolean', 'null'],
+    additionalProperties: true,
+    description: `${description} JSON Schema, draft 2020-12; null: anything.`,
+  })
 
 const jobTypeExample = {
   name: 'report',
@@ -99,21 +191,38 @@ const jobTypeExample = {
   output_key: 'report',
   may_pause: false,
   deadline_seconds: 3600,
+  max_running: null,
+  live: ['messages', 'custom'],
   output_fields: { title: 'What it is called' },
+  input_schema: { type: 'object', properties: { title: { type: 'string' } }, required: ['title'] },
+  output_schema: null,
+  resume_schema: null,
 }
 
 const JobType = Type.Object(
   {
-    name: Type.String(),
-    description: nullableString,
-    assistant_id: Type.String(),
+    name: Type.String({ description: 'The `type` of its jobs.' }),
+    description: nullableTextField('What a job of this type does.'),
+    assistant_id: Type.String({ description: 'The assistant or graph of the runtime that runs it.' }),
     output_key: Type.Unsafe<string | null>({
       type: ['string', 'null'],
       description: 'A key or JSON Pointer into the graph’s values; null is the last assistant message.',
     }),
-    may_pause: Type.Boolean(),
-    deadline_seconds: Type.Integer(),
-    output_fields: Type.Record(Type.String(), Type.String()),
+    may_pause: Type.Boolean({ description: 'Whether its jobs may await input.' }),
+    deadline_seconds: Type.Integer({ description: 'A job that takes longer fails with `deadline_exceeded`.' }),
+    max_running: Type.Union([Type.Integer(), Type.Null()], {
+      description: 'How many of its runs are active at once; further jobs wait. Null is any number.',
+    }),
+    live: Type.Array(Type.Unsafe<LiveMode>({ type: 'string', enum: [...LIVE_MODES] }), {
+      description:
+        'The parts of a run that `GET /jobs/{id}/live` shows in addition to the names of its steps. Empty: only its end.',
+    }),
+    output_fields: Type.Record(Type.String(), Type.String(), { description: 'What each field of the output means.' }),
+    input_schema: schemaField('The schema that `input` of its jobs must match.'),
+    output_schema: schemaField(
+      'The schema of `output` of its jobs. An output that does not match is kept, and the timeline records that.',
+    ),
+    resume_schema: schemaField('The schema that each answer to its questions must match.'),
   },
   {
     title: 'JobType',
@@ -122,19 +231,32 @@ const JobType = Type.Object(
 )
 
 export const JobTypeList = Type.Object(
-  { data: Type.Array(JobType) },
+  { data: Type.Array(JobType, { description: 'Every job type, by name.' }) },
   { title: 'JobTypeList', examples: [{ data: [jobTypeExample] }] },
 )
 
 export const TimelineEntry = Type.Object(
   {
-    id: Type.String(),
-    at: timestamp,
-    kind: Type.Unsafe<TimelineRow['kind']>({ type: 'string', enum: [...TIMELINE_KINDS] }),
-    via: Type.Unsafe<TimelineRow['via']>({ type: ['string', 'null'], enum: [...TIMELINE_VIAS, null] }),
-    detail: Type.Unsafe<JsonObject>({ type: 'object', additionalProperties: true }),
+    id: Type.String({ description: 'Begins with `tml_`.' }),
+    at: timeField('When it happened.'),
+    kind: Type.Unsafe<TimelineRow['kind']>({
+      title: 'TimelineKind',
+      type: 'string',
+      enum: [...TIMELINE_KINDS],
+      description: 'What happened.',
+    }),
+    via: Type.Unsafe<TimelineRow['via']>({
+      type: ['string', 'null'],
+      enum: [...TIMELINE_VIAS, null],
+      description: 'What caused it; null: the service itself, or the owner.',
+    }),
+    detail: Type.Unsafe<JsonObject>({
+      type: 'object',
+      additionalProperties: true,
+      description: 'Details; the fields depend on `kind`.',
+    }),
     times: Type.Integer({ description: 'How often this entry was repeated in a row.' }),
-    last_at: timestamp,
+    last_at: timeField('When it was last repeated.'),
   },
   {
     title: 'TimelineEntry',

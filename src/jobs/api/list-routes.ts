@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { principalId } from '../../auth/principal.ts'
-import { ADMIN_SCOPE } from '../../auth/scopes.ts'
+import { OPERATIONS_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { Database } from '../../db/database.ts'
 import type { App } from '../../http/app-instance.ts'
@@ -10,13 +10,13 @@ import { writesDocuments } from '../../http/schemas.ts'
 import type { JobFilter } from '../lists/job-filter.ts'
 import { countJobs, findJobPage } from '../lists/list-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { isAdmin } from './job-access.ts'
+import { seesAllJobs } from './job-access.ts'
 import * as schema from './list-operations.ts'
 import { toJob } from './present-job.ts'
 
 const LIST = listById('jobs')
 
-/** The lists and counts of jobs. A caller sees their own jobs, an admin those of every owner. */
+/** The lists and counts of jobs. A caller sees their own jobs, an operator (`read:operations` or `admin:*`) those of every owner. */
 export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reconciler: Reconciler }): void {
   const config = { access: bearer() }
 
@@ -31,7 +31,7 @@ export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reco
       const { limit, cursor, fields, ...wanted } = request.query
       const page = readPageRequest(LIST, { ...(limit && { limit }), ...(cursor !== undefined && { cursor }) })
       const summary = fields === 'summary'
-      const list = { filter: readFilter(request, wanted), summary }
+      const list = { filter: readOwnFilter(request, wanted), summary }
       const stored = await findJobPage(db, list, page)
       const found = (await reconciler.refreshAll(stored.rows)) ? await findJobPage(db, list, page) : stored
       return toPage(LIST, {
@@ -44,12 +44,12 @@ export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reco
   )
 
   app.get('/v1/jobs/counts', { config, schema: schema.readJobCounts }, async (request) => {
-    const { counts, atLeast } = await countJobs(db, isAdmin(request) ? null : principalId(callerOf(request)))
+    const { counts, atLeast } = await countJobs(db, seesAllJobs(request) ? null : principalId(callerOf(request)))
     return { counts, at_least: atLeast }
   })
 }
 
-type ListQuery = Partial<
+export type JobQuery = Partial<
   Record<
     | 'status'
     | 'type'
@@ -68,14 +68,21 @@ type ListQuery = Partial<
   >
 >
 
-function readFilter(request: FastifyRequest, query: ListQuery): JobFilter {
-  const { project, project_id, created_by, created_after, created_before } = query
+function readOwnFilter(request: FastifyRequest, query: JobQuery): JobFilter {
+  const filter = readJobFilter(query, 'querystring')
+  if (seesAllJobs(request)) return filter
+  if (filter.createdBy !== undefined) throw insufficientScope([OPERATIONS_SCOPE])
+  return { ...filter, createdBy: principalId(callerOf(request)) }
+}
+
+/** `place` names the part of the request, for error messages. */
+export function readJobFilter(query: JobQuery, place: string): JobFilter {
+  const { project, project_id, created_after, created_before } = query
   if (project !== undefined && project_id !== undefined) {
-    throw new ApiError('invalid_request', 'querystring must have either "project" or "project_id", not both')
+    throw new ApiError('invalid_request', `${place} must have either "project" or "project_id", not both`)
   }
-  if (created_by !== undefined && !isAdmin(request)) throw insufficientScope([ADMIN_SCOPE])
   return withoutAbsent({
-    createdBy: isAdmin(request) ? created_by : principalId(callerOf(request)),
+    createdBy: query.created_by,
     status: query.status,
     type: query.type,
     projectId: project ?? project_id,

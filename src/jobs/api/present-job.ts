@@ -58,7 +58,12 @@ export function toJobType(type: JobType) {
     output_key: type.outputKey,
     may_pause: type.mayPause,
     deadline_seconds: type.deadlineMs / 1000,
+    max_running: type.maxRunning,
+    live: [...type.live],
     output_fields: type.outputFields,
+    input_schema: type.inputSchema?.json ?? null,
+    output_schema: type.outputSchema?.json ?? null,
+    resume_schema: type.resumeSchema?.json ?? null,
   }
 }
 

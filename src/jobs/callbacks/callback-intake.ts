@@ -1,34 +1,42 @@
+import { recordAudit } from '../../audit/record-audit.ts'
 import { ApiError } from '../../core/errors.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { type Transaction, UniqueViolation } from '../../db/database.ts'
 import { GroupCommit } from '../../db/group-commit.ts'
+import type { Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { settleJobs } from '../settlement/settle.ts'
 import type { Settlement } from '../settlement/settlement.ts'
-import { appendTimeline } from '../settlement/timeline-store.ts'
+import { appendTimeline, type NewTimelineRow } from '../settlement/timeline-store.ts'
 import { judgeCallback } from '../settlement/verdict.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
-import { CALLBACK_OUTCOMES, type CallbackOutcome, insertCallbacks } from './callback-store.ts'
+import { CALLBACK_OUTCOMES, type CallbackOutcome, type CallbackRow, insertCallbacks } from './callback-store.ts'
 import { type MatchedCallback, matchCallbacks, type ReceivedCallback } from './match-callbacks.ts'
 
 export interface CallbackAnswer {
   outcome: CallbackOutcome
   jobId: string
+  /** The detail of the transition that the callback caused. A replay has none: its transition is an entry of its own. */
+  transition?: string
 }
 
-/** A callback with the answer it gets, and the id of its timeline entry. */
+/** A callback with the answer it gets, and the id it is stored under. */
 interface AnsweredCallback {
   callback: ReceivedCallback
   /** Null: nothing of the callback is stored. */
-  entryId: string | null
+  id: string | null
   answer: CallbackAnswer | ApiError
 }
 
+const UNKNOWN_TURN: Verdict = { kind: 'unclear', reason: 'a run of this turn or of an earlier one?' }
+
 const MB = 1024 * 1024
+/** A body with more characters than this is large. */
+const LARGE_BODY = MB
 
 /**
- * Receives callbacks. Each is durable, with all its effects, before it is answered. Callbacks commit in groups, and one
- * that cannot be written does not fail the others.
+ * Receives callbacks. Each callback and its effects are durable before it is answered. Callbacks commit in groups; if one
+ * cannot be written, the others still are.
  */
 export class CallbackIntake {
   readonly #context: JobContext
@@ -56,7 +64,8 @@ export class CallbackIntake {
     return this.#commits.waiting
   }
 
-  async receive(callback: ReceivedCallback): Promise<CallbackAnswer> {
+  async receive(received: ReceivedCallback): Promise<CallbackAnswer> {
+    const callback = { ...received, traceparent: this.#context.tracer?.current ?? null }
     const answer = await this.#commits.submit(callback)
     if (callback.replayOf === undefined) {
       this.#meter.count('callbacks_total', {
@@ -66,8 +75,22 @@ export class CallbackIntake {
     if (answer instanceof ApiError) throw answer
     const { jobId, outcome } = answer
     this.#context.log.info({ jobId, runId: callback.payload.runId, outcome }, 'callback.received')
-    if (CALLBACK_OUTCOMES[outcome].unconfirmed) this.#worker.checkSoon(jobId, 'callback')
+    this.confirm(answer)
     return answer
+  }
+
+  /** Processes stored callbacks in a settlement of the caller, which calls `confirm` after the commit. */
+  replay(
+    tx: Transaction,
+    settlement: Settlement,
+    callbacks: readonly ReceivedCallback[],
+  ): Promise<(CallbackAnswer | ApiError)[]> {
+    return this.#commit(tx, settlement, callbacks)
+  }
+
+  /** Asks the runtime if the callback alone does not prove the end of the run. */
+  confirm({ jobId, outcome }: CallbackAnswer): void {
+    if (CALLBACK_OUTCOMES[outcome].unconfirmed) this.#worker.checkSoon(jobId, 'callback')
   }
 
   drain(): Promise<void> {
@@ -93,74 +116,85 @@ export class CallbackIntake {
   ): Promise<(CallbackAnswer | ApiError)[]> {
     const { ids } = this.#context
     const matched = await matchCallbacks(tx, { batch, settlement, ids })
-    // The entry's id is drawn first, so that the timeline shows the callback before the transition it causes.
+    // Create its id first, so that the timeline shows the callback before the transition that it causes.
     const answered = matched.map((match): AnsweredCallback => {
       const { callback } = match
       if ('deletedJobId' in match) {
-        return { callback, entryId: null, answer: { outcome: 'stale', jobId: match.deletedJobId } }
+        return { callback, id: null, answer: { outcome: 'stale', jobId: match.deletedJobId } }
       }
-      return { callback, entryId: ids.next('tml'), answer: this.#apply(settlement, match) }
+      const id = ids.next(callback.replayOf === undefined ? 'cbk' : 'tml')
+      return { callback, id, answer: this.#apply(settlement, match) }
     })
-    await Promise.all([this.#store(tx, answered, settlement.atMs), settlement.write()])
+    const stored = this.#store(tx, answered, settlement.atMs)
+    // A large body and the output inside it are encoded in two turns of the event loop, not in one.
+    if (batch.some(({ payload }) => payload.body.length > LARGE_BODY)) await stored
+    await Promise.all([stored, this.#audit(tx, answered), settlement.write()])
     return answered.map(({ answer }) => answer)
   }
 
   #apply(settlement: Settlement, match: MatchedCallback): CallbackAnswer | ApiError {
-    const { callback, job, runSeq, adopted, wrongJob } = match
+    const { callback, job, runSeq, adopted, wrongJob, isHint } = match
     const { payload, type } = callback
     if (job.type !== type.name) return new ApiError('conflict', `The run belongs to a job of type ${job.type}`)
     if (wrongJob || job.thread_id !== payload.threadId) return { outcome: 'stale', jobId: job.id }
     const cancelRequested = job.cancel_requested_at !== null
     const canAsk = this.#context.runtime !== null
-    const { outcome } = settlement.apply({
+    const isLaterTurn = job.continues !== null
+    const { outcome, transition } = settlement.apply({
       jobId: job.id,
-      runId: payload.runId,
+      runId: isHint ? null : payload.runId,
       ...(runSeq === undefined ? {} : { runSeq }),
-      verdict: judgeCallback(payload, { type, cancelRequested, canAsk }),
+      verdict: isHint ? UNKNOWN_TURN : judgeCallback(payload, { type, cancelRequested, canAsk, isLaterTurn }),
       via: 'callback',
-      traces: payload.traces,
+      traces: isHint ? null : payload.traces,
       unverified: true,
+      traceparent: callback.traceparent ?? null,
+      keepsTransition: callback.replayOf === undefined,
     })
-    return { outcome: adopted ? 'adopted' : outcome, jobId: job.id }
+    return { outcome: adopted ? 'adopted' : outcome, jobId: job.id, ...(transition && { transition }) }
   }
 
-  /** Stores the accepted callbacks and their timeline entries. Refused ones, and those of deleted jobs, leave no trace. */
+  async #audit(tx: Transaction, answered: readonly AnsweredCallback[]): Promise<void> {
+    for (const { callback, answer } of answered) {
+      const { replayOf, replayedBy } = callback
+      if (replayOf === undefined || replayedBy === undefined || answer instanceof ApiError) continue
+      const object = { kind: 'callback', id: replayOf } as const
+      const after = { outcome: answer.outcome, job_id: answer.jobId }
+      await recordAudit(tx, this.#context, { by: replayedBy, action: 'callback.replayed', object, after })
+    }
+  }
+
+  /**
+   * Stores the accepted callbacks, and an entry for each replay. Refused callbacks and those of deleted jobs are not
+   * stored.
+   */
   async #store(tx: Transaction, answered: readonly AnsweredCallback[], atMs: number): Promise<void> {
-    const { ids } = this.#context
-    const accepted = answered.flatMap(({ callback, entryId, answer }) =>
-      answer instanceof ApiError || entryId === null
-        ? []
-        : [{ callback, entryId, answer, id: callback.replayOf ?? ids.next('cbk') }],
-    )
-    await Promise.all([
-      appendTimeline(
-        tx,
-        accepted.map(({ callback, answer, entryId, id }) => ({
-          id: entryId,
-          job_id: answer.jobId,
-          at: atMs,
-          kind: 'callback',
-          via: callback.replayOf === undefined ? null : 'replay',
-          detail: JSON.stringify({ callback_id: id, status: callback.payload.status, outcome: answer.outcome }),
-        })),
-      ),
-      insertCallbacks(
-        tx,
-        accepted
-          .filter(({ callback }) => callback.replayOf === undefined)
-          .map(({ callback: { payload, type, path, receivedAtMs }, answer, id }) => ({
-            id,
-            path,
-            type: type.name,
-            job_id: answer.jobId,
-            thread_id: payload.threadId,
-            run_id: payload.runId,
-            status: payload.status,
-            outcome: answer.outcome,
-            received_at: receivedAtMs,
-            body: payload.body,
-          })),
-      ),
-    ])
+    const callbacks: CallbackRow[] = []
+    const replays: NewTimelineRow[] = []
+    for (const { callback, id, answer } of answered) {
+      if (answer instanceof ApiError || id === null) continue
+      const { payload, type, path, receivedAtMs, replayOf } = callback
+      const { outcome, jobId: job_id, transition = null } = answer
+      const { status } = payload
+      if (replayOf !== undefined) {
+        const detail = JSON.stringify({ callback_id: replayOf, status, outcome })
+        replays.push({ id, job_id, at: atMs, kind: 'callback', via: 'replay', detail })
+        continue
+      }
+      callbacks.push({
+        id,
+        path,
+        type: type.name,
+        job_id,
+        thread_id: payload.threadId,
+        run_id: payload.runId,
+        status,
+        outcome,
+        received_at: receivedAtMs,
+        transition,
+        body: payload.body,
+      })
+    }
+    await Promise.all([insertCallbacks(tx, callbacks), appendTimeline(tx, replays)])
   }
 }

@@ -1,4 +1,5 @@
 import type { FastifyRequest } from 'fastify'
+import { auditOriginOf } from '../../audit/audit-origin.ts'
 import { toRfc3339 } from '../../core/clock.ts'
 import { ApiError } from '../../core/errors.ts'
 import { JsonText } from '../../core/json/json-text.ts'
@@ -12,8 +13,9 @@ import type { JobContext } from '../job-context.ts'
 import type { JobType } from '../job-types.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
+import { type CallbackFilter, findCallbackPage } from './callback-list-store.ts'
 import * as schema from './callback-schema.ts'
-import { type CallbackRow, findCallbackPage } from './callback-store.ts'
+import { type CallbackOutcome, type CallbackRow, findCallback } from './callback-store.ts'
 import { replayStoredCallback } from './replay.ts'
 
 const BODY_LIMIT_BYTES = 10 * 1024 * 1024
@@ -41,13 +43,24 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
   })
 
   const admin = { access: scopes('admin:*') }
+  const reading = { access: scopes('read:operations') }
 
-  const listing = { config: admin, schema: schema.listCallbacks, serializerCompiler: writesDocuments }
+  const listing = { config: reading, schema: schema.listCallbacks, serializerCompiler: writesDocuments }
   app.get('/v1/callbacks', listing, async (request) => {
-    const { job_id, ...query } = request.query
-    const page = readPageRequest(LIST, query)
-    const found = await findCallbackPage(jobContext.db, { jobId: job_id }, page)
-    return toPage(LIST, { ...found, limit: page.limit, toItem: toCallback, positionOf: (row) => [row.id] as const })
+    const { limit, cursor, fields, ...wanted } = request.query
+    const page = readPageRequest(LIST, { ...(limit && { limit }), ...(cursor !== undefined && { cursor }) })
+    const bodies = fields === 'body'
+    const found = await findCallbackPage(jobContext.db, { filter: readCallbackFilter(wanted), bodies }, page)
+    const toItem = bodies ? toCallback : toSummary
+    return toPage(LIST, { ...found, limit: page.limit, toItem, positionOf: (row) => [row.id] as const })
+  })
+
+  const one = { ...reading, refusals: { not_found: 'No such callback' } }
+  const showing = { config: one, schema: schema.getCallback, serializerCompiler: writesDocuments }
+  app.get('/v1/callbacks/:id', showing, async (request) => {
+    const row = await findCallback(jobContext.db, request.params.id)
+    if (!row) throw new ApiError('not_found', 'No such callback')
+    return toCallback(row)
   })
 
   const replaying = {
@@ -55,7 +68,7 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
     refusals: { not_found: 'No such callback', conflict: 'The job type report is not configured any more' },
   }
   app.post('/v1/callbacks/:id/replay', { config: replaying, schema: schema.replayCallback }, async (request) =>
-    toAnswer(await replayStoredCallback(jobContext, intake, request.params.id)),
+    toAnswer(await replayStoredCallback(jobContext, intake, { id: request.params.id, by: auditOriginOf(request) })),
   )
 }
 
@@ -110,6 +123,7 @@ function toCallback(row: CallbackRow): schema.Callback {
   return {
     id: row.id,
     path: row.path,
+    type: row.type,
     job_id: row.job_id,
     thread_id: row.thread_id,
     run_id: row.run_id,
@@ -117,5 +131,29 @@ function toCallback(row: CallbackRow): schema.Callback {
     outcome: row.outcome,
     received_at: toRfc3339(row.received_at),
     body: new JsonText(row.body),
+  }
+}
+
+function toSummary(row: CallbackRow): schema.CallbackItem {
+  const { body: _body, ...summary } = toCallback({ ...row, body: 'null' })
+  return summary
+}
+
+export interface CallbackQuery {
+  job_id?: string
+  outcome?: CallbackOutcome
+  type?: string
+  received_after?: string
+  received_before?: string
+}
+
+export function readCallbackFilter(query: CallbackQuery): CallbackFilter {
+  const { job_id, outcome, type, received_after, received_before } = query
+  return {
+    ...(job_id !== undefined && { jobId: job_id }),
+    ...(outcome !== undefined && { outcome }),
+    ...(type !== undefined && { type }),
+    ...(received_after !== undefined && { receivedAfterMs: Date.parse(received_after) }),
+    ...(received_before !== undefined && { receivedBeforeMs: Date.parse(received_before) }),
   }
 }

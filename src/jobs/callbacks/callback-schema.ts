@@ -2,10 +2,11 @@ import { type Static, Type } from 'typebox'
 import type { Json } from '../../core/json.ts'
 import { UUID_PATTERN } from '../../core/uuid.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { boundedText, jsonDocument, pathParams, timestamp } from '../../http/schemas.ts'
+import { boundedText, jsonDocument, pathParams, timeField } from '../../http/schemas.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'
 
 const outcome = Type.Unsafe<CallbackOutcome>({
+  title: 'CallbackOutcome',
   type: 'string',
   enum: Object.keys(CALLBACK_OUTCOMES),
   description: Object.entries(CALLBACK_OUTCOMES)
@@ -14,20 +15,24 @@ const outcome = Type.Unsafe<CallbackOutcome>({
 })
 
 const received = Type.Object(
-  { received: Type.Literal(true), outcome, job_id: Type.String() },
+  {
+    received: Type.Literal(true, { description: 'The callback is durable.' }),
+    outcome,
+    job_id: Type.String({ description: 'The job that it is about.' }),
+  },
   {
     title: 'CallbackReceipt',
     examples: [{ received: true, outcome: 'applied', job_id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc' }],
   },
 )
 
-const uuid = Type.String({ format: 'uuid', pattern: UUID_PATTERN })
+const uuid = (description: string) => Type.String({ format: 'uuid', pattern: UUID_PATTERN, description })
 
 /** The fields that `parseCallback` reads. Other fields are stored and ignored. */
 export const CallbackBody = Type.Object(
   {
-    thread_id: uuid,
-    run_id: uuid,
+    thread_id: uuid('The thread that the run belongs to.'),
+    run_id: uuid('The run that ended.'),
     status: boundedText({
       minLength: 1,
       maxLength: 255,
@@ -40,7 +45,13 @@ export const CallbackBody = Type.Object(
         description: 'The output values of the graph.',
       }),
     ),
-    error: Type.Optional(Type.Unsafe<Json>({ type: ['string', 'object', 'null'], additionalProperties: true })),
+    error: Type.Optional(
+      Type.Unsafe<Json>({
+        type: ['string', 'object', 'null'],
+        additionalProperties: true,
+        description: 'Why the run failed.',
+      }),
+    ),
     metadata: Type.Optional(
       Type.Unsafe<Json>({
         type: ['object', 'null'],
@@ -67,14 +78,15 @@ export const CallbackBody = Type.Object(
 
 export const Callback = Type.Object(
   {
-    id: Type.String(),
-    path: Type.String(),
-    job_id: Type.String(),
-    thread_id: Type.String(),
-    run_id: Type.String(),
-    status: Type.String(),
+    id: Type.String({ description: 'Begins with `cbk_`.' }),
+    path: Type.String({ description: 'The path that it was posted to.' }),
+    type: Type.String({ description: 'The job type of that path.' }),
+    job_id: Type.String({ description: 'The job that it is about.' }),
+    thread_id: Type.String({ description: 'The thread that the run belongs to.' }),
+    run_id: Type.String({ description: 'The run that ended.' }),
+    status: Type.String({ description: 'The status of the run, as the runtime names it.' }),
     outcome,
-    received_at: timestamp,
+    received_at: timeField('When it was received.'),
     body: jsonDocument({ description: 'As received, with the token of the callback URL redacted.' }),
   },
   {
@@ -83,6 +95,7 @@ export const Callback = Type.Object(
       {
         id: 'cbk_01kq3v7m2x8n4r6t0w9y5z1abc',
         path: '/webhooks/jobs/report',
+        type: 'report',
         job_id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
         thread_id: '9a4bcb3e-4d5c-4b9e-8f00-000000000001',
         run_id: '1efcf3a0-0000-6000-8000-000000000001',
@@ -99,13 +112,13 @@ export type Callback = Static<typeof Callback>
 const tags = ['Callbacks']
 
 const querystring = Type.Object({
-  token: Type.Optional(Type.String()),
-  job_id: Type.Optional(boundedText({ maxLength: 255 })),
+  token: Type.Optional(Type.String({ description: 'The token of the job, as in the callback URL.' })),
+  job_id: Type.Optional(boundedText({ maxLength: 255, description: 'The job that the token is for.' })),
 })
 
 const description =
-  'JSON whatever the content type says: `thread_id`, `run_id`, `status`, and `values` or `error` where there are any. ' +
-  'Durable before it is answered. A 5xx is worth a retry, a 4xx is not.'
+  'JSON, with any content type: `thread_id`, `run_id`, `status`, and optionally `values` or `error`. ' +
+  'The callback is durable before it is answered. Retry after a 5xx, not after a 4xx.'
 
 export const agentCallback = {
   operationId: 'receiveAgentCallback',
@@ -122,25 +135,62 @@ export const jobCallback = {
   summary: 'The end of a run of a job type',
   description,
   querystring,
-  params: pathParams('type'),
+  params: pathParams('type', 'The job type.'),
   response: { 200: received },
 }
+
+const time = (description: string) => Type.Optional(Type.String({ format: 'date-time', description }))
+
+/** The filters of a list of callbacks. */
+export const callbackFilters = {
+  job_id: Type.Optional(boundedText({ maxLength: 255, description: 'Only those about this job.' })),
+  outcome: Type.Optional(outcome),
+  type: Type.Optional(boundedText({ maxLength: 64, description: 'A job type.' })),
+  received_after: time('Callbacks received later than this time.'),
+  received_before: time('Callbacks received earlier than this time.'),
+}
+
+const { body: itsBody, ...withoutBody } = Callback.properties
+
+/** A callback in a list: without its body unless the caller asked for it. */
+const CallbackItem = Type.Object(
+  { ...withoutBody, body: Type.Optional(itsBody) },
+  { title: 'CallbackItem', description: 'A callback. It has its `body` with `fields=body`.' },
+)
+export type CallbackItem = Static<typeof CallbackItem>
 
 export const listCallbacks = {
   operationId: 'listCallbacks',
   tags,
   summary: 'List received callbacks, newest first',
+  description:
+    'Filters can be combined. A page ends early when 5,000 callbacks were read for a rare combination of filters, or when ' +
+    'its bodies exceed 8 MB; `has_more` says whether there are more.',
   querystring: Type.Object(
-    { ...pageQuery, job_id: Type.Optional(boundedText({ maxLength: 255 })) },
+    {
+      ...pageQuery,
+      ...callbackFilters,
+      fields: Type.Optional(
+        Type.Unsafe<'body'>({ type: 'string', enum: ['body'], description: '`body` adds the bodies.' }),
+      ),
+    },
     { additionalProperties: false },
   ),
-  response: { 200: pageOf(Callback) },
+  response: { 200: Type.Object(pageOf(CallbackItem).properties, { title: 'CallbackPage' }) },
+}
+
+export const getCallback = {
+  operationId: 'getCallback',
+  tags,
+  summary: 'Get a callback with its body',
+  params: pathParams('id', 'The callback’s id.'),
+  response: { 200: Callback },
 }
 
 export const replayCallback = {
   operationId: 'replayCallback',
   tags,
   summary: 'Process a stored callback again',
-  params: pathParams('id'),
+  params: pathParams('id', 'The callback’s id.'),
   response: { 200: received },
 }

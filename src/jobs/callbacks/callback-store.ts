@@ -1,16 +1,14 @@
-import { type BoundedPage, selectBoundedPage } from '../../db/bounded-page.ts'
 import { Columns } from '../../db/columns.ts'
 import type { Queryable, Transaction } from '../../db/database.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
-import type { PageRequest } from '../../http/paging.ts'
 
-/** Every outcome of a callback. `unconfirmed`: the runtime still has to confirm what the callback says. */
+/** Every outcome of a callback. `unconfirmed`: the runtime still has to confirm the callback. */
 export const CALLBACK_OUTCOMES = {
   applied: { unconfirmed: false, meaning: 'it settled the job' },
-  duplicate: { unconfirmed: false, meaning: 'its content was known already' },
+  duplicate: { unconfirmed: false, meaning: 'its content was already known' },
   stale: { unconfirmed: false, meaning: 'the job has moved on, or the callback is not about it' },
-  adopted: { unconfirmed: true, meaning: 'a job was made for a run that no job knew' },
+  adopted: { unconfirmed: true, meaning: 'a job was created for a run that no job knew' },
   deferred: { unconfirmed: true, meaning: 'stored, and the runtime is asked' },
 } as const satisfies Record<string, { unconfirmed: boolean; meaning: string }>
 
@@ -30,11 +28,13 @@ export type CallbackRow = {
   status: string
   outcome: CallbackOutcome
   received_at: number
+  /** The detail of the transition that it caused, as JSON. The timeline shows it as an entry. */
+  transition: string | null
   /** As received, except that this service's own token is redacted. */
   body: string
 }
 
-const CALLBACKS = new Columns<CallbackRow>({
+export const CALLBACKS = new Columns<CallbackRow>({
   id: { type: 'text' },
   path: { type: 'text' },
   type: { type: 'text' },
@@ -44,6 +44,7 @@ const CALLBACKS = new Columns<CallbackRow>({
   status: { type: 'text' },
   outcome: { type: 'text' },
   received_at: { type: 'bigint' },
+  transition: { type: 'text' },
   body: { type: 'text', large: true },
 })
 
@@ -71,19 +72,3 @@ export async function findUnconfirmed(
 }
 
 const MAX_RECALLED = 3
-
-export function findCallbackPage(
-  db: Queryable,
-  filter: { jobId: string | undefined },
-  page: PageRequest<readonly [string]>,
-): Promise<BoundedPage<CallbackRow>> {
-  const ofJob = filter.jobId === undefined ? sql`1 = 1` : sql`job_id = ${filter.jobId}`
-  const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
-  return selectBoundedPage<CallbackRow>(db, {
-    table: sql`callbacks`,
-    columns: CALLBACKS.list,
-    large: CALLBACKS.large,
-    where: sql`${ofJob} and ${after}`,
-    limit: page.limit,
-  })
-}

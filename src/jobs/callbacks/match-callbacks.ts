@@ -1,3 +1,4 @@
+import type { AuditOrigin } from '../../audit/record-audit.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
@@ -8,7 +9,7 @@ import { findJobRuns, findJobsAwaitingRun, insertJob, insertJobRuns, type JobRun
 import type { JobType } from '../job-types.ts'
 import { findDeleted } from '../retention/delete-store.ts'
 import { jobEvent } from '../settlement/job-event.ts'
-import type { Settlement } from '../settlement/settlement.ts'
+import type { Settlement, SettlingJob } from '../settlement/settlement.ts'
 
 export interface ReceivedCallback {
   payload: CallbackPayload
@@ -17,11 +18,15 @@ export interface ReceivedCallback {
   /** The job that the callback's credential is bound to. */
   jobId: string | null
   receivedAtMs: number
+  /** The span of the request with the callback. */
+  traceparent?: string | null
   /** The id of the stored callback that is replayed. A replay is not stored a second time. */
   replayOf?: string
+  /** Named in the audit trail. */
+  replayedBy?: AuditOrigin
 }
 
-/** The job was deleted: the callback changes nothing, and nothing of it is stored. */
+/** The job was deleted, or erased with its user: the callback changes nothing, and nothing of it is stored. */
 export interface DeletedMatch {
   callback: ReceivedCallback
   deletedJobId: string
@@ -29,12 +34,14 @@ export interface DeletedMatch {
 
 export interface MatchedCallback {
   callback: ReceivedCallback
-  job: JobRow
+  job: SettlingJob
   runSeq: number | undefined
   /** The job was created for this callback, because no job knew its run. */
   adopted: boolean
   /** The credential is bound to another job, or the run belongs to another job: the callback must not change this one. */
   wrongJob: boolean
+  /** The job was found only by its thread, and the run may belong to an earlier turn: the runtime must be asked. */
+  isHint: boolean
 }
 
 /**
@@ -54,19 +61,22 @@ export async function matchCallbacks(
     const { payload, jobId } = callback
     const run = runs.get(payload.runId)
     const owner = run ? jobs.get(run.job_id) : adoptedByRun.get(payload.runId)
-    const mentioned = payload.jobId === null ? awaitingRun.get(payload.threadId) : jobs.get(payload.jobId)
+    const onThread = deleted.has(payload.runId) ? undefined : awaitingRun.get(payload.threadId)
+    const mentioned = payload.jobId === null ? onThread : jobs.get(payload.jobId)
     const named = jobId === null ? (owner ?? mentioned) : jobs.get(jobId)
     const job = named ?? owner
+    const isHint = jobId === null && owner === undefined && payload.jobId === null && job?.continues != null
     // A credential bound to one job proves nothing about another job, nor about the run of another job.
     const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)
-    if (job) return { callback, job, runSeq: runSeqOf(payload, job) ?? run?.run_seq, adopted: false, wrongJob }
+    if (job && job.erased_at !== null) return { callback, deletedJobId: job.id }
+    if (job) return { callback, job, runSeq: runSeqOf(payload, job) ?? run?.run_seq, adopted: false, wrongJob, isHint }
     const deletedJobId = deleted.get(payload.runId) ?? deleted.get(jobId ?? payload.jobId ?? '')
     if (deletedJobId !== undefined) return { callback, deletedJobId }
     const adopted = adopt(callback, ids, atMs)
     adoptedByRun.set(payload.runId, adopted)
     jobs.set(adopted.id, adopted)
     settlement.add(adopted)
-    return { callback, job: adopted, runSeq: 1, adopted: true, wrongJob: false }
+    return { callback, job: adopted, runSeq: 1, adopted: true, wrongJob: false, isHint: false }
   })
 
   for (const job of adoptedByRun.values()) {
@@ -80,16 +90,18 @@ export async function matchCallbacks(
   return matched
 }
 
-/** A callback of an earlier run may arrive when the job's current run is not known yet: the metadata tells them apart. */
-function runSeqOf({ jobId, runSeq }: CallbackPayload, job: JobRow): number | undefined {
+/**
+ * A callback of an earlier run may arrive when the job's current run is not known yet: the metadata shows which run it is.
+ */
+function runSeqOf({ jobId, runSeq }: CallbackPayload, job: SettlingJob): number | undefined {
   return jobId === job.id && runSeq !== null ? runSeq : undefined
 }
 
 interface Candidates {
   runs: Map<string, JobRun>
-  jobs: Map<string, JobRow>
+  jobs: Map<string, SettlingJob>
   /** By thread: the jobs whose run is not known yet. */
-  awaitingRun: Map<string, JobRow>
+  awaitingRun: Map<string, SettlingJob>
   /** By the id of a run or a job: the deleted job it belonged to. */
   deleted: Map<string, string>
 }

@@ -1,6 +1,6 @@
 import { firstIdAt } from '../../core/ids.ts'
 import { join, type Sql, sql } from '../../db/sql.ts'
-import type { JobStatus } from '../job.ts'
+import { COMMON_STATUS } from '../uncommon-jobs.ts'
 
 const COLUMNS = {
   retryOf: sql`retry_of`,
@@ -15,6 +15,14 @@ const COLUMNS = {
 }
 type Column = keyof typeof COLUMNS
 
+/** The same in the table `uncommon_jobs`. */
+const UNCOMMON_COLUMNS: Partial<Record<Column, Sql>> = {
+  createdBy: sql`owner`,
+  status: sql`state`,
+  errorCode: sql`failure`,
+  settledBy: sql`missed_by`,
+}
+
 /** Absent fields match every job. */
 export interface JobFilter extends Partial<Record<Column, string>> {
   /** Any run of the job, earlier ones of a resumed job included. */
@@ -23,17 +31,14 @@ export interface JobFilter extends Partial<Record<Column, string>> {
   createdBeforeMs?: number
 }
 
-/** Nearly every job ends in this status, so the indexes by status leave it out. */
-export const COMMON_STATUS = 'completed' satisfies JobStatus
-/** The condition of those indexes, as the migration spells it. */
-export const HAS_RARE_STATUS = sql`status <> 'completed'`
-
 interface Driver {
   index: string
   by: readonly Column[]
-  /** The condition of a partial index in its own words: without it, neither engine uses the index. */
+  /** Repeats the condition of the partial index: without it, neither engine uses the index. */
   only?: Sql
-  /** Values that the partial index leaves out. */
+  /** The index is one of `uncommon_jobs`. */
+  isUncommon?: true
+  /** Values that the index leaves out. */
   without?: Partial<Record<Column, string>>
 }
 
@@ -43,30 +48,28 @@ export const DRIVERS: readonly Driver[] = [
   { index: 'jobs_by_trace', by: ['traceId'], only: sql`trace_id is not null` },
   { index: 'jobs_by_conversation', by: ['threadId'] },
   {
-    index: 'jobs_by_owner_and_status',
+    index: 'uncommon_jobs_by_owner',
     by: ['createdBy', 'status'],
-    only: HAS_RARE_STATUS,
+    isUncommon: true,
     without: { status: COMMON_STATUS },
   },
-  { index: 'jobs_by_error', by: ['errorCode'], only: sql`error_code is not null` },
+  { index: 'uncommon_jobs_by_error', by: ['errorCode'], isUncommon: true, only: sql`failure is not null` },
   { index: 'jobs_by_project', by: ['projectId'], only: sql`project_id is not null` },
   { index: 'jobs_by_owner', by: ['createdBy'] },
   {
-    index: 'jobs_by_missed_callback',
+    index: 'uncommon_jobs_by_missed_callback',
     by: ['settledBy'],
-    only: sql`settled_by in ('read', 'sweep')`,
+    isUncommon: true,
+    only: sql`missed_by is not null`,
     without: { settledBy: 'callback' },
   },
-  {
-    index: 'jobs_by_status',
-    by: ['status'],
-    only: HAS_RARE_STATUS,
-    without: { status: COMMON_STATUS },
-  },
+  { index: 'uncommon_jobs_by_status', by: ['status'], isUncommon: true, without: { status: COMMON_STATUS } },
   { index: 'jobs_by_type', by: ['type'] },
 ]
 
 export interface ListPlan {
+  /** The tables that `driving` reads. */
+  from: Sql
   /** Served by one index, in the order of ids. */
   driving: Sql
   /** Checked for each row that is read; null when nothing is left to check. */
@@ -75,20 +78,26 @@ export interface ListPlan {
 
 /** Chooses one index for a list. The filters that it does not serve are checked row by row. */
 export function planList(filter: JobFilter, after: string | null): ListPlan {
-  // Only failed jobs have an error code, so an owner's are found by status.
+  // Only failed jobs have an error code, so the index by owner and status can be used.
   const wanted = filter.errorCode === undefined ? filter : { status: 'failed', ...filter }
   const given = (Object.keys(COLUMNS) as Column[]).filter((column) => wanted[column] !== undefined)
-  const { by = [], only } = wanted.runId === undefined ? (DRIVERS.find((driver) => drives(driver, wanted)) ?? {}) : {}
-  const equals = (column: Column) => sql`${COLUMNS[column]} = ${wanted[column] ?? ''}`
-  const driving = [...by.map(equals), ...(only ? [only] : []), ...idRange(wanted, after)]
+  const driver = wanted.runId === undefined ? DRIVERS.find((one) => drives(one, wanted)) : undefined
+  const { by = [], only, isUncommon = false } = driver ?? {}
+  const equals = (column: Column, name = COLUMNS[column]) => sql`${name} = ${wanted[column] ?? ''}`
+  const driven = by.map((column) => equals(column, isUncommon ? UNCOMMON_COLUMNS[column] : undefined))
+  const driving = [...driven, ...(only ? [only] : []), ...idRange(wanted, after)]
   const left = given.filter((column) => !by.includes(column))
   return {
+    from: isUncommon ? sql`uncommon_jobs join jobs using (id)` : sql`jobs`,
     driving: driving.length === 0 ? sql`1 = 1` : join(driving, ' and '),
     rest:
       left.length === 0
         ? null
         : {
-            where: join(left.map(equals), ' and '),
+            where: join(
+              left.map((column) => equals(column)),
+              ' and ',
+            ),
             columns: join(
               left.map((column) => COLUMNS[column]),
               ', ',

@@ -1,11 +1,12 @@
 import { type BoundedPage, selectBoundedPage } from '../../db/bounded-page.ts'
 import type { Queryable } from '../../db/database.ts'
 import { rowsOf } from '../../db/rows.ts'
-import { sql } from '../../db/sql.ts'
+import { type Sql, sql } from '../../db/sql.ts'
 import type { PageRequest } from '../../http/paging.ts'
 import { JOB_STATUSES, type JobStatus } from '../job.ts'
-import { JOB_LIST, JOB_SUMMARIES, type ListedJob } from '../job-row.ts'
-import { COMMON_STATUS, HAS_RARE_STATUS, type JobFilter, planList } from './job-filter.ts'
+import { JOB_LIST, JOB_SUMMARIES, JOBS_WITH_CHECKS, type ListedJob } from '../job-row.ts'
+import { COMMON_STATUS } from '../uncommon-jobs.ts'
+import { type JobFilter, planList } from './job-filter.ts'
 
 /** A rare combination of filters reads no more rows than this for one page, and the page may be short. */
 const MAX_READ = 5_000
@@ -16,9 +17,11 @@ export async function findJobPage(
   { filter, summary }: { filter: JobFilter; summary: boolean },
   page: PageRequest<readonly [string]>,
 ): Promise<BoundedPage<ListedJob>> {
-  const { driving, rest } = planList(filter, page.after?.[0] ?? null)
+  const { from, driving, rest } = planList(filter, page.after?.[0] ?? null)
   const common = {
     table: sql`jobs`,
+    from: JOBS_WITH_CHECKS,
+    drivenBy: from,
     where: driving,
     limit: page.limit,
     ...(rest && { rest: { ...rest, maxRead: MAX_READ } }),
@@ -43,7 +46,7 @@ export interface JobCounts {
  * are counted among the newest ones, so that no index has to hold them.
  */
 export async function countJobs(db: Queryable, createdBy: string | null): Promise<JobCounts> {
-  const owned = createdBy === null ? sql`1 = 1` : sql`created_by = ${createdBy}`
+  const ownedAs = (column: Sql) => (createdBy === null ? sql`1 = 1` : sql`${column} = ${createdBy}`)
   const statuses = rowsOf(
     db.engine,
     JOB_STATUSES.filter((status) => status !== COMMON_STATUS).map((status) => ({ status })),
@@ -52,12 +55,12 @@ export async function countJobs(db: Queryable, createdBy: string | null): Promis
   const [indexed, [newest]] = await Promise.all([
     db.query<{ status: JobStatus; jobs: number }>(sql`
       select s.status, (select count(*) from (
-        select 1 from jobs where status = s.status and ${HAS_RARE_STATUS} and ${owned}
+        select 1 from uncommon_jobs where state = s.status and ${ownedAs(sql`owner`)}
         limit ${MAX_COUNTED + 1}) as counted) as jobs
       from ${statuses} as s`),
     db.query<{ jobs: number; completed: number }>(sql`
       select count(*) as jobs, count(case when status = ${COMMON_STATUS} then 1 end) as completed
-      from (select status from jobs where ${owned} order by id desc limit ${MAX_READ + 1}) as newest`),
+      from (select status from jobs where ${ownedAs(sql`created_by`)} order by id desc limit ${MAX_READ + 1}) as newest`),
   ])
   const found = new Map(indexed.map(({ status, jobs }) => [status, jobs]))
   found.set(COMMON_STATUS, newest?.completed ?? 0)

@@ -5,7 +5,7 @@ import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
 import { deleteUsageRecords } from '../../usage/usage-store.ts'
 import { deleteCallbacksOf, deleteJobRows, deleteTimelineOf, lockEndedJobs } from './delete-store.ts'
 
-/** What a job holds, each with how many rows one transaction deletes. Callbacks can be large. */
+/** The records of a job, each with the number of rows that one transaction deletes. Callbacks can be large. */
 const HELD: readonly { deleteSome: typeof deleteCallbacksOf; limit: number }[] = [
   { deleteSome: deleteCallbacksOf, limit: 50 },
   { deleteSome: deleteTimelineOf, limit: 500 },
@@ -16,22 +16,30 @@ const HELD: readonly { deleteSome: typeof deleteCallbacksOf; limit: number }[] =
 interface Deletion {
   ids: readonly string[]
   atMs: number
-  /** Only the node that holds this lock goes on. */
+  /** Only the node that holds this lock continues. */
   lock?: string
+  /** Called in the transaction that deletes the jobs themselves. */
+  onDeleted?: (tx: Transaction) => Promise<void>
 }
 
 /**
  * Deletes the ended ones among these jobs with everything they hold, and returns their ids. A job with very much history
- * takes several bounded transactions; the job itself goes with the last one, so a crash leaves a job that can be deleted
- * again. Usage stays counted. Null when another node holds the lock.
+ * takes several bounded transactions; the last one deletes the job itself, so after a crash the deletion can be repeated.
+ * Usage stays counted. Null when another node holds the lock.
  */
-export async function deleteEndedJobs(db: Database, { ids, atMs, lock }: Deletion): Promise<string[] | null> {
+export async function deleteEndedJobs(
+  db: Database,
+  { ids, atMs, lock, onDeleted }: Deletion,
+): Promise<string[] | null> {
   for (;;) {
     const round = await db.transaction(async (tx) => {
       if (lock !== undefined && !(await tx.tryLock(lock))) return null
       const ended = await lockEndedJobs(tx, ids)
       const more = ended.length > 0 && (await deleteHeld(tx, ended))
-      if (ended.length > 0 && !more) await deleteRest(tx, ended, atMs)
+      if (ended.length > 0 && !more) {
+        await deleteRest(tx, ended, atMs)
+        await onDeleted?.(tx)
+      }
       return { ended, more }
     })
     if (round === null) return null

@@ -5,7 +5,7 @@ import { isAmong } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
 import type { JobStatus } from '../job.ts'
 
-/** What decides whether a caller may delete a job, without its documents. */
+/** The fields that decide whether a caller may delete a job. */
 export type JobState = { id: string; status: JobStatus; created_by: string | null }
 
 export async function findJobState(db: Queryable, id: string): Promise<JobState | undefined> {
@@ -80,7 +80,7 @@ async function deleteSome(
   { jobIds, limit }: { jobIds: readonly string[]; limit: number },
 ): Promise<boolean> {
   const deleted = await tx.query(sql`
-    delete from ${table} where id in (
-      select id from ${table} where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}) returning id`)
+    delete from ${table} where (job_id, id) in (
+      select job_id, id from ${table} where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}) returning id`)
   return deleted.length === limit
 }

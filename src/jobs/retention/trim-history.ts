@@ -4,7 +4,7 @@ import type { Meter } from '../../core/metrics/meter.ts'
 import type { Database } from '../../db/database.ts'
 import type { TrimmedPage, TrimRange } from '../../db/trim-page.ts'
 import { trimNotifications } from '../../push/trim-notifications.ts'
-import { endedBefore, trimJobHistory } from './history-store.ts'
+import { endedBefore, trimCallbacks, trimTimeline } from './history-store.ts'
 
 const DAY_MS = 86_400_000
 /** Callbacks can be large, and on SQLite nothing else runs during a page. */
@@ -14,8 +14,8 @@ type TrimOnePage = (db: Database, range: TrimRange) => Promise<TrimmedPage | nul
 
 /** The history of a job beside the job itself, its runs and its usage, in the order of deletion. */
 const HISTORY: Record<'callbacks' | 'timeline' | 'notifications', TrimOnePage> = {
-  callbacks: (db, range) => trimJobHistory(db, 'callbacks', range),
-  timeline: (db, range) => trimJobHistory(db, 'timeline', range),
+  callbacks: trimCallbacks,
+  timeline: trimTimeline,
   notifications: (db, range) => trimNotifications(db, range, endedBefore),
 }
 type HistoryKind = keyof typeof HISTORY
@@ -28,7 +28,7 @@ export interface TrimContext {
 }
 
 /**
- * Deletes callbacks, timeline entries and notifications that are this old and whose job ended as long ago. Jobs, their
+ * Deletes callbacks, timeline entries and notifications if both they and the end of their job are this old. Jobs, their
  * runs and their usage stay, so that a late callback still changes nothing.
  */
 export async function trimHistory(

@@ -6,7 +6,7 @@ const DAY_MS = 86_400_000
 /** Inputs and outputs can be large, and on SQLite nothing else runs during a page. */
 const PAGE = 20
 
-/** Deletes jobs that ended this long ago, with everything they hold. Unfinished jobs stay, however old they are. */
+/** Deletes jobs that ended this long ago, with everything they hold. Unfinished jobs are never deleted. */
 export async function trimJobs(
   { db, clock, log, meter }: TrimContext,
   { retentionDays, signal }: { retentionDays: number; signal: AbortSignal },

@@ -1,8 +1,8 @@
 import type { EventType, NewEvent } from '../../events/event-store.ts'
-import type { JobRow } from '../job-row.ts'
+import type { SlimJob } from '../job-row.ts'
 
 /** The event that clients stream about a job. It never holds the input or the output: clients fetch the job. */
-export function jobEvent(job: JobRow, type: EventType, cause: string, atMs: number): NewEvent {
+export function jobEvent(job: SlimJob, type: EventType, cause: string, atMs: number): NewEvent {
   const data = {
     job_id: job.id,
     type: job.type,

@@ -22,13 +22,21 @@ export function wantedValues({ outputKey, usageKey }: OutputPlaces): Wanted {
   return wantAll(output, usageKey === null ? MESSAGES : wantPath(pathOf(usageKey), USAGE))
 }
 
-/** Finds the job's result in the graph's values. Undefined when it is missing or null. */
-export function extractOutput({ outputKey }: Pick<OutputPlaces, 'outputKey'>, values: JsonPart): JsonText | undefined {
-  const found = outputKey === null ? lastAssistantMessage(values) : values.at(...pathOf(outputKey))
+/**
+ * Finds the job's result in the graph's values. Undefined when it is missing or null. In a later turn of a conversation
+ * the messages before the last human message are those of earlier turns.
+ */
+export function extractOutput(
+  { outputKey }: Pick<OutputPlaces, 'outputKey'>,
+  values: JsonPart,
+  { isLaterTurn = false } = {},
+): JsonText | undefined {
+  const messages = isLaterTurn ? messagesOfTurn(values) : messagesIn(values)
+  const found = outputKey === null ? lastAssistantMessage(messages) : values.at(...pathOf(outputKey))
   return found === undefined || found.kind === 'null' ? undefined : new JsonText(found.text)
 }
 
-/** An upper bound, so that a wrong number from one graph does not make its owner's totals useless. */
+/** An upper limit, so that a wrong number from one graph does not spoil the totals of its owner. */
 const MAX_TOKENS = 1e12
 
 /**
@@ -37,9 +45,7 @@ const MAX_TOKENS = 1e12
  */
 export function extractTokens({ usageKey }: Pick<OutputPlaces, 'usageKey'>, values: JsonPart): Tokens {
   if (usageKey !== null) return readTokens(values.at(...pathOf(usageKey)))
-  const messages = values.at('messages')?.items ?? []
-  const turn = messages.slice(messages.findLastIndex((message) => isFrom(HUMAN, message)) + 1)
-  return turn
+  return messagesOfTurn(values)
     .filter((message) => isFrom(ASSISTANT, message))
     .map((message) => readTokens(fieldsOf(message).at('usage_metadata')))
     .reduce(add, NO_TOKENS)
@@ -57,8 +63,17 @@ function pathOf(key: string): string[] {
   return names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'))
 }
 
-function lastAssistantMessage(values: JsonPart): JsonPart | undefined {
-  const last = values.at('messages')?.items.findLast((message) => isFrom(ASSISTANT, message))
+function messagesIn(values: JsonPart): readonly JsonPart[] {
+  return values.at('messages')?.items ?? []
+}
+
+function messagesOfTurn(values: JsonPart): readonly JsonPart[] {
+  const messages = messagesIn(values)
+  return messages.slice(messages.findLastIndex((message) => isFrom(HUMAN, message)) + 1)
+}
+
+function lastAssistantMessage(messages: readonly JsonPart[]): JsonPart | undefined {
+  const last = messages.findLast((message) => isFrom(ASSISTANT, message))
   return last && fieldsOf(last).at('content')
 }
 
@@ -70,7 +85,7 @@ function fieldsOf(message: JsonPart): JsonPart {
 const ASSISTANT = new Set<unknown>(['assistant', 'ai', 'AIMessage', 'AIMessageChunk'])
 const HUMAN = new Set<unknown>(['user', 'human', 'HumanMessage', 'HumanMessageChunk'])
 
-/** The role, the type or the class name tells who wrote the message. */
+/** The role, the type or the class name shows the author of the message. */
 function isFrom(names: ReadonlySet<unknown>, message: JsonPart): boolean {
   const fields = fieldsOf(message)
   const className = message.at('id')?.kind === 'array' ? (message.at('id')?.parse(MAX_NAME_LENGTH) as unknown[]) : []

@@ -1,58 +1,75 @@
 import type { IdGenerator } from '../../core/ids.ts'
 import { writeJson } from '../../core/json/json-text.ts'
+import { isSameTrace, noTracer, type Span, type Tracer } from '../../core/tracing.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents, type NewEvent } from '../../events/event-store.ts'
 import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
 import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
-import { periodOf, recordUsage, type UsageRecord } from '../../usage/usage-store.ts'
+import { countUsage, type JobUsage } from '../../usage/usage-store.ts'
 import type { CallbackOutcome } from '../callbacks/callback-store.ts'
+import { deleteChecks, makeDue } from '../check-store.ts'
 import {
-  type FailureCode,
   isEnd,
   isNotified,
   isTerminal,
   isWatched,
   type JobStatus,
   NO_TOKENS,
+  type OutputMisfit,
   type RunObservation,
   STATUSES,
   type Verdict,
   type Via,
 } from '../job.ts'
 import { nextStatus } from '../job-machine.ts'
-import type { JobRow } from '../job-row.ts'
-import { insertJobRuns, type JobRun, lockJobs, updateJobs } from '../job-store.ts'
+import { isStored, type JobRow, type SlimJob } from '../job-row.ts'
+import { changeJobs, insertJobRuns, type JobChange, type JobRun, lockSlimJobs } from '../job-store.ts'
 import type { JobTypes } from '../job-types.ts'
 import { jobEvent } from './job-event.ts'
 import { appendTimeline, type NewTimelineRow } from './timeline-store.ts'
+import { usageOf } from './usage-of.ts'
 
-/** What a callback, a read, the sweep or a cancel request says about a job. */
+/** New information about a job, from a callback, a read, the sweep or a cancel request. */
 export interface JobUpdate extends RunObservation {
   jobId: string
-  /** Which of the job's runs it is about, if that is known. */
+  /** The number of the job's run, if it is known. */
   runSeq?: number
-  /** Null when this service decided it. */
+  /** Null if this service itself made the decision. */
   via: Via | null
   /** Set for a callback. If it proves nothing, the sweep asks the runtime at once. */
   unverified?: boolean
+  /** Set when the caller stores the transition with the callback that caused it, instead of an entry of its own. */
+  keepsTransition?: boolean
+  /** Set for the result of a check. If it ends the job, it is the last check that the job's row keeps. */
+  isCheck?: boolean
+  /** When the runtime was asked. If the database is unavailable, the update may be written much later, or twice. */
+  askedAtMs?: number
+  /** The span of the callback or the check. */
+  traceparent?: string | null
 }
 
-/** How long after the first sighting the second one counts. */
+/** A second sighting counts only if it is at least this long after the first. */
 export const SECOND_SIGHT_MS = 10_000
 
 /** applied: it paused or ended the job. duplicate, stale: known already. deferred: it did neither. */
 export type SettleOutcome = Exclude<CallbackOutcome, 'adopted'>
 
+/** A job during its settlement. Its stored documents are not read; documents of a verdict are written. */
+export type SettlingJob = SlimJob & Partial<Pick<JobRow, 'output' | 'interrupts'>>
+
 export interface Settled {
   outcome: SettleOutcome
-  job: JobRow
+  job: SettlingJob
+  /** The detail of the transition that the update caused, as JSON, for an update that `keepsTransition`. */
+  transition?: string
 }
 
 export interface SettleContext {
   ids: IdGenerator
   types: JobTypes
   pushOptOut: PushOptOut
+  tracer?: Tracer
   atMs: number
 }
 
@@ -62,16 +79,22 @@ export interface SettleContext {
  */
 export class Settlement {
   /** The jobs that this settlement ended. */
-  readonly ended: JobRow[] = []
+  readonly ended: SettlingJob[] = []
+  /** Outputs that do not fit the schema of their type. */
+  readonly misfits: { type: string; reason: OutputMisfit['reason'] }[] = []
   readonly #tx: Transaction
   readonly #context: SettleContext
-  readonly #jobs = new Map<string, JobRow>()
-  readonly #touched = new Set<JobRow>()
+  readonly #jobs = new Map<string, { job: SettlingJob; before: SettlingJob }>()
   readonly #runs: JobRun[] = []
+  /** Jobs whose next check is due now. */
+  readonly #due = new Set<string>()
+  /** Jobs whose checks end: the runtime is no longer asked about them. */
+  readonly #unwatched: string[] = []
   readonly #events: NewEvent[] = []
-  readonly #usage: UsageRecord[] = []
+  readonly #usage: JobUsage[] = []
   readonly #intents: PushIntent[] = []
   readonly #timeline: NewTimelineRow[] = []
+  readonly #spans: Span[] = []
 
   constructor(tx: Transaction, context: SettleContext) {
     this.#tx = tx
@@ -90,19 +113,19 @@ export class Settlement {
     return settled
   }
 
-  async lock(ids: readonly string[]): Promise<JobRow[]> {
-    const jobs = await lockJobs(this.#tx, ids)
+  async lock(ids: readonly string[]): Promise<SettlingJob[]> {
+    const jobs = await lockSlimJobs(this.#tx, ids)
     for (const job of jobs) this.add(job)
     return jobs
   }
 
   /** Takes a job that this transaction has locked or inserted. */
-  add(job: JobRow): void {
-    this.#jobs.set(job.id, job)
+  add(job: SettlingJob): void {
+    this.#jobs.set(job.id, { job, before: { ...job } })
   }
 
   apply(update: JobUpdate): Settled {
-    const job = this.#jobs.get(update.jobId)
+    const job = this.#jobs.get(update.jobId)?.job
     if (!job) throw new Error(`There is no job ${update.jobId} to settle`)
     const stale = { outcome: 'stale', job } as const
     if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale
@@ -115,97 +138,106 @@ export class Settlement {
     const isGivenUp = verdict.kind === 'failed' && update.via === null
     const to = nextStatus(job.status, isGivenUp ? 'given_up' : verdict.kind)
     if (to === null) return { outcome: this.#outcomeOfNoMove(job, { ...update, verdict }), job }
-    this.#move(job, to, { ...update, verdict })
-    return { outcome: isWatched(to) ? 'deferred' : 'applied', job }
+    const transition = this.#move(job, to, { ...update, verdict })
+    return { outcome: isWatched(to) ? 'deferred' : 'applied', job, ...(update.keepsTransition && { transition }) }
   }
 
   async write(): Promise<void> {
     const tx = this.#tx
     const { pushOptOut } = this.#context
     await Promise.all([
-      updateJobs(tx, [...this.#touched]),
+      changeJobs(
+        tx,
+        Array.from(this.#jobs.values(), (held) => changesOf(held, this.#unwatched.includes(held.job.id))),
+      ),
+      makeDue(tx, [...this.#due], this.#context.atMs),
+      deleteChecks(tx, this.#unwatched),
       insertJobRuns(tx, this.#runs),
       appendEvents(tx, this.#events),
-      recordUsage(tx, this.#usage),
+      countUsage(tx, this.#usage),
       recordPushIntents(tx, this.#intents, pushOptOut),
       appendTimeline(tx, this.#timeline),
     ])
   }
 
-  /** A callback can arrive before the answer to the start request, and then it is the first to name the run. */
-  #learnRun(job: JobRow, runId: string): void {
+  /** After the commit. A repeated transaction creates new spans; the spans of the failed attempt are never sent. */
+  endSpans(): void {
+    for (const span of this.#spans) span.end()
+  }
+
+  /** A callback can arrive before the answer to the start request. Then the run's id comes from the callback. */
+  #learnRun(job: SettlingJob, runId: string): void {
     const { atMs } = this.#context
     job.run_id = runId
     job.started_at ??= atMs
-    this.#touched.add(job)
     this.#runs.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, created_at: atMs })
   }
 
-  #keepTraces(job: JobRow, traces: Traces | null): void {
+  #keepTraces(job: SettlingJob, traces: Traces | null): void {
     if (traces === null) return
-    if (job.trace_id === null && traces.traceId !== null) {
-      job.trace_id = traces.traceId
-      this.#touched.add(job)
-    }
-    if (job.tracer_trace_id === null && traces.tracerTraceId !== null) {
-      job.tracer_trace_id = traces.tracerTraceId
-      this.#touched.add(job)
-    }
+    job.trace_id ??= traces.traceId
+    job.tracer_trace_id ??= traces.tracerTraceId
   }
 
-  /** Notes the first sighting of a finding that must be seen twice. True while it does not count yet. */
-  #mustSeeAgain(job: JobRow, { verdict, via, unverified }: JobUpdate): boolean {
+  /** Records the first sighting of a verdict that must be seen twice. True if it does not count yet. */
+  #mustSeeAgain(job: SettlingJob, { verdict, via, unverified, askedAtMs }: JobUpdate): boolean {
     const { atMs } = this.#context
-    const code = verdict.kind === 'failed' && verdict.twice ? verdict.code : null
+    const code = doubtOf(verdict)
     if (code === null || !isWatched(job.status)) {
-      // What a callback says, unlike an answer of the runtime, is no sighting.
+      // Only an answer of the runtime counts as a sighting, not a callback.
       if (job.doubt_code !== null && !unverified) this.#noteDoubt(job, null)
       return false
     }
     if (job.doubt_code !== code) this.#noteDoubt(job, code)
     job.first_hint ??= via
-    return atMs - (job.doubt_at ?? atMs) < SECOND_SIGHT_MS
+    return (askedAtMs ?? atMs) - (job.doubt_at ?? atMs) < SECOND_SIGHT_MS
   }
 
-  #noteDoubt(job: JobRow, code: FailureCode | null): void {
+  #noteDoubt(job: SettlingJob, code: string | null): void {
     job.doubt_code = code
     job.doubt_at = code === null ? null : this.#context.atMs
-    this.#touched.add(job)
   }
 
-  #outcomeOfNoMove(job: JobRow, { verdict, unverified }: JobUpdate): SettleOutcome {
+  #outcomeOfNoMove(job: SettlingJob, { verdict, unverified }: JobUpdate): SettleOutcome {
     if (!isWatched(job.status)) {
       const contradicts = isEnd(verdict.kind) && verdict.kind !== job.status
       return contradicts ? 'stale' : 'duplicate'
     }
     if (verdict.kind === 'unclear' && unverified) {
       // The next check is due now, instead of after the backoff.
+      this.#due.add(job.id)
       job.next_check_at = this.#context.atMs
       job.first_hint ??= 'callback'
-      this.#touched.add(job)
     }
     return 'deferred'
   }
 
-  #move(job: JobRow, to: JobStatus, { verdict, via }: JobUpdate): void {
+  /** Returns the detail of the transition. */
+  #move(job: SettlingJob, to: JobStatus, update: JobUpdate): string {
+    const { verdict, via, isCheck = false, traceparent = null, keepsTransition } = update
     const { ids, atMs } = this.#context
     const from = job.status
     job.status = to
     job.updated_at = atMs
     if (job.run_id !== null) job.started_at ??= atMs
-    this.#touched.add(job)
     if (verdict.kind === 'completed') job.output = verdict.output.text
     if (verdict.kind === 'failed') {
       job.error_code = verdict.code
       job.error_message = verdict.message
     }
-    job.interrupts = verdict.kind === 'awaiting_input' ? writeJson(verdict.interrupts) : null
+    if (verdict.kind === 'awaiting_input') job.interrupts = writeJson(verdict.interrupts)
+    else if (from === 'awaiting_input') job.interrupts = null
     if (!isWatched(to)) {
       job.doubt_code = null
       job.doubt_at = null
       job.settled_by = via === null ? null : (job.first_hint ?? via)
       job.next_check_at = null
       job.last_error = null
+      this.#unwatched.push(job.id)
+      if (isCheck) {
+        job.checked_at = atMs
+        job.check_attempts += 1
+      }
     }
     if (isTerminal(to)) {
       job.finished_at = atMs
@@ -213,29 +245,50 @@ export class Settlement {
       this.#countUsage(job, verdict)
     }
     const detail = JSON.stringify(to === 'failed' ? { from, to, error: job.error_code } : { from, to })
-    this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind: 'transition', via, detail })
-    this.#announce(job, to)
+    if (!keepsTransition) {
+      this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind: 'transition', via, detail })
+    }
+    if (verdict.kind === 'completed' && verdict.misfit) this.#noteMisfit(job, verdict.misfit, via)
+    this.#announce(job, to, this.#startSpan(job, { via, cause: traceparent }))
+    return detail
   }
 
-  #countUsage(job: JobRow, verdict: Verdict): void {
-    const { atMs } = this.#context
-    const tokens = verdict.kind === 'completed' ? verdict.tokens : NO_TOKENS
-    this.#usage.push({
-      job_id: job.id,
-      subject: job.created_by,
-      period: periodOf(atMs),
-      type: job.type,
-      input_tokens: tokens.input,
-      output_tokens: tokens.output,
-      total_tokens: tokens.total,
-      settled_at: atMs,
+  /** Starts a span in the trace of the job. Its parent is the callback or the check, if that is part of the same trace. */
+  #startSpan(job: SettlingJob, { via, cause }: { via: JobUpdate['via']; cause: string | null }): Span {
+    const { tracer = noTracer } = this.#context
+    const isWithin = job.trace_context === null || isSameTrace(cause, job.trace_context)
+    const span = tracer.start('job.settle', {
+      parent: isWithin ? cause : job.trace_context,
+      links: [job.trace_context, isWithin ? null : cause],
+      attributes: { 'job.id': job.id, 'job.type': job.type, 'job.status': job.status, 'job.via': via },
     })
+    this.#spans.push(span)
+    return span
   }
 
-  #announce(job: JobRow, to: JobStatus): void {
-    const { ids, types, atMs } = this.#context
+  #noteMisfit(job: SettlingJob, { reason, fault }: OutputMisfit, via: JobUpdate['via']): void {
+    const { ids, atMs } = this.#context
+    this.misfits.push({ type: job.type, reason })
+    const detail = JSON.stringify({ reason, fault })
+    this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind: 'output_check', via, detail })
+  }
+
+  #countUsage(job: SettlingJob, verdict: Verdict): void {
+    const { input, output, total } = verdict.kind === 'completed' ? verdict.tokens : NO_TOKENS
+    job.input_tokens = input || null
+    job.output_tokens = output || null
+    job.total_tokens = total || null
+    // A job without an owner is counted when a user claims it.
+    if (job.created_by !== null) this.#usage.push(usageOf(job, job.created_by))
+  }
+
+  #announce(job: SettlingJob, to: JobStatus, { traceparent }: Span): void {
+    const { ids, types, atMs, tracer = noTracer } = this.#context
     const cause = `${job.id}:${job.run_seq}:${to}`
-    this.#events.push(jobEvent(job, STATUSES[to].event, cause, atMs))
+    const { event } = STATUSES[to]
+    this.#events.push(jobEvent(job, event, cause, atMs))
+    const attributes = { 'event.cause': cause }
+    this.#spans.unshift(tracer.start(`event ${event}`, { kind: 'producer', parent: traceparent, attributes }))
     const text = isNotified(to) ? types.get(job.type)?.notifications[to] : undefined
     if (text === undefined || job.created_by === null) return
     this.#intents.push({
@@ -247,11 +300,28 @@ export class Settlement {
       body: text.body,
       data: JSON.stringify({ job_id: job.id, type: job.type, status: to }),
       created_at: atMs,
+      trace_context: traceparent,
     })
   }
 }
 
-/** If cancellation was requested, treats a pause as cancelled. */
-function applyCancelRequest(job: JobRow, verdict: Verdict): Verdict {
-  return verdict.kind === 'awaiting_input' && job.cancel_requested_at !== null ? { kind: 'cancelled' } : verdict
+/** The code of a verdict that must be seen twice; null for a verdict that counts at once. */
+function doubtOf(verdict: Verdict): string | null {
+  if (!('twice' in verdict)) return null
+  return verdict.kind === 'failed' ? verdict.code : verdict.kind
+}
+
+/** If cancellation was requested, treats a pause as cancelled. A pause in doubt stays in doubt: the run may have completed. */
+function applyCancelRequest(job: SettlingJob, verdict: Verdict): Verdict {
+  if (verdict.kind !== 'awaiting_input' || job.cancel_requested_at === null) return verdict
+  return verdict.twice ? { kind: 'cancelled', twice: true } : { kind: 'cancelled' }
+}
+
+/** The columns that differ from the stored row. When its checks end, the job's row keeps the data of the last check. */
+function changesOf({ job, before }: { job: SettlingJob; before: SettlingJob }, isUnwatched: boolean): JobChange {
+  const names = (Object.keys(job) as (keyof SettlingJob)[]).filter(isStored)
+  const isKept = (name: keyof SettlingJob) =>
+    isUnwatched && job.check_attempts > 0 && (name === 'checked_at' || name === 'check_attempts')
+  const changed = names.filter((name) => job[name] !== before[name] || isKept(name)).map((name) => [name, job[name]])
+  return { ...Object.fromEntries(changed), id: job.id }
 }

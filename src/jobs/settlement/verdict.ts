@@ -1,23 +1,38 @@
 import type { JsonPart } from '../../core/json/json-part.ts'
+import type { JsonText } from '../../core/json/json-text.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
 import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
-import type { Verdict } from '../job.ts'
+import { fingerprintOf } from '../answers.ts'
+import type { FailureCode, OutputMisfit, Verdict } from '../job.ts'
 import type { JobType } from '../job-types.ts'
+import { hasMoreValues, MAX_CHECKED_VALUES } from '../schemas/document-schema.ts'
 import { extractOutput, extractTokens } from './output.ts'
 
+const MAX_CHECKED_OUTPUT = 1024 * 1024
+
+interface JudgeOptions {
+  type: JobType
+  cancelRequested: boolean
+  /** Whether there is a runtime to ask. */
+  canAsk: boolean
+  /** The job continues a conversation: its values contain data of earlier turns. */
+  isLaterTurn: boolean
+}
+
 /**
- * What a callback alone proves. The runtime posts the same status for different ends (done or paused, cancelled or
- * paused). Such a callback proves nothing, and the runtime is asked. Without a runtime, the likelier end is assumed.
+ * The verdict from a callback alone. The runtime posts the same status for different ends (done or paused, cancelled or
+ * paused). Such a callback proves nothing, so the runtime is asked. If no runtime is configured, the more likely end is
+ * assumed.
  */
 export function judgeCallback(
   callback: Pick<CallbackPayload, 'status' | 'values' | 'error'>,
-  { type, cancelRequested, canAsk }: { type: JobType; cancelRequested: boolean; canAsk: boolean },
+  { type, cancelRequested, canAsk, isLaterTurn }: JudgeOptions,
 ): Verdict {
   switch (callback.status) {
     case 'success':
-      return judgeSuccess(callback.values, { type, canAsk })
+      return judgeSuccess(callback.values, { type, canAsk, isLaterTurn })
     case 'error':
-      // The state may have the text, and a failure reads the same on every path.
+      // The state may have the text, and the error must be the same for callbacks and checks.
       if (callback.error === null && canAsk) return { kind: 'unclear', reason: 'error without its text' }
       return { kind: 'failed', code: 'run_failed', message: callback.error ?? 'The run failed' }
     case 'timeout':
@@ -37,39 +52,64 @@ export function judgeCallback(
   }
 }
 
-function judgeSuccess(values: JsonPart | null, { type, canAsk }: { type: JobType; canAsk: boolean }): Verdict {
+function judgeSuccess(
+  values: JsonPart | null,
+  { type, canAsk, isLaterTurn }: Omit<JudgeOptions, 'cancelRequested'>,
+): Verdict {
   // A graph that pauses posts `success` too, and may have written its output before the pause.
   if (canAsk && type.mayPause) return { kind: 'unclear', reason: 'success: done or paused?' }
-  const completed = judgeOutput(values, type)
+  const completed = judgeOutput(values, { type, isLaterTurn })
   return completed ?? (canAsk ? { kind: 'unclear', reason: 'success without the output' } : outputMissing(type))
 }
 
 type Failure = Extract<Verdict, { kind: 'failed' }>
 
-function judgeOutput(values: JsonPart | null, type: JobType): Verdict | null {
-  const output = values === null ? undefined : extractOutput(type, values)
-  return values === null || output === undefined
-    ? null
-    : { kind: 'completed', output, tokens: extractTokens(type, values) }
+function judgeOutput(
+  values: JsonPart | null,
+  { type, isLaterTurn }: Pick<JudgeOptions, 'type' | 'isLaterTurn'>,
+): Verdict | null {
+  const output = values === null ? undefined : extractOutput(type, values, { isLaterTurn })
+  if (values === null || output === undefined) return null
+  const misfit = misfitOf(output, type)
+  return { kind: 'completed', output, tokens: extractTokens(type, values), ...(misfit && { misfit }) }
 }
 
-/** What the runtime's answer proves. `state` is null for an active run, and for a run that left none. */
-export function judgeRun(run: RuntimeRun, state: ThreadState | null, type: JobType): Verdict {
+/** Large outputs are not checked, because that would block the event loop. */
+function misfitOf(output: JsonText, { outputSchema }: JobType): OutputMisfit | null {
+  if (outputSchema === null) return null
+  if (output.text.length > MAX_CHECKED_OUTPUT || hasMoreValues(output.text, MAX_CHECKED_VALUES)) {
+    return { reason: 'too_large', fault: 'output is too large to be checked' }
+  }
+  const fault = outputSchema.faultOf(output, 'output')
+  return fault === null ? null : { reason: 'does_not_fit', fault }
+}
+
+/** The job's knowledge about the run. */
+interface JudgedRun extends Omit<JudgeOptions, 'canAsk'> {
+  /** Fingerprints of the questions that the run's input answered. */
+  answered: readonly string[]
+}
+
+/**
+ * The verdict from the runtime's answer. `state` is null for an active run, and for a run that left no state. A lagging
+ * replica may show an older state: without the text of an error, without a question, or with a question that is already
+ * answered. A verdict that may come from such a state must be seen twice.
+ */
+export function judgeRun(run: RuntimeRun, state: ThreadState | null, judged: JudgedRun): Verdict {
   switch (run.status) {
     case 'pending':
       return { kind: 'pending' }
     case 'running':
       return { kind: 'running' }
     case 'success':
-      return judgeState(state, type)
+      return judgeState(state, judged)
     case 'error':
-      return { kind: 'failed', code: 'run_failed', message: state?.error ?? 'The run failed' }
+      return failure('run_failed', state?.error, 'The run failed')
     case 'timeout':
-      return { kind: 'failed', code: 'run_timeout', message: state?.error ?? 'The run timed out' }
+      return failure('run_timeout', state?.error, 'The run timed out')
     case 'interrupted':
-      return state && state.interrupts.length > 0
-        ? { kind: 'awaiting_input', interrupts: state.interrupts }
-        : { kind: 'cancelled' }
+      if (judged.cancelRequested) return { kind: 'cancelled' }
+      return state && state.interrupts.length > 0 ? pause(state, judged) : { kind: 'cancelled', twice: true }
     case 'rollback':
       return { kind: 'cancelled' }
     default:
@@ -77,11 +117,21 @@ export function judgeRun(run: RuntimeRun, state: ThreadState | null, type: JobTy
   }
 }
 
-function judgeState(state: ThreadState | null, type: JobType): Verdict {
-  const completed = judgeOutput(state?.values ?? null, type)
+function failure(code: FailureCode, text: string | null | undefined, otherwise: string): Failure {
+  return text ? { kind: 'failed', code, message: text } : { kind: 'failed', code, message: otherwise, twice: true }
+}
+
+function pause({ interrupts }: ThreadState, { answered }: JudgedRun): Verdict {
+  const isNew = interrupts.some((question) => !answered.includes(fingerprintOf(question)))
+  return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, twice: true }
+}
+
+function judgeState(state: ThreadState | null, judged: JudgedRun): Verdict {
+  const { type } = judged
+  const completed = judgeOutput(state?.values ?? null, judged)
   const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
-  // The same answer as to the callback: without `may_pause`, the output decides.
-  if (paused && (type.mayPause || completed === null)) return { kind: 'awaiting_input', interrupts: state.interrupts }
+  // The same rule as for callbacks: without `may_pause`, the output decides.
+  if (paused && (type.mayPause || completed === null)) return pause(state, judged)
   return completed ?? { ...outputMissing(type), twice: true }
 }
 

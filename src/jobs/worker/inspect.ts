@@ -1,8 +1,8 @@
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { RunObservation } from '../job.ts'
-import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import { judgeRun, needsState } from '../settlement/verdict.ts'
+import type { LeasedJob } from './lease-store.ts'
 
 /**
  * Asks the runtime about a run: fetches the run; if it ended, fetches its state and reads the output from the state's
@@ -10,7 +10,7 @@ import { judgeRun, needsState } from '../settlement/verdict.ts'
  */
 export async function inspectRun(
   runtime: RuntimeClient,
-  { job, runId, type, signal }: { job: JobRow; runId: string; type: JobType; signal: AbortSignal },
+  { job, runId, type, signal }: { job: LeasedJob; runId: string; type: JobType; signal: AbortSignal },
 ): Promise<RunObservation> {
   let run = await runtime.fetchRun(job.thread_id, runId, signal)
   if (run && job.cancel_requested_at !== null && !needsState(run.status)) {
@@ -25,11 +25,17 @@ export async function inspectRun(
     traceId: run.traces.traceId ?? state?.traces.traceId ?? null,
     tracerTraceId: run.traces.tracerTraceId ?? state?.traces.tracerTraceId ?? null,
   }
-  return { runId, verdict: judgeRun(run, state, type), traces }
+  const judged = {
+    type,
+    isLaterTurn: job.continues !== null,
+    cancelRequested: job.cancel_requested_at !== null,
+    answered: JSON.parse(job.resume_questions ?? '[]') as string[],
+  }
+  return { runId, verdict: judgeRun(run, state, judged), traces }
 }
 
-/** The runtime deletes a run that is cancelled with rollback. Otherwise its result cannot be known any more. */
-function lost(job: JobRow): RunObservation['verdict'] {
-  if (job.cancel_requested_at !== null) return { kind: 'cancelled' }
+/** The runtime deletes a run that is cancelled with rollback. In all other cases the result of the run is lost. */
+function lost(job: LeasedJob): RunObservation['verdict'] {
+  if (job.cancel_requested_at !== null) return { kind: 'cancelled', twice: true }
   return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run', twice: true }
 }

@@ -1,12 +1,16 @@
 import { uuidFrom } from '../../core/random.ts'
+import { inSpan, noTracer } from '../../core/tracing.ts'
+import type { Node } from '../../db/nodes/node.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
-import { type Lease, leaseDueJobs, leaseJob } from './lease-store.ts'
+import { TurnsByOwner } from './lease-in-turn.ts'
+import { type Lease, type LeasedJob, leaseJob, type StartDocuments } from './lease-store.ts'
 import { processJob } from './process-job.ts'
+import { CheckRecorder } from './record-check.ts'
 
-const DEFAULT_SLOTS = 50
-/** A start calls the runtime at most five times, and the lease must outlast these calls. */
+const DEFAULT_SLOTS = 100
+/** A start calls the runtime at most five times, and the lease must last longer than these calls. */
 const CALLS_PER_LEASE = 6
 const LEASE_SLACK_MS = 5_000
 
@@ -19,60 +23,79 @@ export class JobWorker {
   readonly #leaseMs: number
   readonly #slots: number
   readonly #running = new Set<Promise<void>>()
-  /** Checks that readers asked for. They take no slot, because a reader waits for each of them. */
+  /** Checks that reads started. They use no slot, because a client waits for each of them. */
   readonly #forReaders = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
+  readonly #node: Pick<Node, 'id' | 'isAlive'>
+  readonly #recorder: CheckRecorder
+  readonly #turns = new TurnsByOwner()
+  /** The last round took a job for each free slot, so that more may be due. */
+  #isFull = false
+  /** Called when half of the slots are free after such a round: taking one job for each freed slot would cost more. */
+  onSlotsFree: () => void = () => {}
 
-  constructor(context: JobContext, options: { runtimeTimeoutMs: number; slots?: number | undefined }) {
-    const { runtimeTimeoutMs, slots = DEFAULT_SLOTS } = options
+  constructor(
+    context: JobContext,
+    options: { node: Pick<Node, 'id' | 'isAlive'>; runtimeTimeoutMs: number; slots?: number | undefined },
+  ) {
+    const { node, runtimeTimeoutMs, slots = DEFAULT_SLOTS } = options
     this.#context = context
+    this.#node = node
+    this.#recorder = new CheckRecorder(context)
     this.#slots = slots
     this.#leaseMs = runtimeTimeoutMs * CALLS_PER_LEASE + LEASE_SLACK_MS
   }
 
   get freeSlots(): number {
-    return this.#stopping.signal.aborted ? 0 : this.#slots - this.#running.size
+    return this.#mayLease ? this.#slots - this.#running.size : 0
+  }
+
+  /** Without a live heartbeat, other nodes could take the new lease at once. */
+  get #mayLease(): boolean {
+    return this.#node.isAlive && !this.#stopping.signal.aborted
   }
 
   newLease(): Lease {
     const nowMs = this.#context.clock.now()
-    return { token: uuidFrom(this.#context.random), nowMs, untilMs: nowMs + this.#leaseMs }
+    return { token: uuidFrom(this.#context.random), node: this.#node.id, nowMs, untilMs: nowMs + this.#leaseMs }
   }
 
   /** Starts the run of a job that this process has just created under its own lease. */
   startFresh(job: JobRow): void {
-    this.#track(processJob(this.#context, { job, via: null, fresh: true, signal: this.#stopping.signal }), job.id)
+    const { input, resume_input, output: _output, interrupts: _interrupts, ...slim } = job
+    const leased = { ...slim, last_start_at: null, unseen_at: null }
+    this.#track(this.#process(leased, null, { input, resume_input }))
   }
 
   /** Checks the job in the background, if a slot is free. */
   checkSoon(jobId: string, via: Via): void {
-    if (this.freeSlots > 0) this.#track(this.#leaseAndProcess(jobId, via), jobId)
+    if (this.freeSlots > 0) this.#track(this.#leaseAndProcess(jobId, via))
   }
 
   /**
-   * Checks the job now, unless another worker holds its lease. The check goes on when its reader stops waiting for it, and
-   * its result is used.
+   * Checks the job now, unless another worker holds its lease. If the reader stops waiting, the check continues and its
+   * result is used.
    */
   check(jobId: string): Promise<void> {
     const work = this.#leaseAndProcess(jobId, 'read')
-    this.#track(work, jobId, this.#forReaders)
+    this.#track(work, this.#forReaders)
     return work
   }
 
   async #leaseAndProcess(jobId: string, via: Via): Promise<void> {
-    if (this.#stopping.signal.aborted) return
-    const job = await leaseJob(this.#context.db, jobId, this.newLease())
-    if (job) await processJob(this.#context, { job, via, signal: this.#stopping.signal })
+    if (!this.#mayLease) return
+    const job = await this.#orLog(jobId, leaseJob(this.#context.db, jobId, this.newLease()))
+    if (job) await this.#process(job, via)
   }
 
   /** For the sweep: leases due jobs, as many as there are free slots and at most `limit`. Returns how many it leased. */
   async takeDue(limit: number): Promise<number> {
     const slots = Math.min(limit, this.freeSlots)
+    this.#isFull = slots <= 0
     if (slots <= 0) return 0
-    const due = await leaseDueJobs(this.#context.db, slots, this.newLease())
-    for (const job of due) {
-      this.#track(processJob(this.#context, { job, via: 'sweep', signal: this.#stopping.signal }), job.id)
-    }
+    const due = await this.#turns.lease(this.#context.db, slots, this.newLease())
+    this.#isFull = due.length === slots
+    for (const job of due) this.#track(this.#process(job, 'sweep'))
     return due.length
   }
 
@@ -86,10 +109,49 @@ export class JobWorker {
     await this.idle()
   }
 
-  #track(work: Promise<void>, jobId: string, among = this.#running): void {
-    const tracked = work
-      .catch((error: unknown) => this.#context.log.warn({ jobId, err: error }, 'job.check_failed'))
-      .finally(() => among.delete(tracked))
+  #process(job: LeasedJob, via: Via | null, fresh?: StartDocuments): Promise<void> {
+    const { tracer = noTracer } = this.#context
+    const { trace_context: cause } = job
+    const span = tracer.start(job.run_id === null ? 'job.start' : 'job.check', {
+      // A job that no request made has no trace. Then the span is part of the current one, or begins a trace.
+      ...(cause !== null && { parent: cause }),
+      links: [fresh ? null : cause, cause === null || tracer.current === cause ? null : tracer.current],
+      attributes: { 'job.id': job.id, 'job.type': job.type, 'job.via': via },
+    })
+    const work = {
+      job,
+      via,
+      ...(fresh && { fresh }),
+      holdsLeases: () => this.#node.isAlive,
+      recorder: this.#recorder,
+      signal: this.#stopping.signal,
+    }
+    return inSpan(tracer, span, () => this.#orLog(job.id, processJob(this.#context, work)))
+  }
+
+  /** Logs a failure where it happens: there the line gets the id of the trace. */
+  async #orLog<Result>(jobId: string, work: Promise<Result>): Promise<Result> {
+    try {
+      return await work
+    } catch (error) {
+      this.#context.log.warn({ jobId, err: error }, 'job.check_failed')
+      throw error
+    }
+  }
+
+  #track(work: Promise<void>, among = this.#running): void {
+    const onEnd = () => {
+      among.delete(tracked)
+      this.#wakeIfFull()
+    }
+    // A failure is in the log already.
+    const tracked = work.then(onEnd, onEnd)
     among.add(tracked)
+  }
+
+  #wakeIfFull(): void {
+    if (!this.#isFull || this.freeSlots < this.#slots / 2) return
+    this.#isFull = false
+    this.onSlotsFree()
   }
 }

@@ -1,74 +1,132 @@
-import type { Database, Transaction } from '../../db/database.ts'
+import type { Database, Queryable, Transaction } from '../../db/database.ts'
 import { forUpdateSkipLocked } from '../../db/locking.ts'
-import { sql } from '../../db/sql.ts'
-import { JOBS, type JobRow } from '../job-row.ts'
-import { IS_WATCHED } from '../job-store.ts'
+import { isStopped } from '../../db/nodes/node-store.ts'
+import { isAmong, rowsOf } from '../../db/rows.ts'
+import { type Sql, sql } from '../../db/sql.ts'
+import { IS_WATCHED } from '../check-store.ts'
+import { type JobRow, SLIM_FIELDS, type SlimJob } from '../job-row.ts'
 
 export interface Lease {
   token: string
+  node: string
   nowMs: number
   untilMs: number
 }
 
-/** Leases one watched job that no other worker holds. */
-export async function leaseJob(db: Database, id: string, lease: Lease): Promise<JobRow | undefined> {
-  const [row] = await db.query<JobRow>(sql`
-    update jobs set lease_token = ${lease.token}, lease_until = ${lease.untilMs}
-    where id = ${id} and ${IS_WATCHED} and (lease_until is null or lease_until <= ${lease.nowMs})
-    returning ${JOBS.list}`)
-  return row
+/** A job that this process has leased, without its documents. */
+export type LeasedJob = SlimJob & { last_start_at: number | null; unseen_at: number | null }
+
+/** A condition: no worker holds the job. */
+export function isFree(nowMs: number): Sql {
+  return sql`(leased_until is null or leased_until <= ${nowMs}
+    or (lease_node is not null and ${isStopped(sql`lease_node`, nowMs)}))`
+}
+
+export function leaseFields({ token, node, untilMs }: Lease): Sql {
+  return sql`lease_id = ${token}, lease_node = ${node}, leased_until = ${untilMs}`
+}
+
+/** Leases one job that no other worker holds. A job that waits because of `max_running` is not leased. */
+export async function leaseJob(db: Database, id: string, lease: Lease): Promise<LeasedJob | undefined> {
+  const leased = await db.query<{ job_id: string }>(sql`
+    update job_checks set ${leaseFields(lease)}
+    where job_id = ${id} and ${isFree(lease.nowMs)} and (queued_at is null or due_at <= ${lease.nowMs})
+    returning job_id`)
+  const [job] = await findLeased(db, leased, lease)
+  return job
 }
 
 /** Leases jobs whose check is due, the longest due first. Nodes that ask at the same time get different jobs. */
-export function leaseDueJobs(db: Database, limit: number, lease: Lease): Promise<JobRow[]> {
-  return db.query<JobRow>(sql`
-    update jobs set lease_token = ${lease.token}, lease_until = ${lease.untilMs}
-    where id in (
-      select id from jobs
-      where next_check_at <= ${lease.nowMs} and (lease_until is null or lease_until <= ${lease.nowMs})
-      order by next_check_at limit ${limit} ${forUpdateSkipLocked(db.engine)})
-    returning ${JOBS.list}`)
+export async function leaseDueJobs(db: Database, limit: number, lease: Lease): Promise<LeasedJob[]> {
+  const leased = await db.query<{ job_id: string }>(sql`
+    update job_checks set ${leaseFields(lease)}
+    where job_id in (
+      select job_id from job_checks where due_at <= ${lease.nowMs} and ${isFree(lease.nowMs)}
+      order by due_at limit ${limit} ${forUpdateSkipLocked(db.engine)})
+    returning job_id`)
+  return findLeased(db, leased, lease)
+}
+
+/** A check whose job has ended without it, for example on a node of the release before, is deleted. */
+export async function findLeased(
+  db: Database,
+  leased: readonly { job_id: string }[],
+  { token }: Lease,
+): Promise<LeasedJob[]> {
+  if (leased.length === 0) return []
+  const ids = leased.map(({ job_id }) => job_id)
+  const jobs = await db.query<LeasedJob>(sql`
+    select ${SLIM_FIELDS}, last_start_at, unseen_at from job_checks join jobs on id = job_id
+    where ${isAmong(db.engine, sql`job_id`, ids)} and lease_id = ${token} and ${IS_WATCHED}`)
+  if (jobs.length < ids.length) {
+    await db.query(sql`
+      delete from job_checks where ${isAmong(db.engine, sql`job_id`, ids)}
+        and not exists (select 1 from jobs where id = job_id and ${IS_WATCHED})`)
+  }
+  return jobs
+}
+
+/** The documents that a start sends to the runtime. */
+export type StartDocuments = Pick<JobRow, 'input' | 'resume_input'>
+
+export async function findStartDocuments(db: Queryable, id: string): Promise<StartDocuments | undefined> {
+  const [row] = await db.query<StartDocuments>(sql`select input, resume_input from jobs where id = ${id}`)
+  return row
 }
 
 /**
  * Counts an attempt to start a run before the runtime is called. False when the lease was lost, or when the job was
  * cancelled meanwhile: a job that was cancelled before its first attempt must never be started.
  */
-export async function countStartAttempt(db: Database, { id, token }: { id: string; token: string }): Promise<boolean> {
+export async function countStartAttempt(
+  db: Database,
+  { id, token, nowMs }: { id: string; token: string; nowMs: number },
+): Promise<boolean> {
   const rows = await db.query(sql`
-    update jobs set start_attempts = start_attempts + 1
-    where id = ${id} and lease_token = ${token} and cancel_requested_at is null and finished_at is null
-    returning id`)
+    update job_checks set starts = starts + 1, last_start_at = ${nowMs}, unseen_at = null
+    where job_id = ${id} and lease_id = ${token}
+      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null and finished_at is null)
+    returning job_id`)
   return rows.length > 0
 }
 
-export interface CheckRecord {
-  id: string
+/** The result of a check, for the next one. */
+export type CheckRecord = {
+  job_id: string
   token: string
-  atMs: number
-  nextMs: number
+  at: number
+  next_at: number
   error: string | null
+  /** When the thread was first seen without the run; null when this check did not see that. */
+  unseen_at: number | null
   /** The job as it was leased. A check that was requested since then is due at once. */
-  leased: Pick<JobRow, 'next_check_at' | 'cancel_requested_at'>
-  /** The lease is released, but the job cannot be leased before this time. Null: it can be leased at once. */
-  heldUntilMs?: number | null
+  leased_due_at: number
+  leased_cancel_at: number
 }
 
-/** Releases a lease and records the check. Writes nothing if the lease was lost: another worker holds the job then. */
-export async function releaseLease(tx: Transaction, record: CheckRecord): Promise<boolean> {
-  const { next_check_at, cancel_requested_at } = record.leased
-  // PostgreSQL cannot infer the type of a bound value inside `case`, hence the casts.
-  const rows = await tx.query(sql`
-    update jobs set
-      lease_token = null, lease_until = ${record.heldUntilMs ?? null}, checked_at = ${record.atMs},
-      check_attempts = check_attempts + 1,
-      last_error = case when ${IS_WATCHED} then cast(${record.error} as text) end,
-      next_check_at = case
-        when next_check_at is null then null
-        when next_check_at <> ${next_check_at ?? 0} or coalesce(cancel_requested_at, 0) > ${cancel_requested_at ?? 0}
-          then cast(${record.atMs} as bigint)
-        else cast(${record.nextMs} as bigint) end
-    where id = ${record.id} and lease_token = ${record.token}
-    returning id`)
-  return rows.length > 0
+/** Releases leases and records the checks. Writes nothing for a lost lease, because another worker may hold that job. */
+export async function releaseLeases(tx: Transaction, records: readonly CheckRecord[]): Promise<string[]> {
+  const columns = {
+    job_id: 'text',
+    token: 'text',
+    at: 'bigint',
+    next_at: 'bigint',
+    error: 'text',
+    unseen_at: 'bigint',
+    leased_due_at: 'bigint',
+    leased_cancel_at: 'bigint',
+  } as const
+  const released = await tx.query<{ job_id: string }>(sql`
+    update job_checks set
+      lease_id = null, lease_node = null, leased_until = null, last_check_at = r.at, checks = checks + 1,
+      trouble = r.error, unseen_at = coalesce(r.unseen_at, job_checks.unseen_at),
+      due_at = case
+        when due_at <> r.leased_due_at
+          or (select coalesce(cancel_requested_at, 0) from jobs where id = job_checks.job_id) > r.leased_cancel_at
+          then r.at
+        else r.next_at end
+    from ${rowsOf(tx.engine, records, columns)} as r
+    where job_checks.job_id = r.job_id and lease_id = r.token
+    returning job_checks.job_id`)
+  return released.map(({ job_id }) => job_id)
 }

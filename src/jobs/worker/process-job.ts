@@ -2,34 +2,37 @@ import { UniqueViolation } from '../../db/database.ts'
 import { parseCallback } from '../../runtime/callback-payload.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import { RuntimeUnavailable } from '../../runtime/runtime-types.ts'
+import { RuntimeUnavailable, TROUBLES } from '../../runtime/troubles.ts'
 import { findUnconfirmed } from '../callbacks/callback-store.ts'
 import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobRow } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { inspectRun } from './inspect.ts'
-import { type CheckOutcome, recordCheck } from './record-check.ts'
-import { AbortedStart, startJobRun } from './start.ts'
+import type { LeasedJob, StartDocuments } from './lease-store.ts'
+import type { CheckOutcome, CheckRecorder } from './record-check.ts'
+import { startJobRun } from './start.ts'
 
 /** While the runtime cannot be asked, a job may outlive its deadline by this much. */
 const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
 
 const RUN_TAKEN: RunObservation = {
   runId: null,
-  verdict: { kind: 'failed', code: 'run_lost', message: 'Another job follows its run' },
+  verdict: { kind: 'failed', code: 'run_lost', message: 'Another job already follows this run' },
   traces: null,
 }
 
-export interface LeasedJob {
+export interface JobWork {
   /** Leased by this process. */
-  job: JobRow
+  job: LeasedJob
   /** Null when the job was just created or resumed. */
   via: Via | null
-  /** This process has just written the job, so that no earlier attempt to start it can exist. */
-  fresh?: boolean
+  /** Given when this process has just written the job, so that no earlier attempt to start it can exist. */
+  fresh?: StartDocuments
+  /** Whether this process holds its leases: other nodes take them when its heartbeat fails for too long. */
+  holdsLeases: () => boolean
+  recorder: CheckRecorder
   signal: AbortSignal
 }
 
@@ -37,31 +40,32 @@ export interface LeasedJob {
  * Processes one leased job: starts its run, or asks the runtime about it, and records the result. A failing runtime never
  * fails the job: it only delays the next check.
  */
-export async function processJob(context: JobContext, { job, via, fresh = false, signal }: LeasedJob): Promise<void> {
+export async function processJob(context: JobContext, work: JobWork): Promise<void> {
   const { runtime } = context
-  if (runtime === null) return recordCheck(context, { job, via, outcome: await checkWithoutRuntime(context, job) })
-  const outcome = await checkWithRuntime(context, runtime, { job, fresh, signal })
-  await recordCheck(context, { job, via, outcome }).catch((error: unknown) => {
-    // A client made another job that follows the same run, and a run has one job.
+  const { job, via, recorder, signal } = work
+  const askedAtMs = context.clock.now()
+  if (runtime === null) {
+    return recorder.record({ job, via, askedAtMs, outcome: await checkWithoutRuntime(context, job) })
+  }
+  const outcome = await checkWithRuntime(context, runtime, work)
+  await recorder.record({ job, via, askedAtMs, outcome }).catch((error: unknown) => {
+    // A client created another job that follows the same run, and a run can have only one job.
     if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error
-    return recordCheck(context, { job, via, outcome: RUN_TAKEN })
+    return recorder.record({ job, via, askedAtMs, outcome: RUN_TAKEN })
   })
   await stopOverdueRun(runtime, { job, outcome, signal })
 }
 
-async function checkWithRuntime(
-  context: JobContext,
-  runtime: RuntimeClient,
-  { job, fresh, signal }: { job: JobRow; fresh: boolean; signal: AbortSignal },
-): Promise<CheckOutcome> {
+async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, work: JobWork): Promise<CheckOutcome> {
+  const { job, signal } = work
   try {
     const type = context.types.get(job.type)
     if (!type) {
       if (isOverdue(context, job)) return observe(job, deadlineExceeded())
-      return { trouble: `the job type ${job.type} is not configured any more` }
+      return { trouble: TROUBLES.type_gone }
     }
-    // A run found after the deadline may have ended before it: the next check finds out.
-    if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })
+    // A run found after the deadline may have ended before the deadline: the next check shows it.
+    if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
     const observed = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
     if (isLost(observed))
       return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed
@@ -72,25 +76,26 @@ async function checkWithRuntime(
     }
     if (!(error instanceof RuntimeUnavailable)) throw error
     if (context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS) return giveUp(context, job)
-    const holdMs = error instanceof AbortedStart ? runtime.timeoutMs : 0
-    return { trouble: error.message, holdMs }
+    // Users see only the sentence; the cause is only in the log.
+    if (error.cause !== undefined) context.log.warn({ jobId: job.id, err: error }, 'job.runtime_failed')
+    return { trouble: error.message }
   }
 }
 
-/** Without a runtime no run can be stopped or asked about: a cancel request or the deadline ends the job. */
-async function checkWithoutRuntime(context: JobContext, job: JobRow): Promise<CheckOutcome> {
+/** Without a runtime, runs can neither be checked nor stopped: a cancel request or the deadline ends the job. */
+async function checkWithoutRuntime(context: JobContext, job: LeasedJob): Promise<CheckOutcome> {
   if (job.cancel_requested_at !== null) return observe(job, { kind: 'cancelled' })
   if (isOverdue(context, job)) return giveUp(context, job)
-  return { trouble: 'no runtime is configured' }
+  return { trouble: TROUBLES.not_configured }
 }
 
-async function giveUp(context: JobContext, job: JobRow): Promise<RunObservation> {
+async function giveUp(context: JobContext, job: LeasedJob): Promise<RunObservation> {
   const type = context.types.get(job.type)
   const reported = type && (await findReportedEnd(context, job, type))
   return reported ?? observe(job, deadlineExceeded())
 }
 
-function observe(job: JobRow, verdict: Verdict): RunObservation {
+function observe(job: LeasedJob, verdict: Verdict): RunObservation {
   return { runId: job.run_id, verdict, traces: null }
 }
 
@@ -98,38 +103,47 @@ function isLost({ verdict }: RunObservation): boolean {
   return verdict.kind === 'failed' && verdict.code === 'run_lost'
 }
 
-/** The first sighting stands for long enough: this is the second one, which counts. */
-function wasLostBefore({ clock }: JobContext, { doubt_code, doubt_at }: JobRow): boolean {
+/** The first sighting is old enough, so this second one counts. */
+function wasLostBefore({ clock }: JobContext, { doubt_code, doubt_at }: LeasedJob): boolean {
   return doubt_code === 'run_lost' && doubt_at !== null && clock.now() - doubt_at >= SECOND_SIGHT_MS
 }
 
-/** The runtime cannot confirm the end of this run any more, so an unconfirmed callback is taken as the truth. */
-async function findReportedEnd(context: JobContext, job: JobRow, type: JobType): Promise<RunObservation | undefined> {
+/** The runtime can no longer confirm the end of this run, so an unconfirmed callback is accepted as the result. */
+async function findReportedEnd(
+  context: JobContext,
+  job: LeasedJob,
+  type: JobType,
+): Promise<RunObservation | undefined> {
   if (job.run_id === null) return undefined
   const cancelRequested = job.cancel_requested_at !== null
   for (const body of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
     const payload = await parseCallback(body, type.wantedValues)
-    const verdict = judgeCallback(payload, { type, cancelRequested, canAsk: false })
+    const verdict = judgeCallback(payload, {
+      type,
+      cancelRequested,
+      canAsk: false,
+      isLaterTurn: job.continues !== null,
+    })
     if (isEnd(verdict.kind)) return { runId: job.run_id, verdict, traces: payload.traces }
   }
   return undefined
 }
 
-/** Ends the wait for a run that is still active after the deadline: it may never end. */
-function failIfOverdue(context: JobContext, job: JobRow, observed: RunObservation): RunObservation {
+/** Fails the job of a run that is still active after the deadline: it may never end. */
+function failIfOverdue(context: JobContext, job: LeasedJob, observed: RunObservation): RunObservation {
   const { kind } = observed.verdict
   const isActive = kind === 'pending' || kind === 'running' || kind === 'unclear'
   return isActive && isOverdue(context, job) ? { ...observed, verdict: deadlineExceeded() } : observed
 }
 
-function isOverdue({ clock }: JobContext, job: JobRow): boolean {
+function isOverdue({ clock }: JobContext, job: LeasedJob): boolean {
   return clock.now() >= job.deadline_at
 }
 
 /** Best effort: the job has ended whether or not the runtime stops its run. */
 async function stopOverdueRun(
   runtime: RuntimeClient,
-  { job, outcome, signal }: { job: JobRow; outcome: CheckOutcome; signal: AbortSignal },
+  { job, outcome, signal }: { job: LeasedJob; outcome: CheckOutcome; signal: AbortSignal },
 ): Promise<void> {
   if (!('verdict' in outcome) || outcome.runId === null) return
   const { runId, verdict } = outcome

@@ -1,4 +1,5 @@
 import { SingleFlight } from '../../core/async/single-flight.ts'
+import { TROUBLES } from '../../runtime/troubles.ts'
 import { isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
@@ -12,12 +13,12 @@ const PAGE_BUDGET_MS = 1_000
 /** A page does not check a job again that was checked this recently. */
 const PAGE_MAX_AGE_MS = 2_000
 const PAGE_CONCURRENCY = 20
-/** What a reader sees while a check that outlives it goes on. */
-const STILL_ASKING = 'the runtime has not answered yet'
+/** The error that a reader sees if its check takes longer than the reader waits. */
+const STILL_ASKING = TROUBLES.not_answered_yet
 
 /**
  * Reconciliation on read: brings watched jobs up to date with the runtime, within the time that a reader waits. If the
- * runtime takes longer, the stored job is returned and the check goes on. Concurrent reads share one check, on one node
+ * runtime takes longer, the stored job is returned and the check continues. Concurrent reads share one check, on one node
  * and across nodes.
  */
 export class Reconciler {
@@ -40,7 +41,7 @@ export class Reconciler {
 
   /**
    * For a page of a list: checks its watched jobs, except those checked a moment ago. False when there were none to check.
-   * Checks that were begun go on when the time is over.
+   * Started checks continue after the time is over.
    */
   async refreshAll(jobs: readonly Pick<JobRow, 'id' | 'status' | 'checked_at'>[]): Promise<boolean> {
     const { clock, runtime } = this.#context
@@ -58,7 +59,7 @@ export class Reconciler {
     return true
   }
 
-  /** False when the time is over before the work is done. The work goes on. */
+  /** False if the time is over before the work is done. The work continues. */
   async #within(ms: number, work: Promise<unknown>): Promise<boolean> {
     const over = new AbortController()
     const timer = this.#context.clock.sleep(ms, over.signal).then(() => false)

@@ -1,56 +1,122 @@
 import { type Backoff, backoffMs } from '../../core/async/backoff.ts'
+import { silentMeter } from '../../core/metrics/meter.ts'
+import type { Random } from '../../core/random.ts'
+import { noTracer, type Tracer } from '../../core/tracing.ts'
+import { GroupCommit } from '../../db/group-commit.ts'
 import type { RunObservation, Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobRow } from '../job-row.ts'
 import { settleJobs } from '../settlement/settle.ts'
 import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
-import { releaseLease } from './lease-store.ts'
+import { type LeasedJob, releaseLeases } from './lease-store.ts'
 
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
 
-/**
- * The result of a check: an observation of its run, or the reason why there is none. `holdMs`: how long the job
- * stays unavailable to other workers after the check.
- */
-export type CheckOutcome = RunObservation | { trouble: string; holdMs?: number }
+/** An observation of the job's run, or the reason why there is none. */
+export type CheckOutcome = RunObservation | CheckTrouble
 
-/** Settles the job with what a check found, schedules the next check and releases the lease, in one transaction. */
-export async function recordCheck(
-  context: JobContext,
-  { job, via, outcome }: { job: JobRow; via: Via | null; outcome: CheckOutcome },
-): Promise<void> {
+export interface CheckTrouble {
+  trouble: string
+  /** When the thread was first seen without the run of an earlier attempt to start it. */
+  unseenAtMs?: number
+  /** The time of the next check; absent: after the backoff. */
+  nextAtMs?: number
+}
+
+export interface ConcludedCheck {
+  job: LeasedJob
+  via: Via | null
+  outcome: CheckOutcome
+  /** When the check began to ask the runtime. */
+  askedAtMs: number
+  /** The span of the check. */
+  traceparent?: string | null
+}
+
+const MB = 1024 * 1024
+
+/** Records the results of checks. Results that arrive during a write share the next transaction. */
+export class CheckRecorder {
+  readonly #commits: GroupCommit<ConcludedCheck, true>
+  readonly #tracer: Tracer
+
+  constructor(context: JobContext) {
+    this.#tracer = context.tracer ?? noTracer
+    const { db, meter = silentMeter } = context
+    this.#commits = new GroupCommit({
+      commit: async (checks) => {
+        await recordChecks(context, checks)
+        return checks.map(() => true)
+      },
+      sizeOf: ({ outcome }) =>
+        'verdict' in outcome && outcome.verdict.kind === 'completed' ? outcome.verdict.output.text.length : 0,
+      maxBatch: 100,
+      maxBatchBytes: 16 * MB,
+      maxWaiting: 5_000,
+      maxWaitingBytes: 256 * MB,
+      lanes: db.engine === 'postgres' ? 2 : 1,
+      onBatch: (size) => meter.observe('group_commit_batch_size', size, { queue: 'checks' }),
+    })
+  }
+
+  async record(check: ConcludedCheck): Promise<void> {
+    await this.#commits.submit({ ...check, traceparent: this.#tracer.current })
+  }
+}
+
+/** Settles jobs with the results of checks, schedules the next checks and releases the leases, in one transaction. */
+async function recordChecks(context: JobContext, checks: readonly ConcludedCheck[]): Promise<void> {
   const { random, ids } = context
-  const observed = 'verdict' in outcome ? outcome : null
-  const { trouble, holdMs = 0 } = 'trouble' in outcome ? outcome : { trouble: null }
   await settleJobs(context, async (tx, settlement) => {
     const { atMs } = settlement
-    // A run that has just started gets its first check soon, even if starting it took many attempts.
-    const justStarted = job.run_id === null && observed !== null && observed.runId !== null
-    const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, justStarted ? 0 : job.check_attempts, random)
-    const dueMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
-    // A client that polls must not move the next check of the sweep further away.
-    const isPlanned = via === 'read' && job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs
-    const nextMs = isPlanned ? Math.min(job.next_check_at ?? dueMs, dueMs) : dueMs
-    await appendOrCount(tx, {
-      id: ids.next('tml'),
-      job_id: job.id,
-      at: atMs,
-      kind: job.run_id === null ? 'start' : 'check',
-      via,
-      detail: JSON.stringify(observed === null ? { error: trouble } : { found: observed.verdict.kind }),
-    })
-    const [settled] =
-      observed === null ? [] : await settlement.settle([{ jobId: job.id, runSeq: job.run_seq, via, ...observed }])
-    const doubtAtMs = settled?.job.doubt_at ?? null
-    await releaseLease(tx, {
-      id: job.id,
-      token: job.lease_token ?? '',
-      atMs,
-      nextMs: doubtAtMs === null ? nextMs : doubtAtMs + SECOND_SIGHT_MS,
-      error: trouble,
-      leased: job,
-      heldUntilMs: holdMs > 0 ? atMs + holdMs : null,
-    })
+    await appendOrCount(
+      tx,
+      checks.map(({ job, via, outcome }) => ({
+        id: ids.next('tml'),
+        job_id: job.id,
+        at: atMs,
+        kind: job.run_id === null ? ('start' as const) : ('check' as const),
+        via,
+        detail: JSON.stringify('verdict' in outcome ? { found: outcome.verdict.kind } : { error: outcome.trouble }),
+      })),
+    )
+    const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceparent = null }) =>
+      'verdict' in outcome
+        ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceparent, ...outcome }]
+        : [],
+    )
+    const settled = updates.length === 0 ? [] : await settlement.settle(updates)
+    const doubts = new Map(settled.map(({ job }) => [job.id, job.doubt_at]))
+    await releaseLeases(
+      tx,
+      checks.map(({ job, via, outcome }) => {
+        const doubtAtMs = doubts.get(job.id) ?? null
+        const planned = nextCheckAt({ job, via, outcome }, { atMs, random })
+        return {
+          job_id: job.id,
+          token: job.lease_token ?? '',
+          at: atMs,
+          next_at: doubtAtMs === null ? planned : doubtAtMs + SECOND_SIGHT_MS,
+          error: 'trouble' in outcome ? outcome.trouble : null,
+          unseen_at: 'trouble' in outcome ? (outcome.unseenAtMs ?? null) : null,
+          leased_due_at: job.next_check_at ?? 0,
+          leased_cancel_at: job.cancel_requested_at ?? 0,
+        }
+      }),
+    )
   })
+}
+
+function nextCheckAt(
+  { job, via, outcome }: Pick<ConcludedCheck, 'job' | 'via' | 'outcome'>,
+  { atMs, random }: { atMs: number; random: Random },
+): number {
+  if ('trouble' in outcome && outcome.nextAtMs !== undefined) return outcome.nextAtMs
+  // A run that has just started gets its first check soon, even if starting it took many attempts.
+  const justStarted = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
+  const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, justStarted ? 0 : job.check_attempts, random)
+  const dueMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
+  // A polling client must not delay the next check of the sweep.
+  const isPlanned = via === 'read' && job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs
+  return isPlanned ? Math.min(job.next_check_at ?? dueMs, dueMs) : dueMs
 }

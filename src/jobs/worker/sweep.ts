@@ -3,31 +3,69 @@ import { type Loop, startLoop } from '../../core/async/loop.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobWorker } from './job-worker.ts'
+import { givePlaces, type LimitedType, limitedTypes, releaseUnlimited } from './places-store.ts'
 
 const EVERY_MS = 1_000
-const BATCH = 20
 
 /**
- * Checks the jobs that no client reads: those whose check is due, a bounded number at a time, on every node. While the
- * circuit breaker probes a failing runtime, only one job is checked and the rest stay due. Without a runtime, the sweep
- * still ends jobs at their deadlines.
+ * Checks the jobs that no client reads: those whose check is due, one for each free slot, on every node. While the circuit
+ * breaker probes a failing runtime, only one job is checked and the rest stay due. Without a runtime, the sweep still ends
+ * jobs at their deadlines.
  */
 export function startSweep(context: JobContext, worker: JobWorker, breaker: Breaker): Loop {
   const { clock, log, meter = silentMeter } = context
+  const places = new Places(context, limitedTypes(context.types))
   const loop = startLoop({
     clock,
     everyMs: EVERY_MS,
     run: async () => {
+      await places.give()
       if (breaker.state === 'open') return meter.count('sweep_rounds_total', { result: 'skipped' })
-      const taken = await worker.takeDue(breaker.state === 'probing' ? 1 : BATCH)
+      const taken = await worker.takeDue(breaker.state === 'probing' ? 1 : Number.POSITIVE_INFINITY)
       meter.count('sweep_rounds_total', { result: 'looked' })
       meter.count('sweep_jobs_taken_total', undefined, taken)
-      if (taken === BATCH) loop.wake()
     },
     onError: (error) => {
       meter.count('sweep_rounds_total', { result: 'failed' })
       log.warn({ err: error }, 'sweep.failed')
     },
   })
-  return loop
+  // When a job ends, its place becomes free for a waiting job.
+  const unlisten = context.db.listen((topic) => {
+    if (topic === 'events' && places.areWanted) loop.wake()
+  })
+  return {
+    wake: () => loop.wake(),
+    stop: () => {
+      unlisten()
+      return loop.stop()
+    },
+  }
+}
+
+/** Gives free places to waiting jobs of the types that limit their active runs. */
+class Places {
+  readonly #context: JobContext
+  readonly #types: readonly LimitedType[]
+  #isFirst = true
+  #areWanted = false
+
+  constructor(context: JobContext, types: readonly LimitedType[]) {
+    this.#context = context
+    this.#types = types
+  }
+
+  /** Whether jobs wait for a place. */
+  get areWanted(): boolean {
+    return this.#areWanted
+  }
+
+  async give(): Promise<void> {
+    const { db, clock } = this.#context
+    if (this.#isFirst) await releaseUnlimited(db, this.#types, clock.now())
+    this.#isFirst = false
+    let areWanted = false
+    for (const type of this.#types) areWanted = (await givePlaces(db, type, clock.now())) || areWanted
+    this.#areWanted = areWanted
+  }
 }

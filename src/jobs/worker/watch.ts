@@ -9,18 +9,22 @@ const EVERY_MS = 2_000
 const MAX_AGE_MS = 3_000
 
 /** The jobs and the owners whose streams are open. */
-export interface Watchers {
-  readonly interests: { jobIds: ReadonlySet<string>; subjects: ReadonlySet<string> }
+export interface Interests {
+  jobIds: ReadonlySet<string>
+  subjects: ReadonlySet<string>
 }
 
-/** Checks the jobs that clients watch on a stream, so that a lost callback shows there within seconds. */
-export function startWatch(context: JobContext, worker: JobWorker, breaker: Breaker, watchers: Watchers): Loop {
+/**
+ * Checks the jobs that clients watch on a stream, so that the stream shows the end within seconds even if the callback is
+ * lost.
+ */
+export function startWatch(context: JobContext, worker: JobWorker, breaker: Breaker, interests: () => Interests): Loop {
   const { db, clock, log } = context
   return startLoop({
     clock,
     everyMs: EVERY_MS,
     run: async () => {
-      const { jobIds, subjects } = watchers.interests
+      const { jobIds, subjects } = interests()
       if (breaker.state !== 'closed' || worker.freeSlots === 0 || jobIds.size + subjects.size === 0) return
       const checkedBeforeMs = clock.now() - MAX_AGE_MS
       const ids = await findForStreams(db, { jobIds: [...jobIds], subjects: [...subjects], checkedBeforeMs })

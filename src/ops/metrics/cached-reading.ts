@@ -2,15 +2,15 @@ import type { Clock } from '../../core/clock.ts'
 
 export interface CachedReadingOptions<T> {
   clock: Clock
-  /** How long a result, or a failure, is returned again. */
+  /** For how long a result or a failure is cached. */
   maxAgeMs: number
   timeoutMs: number
   read: () => Promise<T>
 }
 
 /**
- * Limits how often a store is read, however often callers ask: results are cached, only one read runs at a time, and no
- * caller waits longer than the timeout. A store that is slow or down gets no additional load.
+ * Limits how often a store is read, independent of the number of callers: results are cached, only one read runs at a time,
+ * and no caller waits longer than the timeout. A store that is slow or down gets no additional load.
  */
 export function cacheReading<T>({ clock, maxAgeMs, timeoutMs, read }: CachedReadingOptions<T>): () => Promise<T> {
   let latest: Promise<T> | undefined

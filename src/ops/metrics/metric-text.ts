@@ -3,7 +3,7 @@ import type { Labels } from './metric-family.ts'
 export const METRICS_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
 export interface Sample {
-  /** Of a histogram: `_bucket`, `_sum` or `_count`. */
+  /** Only for histograms: `_bucket`, `_sum` or `_count`. */
   suffix?: string
   labels: Labels
   value: number

@@ -1,4 +1,5 @@
 import { Type } from 'typebox'
+import { OPERATIONS_SCOPE } from '../../auth/scopes.ts'
 import type { App } from '../../http/app-instance.ts'
 import { publicAccess, scopes } from '../../http/gate/access.ts'
 import { METRICS_CONTENT_TYPE } from './metric-text.ts'
@@ -17,9 +18,9 @@ const getMetrics = {
   },
 }
 
-/** Needs `admin:*`, unless METRICS_PUBLIC says that the network already controls who can reach it. */
+/** Needs `read:operations`, unless METRICS_PUBLIC is set, because then the network controls the access. */
 export function metricsRoute(app: App, { metrics, isPublic }: { metrics: Metrics; isPublic: boolean }): void {
-  const access = isPublic ? publicAccess('METRICS_PUBLIC is set', { charged: false }) : scopes('admin:*')
+  const access = isPublic ? publicAccess('METRICS_PUBLIC is set', { charged: false }) : scopes(OPERATIONS_SCOPE)
 
   // Never shed: operators need metrics during overload.
   const underOverload = 'never'

@@ -1,10 +1,13 @@
 import type { Meter } from '../../core/metrics/meter.ts'
 import type { App } from '../../http/app-instance.ts'
 
-/** The methods that get their own label. All others share one, so that clients cannot create series at will. */
+/** The methods that get their own label. All others share one, so that clients cannot create new series. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])
 
-/** Counts and times every answer by its route's pattern, so that the number of series does not grow with the paths clients try. */
+/**
+ * Counts and times every answer by its route's pattern, so that the number of series does not depend on the requested
+ * paths.
+ */
 export function countRequests(app: App, meter: Meter): void {
   app.addHook('onResponse', (request, reply, done) => {
     const method = METHODS.has(request.method) ? request.method : 'other'

@@ -9,7 +9,7 @@ import { cacheReading } from './cached-reading.ts'
 import type { EventLoopWatch } from './event-loop.ts'
 import type { Metrics } from './metrics.ts'
 
-/** The database is asked at most this often, however many scrapers there are. */
+/** The backlog is queried at most this often, independent of the number of scrapers. */
 const BACKLOG_MAX_AGE_MS = 5_000
 /** Well below the ten seconds after which Prometheus gives up. */
 const BACKLOG_TIMEOUT_MS = 2_000
@@ -22,6 +22,7 @@ export interface GaugeSources {
   runtimeBreaker: Pick<Breaker, 'state'>
   outbox: Pick<Outbox, 'state' | 'inFlight'>
   streams: Pick<EventStreams, 'count'>
+  live: { readonly viewers: number; readonly upstreams: number; readonly bytes: number }
   limiter: Pick<Limiter, 'state'>
   wakeUps: Pick<WakeUps, 'state'> | null
   keySet: Pick<KeySet, 'state'>
@@ -31,12 +32,15 @@ export interface GaugeSources {
 /** Sets how each gauge is read: from memory, except for the backlog, which is in the database. */
 export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
   registerBacklog(metrics, sources)
-  const { intake, runtimeBreaker, outbox, streams, limiter, wakeUps, keySet } = sources
+  const { intake, runtimeBreaker, outbox, streams, live, limiter, wakeUps, keySet } = sources
   metrics.gauge('callbacks_waiting', () => intake.waiting)
   metrics.gauge('runtime_breaker_state', () => oneOf(['closed', 'open', 'probing'], runtimeBreaker.state))
   metrics.gauge('outbox_in_flight', () => outbox.inFlight)
   metrics.gauge('push_state', () => oneOf(['ok', 'no_credentials', 'halted', 'dropping', 'holding'], outbox.state))
   metrics.gauge('streams_open', () => streams.count)
+  metrics.gauge('live_viewers', () => live.viewers)
+  metrics.gauge('live_upstreams', () => live.upstreams)
+  metrics.gauge('live_memory_bytes', () => live.bytes)
   metrics.gauge('redis_up', () => {
     const { store, degraded } = limiter.state()
     const limits = store === 'redis' ? [[{ use: 'limits' }, degraded ? 0 : 1] as const] : []

@@ -13,33 +13,27 @@ import {
   type Reference,
   securityOf,
 } from './operations.ts'
-import {
-  componentHeaders,
-  ERRORS_OUTSIDE_OPERATIONS,
-  type ErrorCase,
-  errorCasesOf,
-  headersOf,
-  SharedResponses,
-  toResponse,
-} from './responses.ts'
+import { componentHeaders, errorCasesOf, headersOf, SharedResponses } from './responses.ts'
+
+import { type DescribedJobType, describeTypedJobs } from './typed-jobs.ts'
 
 /** The settings of the running service that change its description. */
 export interface DocumentOptions {
   envelope: Envelope
   version: string
   rateLimitHeaders: RateLimitHeaderStyle
+  jobTypes: readonly DescribedJobType[]
 }
 
 /** Builds the whole document: the routes' own schemas, and the errors, headers and security that follow from their access. */
 export async function buildDocument(routes: readonly RouteOptions[], options: DocumentOptions): Promise<object> {
   const { envelope, rateLimitHeaders } = options
   const document = await generateFromSchemas(routes, options)
-  const shared = new SharedResponses()
-  const errorResponses = (route: RouteOptions | null, cases: readonly ErrorCase[]) => {
-    const byStatus = Object.groupBy(cases, ([code]) => String(STATUS_BY_CODE[code]))
-    const responses = Object.entries(byStatus).map(([status, group = []]) => {
-      const headers = headersOf(route, status, rateLimitHeaders)
-      return [status, shared.refer(String(group[0]?.[0]), { ...toResponse(group, envelope), headers })]
+  const shared = new SharedResponses(envelope)
+  const errorResponses = (route: RouteOptions) => {
+    const byStatus = Object.groupBy(errorCasesOf(route), ([code]) => String(STATUS_BY_CODE[code]))
+    const responses = Object.entries(byStatus).map(([status, cases = []]) => {
+      return [status, shared.refer(cases, headersOf(route, status, rateLimitHeaders))]
     })
     return Object.fromEntries(responses) as Record<string, Reference>
   }
@@ -49,14 +43,14 @@ export async function buildDocument(routes: readonly RouteOptions[], options: Do
     const route = byId.get(operation.operationId)
     if (!route || operation.operationId === undefined) throw new Error(`${operation.summary} has no operationId`)
     markOptionalBody(operation)
+    nameHeaders(operation)
     for (const [status, response] of Object.entries(operation.responses)) {
       Object.assign(response, { headers: headersOf(route, status, rateLimitHeaders) })
     }
-    Object.assign(operation.responses, errorResponses(route, errorCasesOf(route)))
+    Object.assign(operation.responses, errorResponses(route))
   }
-  // Adds them to the shared responses; no operation refers to them.
-  errorResponses(null, ERRORS_OUTSIDE_OPERATIONS)
   nameSchemas(document)
+  describeTypedJobs(document, options.jobTypes)
   Object.assign(document.components, { headers: componentHeaders(rateLimitHeaders), responses: shared.all })
   return document
 }
@@ -65,6 +59,13 @@ export async function buildDocument(routes: readonly RouteOptions[], options: Do
 function markOptionalBody({ requestBody }: Operation): void {
   const types = Object.values(requestBody?.content ?? {}).map(({ schema }) => [schema.type].flat())
   if (requestBody && types.some((each) => each.includes('null'))) requestBody.required = false
+}
+
+/** The framework uses lower-case header names. The document uses the usual spelling, such as `Idempotency-Key`. */
+function nameHeaders({ parameters = [] }: Operation): void {
+  for (const parameter of parameters.filter((one) => one.in === 'header')) {
+    parameter.name = parameter.name.replace(/(?<![a-z])[a-z]/g, (letter) => letter.toUpperCase()).replace(/-Id$/, '-ID')
+  }
 }
 
 /** Registers the routes, without their handlers, on a second application that serves only to generate the document. */
@@ -84,6 +85,7 @@ async function generateFromSchemas(
         title: 'Project API',
         version,
         description: INTRODUCTION,
+        contact: { name: 'The operators of this service' },
         license: { name: 'MIT', identifier: 'MIT' },
       },
       servers: [{ url: '/' }],
@@ -120,7 +122,10 @@ const addAccess: SwaggerTransform = ({ schema, url, route }) => {
 
 const SUCCESS: Record<string, string> = { 200: 'OK', 201: 'Created', 202: 'Accepted', 204: 'Done' }
 
-/** Puts the description beside the schema: two responses that share a named schema may differ in their description. */
+/**
+ * Moves the description from the schema to the response: two responses with the same named schema may have different
+ * descriptions.
+ */
 function describeSuccess(response: unknown): Record<string, object> {
   const schemas = Object.entries((response ?? {}) as Record<string, { description?: string }>)
   return Object.fromEntries(
@@ -135,7 +140,7 @@ const INTRODUCTION = `Every operation except the public ones needs \`Authorizati
 
 **Errors** all have one shape, with a stable \`code\`. **Lists** are newest first: follow \`next_cursor\` while \`has_more\`.
 **Creating** takes an \`Idempotency-Key\`: a repeat within 24 h returns the first answer. **Changing** takes \`If-Match\` with an
-\`ETag\` seen before. **Rate limits** are in the \`RateLimit-*\` headers; a 429 says in \`Retry-After\` when to try again.
+\`ETag\` of an earlier answer. **Rate limits** are in the \`RateLimit-*\` headers; after a 429, wait for the seconds in \`Retry-After\`.
 Every answer carries \`X-Request-Id\`: quote it when you ask for help.
 
 Requests that match no operation are refused in the same shape: an unknown path with 404, an unknown method with 405 and
@@ -143,9 +148,9 @@ Requests that match no operation are refused in the same shape: an unknown path 
 
 const TAGS = [
   { name: 'Projects', description: 'The projects that work belongs to.' },
-  { name: 'Jobs', description: 'Agent runs whose results always land.' },
-  { name: 'Callbacks', description: 'What the agent runtime posts when a run ends.' },
-  { name: 'Realtime', description: 'Events, as they happen.' },
+  { name: 'Jobs', description: 'Runs of the agent runtime. Their results are never lost.' },
+  { name: 'Callbacks', description: 'The agent runtime posts a callback when a run ends.' },
+  { name: 'Realtime', description: 'Streams of events.' },
   { name: 'Push', description: 'Devices and the notifications sent to them.' },
   { name: 'Usage', description: 'Usage per calendar month.' },
   { name: 'Users', description: 'Profiles, created on a user’s first request.' },
@@ -170,7 +175,7 @@ const SECURITY_SCHEMES = {
     type: 'apiKey',
     in: 'query',
     name: 'token',
-    description: 'The per-job token that the service put into the callback URL, with `job_id` beside it.',
+    description: 'The per-job token that the service puts into the callback URL, together with `job_id`.',
   },
   webhookSecret: {
     type: 'apiKey',
@@ -183,6 +188,6 @@ const SECURITY_SCHEMES = {
     in: 'header',
     name: 'X-API-Key',
     description:
-      'A service account’s key. Alone it identifies the caller; beside a bearer token it only sets the rate-limit tier.',
+      'A service account’s key. Alone it identifies the caller; together with a bearer token it only sets the rate-limit tier.',
   },
 } as const

@@ -10,6 +10,7 @@ export interface OpenapiDocument {
 export interface Operation {
   operationId?: string
   summary?: string
+  parameters?: { in: string; name: string }[]
   requestBody?: { required?: boolean; content: Content }
   responses: Record<string, OperationResponse | Reference>
 }
@@ -22,6 +23,7 @@ export interface OperationResponse {
 
 export interface Reference {
   $ref: string
+  description?: string
 }
 
 type Content = Record<string, Media>
@@ -49,26 +51,34 @@ export function accessNote(access: Access): string {
   return `Needs ${access.anyOf.map((scope) => `\`${scope}\``).join(' or ')}${access.anyOf.includes('admin:*') ? '' : ' (or `admin:*`)'}.`
 }
 
-/** Keywords whose values are data, never schemas, even when they look like one. */
+/** Keywords whose values are data, never schemas, even if they look like schemas. */
 const DATA_KEYWORDS = new Set(['example', 'examples', 'default', 'enum', 'const'])
 
 /** Moves every schema that has a title to the components and refers to it there, so that generated clients use its name. */
 export function nameSchemas(document: OpenapiDocument): void {
   const { schemas } = document.components
 
+  const referInside = (node: object): { title?: unknown } => {
+    const entries = Object.entries(node).map(([key, value]) => [key, DATA_KEYWORDS.has(key) ? value : refer(value)])
+    return Object.fromEntries(entries)
+  }
+
   const refer = (node: unknown): unknown => {
     if (Array.isArray(node)) return node.map(refer)
     if (typeof node !== 'object' || node === null) return node
-    const entries = Object.entries(node).map(([key, value]) => [key, DATA_KEYWORDS.has(key) ? value : refer(value)])
-    const inner = Object.fromEntries(entries) as { title?: unknown }
+    const inner = referInside(node)
     return typeof inner.title === 'string' ? place(inner.title, inner) : inner
   }
 
   const place = (title: string, schema: object) => {
     schemas[title] ??= schema
-    if (!isDeepStrictEqual(schemas[title], schema)) throw new Error(`Two schemas are called ${title}`)
+    if (!isDeepStrictEqual(withoutExamples(schemas[title]), withoutExamples(schema))) {
+      throw new Error(`Two schemas are called ${title}`)
+    }
     return { $ref: `#/components/schemas/${title}` }
   }
+
+  for (const [title, schema] of Object.entries(schemas)) schemas[title] = referInside(schema)
 
   for (const { requestBody, responses } of operationsOf(document)) {
     const contents = [requestBody, ...Object.values(responses)].map(
@@ -78,6 +88,11 @@ export function nameSchemas(document: OpenapiDocument): void {
       for (const [type, media] of Object.entries(content)) content[type] = refer(withExamples(media)) as Media
     }
   }
+}
+
+/** Responses with the same schema may have different examples. The schema keeps the first. */
+function withoutExamples(schema: object): object {
+  return { ...schema, examples: undefined }
 }
 
 /** Copies the example of a whole body into its schema, so that the named schema has it too. */

@@ -38,8 +38,8 @@ export interface FcmAccessTokensOptions {
 
 /**
  * Provides the service account's access token. All waiting messages share one exchange. The token is renewed five minutes
- * before it ends, while the old one is still in use. A failed exchange is repeated after a pause: some seconds, or as
- * long as the token endpoint asks for.
+ * before it ends, while the old one is still in use. A failed exchange is repeated after a pause: a few seconds, or as long
+ * as the token endpoint demands.
  */
 export class FcmAccessTokens {
   readonly #options: FcmAccessTokensOptions
@@ -71,7 +71,7 @@ export class FcmAccessTokens {
     return { token: current.value }
   }
 
-  /** Drops a token that the provider refused, unless another message has replaced it already. */
+  /** Drops a token that the provider refused, unless another message has already replaced it. */
   replace(refused: string): Promise<TokenOutcome> {
     if (this.#current?.value === refused) this.#current = null
     return this.get()
@@ -139,7 +139,7 @@ export class FcmAccessTokens {
 
   #keep(value: string, lifetimeMs: number): void {
     const nowMs = this.#options.clock.now()
-    // Without the half, a token that lives for minutes only would be renewed for every message.
+    // At most half of the lifetime: otherwise a token that lives only for minutes would be renewed for every message.
     const renewBeforeMs = Math.min(RENEW_BEFORE_MS, lifetimeMs / 2)
     this.#current = { value, renewAtMs: nowMs + lifetimeMs - renewBeforeMs, expiresAtMs: nowMs + lifetimeMs }
   }
@@ -153,7 +153,7 @@ function retry(reason: string, afterMs: number | null = null): TokenOutcome {
   return { failure: { kind: 'retry', reason, afterMs } }
 }
 
-/** The failure with the part of its pause that is left. */
+/** The failure with the remaining part of its pause. */
 function stillFailing(failure: Failure, pauseMs: number): Failure {
   if (failure.kind === 'halt' || failure.afterMs === null) return failure
   return { ...failure, afterMs: pauseMs }

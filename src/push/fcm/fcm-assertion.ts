@@ -7,7 +7,6 @@ const LIFETIME_SECONDS = 3600
 export interface FcmCredentials {
   projectId: string
   clientEmail: string
-  /** A PEM block. */
   privateKey: string
 }
 

@@ -34,14 +34,14 @@ export class Attempt {
 export interface AttemptsOptions {
   clock: Clock
   timeoutMs: number
-  /** What the attempt waits for, as the reason of a timeout names it. */
+  /** The thing that the attempt waits for; named in the reason of a timeout. */
   awaited: 'answer' | 'connection'
 }
 
 /**
  * Stops each attempt at its timeout, or when its caller aborts. All attempts have the same timeout, so the oldest ends
- * first. One timer for all attempts and one listener per signal are enough; one of each per attempt would cost more than
- * the sending itself.
+ * first. So one timer for all attempts and one listener per signal are enough. A timer and a listener for each attempt
+ * would cost more than the sending itself.
  */
 export class Attempts {
   readonly #options: AttemptsOptions
@@ -114,6 +114,6 @@ export class Attempts {
   }
 
   #givenUp(): Error {
-    return new Error(`given up while waiting for the ${this.#options.awaited}`)
+    return new Error(`aborted while waiting for the ${this.#options.awaited}`)
   }
 }

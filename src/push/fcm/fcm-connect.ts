@@ -5,7 +5,7 @@ import { hostOf, type TlsOptions } from './fcm-transport.ts'
 
 export interface Http2Connection {
   session: ClientHttp2Session
-  /** To end the connection at once: a session waits until the peer closes its side, which may never happen. */
+  /** Used to end the connection at once: a session waits until the peer closes its side, which may never happen. */
   socket: TLSSocket
 }
 

@@ -57,7 +57,7 @@ export class FcmHttp1 {
 
   async close(): Promise<void> {
     this.#closed = true
-    // Otherwise a request that waits for a socket would still get one.
+    // Also destroys requests that wait for a socket: otherwise they would still get one.
     for (const request of this.#requests) request.destroy(new Error('the sender was closed'))
     this.#agent.destroy()
   }

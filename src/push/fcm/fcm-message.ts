@@ -4,7 +4,7 @@ import type { PushContent, PushLimits, PushMessage } from '../push-provider.ts'
 const DAY_SECONDS = 86_400
 
 export const FCM_LIMITS: PushLimits = {
-  /** FCM takes 4,096 bytes; the rest is for the fields that FCM adds. */
+  /** FCM accepts 4,096 bytes; the difference is for the fields that FCM adds. */
   payloadBytes: 3_584,
   tokenBytes: 4_096,
   ttlSeconds: 28 * DAY_SECONDS,
@@ -29,7 +29,10 @@ export interface FcmRequestBody {
   message: FcmMessage
 }
 
-/** Builds the request body, with the same tag on every platform and attempt, so that a second arrival replaces the first. */
+/**
+ * Builds the request body, with the same tag on every platform and attempt, so that a repeated message replaces the first
+ * on the device.
+ */
 export function buildFcmMessage(message: PushMessage, nowMs: number): FcmRequestBody {
   const { token, title, body, tag, link, priority, dryRun } = message
   const ttlSeconds = Math.max(0, Math.min(Math.floor(message.ttlSeconds), FCM_LIMITS.ttlSeconds))

@@ -142,7 +142,7 @@ export class FcmPool {
     } catch (error) {
       this.#growAtMs = clock.now() + GROWTH_PAUSE_MS
       log.debug({ err: error }, 'push.connection_failed')
-      // Another connection is open: waiting requests go there. With none, they fail, and the outbox retries them later.
+      // If another connection is open, waiting requests use it. If not, they fail, and the outbox retries them later.
       if (this.#sessions.some((session) => session.isOpen)) return
       for (const waiter of this.#waiters) waiter.reject(error instanceof Error ? error : new Error(String(error)))
     }

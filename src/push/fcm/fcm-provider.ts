@@ -3,7 +3,7 @@ import { FCM_LIMITS, payloadBytesOf } from './fcm-message.ts'
 
 const RESERVED_KEY = /^(?:from|message_type|(?:google|gcm)\..*)$/s
 
-/** The rules of Firebase Cloud Messaging that hold without credentials. */
+/** The rules of Firebase Cloud Messaging that can be checked without credentials. */
 export const fcm: PushProvider = {
   name: 'fcm',
   limits: FCM_LIMITS,

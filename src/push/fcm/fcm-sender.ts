@@ -23,18 +23,18 @@ export interface FcmSenderOptions {
   /** A certificate in PEM form, trusted in addition to those that the process trusts. */
   ca?: string
   maxSessions?: number
-  /** For one message: access token, connection, queue and answer together. */
+  /** The time for one message: access token, queue, connection and response together. */
   timeoutMs?: number
 }
 
 export interface FcmState extends TransportState {
-  /** Why no message can be delivered, by the last answer; null when messages can be delivered. */
+  /** Why no message can be delivered, according to the last response; null if messages can be delivered. */
   fault: string | null
 }
 
 export type FcmSender = PushSender & { state(): FcmState }
 
-/** Sends one message per call and returns its verdict. It owns the connections and the access token, and never retries. */
+/** Sends one message per call and returns its verdict. It holds the connections and the access token, and never retries. */
 export function createFcmSender(options: FcmSenderOptions): FcmSender {
   const { credentials, clock, log, ca, maxSessions = 4, timeoutMs = 15_000 } = options
   const url = new URL(options.apiUrl ?? GOOGLE.apiUrl)
@@ -90,7 +90,7 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
   }
 }
 
-/** All messages share one token exchange. When this attempt is stopped, the exchange goes on without it. */
+/** All messages share one token exchange. If this attempt is stopped, the exchange continues for the other messages. */
 function unlessStopped(outcome: Promise<TokenOutcome>, attempt: Attempt): Promise<TokenOutcome> {
   return new Promise((resolve, reject) => {
     attempt.onStop(reject)

@@ -134,7 +134,7 @@ export class FcmSession {
     })
   }
 
-  /** A dead connection may give no error, so one without an answer for long gets no new requests. */
+  /** A dead connection may report no error. So a connection that has not answered for long gets no new requests. */
   #retireIfSilent({ startedAtMs }: Attempt): void {
     const isSilent = this.#heardAtMs <= startedAtMs && this.#options.clock.now() - startedAtMs >= SILENT_MS
     if (isSilent) this.retire()

@@ -6,9 +6,9 @@ import { type FcmAnswer, parseAnswer } from './fcm-transport.ts'
 const QUOTA_PAUSE_MS = 60_000
 const MAX_PAUSE_MS = 3_600_000
 const MAX_MESSAGE_CHARS = 200
-/** A key of another project makes FCM give this answer for every device. */
+/** With a key of another project, FCM gives this answer for every device. */
 const WRONG_PROJECT =
-  'the provider says that devices are of another project, and no message gets through: do the credentials fit the app?'
+  'the provider reports that devices belong to another project, and no message is delivered: check that the credentials are those of the app'
 const NOT_A_TOKEN = /not a valid FCM registration token/i
 
 /** The parts of an answer that the tables below use. */

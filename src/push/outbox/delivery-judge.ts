@@ -9,6 +9,16 @@ import { expiresAt, giveUpAt, type Retrying, recheckAt, retryLater } from './del
 import { DisableBreaker } from './disable-breaker.ts'
 import { PlatformFaults } from './platform-faults.ts'
 
+/** Messages for users about a delivery that was not sent. The provider's own message is only in the log. */
+export const DELIVERY_ERRORS = {
+  expired: 'not delivered in time',
+  gone: 'the device was removed or disabled',
+  refused: 'the push provider refused the message',
+  no_platform_key: 'the push provider has no valid key for this platform',
+  unavailable: 'the push provider did not accept the message',
+  paused: 'push delivery is paused: the push provider does not accept the credentials',
+} as const
+
 export type MarkedDelivery = DeliveryMark & DeliveryNote
 
 type Marker = (state: DeliveryState, rest?: Partial<MarkedDelivery>) => MarkedDelivery
@@ -22,10 +32,10 @@ export interface DeliveryJudgeOptions {
   onResumed: () => void
 }
 
-/** Decides what an outcome means for its delivery, for the device, and for all delivery. Call it once per outcome. */
+/** Decides the effect of an outcome: on its delivery, on the device, and on all delivery. Call it once per outcome. */
 export class DeliveryJudge {
   readonly #options: DeliveryJudgeOptions
-  /** One per provider: a message that got through one says nothing about the credentials of another. */
+  /** One per provider: a message delivered by one provider says nothing about the credentials of another. */
   readonly #breakers = new Map<string, DisableBreaker>()
   readonly #platforms: PlatformFaults
 
@@ -62,10 +72,11 @@ export class DeliveryJudge {
       seen_at: delivery.seen_at,
       ...rest,
     })
-    if (outcome === 'expired') return mark('expired', { last_error: 'not delivered in time' })
-    if (outcome === 'gone') return mark('disabled', { last_error: 'the device is gone' })
+    if (outcome === 'expired') return mark('expired', { last_error: DELIVERY_ERRORS.expired })
+    if (outcome === 'gone') return mark('disabled', { last_error: DELIVERY_ERRORS.gone })
     if (outcome === 'no_credentials') return mark('no_credentials')
     this.#learn(delivery, outcome)
+    const about = { notificationId: delivery.notification_id, deviceId: delivery.device_id }
     switch (outcome.kind) {
       case 'sent':
         // A dry run creates no message.
@@ -77,20 +88,21 @@ export class DeliveryJudge {
       case 'disable':
         return this.#markDead(delivery, { verdict: outcome, mark })
       case 'drop':
-        if (outcome.alert) this.#options.log.error({ reason: outcome.reason }, 'delivery.dropped')
-        return mark('failed', { last_error: outcome.reason })
+        this.#options.log[outcome.alert ? 'error' : 'warn']({ ...about, reason: outcome.reason }, 'delivery.dropped')
+        return mark('failed', { last_error: DELIVERY_ERRORS[outcome.alert ? 'no_platform_key' : 'refused'] })
       case 'retry':
+        this.#options.log.info({ ...about, reason: outcome.reason }, 'delivery.postponed')
         return this.#markFailure(retryLater(delivery, { ...this.#moment(), askedMs: outcome.afterMs }), {
-          reason: outcome.reason,
+          reason: DELIVERY_ERRORS.unavailable,
           mark,
         })
       case 'halt':
         this.#options.pause.begin(outcome.reason, 'answer')
-        return mark('pending', { last_error: outcome.reason, next_attempt_at: this.#options.pause.probeAtMs })
+        return mark('pending', { last_error: DELIVERY_ERRORS.paused, next_attempt_at: this.#options.pause.probeAtMs })
     }
   }
 
-  /** What an answer says about more than its own delivery. */
+  /** Uses an answer for more than its own delivery: for the pause, the breaker and the platform faults. */
   #learn(delivery: DueDelivery, verdict: PushVerdict): void {
     const { pause, onResumed } = this.#options
     const { dry_run, subject, platform } = delivery
@@ -117,9 +129,9 @@ export class DeliveryJudge {
     const recheckAtMs = recheckAt(delivery, this.#moment())
     const isTooLate = recheckAtMs >= expiresAt(delivery)
     return mark(isTooLate ? 'expired' : 'pending', {
-      last_error: `${reason}: not believed yet`,
+      last_error: `${reason}: not trusted yet`,
       next_attempt_at: isTooLate ? null : recheckAtMs,
-      // While no message gets through, a report says nothing about the device.
+      // While no message is delivered, a report says nothing about the device.
       dead_report: breaker.hasRecentSuccess ? 'keep' : null,
     })
   }

@@ -1,4 +1,5 @@
 import type { Queryable } from '../../db/database.ts'
+import { isAmong } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
 import type { DeliveryState } from './delivery-store.ts'
 
@@ -17,19 +18,46 @@ export function listDeliveries(db: Queryable, notificationId: string, limit: num
     where notification_id = ${notificationId} order by device_id limit ${limit}`)
 }
 
-export function countDeliveries(
+/** How many deliveries of each of these notifications are in which state. */
+export function countDeliveriesOf(
   db: Queryable,
-  notificationId: string,
-): Promise<{ state: DeliveryState; deliveries: number }[]> {
+  notificationIds: readonly string[],
+): Promise<{ notification_id: string; state: DeliveryState; deliveries: number }[]> {
   return db.query(sql`
-    select state, count(*) as deliveries from deliveries where notification_id = ${notificationId} group by state`)
+    select notification_id, state, count(*) as deliveries from deliveries
+    where ${isAmong(db.engine, sql`notification_id`, notificationIds)} group by notification_id, state`)
+}
+
+/** How many deliveries reached a state in each minute between two times. */
+export function countMarks(
+  db: Queryable,
+  { fromMs, toMs }: { fromMs: number; toMs: number },
+): Promise<{ minute: number; state: DeliveryState; count: number }[]> {
+  return db.query(sql`
+    select updated_at / 60000 as minute, state, count(*) as count from deliveries
+    where state <> 'pending' and updated_at >= ${fromMs} and updated_at < ${toMs} group by 1, 2`)
+}
+
+/** The time of the first change that `countMarks` finds from this time on; infinite when there is none. */
+export async function findNextMarkMs(db: Queryable, fromMs: number): Promise<number> {
+  const [row] = await db.query<{ updated_at: number }>(sql`
+    select updated_at from deliveries where state <> 'pending' and updated_at >= ${fromMs} order by updated_at limit 1`)
+  return row?.updated_at ?? Number.POSITIVE_INFINITY
+}
+
+/** How many deliveries should be sent now; `MAX_COUNTED` + 1 stands for any number above it. */
+export async function countDueDeliveries(db: Queryable, nowMs: number): Promise<number> {
+  const [row] = await db.query<{ due: number }>(sql`
+    select count(*) as due from (
+      select 1 from deliveries where next_attempt_at <= ${nowMs} limit ${MAX_COUNTED + 1}) as counted`)
+  return row?.due ?? 0
 }
 
 const MAX_COUNTED = 10_000
 
 export type Backlog = {
   depth: number
-  /** When the oldest fell due. */
+  /** When the oldest delivery became due. */
   due_at: number | null
   /** Deliveries that wait for credentials; the depth does not count them. */
   parked: number

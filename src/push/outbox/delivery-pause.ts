@@ -3,11 +3,11 @@ import type { Log } from '../../core/log.ts'
 
 const PROBE_EVERY_MS = 30_000
 
-/** What shows that a fault is fixed, weakest first: accepted credentials, any answer about a message, a sent message. */
+/** Signs that a fault is fixed, weakest first: accepted credentials, any answer about a message, a sent message. */
 const RECOVERIES = ['credentials', 'answer', 'sent'] as const
 export type Recovery = (typeof RECOVERIES)[number]
 
-/** Pauses all delivery after a fault that would hit every message. One probe every 30 s finds out when it is fixed. */
+/** Pauses all delivery after a fault that affects every message. One probe every 30 s detects when the fault is fixed. */
 export class DeliveryPause {
   readonly #options: { clock: Clock; log: Log }
   #current: { reason: string; endsWith: Recovery } | null = null

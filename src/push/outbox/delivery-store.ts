@@ -1,5 +1,6 @@
 import type { Database, Queryable, Transaction } from '../../db/database.ts'
 import { forUpdateSkipLocked } from '../../db/locking.ts'
+import { isStopped } from '../../db/nodes/node-store.ts'
 import { rowsOf } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
 import type { Platform } from '../push-provider.ts'
@@ -21,7 +22,7 @@ export type DueDelivery = {
   priority: 'high' | 'normal'
   ttl_seconds: number
   dry_run: number
-  /** When the provider first failed to take it; null when it has not failed. */
+  /** When the first attempt failed; null if none has failed. */
   retrying_since: number | null
   /** The fields of the device are null when the device was deleted. */
   provider: string | null
@@ -31,31 +32,40 @@ export type DueDelivery = {
   /** When the device was last seen before this attempt. */
   seen_at: number | null
   disabled_at: number | null
-  /** When the provider first reported the device dead without being trusted; null when it has not. */
+  /** When the provider first reported the device as dead, in a report that is not trusted yet. Null: no such report. */
   called_dead_at: number | null
+  /** The span of the notification's cause. */
+  trace_context: string | null
 }
 
-/** Leases due deliveries, longest due first. Several nodes at once lease different ones. */
+/** A condition: no worker sends the delivery. */
+export function isUnleased(nowMs: number): Sql {
+  return sql`(lease_until is null or lease_until <= ${nowMs}
+    or (lease_node is not null and ${isStopped(sql`lease_node`, nowMs)}))`
+}
+
+/** Leases due deliveries, longest due first. Concurrent nodes lease different deliveries. */
 export async function leaseDueDeliveries(
   db: Database,
   { limit, onlyNew = false }: { limit: number; onlyNew?: boolean },
-  lease: { token: string; nowMs: number; untilMs: number },
+  lease: { token: string; node: string; nowMs: number; untilMs: number },
 ): Promise<DueDelivery[]> {
   const wanted = onlyNew ? sql`attempts = 0 and` : sql``
   // Materialized: PostgreSQL might otherwise run the select more than once, and lease more than the limit.
   const taken = await db.query<{ notification_id: string; device_id: string }>(sql`
     with due as materialized (
       select notification_id, device_id from deliveries
-      where ${wanted} next_attempt_at <= ${lease.nowMs} and (lease_until is null or lease_until <= ${lease.nowMs})
+      where ${wanted} next_attempt_at <= ${lease.nowMs} and ${isUnleased(lease.nowMs)}
       order by next_attempt_at limit ${limit} ${forUpdateSkipLocked(db.engine)})
-    update deliveries set lease_token = ${lease.token}, lease_until = ${lease.untilMs}, attempts = attempts + 1
+    update deliveries set lease_token = ${lease.token}, lease_node = ${lease.node}, lease_until = ${lease.untilMs},
+      attempts = attempts + 1
     from due where deliveries.notification_id = due.notification_id and deliveries.device_id = due.device_id
     returning deliveries.notification_id, deliveries.device_id`)
   if (taken.length === 0) return []
   return db.query<DueDelivery>(sql`
     select d.notification_id, d.device_id, d.attempts, d.created_at, d.retrying_since, n.job_id, n.title, n.body,
       n.data, n.link, n.priority, n.ttl_seconds, n.dry_run, v.provider, v.token, v.subject, v.platform,
-      v.last_seen_at as seen_at, v.disabled_at, v.called_dead_at
+      v.last_seen_at as seen_at, v.disabled_at, v.called_dead_at, n.trace_context
     from ${rowsOf(db.engine, taken, KEY)} as r
     join deliveries d on d.notification_id = r.notification_id and d.device_id = r.device_id
     join notifications n on n.id = d.notification_id
@@ -63,7 +73,7 @@ export async function leaseDueDeliveries(
     where d.lease_token = ${lease.token} order by d.next_attempt_at, d.notification_id, d.device_id`)
 }
 
-/** What became of one attempt. */
+/** The result of one attempt. */
 export type DeliveryMark = {
   notification_id: string
   device_id: string
@@ -75,7 +85,7 @@ export type DeliveryMark = {
   last_error: string | null
   retrying_since: number | null
   at: number
-  /** Whether to keep or to forget that the provider reported the device dead without being trusted; null: no change. */
+  /** Whether to keep or to forget an untrusted report that the device is dead; null: no change. */
   dead_report: 'keep' | 'forget' | null
   /** Why to disable the device; null: no change. */
   disable_reason: string | null
@@ -83,7 +93,7 @@ export type DeliveryMark = {
   seen_at: number | null
 }
 
-/** What became of a delivery, for the record that the job's timeline keeps. */
+/** The result of a delivery, for the job's timeline. */
 export type DeliveryNote = Pick<DeliveryMark, 'notification_id' | 'device_id' | 'state' | 'last_error' | 'at'> & {
   job_id: string | null
   attempts: number
@@ -95,7 +105,10 @@ function keyOf({ notification_id, device_id }: { notification_id: string; device
   return `${notification_id} ${device_id}`
 }
 
-/** Writes the marks whose lease still holds, and returns them. The others change nothing: the new lease holder marks. */
+/**
+ * Writes the marks whose lease is still valid, and returns them. The others change nothing: the new lease holder writes its
+ * own marks.
+ */
 export async function markDeliveries<Mark extends DeliveryMark>(
   tx: Transaction,
   marks: readonly Mark[],
@@ -115,6 +128,7 @@ export async function markDeliveries<Mark extends DeliveryMark>(
   const held = await tx.query<{ notification_id: string; device_id: string }>(sql`
     update deliveries set
       state = r.state, next_attempt_at = r.next_attempt_at, updated_at = r.at, lease_token = null, lease_until = null,
+      lease_node = null,
       provider_message_id = r.provider_message_id, last_error = r.last_error, retrying_since = r.retrying_since
     from ${rowsOf(tx.engine, marks, columns)} as r
     where deliveries.notification_id = r.notification_id and deliveries.device_id = r.device_id
@@ -124,7 +138,7 @@ export async function markDeliveries<Mark extends DeliveryMark>(
   const marked = marks.filter((mark) => counted.has(keyOf(mark)))
   const update = async (set: Sql, those: Mark[]) => {
     if (those.length === 0) return
-    // A device that registered again during the attempt is alive, whatever the answer says.
+    // A device that registered again during the attempt is alive, even if the answer says otherwise.
     await tx.query(sql`
       update devices set ${set} from ${rowsOf(tx.engine, those, columns)} as r
       where devices.id = r.device_id and devices.disabled_at is null and devices.last_seen_at = r.seen_at`)
@@ -144,7 +158,7 @@ export async function markDeliveries<Mark extends DeliveryMark>(
   return marked
 }
 
-/** When the next delivery falls due after now; null when there is none. */
+/** When the next delivery becomes due after now; null if there is none. */
 export async function nextDueAt(db: Queryable, nowMs: number): Promise<number | null> {
   const [row] = await db.query<{ due: number | null }>(
     sql`select min(next_attempt_at) as due from deliveries where next_attempt_at > ${nowMs}`,

@@ -4,10 +4,10 @@ import type { DueDelivery } from './delivery-store.ts'
 
 /** Half of each pause is jitter, so the pauses are at least 10 s, 20 s, 40 s, … */
 const RETRY: Backoff = { baseMs: 20_000, maxMs: 10 * 60_000 }
-/** The longest pause that a provider may ask for. */
+/** The longest pause that a provider may request. */
 const MAX_ASKED_MS = 60 * 60_000
 const GIVE_UP_AFTER_MS = 60 * 60_000
-/** To find out whether a device is really dead is not urgent. */
+/** Checking again whether a device is really dead is not urgent. */
 const RECHECK: Backoff = { baseMs: 60_000, maxMs: 60 * 60_000 }
 /** A delivery with a TTL of zero still needs time for one attempt. */
 const MIN_LIFE_MS = 10_000
@@ -19,7 +19,10 @@ interface Moment {
 
 export type Retrying = DueDelivery & { retryAtMs: number; retrying_since: number }
 
-/** When to retry after the provider failed. A longer pause that the provider asked for does not count as time spent retrying. */
+/**
+ * When to retry after the provider failed. A longer pause that the provider requested does not count towards the retry
+ * time.
+ */
 export function retryLater(
   delivery: DueDelivery,
   { askedMs, nowMs, random }: Moment & { askedMs: number | null },
@@ -30,7 +33,7 @@ export function retryLater(
   return { ...delivery, retryAtMs: nowMs + pauseMs, retrying_since: sinceMs + pauseMs - ownMs }
 }
 
-/** When to try a device again that was reported dead without being trusted. */
+/** When to try a device again after an untrusted report that it is dead. */
 export function recheckAt({ attempts }: DueDelivery, { nowMs, random }: Moment): number {
   return nowMs + backoffMs(RECHECK, attempts - 1, random)
 }

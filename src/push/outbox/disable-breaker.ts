@@ -3,15 +3,16 @@ import type { Clock } from '../../core/clock.ts'
 
 const MAX_USERS = 100
 const RECENT_MS = 60 * 60_000
-/** So few users with dead devices are normal, however few other users there are. */
+/** Up to this many users with dead devices are normal, even if there are few other users. */
 const FEW_USERS = 3
 const MAX_DEAD_SHARE = 0.1
 const CONFIRMED_AFTER_MS = 24 * 60 * 60_000
 
 /**
  * Decides whether to trust a provider that reports a device dead. A wrong key, or a provider in trouble, reports every
- * device dead, and trusting it would disable all of them. So while devices of many users are reported dead at once, only
- * a report repeated for a day is trusted. Users are counted, not devices: one user's bad tokens say nothing about others.
+ * device dead, and trusting it would disable all of them. So while devices of many users are reported dead at once, only a
+ * report repeated for a day is trusted. Users are counted, not devices: bad tokens of one user say nothing about other
+ * users.
  */
 export class DisableBreaker {
   readonly #clock: Clock
@@ -23,12 +24,12 @@ export class DisableBreaker {
     this.#clock = clock
   }
 
-  /** Many devices are reported dead and no message gets through: the fault is in our credentials. */
+  /** Many devices are reported dead and no message is delivered: the fault is in our credentials. */
   get isSystemic(): boolean {
     return !this.hasRecentSuccess && !this.#isNormal()
   }
 
-  /** Whether a message got through lately, so that credentials and provider are known to work. */
+  /** Whether a message was delivered recently, so that credentials and provider are known to work. */
   get hasRecentSuccess(): boolean {
     return this.#clock.now() - this.#sentAtMs < RECENT_MS
   }
@@ -37,7 +38,7 @@ export class DisableBreaker {
     if (this.#isNormal()) return null
     return this.hasRecentSuccess
       ? 'devices of many users are reported dead at once: their deliveries wait, and only those reported for a day are disabled'
-      : 'devices of many users are reported dead and no message gets through: their deliveries wait, no more are disabled'
+      : 'devices of many users are reported dead and no message is delivered: their deliveries wait, no more devices are disabled'
   }
 
   recordSent(user: string): void {
@@ -63,7 +64,7 @@ export class DisableBreaker {
   }
 
   #isNormal(): boolean {
-    // While no message gets through, an old report stays relevant: count every report since the last success.
+    // While no message is delivered, an old report stays relevant: count every report since the last success.
     const sinceMs = this.hasRecentSuccess ? this.#clock.now() - RECENT_MS : this.#sentAtMs
     let [all, dead] = [0, 0]
     for (const [, { isDead, atMs }] of this.#users.entries()) {

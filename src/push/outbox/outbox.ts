@@ -4,8 +4,10 @@ import type { Clock } from '../../core/clock.ts'
 import type { Log } from '../../core/log.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { type Random, uuidFrom } from '../../core/random.ts'
+import { inSpan, noTracer, type Span, type Tracer } from '../../core/tracing.ts'
 import type { Database, Transaction } from '../../db/database.ts'
 import { GroupCommit } from '../../db/group-commit.ts'
+import type { Node } from '../../db/nodes/node.ts'
 import type { PushSender } from '../push-provider.ts'
 import { type AttemptOutcome, attemptDelivery } from './attempt-delivery.ts'
 import { DeliveryJudge, type MarkedDelivery } from './delivery-judge.ts'
@@ -23,10 +25,13 @@ const CHECK_CREDENTIALS_AFTER_MS = 1_000
 
 export interface OutboxOptions {
   db: Database
+  /** Holds the leases of this process. */
+  node: Pick<Node, 'id' | 'isAlive'>
   clock: Clock
   random: Random
   log: Log
   meter?: Meter
+  tracer?: Tracer
   /** One for each provider that has credentials. Deliveries of other providers wait. */
   senders: readonly PushSender[]
   /** Runs in the transaction that marks deliveries. */
@@ -40,7 +45,9 @@ export interface OutboxOptions {
 export class Outbox {
   readonly #options: OutboxOptions
   readonly #meter: Meter
-  readonly #senders: ReadonlyMap<string, PushSender>
+  #senders: ReadonlyMap<string, PushSender>
+  /** Replaced senders, which attempts in flight may still use. */
+  readonly #retired = new Set<PushSender>()
   readonly #marks: GroupCommit<MarkedDelivery, true>
   readonly #judge: DeliveryJudge
   readonly #pause: DeliveryPause
@@ -57,7 +64,7 @@ export class Outbox {
   constructor(options: OutboxOptions) {
     this.#options = options
     this.#meter = options.meter ?? silentMeter
-    this.#senders = new Map(options.senders.map((sender) => [sender.provider.name, sender]))
+    this.#senders = byProvider(options.senders)
     this.#pause = new DeliveryPause(options)
     this.#judge = new DeliveryJudge({ ...options, pause: this.#pause, onResumed: () => this.#loop.wake() })
     this.#parked = new ParkedDeliveries({ ...options, meter: this.#meter })
@@ -94,7 +101,7 @@ export class Outbox {
     return this.#inFlight
   }
 
-  /** What an operator should know; null when there is no problem. */
+  /** The problem that the operator should know; null if there is none. */
   get trouble(): string | null {
     if (this.#senders.size === 0) return 'no push credentials: deliveries wait'
     const troubles = [this.#pause.reason, this.#judge.platformTrouble, this.#judge.deviceTrouble]
@@ -105,11 +112,24 @@ export class Outbox {
     this.#loop.wake()
   }
 
-  /** Starts with what is due, and with what was parked before there were credentials. Then checks the credentials. */
+  /** Releases parked deliveries, starts to send due deliveries, then checks the credentials. */
   async start(): Promise<void> {
     this.wake()
     await this.#options.clock.sleep(CHECK_CREDENTIALS_AFTER_MS, this.#stopping.signal)
     await this.#checkCredentials()
+  }
+
+  /** Sends with new credentials from now on. Attempts in flight finish with the old ones, within their lease. */
+  useSenders(senders: readonly PushSender[]): void {
+    const replaced = [...this.#senders.values()]
+    for (const sender of replaced) this.#retired.add(sender)
+    this.#senders = byProvider(senders)
+    void this.#checkCredentials().catch(() => {})
+    this.wake()
+    const { clock } = this.#options
+    void clock.sleep(LEASE_MS, this.#stopping.signal).then(() => {
+      if (!this.#stopping.signal.aborted) return this.#closeRetired(replaced)
+    })
   }
 
   /** Leases no more deliveries; attempts in flight continue. */
@@ -127,12 +147,20 @@ export class Outbox {
       await this.#idle.promise
     }
     await this.#marks.drain()
+    await this.#closeRetired([...this.#retired])
     for (const sender of this.#senders.values()) await sender.close()
+  }
+
+  async #closeRetired(senders: readonly PushSender[]): Promise<void> {
+    for (const sender of senders) {
+      if (this.#retired.delete(sender)) await sender.close()
+    }
   }
 
   async #round(): Promise<void> {
     const nowMs = this.#options.clock.now()
-    if (!this.#isLeasing) return
+    // Without a live heartbeat, other nodes could take the new leases at once.
+    if (!this.#isLeasing || !this.#options.node.isAlive) return
     if (this.#senders.size === 0) {
       if (await this.#parked.park(nowMs)) this.#loop.wake()
       return
@@ -149,19 +177,19 @@ export class Outbox {
     if (leased === 0 && this.#pause.endsWithCredentials) void this.#checkCredentials()
   }
 
-  /** Begins an attempt for each leased delivery, and says how many there are. */
+  /** Begins an attempt for each leased delivery, and returns their number. */
   async #lease(wanted: { slots: number; preferNew: boolean; nowMs: number }): Promise<number> {
-    const { db, random } = this.#options
+    const { db, node, random } = this.#options
     const { slots: limit, preferNew, nowMs } = wanted
-    const lease = { token: uuidFrom(random), nowMs, untilMs: nowMs + LEASE_MS }
-    // A probe with a delivery that failed before proves little: the fault may be its own.
+    const lease = { token: uuidFrom(random), node: node.id, nowMs, untilMs: nowMs + LEASE_MS }
+    // Probe with a new delivery: one that failed before may have a fault of its own.
     const fresh = preferNew ? await leaseDueDeliveries(db, { limit, onlyNew: true }, lease) : []
     const due = fresh.length > 0 ? fresh : await leaseDueDeliveries(db, { limit }, lease)
-    for (const delivery of due) void this.#deliver(delivery, lease)
+    for (const delivery of due) void this.#deliverInSpan(delivery, lease)
     return due.length
   }
 
-  /** Shows wrong credentials before the first delivery needs them, and ends the pause once they are accepted. */
+  /** Detects wrong credentials before the first delivery needs them, and ends the pause when they are accepted. */
   async #checkCredentials(): Promise<void> {
     if (!this.#isLeasing || this.#senders.size === 0) return
     this.#pause.extend()
@@ -184,15 +212,28 @@ export class Outbox {
     })
   }
 
-  async #deliver(delivery: DueDelivery, lease: { token: string; untilMs: number }): Promise<void> {
+  #deliverInSpan(delivery: DueDelivery, lease: { token: string; untilMs: number }): Promise<void> {
+    const { tracer = noTracer } = this.#options
+    const span = tracer.start('push.send', {
+      kind: 'client',
+      parent: delivery.trace_context,
+      links: [delivery.trace_context],
+      attributes: { 'push.notification_id': delivery.notification_id, 'push.device_id': delivery.device_id },
+    })
+    return inSpan(tracer, span, () => this.#deliver(delivery, lease, span))
+  }
+
+  async #deliver(delivery: DueDelivery, lease: { token: string; untilMs: number }, span: Span): Promise<void> {
     this.#inFlight += 1
     try {
       const { clock } = this.#options
       const outcome = await attemptDelivery({ senders: this.#senders, clock, meter: this.#meter }, delivery)
-      this.#meter.count('push_verdicts_total', { verdict: labelOf(outcome, delivery) })
+      const verdict = labelOf(outcome, delivery)
+      span.set({ 'push.verdict': verdict })
+      this.#meter.count('push_verdicts_total', { verdict })
       await this.#mark(this.#judge.markOf({ delivery, outcome, leaseToken: lease.token }), lease.untilMs)
     } catch (error) {
-      // Not marked: the lease runs out, and the delivery is attempted again under the same tag.
+      // Not marked: the lease expires, and the delivery is attempted again with the same tag.
       this.#options.log.warn({ notificationId: delivery.notification_id, err: error }, 'delivery.not_marked')
     } finally {
       this.#inFlight -= 1
@@ -201,7 +242,9 @@ export class Outbox {
     }
   }
 
-  /** Repeats the mark while the lease holds, so that a short outage of the database does not send the message twice. */
+  /**
+   * Retries the mark while the lease is valid, so that after a short outage of the database the message is not sent twice.
+   */
   async #mark(mark: MarkedDelivery, untilMs: number): Promise<void> {
     const { clock, random } = this.#options
     for (let failures = 0; ; failures++) {
@@ -226,6 +269,10 @@ export class Outbox {
     for (const { state } of marked) this.#meter.count('deliveries_total', { state })
     return marks.map(() => true)
   }
+}
+
+function byProvider(senders: readonly PushSender[]): ReadonlyMap<string, PushSender> {
+  return new Map(senders.map((sender) => [sender.provider.name, sender]))
 }
 
 function labelOf(outcome: AttemptOutcome, { dry_run }: DueDelivery): string {

@@ -22,7 +22,7 @@ export class ParkedDeliveries {
     this.#options = options
   }
 
-  /** Parks what is due. True when there may be more. */
+  /** Parks due deliveries. True if there may be more. */
   async park(nowMs: number): Promise<boolean> {
     const { db, meter, onMarked } = this.#options
     const notes = await db.transaction(async (tx) => {
@@ -35,7 +35,7 @@ export class ParkedDeliveries {
     return notes.length === BATCH
   }
 
-  /** Makes parked deliveries due again that these providers can send. True when there may be more. */
+  /** Makes the parked deliveries that these providers can send due again. True if there may be more. */
   async release(providers: readonly string[], nowMs: number): Promise<boolean> {
     if (nowMs < this.#releaseAtMs) return false
     const isMore = await releaseParkedDeliveries(this.#options.db, { providers, nowMs, limit: BATCH })

@@ -13,6 +13,7 @@ import { createIdSource } from './ids.ts'
 import { renderAgentRuntimePage } from './page.ts'
 import type { Run } from './records.ts'
 import { findRoute, type Route, runtimeRoutes } from './routes.ts'
+import { readStreamPath, STREAM_ENDPOINT, serveRunStream, streamSteps } from './run-streams.ts'
 import { RuntimeState } from './state.ts'
 
 const MAX_BODY_BYTES = 11 * 1024 * 1024
@@ -21,11 +22,15 @@ export interface AgentRuntimeOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number
+  /** Take any other port when another program has this one. Default: fail. */
+  anyIfTaken?: boolean
   clock?: Clock
   random?: Random
   fetch?: typeof fetch
   /** When given, every request must carry it in `x-api-key`. */
   apiKey?: string
+  /** The page links to it. */
+  consoleUrl?: string
 }
 
 export interface RuntimeStats {
@@ -35,23 +40,24 @@ export interface RuntimeStats {
 }
 
 /**
- * An agent runtime on loopback for development and tests. It speaks the real protocol, has a graph for every way a run can
- * end, and injects faults on request.
+ * An agent runtime on loopback for development and tests. It speaks the real protocol, has a graph for every kind of end of
+ * a run, and injects faults on request.
  */
 export async function startAgentRuntime(options: AgentRuntimeOptions = {}): Promise<AgentRuntime> {
-  const { host = '127.0.0.1', port = 0 } = options
+  const { host = '127.0.0.1', port = 0, anyIfTaken } = options
   const server = createServer({ requestTimeout: 30_000 })
-  await listenOnLoopback(server, { host, port })
+  await listenOnLoopback(server, { host, port, anyIfTaken })
   return new AgentRuntime(server, host, options)
 }
 
 export class AgentRuntime {
-  /** The runtime's address, and that of the page with its fault settings. */
+  /** The runtime's address. The page with the fault settings has the same address. */
   readonly url: string
   readonly #server: Server
   readonly #clock: Clock
   readonly #random: Random
   readonly #apiKey: string | undefined
+  readonly #consoleUrl: string | null
   readonly #state: RuntimeState
   readonly #sender: CallbackSender
   readonly #routes: readonly Route[]
@@ -67,18 +73,19 @@ export class AgentRuntime {
     this.#clock = clock
     this.#random = random
     this.#apiKey = apiKey
+    this.#consoleUrl = options.consoleUrl ?? null
     const faults = () => this.#faults
     const newId = createIdSource(clock, random)
     this.#sender = new CallbackSender({ clock, random, fetch, faults })
     this.#state = new RuntimeState({
       clock,
       newId,
-      isHosted: () => faults().delivery === 'hosted',
       onEnd: (run) => this.#sender.send(run),
       planner: {
         pendingMs: () => faults().pending_ms,
         plan: planRun,
         defaultRunningMs: () => faults().running_ms,
+        stream: (run, work) => streamSteps(run, { ...work, tokenMs: faults().token_ms, clock }),
         onTimeOver: (_run, finish) => {
           if (!faults().zombie) finish()
         },
@@ -106,6 +113,11 @@ export class AgentRuntime {
     return { calls: { ...this.#calls }, callbacks: this.#sender.stats }
   }
 
+  /** All runs of all threads. */
+  get runs(): readonly Run[] {
+    return this.#state.threads().flatMap(({ runs }) => runs)
+  }
+
   /** Newest first. */
   get recentRuns(): readonly Run[] {
     return this.#state.recent
@@ -121,7 +133,7 @@ export class AgentRuntime {
     return this.#sender.drain()
   }
 
-  /** As if the server had been killed: unfinished runs stay as they are for ever, and no callback is sent. */
+  /** Simulates a killed server: unfinished runs never change again, and no callback is sent. */
   crash(): void {
     this.#state.crash()
   }
@@ -143,6 +155,7 @@ export class AgentRuntime {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (this.#follow(request, response)) return
     let answer: HttpResponse | null
     try {
       answer = await this.#answer(request)
@@ -158,12 +171,36 @@ export class AgentRuntime {
     response.writeHead(answer.status, { ...headers, 'content-length': body.byteLength }).end(body)
   }
 
+  /** Serves a request that joins the stream of a run. False: the request is for another route, or must be refused. */
+  #follow({ method = 'GET', url = '/', headers }: IncomingMessage, response: ServerResponse): boolean {
+    const ids = readStreamPath(method, new URL(url, this.url).pathname)
+    if (ids === null || isForeign(headers) || !this.#accepts(headers)) return false
+    this.#calls[STREAM_ENDPOINT] = (this.#calls[STREAM_ENDPOINT] ?? 0) + 1
+    if (this.#faults.refuse_streams) return false
+    const lastEventId = headers['last-event-id']
+    serveRunStream(
+      response,
+      { state: this.#state, ...ids },
+      {
+        lastEventId: typeof lastEventId === 'string' ? lastEventId : undefined,
+        breaks: () => this.#happens(this.#faults.break_streams),
+        freezes: () => this.#happens(this.#faults.freeze_streams),
+      },
+    )
+    return true
+  }
+
+  #accepts(headers: IncomingMessage['headers']): boolean {
+    return this.#apiKey === undefined || headers['x-api-key'] === this.#apiKey
+  }
+
   /** Null: break the connection without a response. */
   async #answer(request: IncomingMessage): Promise<HttpResponse | null> {
     const { method = 'GET', headers } = request
     const { pathname, searchParams: query } = new URL(request.url ?? '/', this.url)
     if (isForeign(headers)) return text(403, 'The sandbox serves this machine only')
-    if (pathname === '/') return method === 'GET' ? renderAgentRuntimePage() : text(404, '404 Not Found')
+    if (pathname === '/')
+      return method === 'GET' ? renderAgentRuntimePage(this.#consoleUrl) : text(404, '404 Not Found')
     if (pathname === '/ok') return json(200, { ok: true })
     if (pathname.startsWith('/sandbox/'))
       return this.#control(`${method} ${pathname.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, request)
@@ -171,9 +208,7 @@ export class AgentRuntime {
     if (!found) return text(404, '404 Not Found')
     const { route, ids } = found
     this.#calls[route.name] = (this.#calls[route.name] ?? 0) + 1
-    if (this.#apiKey !== undefined && headers['x-api-key'] !== this.#apiKey) {
-      return json(403, { detail: 'Invalid API key' })
-    }
+    if (!this.#accepts(headers)) return json(403, { detail: 'Invalid API key' })
     const body = await readJson(request)
     const failed = await this.#injectFault(route)
     if (failed) return failed

@@ -123,7 +123,7 @@ export class CallbackSender {
     overtaken?.abort()
   }
 
-  /** Waits until the next callback has been sent, but not for ever: there may be none. */
+  /** Waits until the next callback has been sent. The wait has a limit, because there may be no further callback. */
   async #hold(signal: AbortSignal): Promise<void> {
     const release = new AbortController()
     this.#held = release

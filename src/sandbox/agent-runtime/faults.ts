@@ -5,10 +5,14 @@ const status = { kind: 'number', min: 400, max: 599, unit: '', initial: 503 } as
 const off = { kind: 'switch', initial: false } as const
 const never = { kind: 'ratio', initial: 0 } as const
 
-/** How the sandbox runtime misbehaves, and how long its runs take. By default it behaves. */
+/** The faults of the sandbox runtime, and the duration of its runs. By default there are no faults. */
 export const RUNTIME_FAULTS = {
   pending_ms: { group: 'Runs', ...ms, initial: 50, label: 'Time a run waits for a worker' },
   running_ms: { group: 'Runs', ...ms, initial: 300, label: 'Time a run takes' },
+  token_ms: { group: 'Streams', ...ms, initial: 0, label: 'Time between two tokens; 0 spreads them over the run' },
+  break_streams: { group: 'Streams', ...never, label: 'Broken after an event' },
+  freeze_streams: { group: 'Streams', ...never, label: 'Frozen after an event: open, and silent' },
+  refuse_streams: { group: 'Streams', ...off, label: 'Not offered (404)' },
   zombie: { group: 'Runs', ...off, label: 'Runs never end' },
   drop_callbacks: { group: 'Callbacks', ...never, label: 'Never sent' },
   duplicate_callbacks: { group: 'Callbacks', ...never, label: 'Sent twice' },

@@ -1,15 +1,23 @@
 import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
+import { agentSteps, messagesIn, textOf } from './agent-graph.ts'
 import type { NewId } from './ids.ts'
 import type { Run } from './records.ts'
 
-/** `update` is merged into the values, `values` replaces them. A pause or failure may end the run by another status. */
+/** Data that a step streams in addition to its messages. */
+interface Streamed {
+  progress?: readonly Json[]
+  /** The model's reasoning, streamed before its message. */
+  reasoning?: string
+}
+
+/** `update` is merged into the values, `values` replaces them. A pause or failure may end the run with another status. */
 export type StepResult =
-  | { update: JsonObject }
-  | { values: JsonObject }
+  | ({ update: JsonObject } & Streamed)
+  | ({ values: JsonObject } & Streamed)
   | { ask: Json; endsAs?: 'interrupted' }
-  /** Several questions at once, as of nodes that run side by side. */
+  /** Several questions at once, as from nodes that run in parallel. */
   | { asks: readonly Json[] }
-  /** A static breakpoint: it pauses before the step, and asks nothing. */
+  /** A static breakpoint: the graph pauses before the step without a question. */
   | { stop: true }
   | { fail: string; endsAs?: 'timeout' }
 
@@ -20,17 +28,17 @@ export interface Step {
 }
 
 export interface RunPlan {
-  /** Null: the run goes on where its thread stopped. */
+  /** Null: the run continues where its thread stopped. */
   steps: readonly Step[] | null
-  /** Null: the default holds. */
+  /** Null: the default applies. */
   runningMs: number | null
 }
 
 const QUESTION: Json = { question: 'Publish it?' }
 
-/** A graph for each way a run can end. The tests of the real runtime use the same graphs. */
+/** A graph for each kind of end of a run. The tests of the real runtime use the same graphs. */
 const GRAPHS: Record<string, readonly Step[]> = {
-  agent: [{ name: 'answer', take: answer }],
+  agent: agentSteps({}),
   report: [{ name: 'write', take: writeReport }],
   ok: [{ name: 'write', take: writeReport }],
   summary: [
@@ -85,19 +93,23 @@ const GRAPHS: Record<string, readonly Step[]> = {
 
 export const GRAPH_IDS: readonly string[] = Object.keys(GRAPHS)
 
-/** The graph's steps. `input.sandbox` (`duration_ms`, `pause`, `fail`) adds steps before them. */
+/**
+ * The graph's steps. `input.sandbox` adds steps before them (`pause`, `fail`, `progress`: a list of what to stream as
+ * custom events), sets how long the run takes (`duration_ms`), and chooses what the agent says.
+ */
 export function planRun({ graphId, work }: Pick<Run, 'graphId' | 'work'>): RunPlan {
   if ('command' in work || work.input === null) return { steps: null, runningMs: null }
   const input = isJsonObject(work.input) ? work.input : {}
   const wish = isJsonObject(input.sandbox) ? input.sandbox : {}
-  const { duration_ms, pause, fail } = wish
+  const { duration_ms, pause, fail, progress } = wish
   const napMs = graphId === 'sleep' ? (input.ms ?? 1_000) : undefined
   const runningMs = [duration_ms, napMs].find((ms) => typeof ms === 'number' && ms >= 0)
   return {
     steps: [
       ...(pause === undefined ? [] : [askFor(typeof pause === 'string' ? { question: pause } : pause, 'sandbox_ask')]),
       ...(fail === undefined ? [] : [{ name: 'sandbox_fail', take: () => ({ fail: textOf(fail) }) }]),
-      ...(GRAPHS[graphId] ?? []),
+      ...(Array.isArray(progress) ? [{ name: 'sandbox_work', take: () => ({ update: {}, progress }) }] : []),
+      ...(graphId === 'agent' ? agentSteps(wish) : (GRAPHS[graphId] ?? [])),
     ],
     runningMs: typeof runningMs === 'number' ? runningMs : null,
   }
@@ -129,28 +141,6 @@ function writeReport({ title, n }: JsonObject): StepResult {
   return { update: { report: { title: titleOf(title), n: n ?? 0 } } }
 }
 
-function answer(values: JsonObject, _answers: readonly Json[], newId: NewId): StepResult {
-  const messages = messagesIn(values)
-  const asked = messages.findLast((message) => message.type === 'human')?.content ?? values.prompt
-  const content = `You said: ${textOf(asked)}`
-  const [input_tokens, output_tokens] = [countWords(textOf(asked)), countWords(content)]
-  const reply = {
-    content,
-    usage_metadata: { input_tokens, output_tokens, total_tokens: input_tokens + output_tokens },
-    tool_calls: [],
-    invalid_tool_calls: [],
-    additional_kwargs: {},
-    response_metadata: {},
-    id: newId(),
-    type: 'ai',
-  }
-  return { update: { messages: [...messages, reply] } }
-}
-
-function messagesIn({ messages }: JsonObject): JsonObject[] {
-  return Array.isArray(messages) ? messages.filter(isJsonObject) : []
-}
-
 function typeOf({ role, type }: JsonObject): string {
   if (role === 'assistant' || type === 'ai') return 'ai'
   return role === 'system' || type === 'system' ? 'system' : 'human'
@@ -158,13 +148,4 @@ function typeOf({ role, type }: JsonObject): string {
 
 function titleOf(title: Json | undefined): Json {
   return title ?? 'Untitled'
-}
-
-function textOf(value: Json | undefined): string {
-  if (value === undefined || value === null) return 'nothing'
-  return typeof value === 'string' ? value : JSON.stringify(value)
-}
-
-function countWords(text: string): number {
-  return text.split(/\s+/).length
 }

@@ -4,6 +4,6 @@ import { RUNTIME_FAULTS } from './faults.ts'
 const render = preparePage({ file: new URL('./page.html', import.meta.url), isPanel: true })
 
 /** The page that shows the fault settings, the runs and the callbacks. */
-export function renderAgentRuntimePage(): PageResponse {
-  return render({ faults: RUNTIME_FAULTS })
+export function renderAgentRuntimePage(consoleUrl: string | null): PageResponse {
+  return render({ consoleUrl, faults: RUNTIME_FAULTS })
 }

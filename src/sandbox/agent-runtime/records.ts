@@ -1,5 +1,6 @@
 import type { Json, JsonObject } from '../../core/json.ts'
 import type { Step } from './graphs.ts'
+import type { RunEvent } from './run-events.ts'
 
 /** Threads, runs and checkpoints, as the sandbox runtime stores them. */
 export interface Thread {
@@ -31,17 +32,24 @@ export interface Run {
   configurable: JsonObject
   webhook: string | null
   multitaskStrategy: string
+  /** What it streams. */
+  streamModes: readonly string[]
+  resumable: boolean
+  /** What it has streamed so far. */
+  events: RunEvent[]
+  /** Called after each new event. */
+  followers: Set<() => void>
   createdAtMs: number
   updatedAtMs: number
   startedAtMs: number | null
   endedAtMs: number | null
   values: JsonObject | undefined
   error: string | null
-  /** It ended with a question. */
+  /** The run ended with a question. */
   paused: boolean
-  /** The runtime no longer knows it. */
+  /** The runtime no longer knows the run. */
   removed: boolean
-  /** Aborted once nothing works on it any more: it ended, or a crash left it as it is. */
+  /** Aborted when no work is done on the run any more: it ended, or a simulated crash stopped it. */
   stop: AbortController
   ended: PromiseWithResolvers<void>
 }
@@ -54,7 +62,9 @@ export interface Checkpoint {
   values: JsonObject
   task: Task | null
   createdAtMs: number
-  /** A resumed run worked on the task and left it open. The thread's state then no longer lists the task under `next`. */
+  /**
+   * A resumed run executed the task but did not finish it. The thread's state then no longer lists the task under `next`.
+   */
   retried: boolean
 }
 
@@ -72,6 +82,8 @@ export interface RunRequest {
   webhook: string | null
   metadata: JsonObject
   multitaskStrategy: string
+  streamModes?: readonly string[]
+  resumable?: boolean
   afterMs: number
 }
 

@@ -16,17 +16,28 @@ export interface Call {
 }
 
 export interface Route {
-  /** Its name in the counters. */
+  /** The name of the route in the counters. */
   name: string
   method: 'GET' | 'POST' | 'DELETE'
   path: RegExp
-  /** Which fault settings apply. */
+  /** Decides which fault settings apply. */
   kind: 'lookup' | 'start' | 'cancel'
   answer: (call: Call) => HttpResponse
 }
 
 const BUSY = 'Thread is already running a task. Wait for it to finish or choose a different multitask strategy.'
 const STRATEGIES = ['reject', 'rollback', 'interrupt', 'enqueue']
+const STREAM_MODES = [
+  'values',
+  'messages',
+  'messages-tuple',
+  'updates',
+  'events',
+  'debug',
+  'tasks',
+  'checkpoints',
+  'custom',
+]
 const THREAD = '/threads/(?<threadId>[^/]+)'
 const RUN = `${THREAD}/runs/(?<runId>[^/]+)`
 
@@ -77,11 +88,16 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     if (!isUuid(threadId)) return malformed('thread_id')
     if (!isJsonObject(body)) return malformed('', 'Expected object')
     const { assistant_id, webhook = null, metadata = {}, command, multitask_strategy = 'reject', after_seconds } = body
+    const { stream_mode = ['values'], stream_resumable = false } = body
     if (typeof assistant_id !== 'string') return malformed('assistant_id', 'Required')
     if (webhook !== null && typeof webhook !== 'string') return malformed('webhook', 'Expected string')
     if (!isJsonObject(metadata)) return malformed('metadata', 'Expected object')
     if (command !== undefined && !isJsonObject(command)) return malformed('command', 'Expected object')
     if (!STRATEGIES.includes(String(multitask_strategy))) return malformed('multitask_strategy', 'Invalid enum value')
+    const streamModes = Array.isArray(stream_mode) ? stream_mode : [stream_mode]
+    if (!streamModes.every((mode) => STREAM_MODES.includes(String(mode)))) {
+      return malformed('stream_mode', 'Invalid enum value')
+    }
     if (webhook !== null && faults().refuse_webhook) {
       return json(422, { detail: 'The webhook URL must not point to a loopback address' })
     }
@@ -101,6 +117,8 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
       webhook,
       metadata,
       multitaskStrategy: String(multitask_strategy),
+      streamModes: streamModes.map(String),
+      resumable: stream_resumable === true,
       afterMs: typeof after_seconds === 'number' ? after_seconds * 1000 : 0,
     })
     if (!run) return busy()
@@ -120,7 +138,9 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     onThread(call, (thread) => {
       const status = call.query.get('status')
       const runs = runsOf(thread).filter((run) => status === null || run.status === status)
-      return json(200, runs.slice(0, limitOf(call.query.get('limit'))).map(renderRun))
+      // As on the JS server, oldest first, and `limit` is the end of the page.
+      const from = Number(call.query.get('offset') ?? 0)
+      return json(200, runs.slice(from, limitOf(call.query.get('limit'))).map(renderRun))
     })
 
   const history = (call: Call): HttpResponse =>

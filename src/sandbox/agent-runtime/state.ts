@@ -4,23 +4,26 @@ import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 import { applyInput, type RunPlan, type StepResult } from './graphs.ts'
 import { assistantIdOf, type NewId } from './ids.ts'
 import { type Checkpoint, isLive, type Run, type RunRequest, type RunStatus, type Thread } from './records.ts'
+import type { PlannedStep } from './run-events.ts'
 
 const MAX_THREADS = 10_000
 const MAX_UNFINISHED = 10_000
 const MAX_CHECKPOINTS = 100
 const MAX_RUNS_PER_THREAD = 1_000
 const MAX_RECENT = 50
-/** The callbacks of these carry the graph's values. */
+/** The statuses whose callbacks contain the graph's values. */
 const WITH_VALUES = new Set<RunStatus>(['success', 'error', 'timeout'])
 
-/** Decides what runs do and how long they take. The sandbox decides by graph and settings, the simulation by its seed. */
+/** Plans the steps and the duration of runs. The sandbox plans by graph and settings, the simulation by its seed. */
 export interface RunPlanner {
   /** How long a run waits for a worker. Called once per run, when it begins to wait. */
   pendingMs(run: Run): number
   /** Called when a run starts. */
   plan(run: Run): RunPlan
   defaultRunningMs(): number
-  /** Called when the time of a run is over. `finish` takes its steps. */
+  /** Streams the planned steps of a run over its duration. Default: it only waits. */
+  stream?(run: Run, work: { steps: readonly PlannedStep[]; runningMs: number }): Promise<void>
+  /** Called when the duration of a run is over. `finish` executes its steps. */
   onTimeOver(run: Run, finish: () => void): void
 }
 
@@ -28,8 +31,6 @@ export interface RuntimeStateOptions {
   clock: Clock
   newId: NewId
   planner: RunPlanner
-  /** Whether it behaves like the hosted runtime or like the JS server. */
-  isHosted: () => boolean
   /** A run that had started has ended. A run cancelled before its start is not reported, as in the real runtime. */
   onEnd: (run: Run) => void
 }
@@ -65,7 +66,7 @@ export class RuntimeState {
     return Array.from(this.#threads.entries(), ([, thread]) => thread)
   }
 
-  /** Its runs, checkpoints and open questions go with it. */
+  /** Also deletes its runs, checkpoints and open questions. */
   deleteThread(thread: Thread): void {
     for (const run of thread.runs) this.remove(thread, run)
     this.#threads.delete(thread.threadId)
@@ -98,7 +99,7 @@ export class RuntimeState {
     if (strategy === 'interrupt' || strategy === 'rollback')
       for (const run of before) this.cancel(thread, run, strategy)
     const nowMs = clock.now()
-    const { graphId, afterMs, metadata, ...rest } = request
+    const { graphId, afterMs, metadata, streamModes = ['values'], resumable = false, ...rest } = request
     thread.metadata = { ...thread.metadata, graph_id: graphId, assistant_id: assistantIdOf(graphId) }
     thread.status = 'busy'
     thread.updatedAtMs = nowMs
@@ -107,6 +108,10 @@ export class RuntimeState {
       runId: newId(),
       threadId: thread.threadId,
       graphId,
+      streamModes,
+      resumable,
+      events: [],
+      followers: new Set(),
       metadata: { created_by: 'system', ...thread.metadata, ...metadata },
       status: 'pending',
       createdAtMs: nowMs + afterMs,
@@ -129,16 +134,12 @@ export class RuntimeState {
     return run
   }
 
-  /** As in the real runtime: an ended run stays as it is, and a run that never started ends without a callback. */
+  /** As in the real runtime: an ended run does not change, and a run that never started ends without a callback. */
   cancel(thread: Thread, run: Run, action: 'interrupt' | 'rollback'): void {
-    // Nothing works on a run that a crash left behind, so nothing can stop it.
+    // After a simulated crash no worker executes the run, so it cannot be stopped.
     if (!isLive(run) || run.stop.signal.aborted) return
     const started = run.status === 'running'
-    if (action === 'rollback' && started && !this.#options.isHosted()) {
-      this.#fail(thread, run, { fail: 'rollback' })
-      return
-    }
-    if (action === 'rollback') this.#drop(thread, run)
+    if (action === 'rollback') this.#rollBack(thread, run)
     this.#settle(thread, run, action === 'rollback' ? 'rollback' : 'interrupted')
     if (started) this.#options.onEnd(run)
   }
@@ -149,7 +150,7 @@ export class RuntimeState {
     if (run.endedAtMs === null) this.#settle(thread, run, run.status)
   }
 
-  /** Unfinished runs stay as they are for ever, without a callback: this is what a killed server leaves behind. */
+  /** Simulates a killed server: unfinished runs never change again, and send no callback. */
   crash(): void {
     for (const run of this.#unfinished.keys()) run.stop.abort()
   }
@@ -176,15 +177,22 @@ export class RuntimeState {
     run.startedAtMs = clock.now()
     run.updatedAtMs = clock.now()
     const problem = this.#begin(thread, run)
-    await clock.sleep(thread.position?.runningMs ?? planner.defaultRunningMs(), signal)
+    const runningMs = thread.position?.runningMs ?? planner.defaultRunningMs()
+    const streams = planner.stream !== undefined && run.streamModes.some((mode) => mode !== 'values')
+    const steps = streams && problem === null ? this.#planSteps(thread) : []
+    if (streams) await planner.stream?.(run, { steps, runningMs })
+    else await clock.sleep(runningMs, signal)
     if (signal.aborted) return
     planner.onTimeOver(run, () => {
-      if (problem === null) this.#takeSteps(thread, run)
+      if (problem === null) this.#takeSteps(thread, run, steps)
       else this.#refuse(thread, run, problem)
     })
   }
 
-  /** An input starts the graph from its first step; an answer goes to the step that asked. Returns what is wrong with the input. */
+  /**
+   * An input starts the graph from its first step; an answer goes to the step that asked. Returns the fault of the input,
+   * or null.
+   */
   #begin(thread: Thread, run: Run): string | null {
     const { planner, newId } = this.#options
     const { work, graphId } = run
@@ -203,14 +211,31 @@ export class RuntimeState {
     return null
   }
 
-  /** One after the other, until the graph is done, asks, or fails. */
-  #takeSteps(thread: Thread, run: Run): void {
+  /** Computes the results of the steps in advance, so that they can be streamed before the steps are executed. */
+  #planSteps(thread: Thread): PlannedStep[] {
+    const { position } = thread
+    const planned: PlannedStep[] = []
+    let before = thread.checkpoints.at(-1)?.values ?? {}
+    let answers: readonly Json[] = position?.answers ?? []
+    for (const step of position?.steps.slice(position.index) ?? []) {
+      const result = step.take(before, answers, this.#options.newId)
+      planned.push({ name: step.name, before, result })
+      if (!('update' in result || 'values' in result)) break
+      before = 'values' in result ? result.values : { ...before, ...result.update }
+      answers = []
+    }
+    return planned
+  }
+
+  /** Executes the steps in order, until the graph is done, asks a question or fails. */
+  #takeSteps(thread: Thread, run: Run, planned: readonly PlannedStep[]): void {
+    const results = planned.map(({ result }) => result)
     const { newId } = this.#options
     const { position } = thread
     for (let step = position?.steps[position.index]; position && step; step = position.steps[position.index]) {
       const checkpoint = thread.checkpoints.at(-1)
       if (!checkpoint?.task) break
-      const result = step.take(checkpoint.values, position.answers, newId)
+      const result = results.shift() ?? step.take(checkpoint.values, position.answers, newId)
       if ('update' in result || 'values' in result) {
         position.index += 1
         position.answers = []
@@ -268,6 +293,13 @@ export class RuntimeState {
     this.#options.onEnd(run)
   }
 
+  /** The run is deleted with everything it wrote. */
+  #rollBack(thread: Thread, run: Run): void {
+    this.#drop(thread, run)
+    thread.checkpoints = thread.checkpoints.filter((checkpoint) => checkpoint.run !== run)
+    thread.position = null
+  }
+
   #drop(thread: Thread, run: Run): void {
     run.removed = true
     thread.runs = thread.runs.filter((other) => other !== run)
@@ -297,8 +329,8 @@ function interruptId(taskId: string, n: number): string {
 }
 
 /**
- * The answers that a resume holds, in the order of the questions; a text when the real runtime would refuse it. It drops
- * a falsy value, and an object whose keys are ids of questions answers each of them.
+ * The answers in a resume command, in the order of the questions. A string is the error with which the real runtime would
+ * refuse it. The runtime drops a falsy value; an object whose keys are question ids answers each question.
  */
 function answersIn(resume: Json | undefined, { checkpoints }: Thread): Json[] | string {
   if (!resume) return 'Received empty Command input'

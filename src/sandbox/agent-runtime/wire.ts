@@ -37,11 +37,11 @@ export function renderRun(run: Run): JsonObject {
         metadata: run.metadata,
       },
       context: {},
-      stream_mode: ['values'],
+      stream_mode: [...run.streamModes],
       ...(run.webhook === null ? {} : { webhook: run.webhook }),
       temporary: false,
       subgraphs: false,
-      resumable: false,
+      resumable: run.resumable,
     },
     multitask_strategy: run.multitaskStrategy,
     created_at: toRfc3339(run.createdAtMs),
@@ -87,7 +87,7 @@ export function renderCheckpoint({ id, parentId, run, step, values, task, create
   }
 }
 
-/** Nodes that ask side by side are tasks of their own. */
+/** Nodes that ask in parallel are separate tasks. */
 function tasksOf(task: Task | null): Task[] {
   if (task === null) return []
   if (task.interrupts.length < 2) return [task]

@@ -2,8 +2,10 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type Clock, systemClock } from '../../core/clock.ts'
 import type { HttpResponse } from '../http-response.ts'
 import { authorityOf, isFromOtherSite, listenOnLoopback } from '../loopback.ts'
+import { Authorization } from './authorization.ts'
 import { renderIdentityPage } from './page.ts'
-import { type Jwk, type MakeKey, type MintRequest, TokenMint } from './token-mint.ts'
+import { authorize, signOut } from './sign-in.ts'
+import { type Jwk, type MakeKey, type MintRequest, type SigningKey, TokenMint } from './token-mint.ts'
 import { readTokenRequest } from './token-request.ts'
 import { SANDBOX_USERS, type SandboxUser } from './users.ts'
 
@@ -14,10 +16,16 @@ export interface IdentityProviderOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number
+  /** Take any other port when another program has this one. Default: fail. */
+  anyIfTaken?: boolean
+  /** The key that signs first. Default: a new one. */
+  signingKey?: SigningKey
   clock?: Clock
   users?: readonly SandboxUser[]
   /** The API that the example request on the page calls. */
   apiUrl?: string
+  /** The page links to it. */
+  consoleUrl?: string
   /** Makes the signing keys; tests pass keys they already have. */
   makeKey?: MakeKey
 }
@@ -27,11 +35,12 @@ type Fault = { kind: 'down'; answer: HttpResponse } | { kind: 'hang'; over: Prom
 
 /** An identity provider on loopback for development and tests: real keys, the real protocol, and faults on request. */
 export async function startIdentityProvider(options: IdentityProviderOptions = {}): Promise<IdentityProvider> {
-  const { host = '127.0.0.1', port = 0 } = options
+  const { host = '127.0.0.1', port = 0, anyIfTaken } = options
   const server = createServer({ requestTimeout: 10_000 })
-  await listenOnLoopback(server, { host, port })
+  await listenOnLoopback(server, { host, port, anyIfTaken })
   const provider = new IdentityProvider(server, host, options)
-  await provider.rotate()
+  if (options.signingKey) provider.useKey(options.signingKey)
+  else await provider.rotate()
   return provider
 }
 
@@ -46,7 +55,9 @@ export class IdentityProvider {
   hits = 0
   readonly #server: Server
   readonly #mint: TokenMint
+  readonly #authorization: Authorization
   readonly #apiUrl: string
+  readonly #consoleUrl: string | null
   readonly #routes: Record<string, Record<string, Handler>>
   #fault: Fault = null
   #brokenBody: string | null = null
@@ -58,13 +69,17 @@ export class IdentityProvider {
     this.tokenUrl = `${this.issuer}/oauth2/token`
     this.users = options.users ?? SANDBOX_USERS
     this.#apiUrl = options.apiUrl ?? 'http://127.0.0.1:8080'
+    this.#consoleUrl = options.consoleUrl ?? null
     const { clock = systemClock, makeKey } = options
     this.#mint = new TokenMint({ issuer: this.issuer, clock, users: this.users, makeKey })
+    this.#authorization = new Authorization(clock, this.users)
     this.#server = server
     this.#routes = {
       '/': { GET: () => this.#page() },
       [`${POOL}/.well-known/jwks.json`]: { GET: () => this.#keySet() },
       [`${POOL}/.well-known/openid-configuration`]: { GET: () => this.#discovery() },
+      [`${POOL}/oauth2/authorize`]: { GET: (request) => authorize(this.#authorization, this.users, request) },
+      [`${POOL}/logout`]: { GET: (request) => signOut(this.#authorization, request) },
       [`${POOL}/oauth2/token`]: { POST: (request) => this.#token(request), OPTIONS: preflight },
     }
     server.on('request', (request, response) => void this.#serve(request, response))
@@ -86,6 +101,11 @@ export class IdentityProvider {
   /** Resolves to the new key's id. */
   rotate(options: { keepOld?: boolean } = {}): Promise<string> {
     return this.#mint.rotate(options)
+  }
+
+  /** Signs with this key from now on. */
+  useKey(key: SigningKey): void {
+    this.#mint.useKey(key)
   }
 
   /** Publishes any key, usable or not. */
@@ -143,7 +163,7 @@ export class IdentityProvider {
   }
 
   async #answer(request: IncomingMessage): Promise<HttpResponse> {
-    // Its tokens open the service: no page of another site, open in the developer's browser, may fetch one.
+    // The tokens give access to the service. A page of another site in the developer's browser must not fetch one.
     if (isFromOtherSite(request.headers)) {
       return json(403, { error: 'access_denied', error_description: 'The sandbox serves this machine only' })
     }
@@ -170,10 +190,13 @@ export class IdentityProvider {
     return json(200, {
       issuer: this.issuer,
       jwks_uri: this.jwksUrl,
+      authorization_endpoint: `${this.issuer}/oauth2/authorize`,
       token_endpoint: this.tokenUrl,
-      grant_types_supported: ['client_credentials', 'password'],
+      end_session_endpoint: `${this.issuer}/logout`,
+      grant_types_supported: ['authorization_code', 'refresh_token', 'client_credentials', 'password'],
+      code_challenge_methods_supported: ['S256'],
       id_token_signing_alg_values_supported: ['RS256'],
-      response_types_supported: ['token'],
+      response_types_supported: ['code'],
       subject_types_supported: ['public'],
     })
   }
@@ -184,9 +207,15 @@ export class IdentityProvider {
     }
     const body = await readBody(request)
     if (body === null) return json(400, { error: 'invalid_request', error_description: 'The body is over 16 KB' })
-    const wanted = readTokenRequest(body, this.users)
+    const wanted = readTokenRequest(body, this.users, this.#authorization)
     if ('error' in wanted) return json(400, wanted)
-    return json(200, { access_token: this.mint(wanted), token_type: 'Bearer', expires_in: wanted.expiresInSeconds })
+    const refresh = wanted.refreshToken === undefined ? {} : { refresh_token: wanted.refreshToken }
+    return json(200, {
+      ...refresh,
+      access_token: this.mint(wanted),
+      token_type: 'Bearer',
+      expires_in: wanted.expiresInSeconds,
+    })
   }
 
   #page(): HttpResponse {
@@ -194,6 +223,7 @@ export class IdentityProvider {
       issuer: this.issuer,
       tokenUrl: this.tokenUrl,
       apiUrl: this.#apiUrl,
+      consoleUrl: this.#consoleUrl,
       users: this.users,
     })
   }
@@ -211,7 +241,7 @@ function json(status: number, value: object): HttpResponse {
   return { status, headers: { 'cache-control': 'no-store' }, body: JSON.stringify(value) }
 }
 
-/** Reads all of it but keeps no more than the limit, so that the client gets a response and not a reset. */
+/** Reads the whole body but keeps at most the limit, so that the client gets a response and not a connection reset. */
 async function readBody(request: IncomingMessage): Promise<string | null> {
   const chunks: Buffer[] = []
   let bytes = 0

@@ -7,6 +7,7 @@ export interface IdentityPageOptions {
   issuer: string
   tokenUrl: string
   apiUrl: string
+  consoleUrl: string | null
   users: readonly SandboxUser[]
 }
 

@@ -9,15 +9,15 @@ const generateRsa = promisify(generateKeyPair)
 
 export type Jwk = Record<string, unknown>
 
-/** Every field is optional: without any, the first seeded user gets a token for an hour. */
+/** Every field is optional. An empty request gives the first seeded user a token for an hour. */
 export interface MintRequest {
   /** The user name of a seeded user. */
   user?: string
-  /** Given alone, it names a user without email and scopes. */
+  /** Without `user`: a user with no email and no scopes, unless they are given. */
   sub?: string
   /** `null` leaves the claim out. */
   email?: string | null
-  /** An empty list leaves `custom:scopes` out, as a pool does for a user without the attribute. */
+  /** An empty list leaves `custom:scopes` out, as Cognito does for a user without the attribute. */
   scopes?: readonly string[]
   clientId?: string
   expiresInSeconds?: number
@@ -25,10 +25,16 @@ export interface MintRequest {
   claims?: Record<string, unknown>
   /** Merged into the header; `undefined` removes a parameter. */
   header?: Record<string, unknown>
-  /** Goes into the header. The key of that id signs the token; when there is none, the current key does. */
+  /** Written into the header. The key with this id signs the token; if there is none, the current key signs it. */
   kid?: string
   /** Signs instead of the mint's own keys. */
   key?: KeyObject
+}
+
+export interface SigningKey {
+  kid: string
+  publicKey: KeyObject
+  privateKey: KeyObject
 }
 
 export type MakeKey = () => Promise<{ publicKey: KeyObject; privateKey: KeyObject }>
@@ -67,15 +73,20 @@ export class TokenMint {
     const { publicKey, privateKey } = await this.#makeKey()
     // Key ids of a real pool are base64 with padding. Careless clients fail on `+`, `/` and `=`.
     const kid = Buffer.from(systemRandom.bytes(32)).toString('base64')
+    if (!keepOld) this.#published = []
+    this.useKey({ kid, publicKey, privateKey })
+    return kid
+  }
+
+  useKey({ kid, publicKey, privateKey }: SigningKey): void {
     this.#privateKeys.set(kid, privateKey)
     for (const oldest of this.#privateKeys.keys()) {
       if (this.#privateKeys.size <= MAX_PRIVATE_KEYS) break
       this.#privateKeys.delete(oldest)
     }
     const { kty, n, e } = publicKey.export({ format: 'jwk' })
-    this.#published = [...(keepOld ? this.#published : []), { alg: 'RS256', e, kid, kty, n, use: 'sig' }]
+    this.#published = [...this.#published, { alg: 'RS256', e, kid, kty, n, use: 'sig' }]
     this.#kid = kid
-    return kid
   }
 
   publish(jwk: Jwk): void {
@@ -88,7 +99,7 @@ export class TokenMint {
     const claims = { ...this.#claims(request), ...request.claims }
     const input = `${encode(header)}.${encode(claims)}`
     const key = request.key ?? this.#privateKeys.get(kid) ?? this.#privateKeys.get(this.#kid)
-    if (!key) throw new Error('The mint has no key yet: rotate() makes the first')
+    if (!key) throw new Error('The mint has no key yet: rotate() creates the first one')
     return `${input}.${sign('sha256', Buffer.from(input), key).toString('base64url')}`
   }
 

@@ -1,3 +1,4 @@
+import type { Authorization } from './authorization.ts'
 import type { MintRequest } from './token-mint.ts'
 import type { SandboxUser } from './users.ts'
 
@@ -11,10 +12,14 @@ export interface TokenRequestFault {
   error_description: string
 }
 
-export type TokenRequest = MintRequest & { expiresInSeconds: number }
+export type TokenRequest = MintRequest & { expiresInSeconds: number; refreshToken?: string }
 
 /** Reads the form of a token request. No password is needed: any client on this machine may act as any user. */
-export function readTokenRequest(body: string, users: readonly SandboxUser[]): TokenRequest | TokenRequestFault {
+export function readTokenRequest(
+  body: string,
+  users: readonly SandboxUser[],
+  authorization: Authorization,
+): TokenRequest | TokenRequestFault {
   const form = new URLSearchParams(body)
   const names = [...form.keys()]
   const repeated = names.find((name, index) => names.indexOf(name) !== index)
@@ -48,8 +53,20 @@ export function readTokenRequest(body: string, users: readonly SandboxUser[]): T
       if (!user) return fault('invalid_grant', `username must be one of ${users.map((one) => one.username).join(', ')}`)
       return { ...given, user: user.username, ...(sub === null ? {} : { sub }) }
     }
+    case 'authorization_code': {
+      const grant = authorization.redeemCode(form)
+      if ('error' in grant) return grant
+      return { clientId, expiresInSeconds, user: grant.user.username, refreshToken: grant.refreshToken }
+    }
+    case 'refresh_token': {
+      const grant = authorization.refresh(form)
+      return 'error' in grant ? grant : { clientId, expiresInSeconds, user: grant.user.username }
+    }
     default:
-      return fault('unsupported_grant_type', 'grant_type must be client_credentials or password')
+      return fault(
+        'unsupported_grant_type',
+        'grant_type must be authorization_code, refresh_token, client_credentials or password',
+      )
   }
 }
 

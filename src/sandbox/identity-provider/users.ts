@@ -1,4 +1,4 @@
-/** A user of the sandbox. The subject never changes, so that the user's data stays theirs after a restart. */
+/** A user of the sandbox. The subject never changes, so that the user still owns the same data after a restart. */
 export interface SandboxUser {
   username: string
   name: string
@@ -23,6 +23,13 @@ export const SANDBOX_USERS: readonly SandboxUser[] = [
     scopes: ['read:projects', 'read:users'],
   },
   {
+    username: 'margaret',
+    name: 'Margaret Hamilton',
+    sub: '5e1f0c1a-0004-4a7d-9c3e-0a9011a9011a',
+    email: 'margaret@example.com',
+    scopes: ['read:operations'],
+  },
+  {
     username: 'admin',
     name: 'Administrator',
     sub: '5e1f0c1a-0003-4a7d-9c3e-0ad4140ad414',
@@ -36,5 +43,6 @@ export const SANDBOX_SCOPES: readonly string[] = [
   'write:projects',
   'read:users',
   'write:users',
+  'read:operations',
   'admin:*',
 ]

@@ -13,7 +13,7 @@ export interface MessageOutcome {
 const RPC = 'type.googleapis.com/google.rpc'
 const FCM_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.FcmError'
 
-/** With the statuses, error codes and messages of the real provider. */
+/** Failures with the statuses, error codes and messages of the real provider. */
 const FAILURES = {
   unregistered: { status: 404, word: 'NOT_FOUND', code: 'UNREGISTERED', says: 'Requested entity was not found.' },
   mismatch: { status: 403, word: 'PERMISSION_DENIED', code: 'SENDER_ID_MISMATCH', says: 'SenderId mismatch' },
@@ -49,7 +49,7 @@ export const PUSH_PREFIXES: Readonly<Record<string, string>> = {
   'bad-': 'not a registration token (400)',
   'mismatch-': 'of another project (403 SENDER_ID_MISMATCH)',
   'thirdparty-': 'no key for this platform (401 THIRD_PARTY_AUTH_ERROR)',
-  'quota-': 'quota spent (429)',
+  'quota-': 'quota exceeded (429)',
   'down-': 'unavailable (503)',
   'internal-': 'internal error (500)',
   'html-': 'a page from the load balancer (502)',
@@ -67,7 +67,7 @@ export function failed(failure: Failure, headers: Record<string, string> = {}): 
   return { ...errorAnswer({ status, word, says, details }), headers }
 }
 
-/** `field` is the one at fault; without it the response has no details. */
+/** `field` is the invalid field; without it the response has no details. */
 export function invalid(says: string, field: string | null): HttpResponse {
   const details =
     field === null
@@ -79,7 +79,7 @@ export function invalid(says: string, field: string | null): HttpResponse {
   return errorAnswer({ status: 400, word: 'INVALID_ARGUMENT', says, details })
 }
 
-/** The outcome that the prefix of a registration token asks for; `accepted` is the response to a message that arrived. */
+/** The outcome that the prefix of a registration token selects; `accepted` is the response to a message that arrived. */
 export function outcomeOf(
   token: string,
   options: { accepted: HttpResponse; retryAfter: Record<string, string> },

@@ -3,8 +3,8 @@ import { defaultSettings, type FaultSettings, type FaultSpecs } from '../fault-s
 const ms = { kind: 'number', min: 0, max: 600_000, unit: 'ms' } as const
 
 /**
- * How the sandbox push provider misbehaves for all messages. For one message, the prefix of its registration token
- * decides (`answers.ts`).
+ * The faults of the sandbox push provider for all messages. For one message, the prefix of its registration token decides
+ * (`answers.ts`).
  */
 export const PUSH_FAULTS = {
   latency_ms: { group: 'Messages', ...ms, initial: 0, label: 'Answered after' },

@@ -45,7 +45,7 @@ export interface MessageFault {
   field: string | null
 }
 
-/** Reads a request as strictly as the real provider: one bad field refuses all of it. */
+/** Parses a request as strictly as the real provider: one invalid field makes the whole request invalid. */
 export function readMessage(text: string): SentMessage | MessageFault {
   let body: Json
   try {

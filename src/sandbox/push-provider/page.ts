@@ -5,6 +5,6 @@ import { PUSH_FAULTS } from './faults.ts'
 const render = preparePage({ file: new URL('./page.html', import.meta.url), isPanel: true })
 
 /** The page that shows the messages that arrived and the fault settings. */
-export function renderPushProviderPage(): PageResponse {
-  return render({ faults: PUSH_FAULTS, prefixes: PUSH_PREFIXES })
+export function renderPushProviderPage(consoleUrl: string | null): PageResponse {
+  return render({ consoleUrl, faults: PUSH_FAULTS, prefixes: PUSH_PREFIXES })
 }

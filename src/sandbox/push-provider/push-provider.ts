@@ -31,7 +31,13 @@ export interface PushProviderOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number
+  /** Take any other port when another program has this one. Default: fail. */
+  anyIfTaken?: boolean
+  /** The port of the page and of plain HTTP. Default 0: any free port. */
+  plainPort?: number
   clock?: Clock
+  /** The page links to it. */
+  consoleUrl?: string
 }
 
 /**
@@ -39,7 +45,7 @@ export interface PushProviderOptions {
  * by the prefix of the registration token, and lists the messages that arrived.
  */
 export async function startPushProvider(options: PushProviderOptions = {}): Promise<SandboxPushProvider> {
-  const { host = '127.0.0.1', port = 0 } = options
+  const { host = '127.0.0.1', port = 0, plainPort = 0, anyIfTaken } = options
   const { publicKey, privateKey } = await generateRsa('rsa', { modulusLength: 2048 })
   // Clients check the certificate by the system's time, not by the clock given here.
   const certificate = await selfSignedCertificate(['localhost', '127.0.0.1', '::1'], Date.now())
@@ -49,9 +55,9 @@ export async function startPushProvider(options: PushProviderOptions = {}): Prom
     settings: { maxConcurrentStreams: MAX_STREAMS },
   })
   const plain = createServer()
-  await listenOnLoopback(secure, { host, port })
-  await listenOnLoopback(plain, { host, port: 0 })
-  return new SandboxPushProvider({ secure, plain, certificate, publicKey, privateKey, host, clock: options.clock })
+  await listenOnLoopback(secure, { host, port, anyIfTaken })
+  await listenOnLoopback(plain, { host, port: plainPort, anyIfTaken })
+  return new SandboxPushProvider({ secure, plain, certificate, publicKey, privateKey, host, options })
 }
 
 interface Parts {
@@ -61,7 +67,7 @@ interface Parts {
   publicKey: KeyObject
   privateKey: KeyObject
   host: string
-  clock: Clock | undefined
+  options: PushProviderOptions
 }
 
 export class SandboxPushProvider {
@@ -78,6 +84,7 @@ export class SandboxPushProvider {
   readonly #secure: Http2SecureServer
   readonly #plain: Server
   readonly #clock: Clock
+  readonly #consoleUrl: string | null
   readonly #accessTokens: AccessTokens
   readonly #log = new ArrivalLog()
   readonly #closing = new AbortController()
@@ -86,7 +93,8 @@ export class SandboxPushProvider {
   #sessionCount = 0
   #faults: PushFaults = NO_PUSH_FAULTS
 
-  constructor({ secure, plain, certificate, publicKey, privateKey, host, clock = systemClock }: Parts) {
+  constructor({ secure, plain, certificate, publicKey, privateKey, host, options }: Parts) {
+    const { clock = systemClock, consoleUrl = null } = options
     this.url = `https://${authorityOf(secure, host)}`
     this.plainUrl = `http://${authorityOf(plain, host)}`
     this.tokenUrl = `${this.url}/token`
@@ -99,6 +107,7 @@ export class SandboxPushProvider {
     this.#secure = secure
     this.#plain = plain
     this.#clock = clock
+    this.#consoleUrl = consoleUrl
     this.#accessTokens = new AccessTokens({
       clock,
       clientEmail: CLIENT_EMAIL,
@@ -106,8 +115,8 @@ export class SandboxPushProvider {
       audiences: [this.tokenUrl, `${this.plainUrl}/token`],
       tokenSeconds: () => this.#faults.token_seconds,
     })
-    // HTTP/1.1 requests arrive as 'request', with HTTP/2 types. Listening for it makes Node turn HTTP/2 streams into requests
-    // too; removing its 'stream' listener prevents that.
+    // HTTP/1.1 requests arrive as 'request', with HTTP/2 types. With a 'request' listener, Node also turns HTTP/2 streams
+    // into requests; removing Node's 'stream' listener prevents that.
     secure.on(
       'request',
       (request, response) => void this.#serve(new Http1Exchange(request as never, response as never)),
@@ -218,7 +227,7 @@ export class SandboxPushProvider {
     wire.reply(response)
   }
 
-  /** A reason to refuse the request before its message is read. */
+  /** The refusal of the request before its message is read; null if there is none. */
   #refusal({ headers }: WireExchange, project: string): HttpResponse | null {
     const { refuse } = this.#faults
     if (!this.#accessTokens.admits(headers.authorization)) return failed('unauthenticated')
@@ -266,7 +275,7 @@ export class SandboxPushProvider {
   #control(call: string, body: string | null): HttpResponse {
     switch (call) {
       case 'GET /':
-        return renderPushProviderPage()
+        return renderPushProviderPage(this.#consoleUrl)
       case 'GET /sandbox/faults':
         return json(200, { ...this.#faults })
       case 'PATCH /sandbox/faults':

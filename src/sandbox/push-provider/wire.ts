@@ -3,21 +3,21 @@ import { constants, type IncomingHttpHeaders as IncomingHttp2Headers, type Serve
 import type { Readable } from 'node:stream'
 import type { HttpResponse } from '../http-response.ts'
 
-/** One request and its response over HTTP/1.1 or HTTP/2, with all the ways of not responding. */
+/** One request and its response over HTTP/1.1 or HTTP/2, including the ways to fail without a response. */
 export interface WireExchange {
   readonly method: string
   readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly host: string
   readonly protocol: 'h2' | 'http/1.1'
-  /** Reads all of it, so that the client gets a response. Null when it is too long or the client hangs up. */
+  /** Reads the whole body, so that the client gets a response. Null if it is too long or the client disconnects. */
   body(maxBytes: number): Promise<string | null>
   reply(response: HttpResponse): void
-  /** Half of the body, ended as if it were complete. */
+  /** Sends half of the body, and ends it as if it were complete. */
   replyTruncated(response: HttpResponse): void
   /** Resets the stream without a response. HTTP/1.1 has no streams: there the connection is closed. */
   reset(): void
-  /** Refuses this request and all after it on this connection; the ones before it still get their response. */
+  /** Refuses this request and all later ones on this connection; earlier requests still get their response. */
   goAway(): void
 }
 
@@ -36,7 +36,7 @@ export class Http2Exchange implements WireExchange {
     this.method = headers[':method'] ?? 'GET'
     this.path = pathOf(headers[':path'])
     this.host = String(headers[':authority'] ?? headers.host ?? '')
-    // A client that hangs up is not an error here.
+    // A client that disconnects is not an error here.
     stream.on('error', () => {})
   }
 

@@ -1,5 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises'
-import { AIMessage } from '@langchain/core/messages'
+import { AIMessage, AIMessageChunk } from '@langchain/core/messages'
+import { FakeStreamingChatModel } from '@langchain/core/utils/testing'
 import { Annotation, END, interrupt, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
 
 const State = Annotation.Root({
@@ -12,7 +13,7 @@ const State = Annotation.Root({
   result: Annotation(),
 })
 
-/** One graph for each way a run can end. A graph is its steps in a row, named so that `next` and `tasks` are legible. */
+/** One graph for each way a run can end. A graph is a chain of steps, named so that `next` and `tasks` are readable. */
 export const ok = sequence({ write: writeReport })
 export const report = ok
 export const summary = sequence({
@@ -29,12 +30,12 @@ export const pause_ = sequence({
   ask: () => ({ draft: interrupt({ question: 'Publish it?' }) }),
   write: ({ title, draft }) => ({ report: { title: title ?? 'Untitled', answer: draft } }),
 })
-/** Its output key is there before the question is answered. */
+/** Writes its output key before it asks. */
 export const late_key = sequence({
   write: writeReport,
   ask: () => ({ draft: interrupt({ question: 'Publish it?' }) }),
 })
-/** Two questions in one step: the second pause writes no checkpoint of its own. */
+/** Two questions in one step: the second pause writes no new checkpoint. */
 export const ask_twice = sequence({
   ask: () => {
     const first = interrupt({ question: 'Publish it?' })
@@ -42,7 +43,7 @@ export const ask_twice = sequence({
     return { report: { title: 'Asked twice', answers: [first, second] } }
   },
 })
-/** Two nodes side by side, each with a question. */
+/** Two parallel nodes, each with a question. */
 export const ask_both = new StateGraph(
   Annotation.Root({
     answers: Annotation({ reducer: (a, b) => [...a, ...b], default: () => [] }),
@@ -57,9 +58,9 @@ export const ask_both = new StateGraph(
   .addEdge(['ask_1', 'ask_2'], 'write')
   .addEdge('write', END)
   .compile()
-/** Stops before its last step, and asks nothing. */
+/** Stops at a breakpoint before its last step, without a question. */
 export const breakpoint = sequence({ begin: () => ({ draft: 'half a report' }), write: writeReport }, ['write'])
-/** Fails in the very step that was answered, and so leaves no checkpoint of its own either. */
+/** Fails in the step that was answered, so it writes no new checkpoint either. */
 export const ask_throw = sequence({
   ask: () => {
     interrupt({ question: 'Publish it?' })
@@ -75,7 +76,7 @@ const throws = sequence({
 
 export { pause_ as pause, throws as throw }
 
-/** A conversation without a model: it repeats what was said last. */
+/** A conversation without a model: repeats the last message. */
 export const agent = new StateGraph(Annotation.Root({ ...MessagesAnnotation.spec, prompt: Annotation() }))
   .addNode('answer', ({ messages, prompt }) => {
     const said = messages.findLast((message) => message.getType() === 'human')?.content ?? prompt ?? 'nothing'
@@ -84,6 +85,26 @@ export const agent = new StateGraph(Annotation.Root({ ...MessagesAnnotation.spec
   })
   .addEdge(START, 'answer')
   .addEdge('answer', END)
+  .compile()
+
+/** Writes to its custom stream, and answers piece by piece like a model. `prompt` is the pause before each piece. */
+export const talk = new StateGraph(Annotation.Root({ ...MessagesAnnotation.spec, prompt: Annotation() }))
+  .addNode('work', (_state, { writer }) => {
+    writer?.({ percent: 10 })
+    writer?.('half')
+    return {}
+  })
+  .addNode('answer', async ({ messages, prompt }) => {
+    const contents = ['One ', 'two ', [{ type: 'thinking', thinking: 'Hm.' }], 'three ', 'four']
+    const chunks = contents.map((content) => new AIMessageChunk({ content }))
+    const model = new FakeStreamingChatModel({ chunks, sleep: prompt ?? 50 })
+    return { messages: [await model.invoke(messages)] }
+  })
+  .addNode('close', () => ({ messages: [new AIMessage({ content: 'That was all.' })] }))
+  .addEdge(START, 'work')
+  .addEdge('work', 'answer')
+  .addEdge('answer', 'close')
+  .addEdge('close', END)
   .compile()
 
 function writeReport({ title, n }) {

@@ -1,11 +1,11 @@
 import { fileURLToPath } from 'node:url'
 
 /**
- * The real server over the graphs beside it: `node server.mjs <state folder> [port]`. It prints `{"port":…}` once up.
- * What it has not written out is lost on SIGKILL, as in a crash; SIGTERM writes it.
+ * The real server with the graphs of `graphs.mjs`: `node server.mjs <state folder> [port]`. Prints `{"port":…}` when ready.
+ * SIGKILL loses unwritten state, as a crash does. SIGTERM writes it.
  */
 process.env.LOG_LEVEL ??= 'error'
-// Loaded only now: it reads its log level while it loads.
+// Imported here, because the module reads its log level on import.
 const { startServer } = await import('@langchain/langgraph-api/server')
 
 const [folder, port = '0'] = process.argv.slice(2)
@@ -16,6 +16,7 @@ const names = [
   'report',
   'summary',
   'agent',
+  'talk',
   'throw',
   'pause',
   'ask_twice',
@@ -33,5 +34,5 @@ const { host, cleanup } = await startServer({
   graphs: Object.fromEntries(names.map((name) => [name, `${file}:${name}`])),
 })
 process.stdout.write(`${JSON.stringify({ port: Number(host.split(':').at(-1)) })}\n`)
-// Its own loops never end.
+// The server's loops never end by themselves.
 process.once('SIGTERM', () => void cleanup().finally(() => process.exit(0)))

@@ -14,7 +14,7 @@ const poolSizes = (process.env.POOLS ?? '4,10').split(',').map(Number)
 const projectCount = 10_000
 const groupSize = 100
 
-/** What the benchmark asks of a driver; every method is one operation. */
+/** The operations that the benchmark runs on each driver. */
 interface Driver {
   point(id: number): Promise<unknown>
   list(): Promise<unknown>

@@ -61,7 +61,7 @@ async function settle(client, { run_id, thread_id, status, values, body }) {
     )
     await client.query(
       `INSERT INTO events (subject, job_id, type, cause, data, created_at) VALUES ($1, $2, 'job.completed', $3, $4, $5)`,
-      [job.created_by, job.id, `${job.id}:completed`, JSON.stringify({ job_id: job.id, status: 'completed' }), now],
+      [job.created_by, job.id, `${job.id}:1:completed`, JSON.stringify({ job_id: job.id, status: 'completed' }), now],
     )
     await client.query(
       `INSERT INTO job_timeline (id, job_id, at, kind, via, detail, times, last_at)
@@ -73,11 +73,6 @@ async function settle(client, { run_id, thread_id, status, values, body }) {
     `INSERT INTO callbacks (id, path, type, job_id, thread_id, run_id, status, outcome, received_at, body)
      VALUES ($1, '/webhooks/jobs/report', 'report', $2, $3, $4, $5, $6, $7, $8)`,
     [nextId('cbk'), job.id, thread_id, run_id, status, outcome, now, body],
-  )
-  await client.query(
-    `INSERT INTO job_timeline (id, job_id, at, kind, via, detail, times, last_at)
-     VALUES ($1, $2, $3, 'callback', NULL, $4, 1, $3)`,
-    [nextId('tml'), job.id, now, JSON.stringify({ status, outcome })],
   )
   return { outcome, job_id: job.id }
 }

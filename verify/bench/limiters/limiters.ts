@@ -9,14 +9,17 @@ import { RedisCounter } from '../../../src/limits/redis-counter.ts'
 import { WINDOW_MS } from '../../../src/limits/tiers.ts'
 import { startRedis } from '../../../test/support/redis.ts'
 
-/** Our counters beside rate-limiter-flexible's, in turns within one run, so that a busy machine slows both alike. */
+/**
+ * Compares our counters with those of rate-limiter-flexible, in turns within one run, so that a busy machine slows down
+ * both equally.
+ */
 const ROUNDS = 5
 const FEW_KEYS = 500
 const FEW_KEYS_HITS = 1_000_000
 const MANY_KEYS = 1_000_000
 const REDIS_HITS = 50_000
 const CONCURRENCY = 256
-// Out of reach: the library rejects a promise for each refused request, and that is not what is measured here.
+// A limit that is never reached: the library rejects a promise for each refused request, which is not measured here.
 const LIMIT = 1_000_000_000
 const POINTS = { points: LIMIT, duration: WINDOW_MS / 1_000 }
 
@@ -42,7 +45,7 @@ function collectGarbage(): void {
   globalThis.gc()
 }
 
-/** The library's windows live until their timers fire; the next round must not carry them. */
+/** The library's windows exist until their timers fire; delete them before the next round. */
 async function forget(library: RateLimiterMemory, keys: readonly string[]): Promise<void> {
   for (const key of keys) await library.delete(key)
 }
@@ -54,7 +57,7 @@ async function hitOurs(keys: readonly string[], hits: number): Promise<number> {
   return rate(hits, started)
 }
 
-/** Ours answers without a promise, and the gate uses it so. */
+/** Our counter returns its result without a promise, and the gate uses it that way. */
 async function hitOursNow(keys: readonly string[], hits: number): Promise<number> {
   const limiter = await ourLimiter()
   const started = performance.now()
@@ -62,7 +65,10 @@ async function hitOursNow(keys: readonly string[], hits: number): Promise<number
   return rate(hits, started)
 }
 
-/** The work the library does: nothing makes room. In service ours holds 200,000 windows and gives up the oldest unspent. */
+/**
+ * Evicts nothing, like the library. In the service, our counter keeps 200,000 windows and evicts the oldest one below its
+ * limit.
+ */
 async function hitOursKeepingAll(keys: readonly string[]): Promise<number> {
   const counter = new MemoryCounter({ clock: systemClock, windowMs: WINDOW_MS, limit: LIMIT, capacity: keys.length })
   const started = performance.now()
@@ -79,7 +85,7 @@ async function hitLibrary(keys: readonly string[], hits: number): Promise<number
   return result
 }
 
-/** Both with keys nobody else holds, so that the key itself is weighed too. */
+/** Both use unshared keys, so that the memory of the key is measured too. */
 async function weighOurs(): Promise<number> {
   collectGarbage()
   const before = process.memoryUsage().heapUsed

@@ -35,7 +35,7 @@ export const CONTENT: Omit<PushMessage, 'token' | 'tag'> = {
   dryRun: false,
 }
 
-/** As long as a real token. */
+/** A token with the length of a real one. */
 export function deviceToken(n: number): string {
   return `device-${n}:${'APA91b'.repeat(22)}`
 }

@@ -17,7 +17,7 @@ type Way = Task['way']
 
 export interface PushPace {
   rounds: number
-  /** Per round; a multiple of 500 each. */
+  /** Messages per round, each a multiple of 500. */
   messages: Readonly<Record<Way, number>>
 }
 

@@ -3,6 +3,7 @@ import { IdGenerator } from '../../../src/core/ids.ts'
 import { silentLog } from '../../../src/core/log.ts'
 import type { CounterName } from '../../../src/core/metrics/meter.ts'
 import { systemRandom } from '../../../src/core/random.ts'
+import { Node } from '../../../src/db/nodes/node.ts'
 import { openPostgres } from '../../../src/db/postgres/postgres.ts'
 import { noteDeliveries } from '../../../src/jobs/settlement/delivery-notes.ts'
 import { Metrics } from '../../../src/ops/metrics/metrics.ts'
@@ -42,8 +43,10 @@ class SentMetrics extends Metrics {
 }
 
 const metrics = new SentMetrics()
+const node = await Node.start({ db, clock: systemClock, random: systemRandom, log: silentLog })
 const outbox = new Outbox({
   db,
+  node,
   clock: systemClock,
   random: systemRandom,
   log: silentLog,

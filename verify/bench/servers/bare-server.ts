@@ -1,6 +1,6 @@
 import fastify from 'fastify'
 import { openPostgres } from '../../../src/db/postgres/postgres.ts'
-import { listById, toPage } from '../../../src/http/paging.ts'
+import { listById, readPageRequest, toPage } from '../../../src/http/paging.ts'
 import { writesDocuments } from '../../../src/http/schemas.ts'
 import { SERVER_LIMITS } from '../../../src/http/server/server-limits.ts'
 import { getJob } from '../../../src/jobs/api/job-operations.ts'
@@ -24,9 +24,10 @@ app.get('/healthz', () => ({ status: 'ok' }))
 
 const serializerCompiler = writesDocuments
 const listing = { schema: { response: listProjects.response }, serializerCompiler }
-app.get('/v1/projects', listing, async () => {
-  const rows = await store.findProjectPage(db, { limit: 20, after: null })
-  return toPage(LIST, { rows, limit: 20, toItem: toProject, positionOf: (row) => [row.id] as const })
+app.get<{ Querystring: { cursor?: string } }>('/v1/projects', listing, async (request) => {
+  const page = readPageRequest(LIST, request.query)
+  const rows = await store.findProjectPage(db, page)
+  return toPage(LIST, { rows, limit: page.limit, toItem: toProject, positionOf: (row) => [row.id] as const })
 })
 
 const reading = { schema: { response: getJob.response }, serializerCompiler }

@@ -5,19 +5,19 @@ import { migrate } from '../../../src/db/migrate.ts'
 import { sql } from '../../../src/db/sql.ts'
 import { openSqlite } from '../../../src/db/sqlite/sqlite.ts'
 import { startIdentityProvider } from '../../../src/sandbox/identity-provider/identity-provider.ts'
-import { callbackRequest, JOBS_PER_SECOND, SECRET, seedRunningJobs, USERS } from '../callbacks.ts'
+import { callbackRequest, JOBS_PER_SECOND, SECRET, seedRunningJobs, USERS } from '../callbacks/seed.ts'
 import { median } from '../comparison.ts'
 import { applyLoad, type Sample } from '../load.ts'
 import { type Server, startServer } from '../server.ts'
 import { compileSlowSync } from './slow-sync.ts'
 
 export interface SlowDiskOutcome {
-  /** By how much longer each sync takes. */
+  /** The figures for each delay that is added to a sync. */
   disks: ReadonlyMap<number, DiskFigures>
 }
 
 export interface DiskFigures {
-  /** As a share of the same without a delay; medians of the rounds' ratios. */
+  /** Relative to the disk without a delay; medians of the rounds' ratios. */
   readRatio: number
   writeRatio: number
   readsPerSecond: number
@@ -36,7 +36,7 @@ interface Pace {
 
 const DELAYS_MS = [0, 5, 20]
 const READERS = 64
-/** A cold server refuses as overload what a warm one serves. */
+/** A cold server would shed load that a warm server can handle. */
 const WARM_UP_READERS = 8
 /** 200 callbacks a second beside the reads: enough that a sync is nearly always under way on the slowest disk. */
 const PACED_WRITERS = { connections: 40, everyMs: 200 }
@@ -110,7 +110,7 @@ async function dataFolders(folder: string, jobs: number): Promise<Map<number, st
   mkdirSync(first)
   const db = await openSqlite({ path: join(first, DATABASE_FILE) })
   await migrate(db)
-  await seedRunningJobs(db, jobs)
+  await seedRunningJobs(db, { count: jobs })
   await db.close()
   for (const other of others) cpSync(first, other, { recursive: true })
   return folders
@@ -120,7 +120,10 @@ const DATABASE_FILE = 'project-api.db'
 
 function startService(from: { folder: string; dataDir: string; delayMs: number; issuerUrl: string }): Promise<Server> {
   const types = join(from.folder, 'job-types.json')
-  writeFileSync(types, JSON.stringify({ types: { report: { assistant_id: 'report', output_key: 'report' } } }))
+  writeFileSync(
+    types,
+    JSON.stringify({ types: { report: { assistant_id: 'report', output_key: 'report', may_pause: false } } }),
+  )
   return startServer({
     script: '../../bin/project-api.js',
     args: ['serve'],
@@ -149,7 +152,7 @@ async function loopP99Ms({ port }: Server): Promise<number> {
   return 1_000 * Number(seconds)
 }
 
-/** A server that answered 200 and wrote nothing would win. */
+/** Rejects unless the jobs are settled: a server that answers 200 without writing would be the fastest. */
 async function checkSettled({ dataDir, answered }: Disk): Promise<void> {
   const db = await openSqlite({ path: join(dataDir, DATABASE_FILE) })
   const [row] = await db.query<{ kept: number; settled: number }>(sql`

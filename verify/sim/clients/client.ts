@@ -1,4 +1,4 @@
-import type { Json } from '../../../src/core/json.ts'
+import { isJsonObject, type Json } from '../../../src/core/json.ts'
 import type { NodeRequest, NodeResponse, SimNode } from '../system/node.ts'
 import type { Prng } from '../time/prng.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
@@ -16,11 +16,12 @@ export interface ClientOptions {
 export interface ClientRequest {
   method: NodeRequest['method']
   path: string
-  body?: Json
+  /** A value, or the exact text of a JSON document. */
+  body?: Json | { text: string }
   headers?: Record<string, string>
 }
 
-/** An API client with a token, behind a load balancer. It retries where that is safe. */
+/** An API client with a token, behind a load balancer. It retries if that is safe. */
 export class Client {
   readonly name: string
   readonly #options: ClientOptions
@@ -42,7 +43,7 @@ export class Client {
       method,
       path,
       headers: { ...this.headers, ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(body === undefined ? {} : { body: textOf(body) }),
     })
     note(this.name, `${method} ${path} at ${node.name}: ${answer?.status ?? 'no answer'}`)
     if (answer && answer.status >= 500 && answer.status !== 503) {
@@ -62,6 +63,10 @@ export class Client {
     }
     return null
   }
+}
+
+function textOf(body: Json | { text: string }): string {
+  return isJsonObject(body) && typeof body.text === 'string' ? body.text : JSON.stringify(body)
 }
 
 function isInFlight(answer: NodeResponse): boolean {

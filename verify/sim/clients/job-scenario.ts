@@ -1,10 +1,14 @@
 import type { Json } from '../../../src/core/json.ts'
 import type { Theme } from '../faults/plan.ts'
+import { MAX_LAG_MS } from '../outside/network.ts'
 import type { SimRun } from '../outside/runtime.ts'
 import type { NodeResponse } from '../system/node.ts'
 import type { Prng } from '../time/prng.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
+import type { WatchedJob } from './calm-scenario.ts'
 import type { Client } from './client.ts'
+import { OperatorObservations } from './operator-scenario.ts'
+import { answerTo, inputOf, type SentAnswers } from './sent-documents.ts'
 
 export interface JobView {
   id: string
@@ -12,19 +16,29 @@ export interface JobView {
   output: Json
   run_id: string | null
   thread_id: string
+  interrupts?: { id: string }[] | null
 }
 
-/** What clients were answered. At the end it is checked against the database. */
+/** The answers that clients got. At the end they are checked against the database. */
 export class ClientObservations {
   /** The ids of jobs in the responses, by the marker in the request's input. */
   readonly created = new Map<string, Set<string>>()
   readonly cancelled = new Map<string, number>()
-  readonly resumed = new Map<string, string[]>()
+  readonly resumed = new Map<string, SentAnswers[]>()
+  /** The exact text of the input that a client sent, by its marker. */
+  readonly inputs = new Map<string, string>()
   /** The final state that a client was shown, by job. */
   readonly finals = new Map<string, JobView>()
   /** Reads, cancels and resumes, by thread: each may call the runtime. */
   readonly requests = new Map<string, number>()
   readonly followed = new Map<string, string>()
+  /** By thread: when the request for its newest turn was answered; infinite until then. */
+  readonly turns = new Map<string, number>()
+  /** Reads of the list, by user: each may call the runtime about every unfinished job. */
+  readonly lists = new Map<string, number>()
+  /** Jobs of the time after the faults. */
+  readonly watched: WatchedJob[] = []
+  readonly operators = new OperatorObservations()
 }
 
 export interface JobScenarioOptions {
@@ -42,7 +56,7 @@ export interface JobScenarioOptions {
 
 const FINAL = new Set(['completed', 'failed', 'cancelled'])
 
-/** One user and one job: the user starts it, then reads, resumes or cancels it, or leaves. */
+/** One user and one job: the user starts it, then reads, resumes or cancels it, or leaves. Some users then continue the conversation. */
 export class JobScenario {
   readonly #options: JobScenarioOptions
   readonly #marker: string
@@ -52,43 +66,60 @@ export class JobScenario {
     this.#marker = marker
   }
 
-  async start(type: string): Promise<void> {
-    const { client, prng, observed } = this.#options
+  /** `continues`: the job whose conversation this one continues. */
+  async start(type: string, continues?: JobView): Promise<void> {
+    const { client, prng, observed, time } = this.#options
     const key = prng.chance(0.75) ? `key-${this.#marker}` : undefined
+    const turn = continues === undefined ? '' : `,"continues":"${continues.id}"`
     const request = {
       method: 'POST' as const,
       path: '/jobs',
-      body: { type, input: { marker: this.#marker } },
+      body: { text: `{"type":"${type}","input":${inputOf(this.#marker, this.#options)}${turn}}` },
       headers: key === undefined ? {} : { 'idempotency-key': key },
     }
     const created = new Set<string>()
     observed.created.set(this.#marker, created)
+    if (continues) observed.turns.set(continues.thread_id, Number.POSITIVE_INFINITY)
     const answer = key === undefined ? await client.request(request) : await client.requestUntilAnswered(request)
     if (answer === null || answer.status === 503) return
+    if (continues) observed.turns.set(continues.thread_id, time.now)
+    // The previous turn may still be unfinished.
+    if (continues && answer.status === 409) return
     if (answer.status !== 202) return this.#unexpected('POST /jobs', answer)
     const job = JSON.parse(answer.body) as JobView
     created.add(job.id)
     if (key !== undefined && prng.chance(0.3)) await this.#repeat(request, created)
     await this.#useJob(job)
+    await this.#perhapsContinue(type, job)
+  }
+
+  /** Half of the users continue with a next turn. Some of them do not wait for the end of the last turn. */
+  async #perhapsContinue(type: string, job: JobView): Promise<void> {
+    // A separate sequence, so that the random values of the first turn do not change.
+    const prng = this.#options.prng.split('next turn')
+    if (!this.#options.isActive() || !prng.chance(0.5)) return
+    await new JobScenario({ ...this.#options, prng }, `${this.#marker}+`).start(type, job)
   }
 
   /** The user follows a run that was not started by the service. */
   async follow(run: SimRun): Promise<void> {
-    const { client, observed } = this.#options
+    const { client, observed, time } = this.#options
     const body = { type: run.graphId, thread_id: run.threadId, run_id: run.runId }
     const headers = { 'idempotency-key': `follow-${this.#marker}` }
     const answer = await client.requestUntilAnswered({ method: 'POST', path: '/jobs', body, headers })
     if (answer === null) return
-    if (answer.status === 404 && run.removed) return
-    // A run of ours belongs to its job, unless the follower was faster than the start.
+    // A lagging replica does not know the run yet.
+    if (answer.status === 404 && (run.removed || time.now - run.createdAtMs < MAX_LAG_MS + 4_000)) return
+    // The service refuses to follow a run that it has started for a job.
     if (answer.status === 409 && run.metadata.job_id !== undefined) return
     if (answer.status !== 202) return this.#unexpected('POST /jobs', answer)
     const job = JSON.parse(answer.body) as JobView
     observed.followed.set(run.runId, job.id)
     await this.#useJob(job)
+    await this.#perhapsContinue(run.graphId, job)
   }
 
-  /** The same request again, at once or later, gets the same job. */
+  /** Repeats the request, at once or later: it must get the same job. */
   async #repeat(request: Parameters<Client['request']>[0], created: Set<string>): Promise<void> {
     const { client, time, prng } = this.#options
     await time.sleep(prng.int(0, 20_000))
@@ -114,7 +145,7 @@ export class JobScenario {
       }
       const view = prng.chance(0.15) ? await this.#readTwice(job) : await this.#read(job)
       if (view && FINAL.has(view.status)) return
-      if (view?.status === 'awaiting_input') await this.#resume(job)
+      if (view?.status === 'awaiting_input') await this.#resume(view)
     }
   }
 
@@ -160,11 +191,11 @@ export class JobScenario {
     await time.sleep(theme === 'pauses' ? prng.int(0, 500) : prng.int(0, 8_000))
     if (!isActive() || prng.chance(0.25)) return
     this.#countRequest(job)
-    const input = `answer ${this.#marker} ${time.now}`
-    const answer = await client.request({ method: 'POST', path: `/jobs/${job.id}/resume`, body: { input } })
+    const { body, sent } = answerTo(job, prng)
+    const answer = await client.request({ method: 'POST', path: `/jobs/${job.id}/resume`, body: { text: body } })
     if (answer === null || answer.status === 503 || answer.status === 409) return
     if (answer.status !== 202) return this.#unexpected('resume', answer)
-    observed.resumed.set(job.id, [...(observed.resumed.get(job.id) ?? []), input])
+    observed.resumed.set(job.id, [...(observed.resumed.get(job.id) ?? []), sent])
   }
 
   #countRequest(job: JobView): void {

@@ -7,12 +7,14 @@ export interface StreamReaderOptions {
   client: Client
   /** Without the cursor. */
   path: string
-  /** Begin after this event. */
+  /** The stream begins after this event. */
   after?: number
   time: VirtualTime
   prng: Prng
   pickNode: () => SimNode
   note: (actor: string, what: string) => void
+  /** Called with the text of each event. */
+  onEvent?: (text: string) => void
 }
 
 /** Reads a stream from a place in the log. After every break it reconnects, to any node, after the last event it saw. */
@@ -99,8 +101,11 @@ export class StreamReader {
       if (id === undefined) continue
       this.#last = Number(id)
       if (/^event: reset$/m.test(block)) this.resets += 1
-      // An id without data is a place to resume from, not an event.
-      else if (/^data: /m.test(block)) this.ids.push(Number(id))
+      // An id without data is a position to resume from, not an event.
+      else if (/^data: /m.test(block)) {
+        this.ids.push(Number(id))
+        this.#options.onEvent?.(block)
+      }
     }
   }
 }

@@ -7,10 +7,12 @@ import type { SimulatedSystem } from '../system/simulated-system.ts'
 import type { Prng } from '../time/prng.ts'
 
 const INVALID = ['nothing', 'wrong_token', 'wrong_secret', 'bad_signature', 'old_signature'] as const
-/** Valid, but of another job. It is the hardest to detect, so it is tried as often as three others. */
+/**
+ * A valid credential of another job. It is the hardest forgery to detect, so it is used three times as often as the others.
+ */
 const OF_ANOTHER_JOB = ['other_token', 'other_token', 'other_token'] as const
 
-/** Posts a false end of a run with a credential that is not the run's. The service must refuse it, or ignore what it says. */
+/** Posts a false end of a run with a credential that is not the run's. The service must refuse it or ignore its content. */
 export async function postForgedCallback(system: SimulatedSystem): Promise<void> {
   const { time, trace, sharedPrng: prng, runtime, violate } = system
   const runs = [...runtime.runs.values()].filter((run) => run.webhook?.includes('token='))
@@ -51,7 +53,7 @@ export interface SignedBody {
   atMs: number
 }
 
-/** As the Standard Webhooks specification says. */
+/** Headers according to the Standard Webhooks specification. */
 export function signatureHeaders({ secret, body, atMs }: SignedBody): Record<string, string> {
   const timestamp = String(Math.floor(atMs / 1000))
   const digest = createHmac('sha256', secret).update(`msg.${timestamp}.${body}`).digest('base64')

@@ -17,7 +17,7 @@ export function injectIncident(system: SimulatedSystem, incident: Incident): voi
       return nodes[incident.node].kill()
     case 'suspend':
       trace.fault('suspend', `${incident.node} for ${incident.ms} ms`)
-      return nodes[incident.node].instance?.suspend(incident.ms)
+      return nodes[incident.node].suspend(incident.ms)
     case 'restart':
       return void restart(system, nodes[incident.node])
     case 'database_down':

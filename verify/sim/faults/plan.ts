@@ -44,7 +44,7 @@ export type Incident =
   | { kind: 'bad_token' }
 
 export interface FaultRates {
-  /** Shares of callbacks. */
+  /** The share of callbacks with each fault. */
   callbacks: {
     drop: number
     double: number
@@ -54,9 +54,9 @@ export interface FaultRates {
     early: number
     withoutJob: number
   }
-  /** Shares of calls of the runtime. */
+  /** The share of runtime calls with each fault. */
   calls: { error: number; reset: number; lost: number; hang: number; garbage: number; stale: number; slow: number }
-  /** Share of sends that fail or are slow. */
+  /** The share of pushes that fail or are slow. */
   pushes: number
 }
 
@@ -70,7 +70,7 @@ export interface SeedPlan {
   blackoutMs: number
   faultRates: FaultRates
   incidents: { atMs: number; incident: Incident }[]
-  /** How far each node's clock is off. */
+  /** The error of each node's clock. */
   skewMs: Record<NodeName, number>
   /** Whether the runtime is the hosted one or the JS server. */
   hosted: boolean
@@ -82,8 +82,22 @@ export interface SeedPlan {
   slots: number | null
   /** Share of runs that the runtime deletes soon after their end. */
   forgets: number
-  /** Share of our runs that a client follows, as if started elsewhere, when they are created. */
+  /** Share of the service's runs that a client follows, as if started elsewhere, when they are created. */
   contested: number
+  /** How long a call of the runtime takes while no fault is active. */
+  callMs: { min: number; max: number }
+  calm: CalmPlan
+  /** How long the runtime refuses all calls once the faults have stopped, while its callbacks arrive; 0 in most seeds. */
+  refusedMs: number
+}
+
+/** The time after the faults, in which clients start more jobs and watch them. */
+export interface CalmPlan {
+  jobs: number
+  /** Share of callbacks that are lost. */
+  loss: number
+  /** One of the jobs runs for up to an hour and a half, and no client reads it. */
+  hasLongRun: boolean
 }
 
 export const NO_FAULTS: FaultRates = {
@@ -92,7 +106,10 @@ export const NO_FAULTS: FaultRates = {
   pushes: 0,
 }
 
-/** The faults of a seed. Each family of faults is in the plan or not, so that none always hides another. */
+/**
+ * The faults of a seed. Each family of faults is either in the plan or not, so that one family does not always hide
+ * another.
+ */
 export function planSeed(prng: Prng): SeedPlan {
   const has = (probability: number) => prng.chance(probability)
   const apart = prng.split('places and memory')
@@ -105,13 +122,15 @@ export function planSeed(prng: Prng): SeedPlan {
     'foreign runs': 10,
   })
   const faultsMs = prng.int(20, theme === 'handovers' ? 90 : 70) * 1_000
+  const contested = isNarrow(theme) || !prng.split('contested').chance(0.15) ? 0 : 0.3
   return {
     theme,
     faultsMs,
     blackoutMs: has(0.12) ? prng.pick([prng.int(60_000, 1_200_000), prng.int(1_200_000, 30 * 3_600_000)]) : 0,
-    faultRates: planFaultRates(prng, theme),
+    faultRates: planFaultRates(prng, theme, contested),
     incidents: planIncidents(prng, theme, faultsMs),
-    skewMs: { A: 0, B: has(0.5) ? prng.int(-1_000, 1_000) : 0 },
+    // Up to half an hour: no guarantee depends on a node's clock.
+    skewMs: { A: 0, B: has(0.5) ? prng.int(-1_000, 1_000) * 1_860 : 0 },
     hosted: has(0.5),
     refusesWebhooks: has(0.08),
     jobs: theme === 'crowds' ? prng.int(4, 8) : prng.int(1, 5),
@@ -119,11 +138,28 @@ export function planSeed(prng: Prng): SeedPlan {
     users: prng.int(1, 2),
     slots: theme === 'crowds' ? apart.int(1, 2) : null,
     forgets: isNarrow(theme) || !apart.chance(0.3) ? 0 : 0.5,
-    contested: isNarrow(theme) || !apart.chance(0.15) ? 0 : 0.3,
+    contested,
+    ...planCalm(prng.split('calm')),
   }
 }
 
-function planFaultRates(prng: Prng, theme: Theme): FaultRates {
+const CALL_MS = {
+  quick: { min: 2, max: 60 },
+  slow: { min: 300, max: 1_600 },
+  /** Two calls take longer than a reader waits. */
+  verySlow: { min: 1_510, max: 1_700 },
+}
+
+function planCalm(prng: Prng): Pick<SeedPlan, 'callMs' | 'calm' | 'refusedMs'> {
+  return {
+    callMs: CALL_MS[prng.weighted({ quick: 60, slow: 20, verySlow: 20 })],
+    calm: { jobs: prng.int(1, 3), loss: prng.chance(0.75) ? 0.8 : 0, hasLongRun: prng.chance(0.12) },
+    // A job whose runtime cannot be asked is given up a day after its deadline.
+    refusedMs: prng.chance(0.06) ? 27 * 3_600_000 : 0,
+  }
+}
+
+function planFaultRates(prng: Prng, theme: Theme, contested: number): FaultRates {
   const has = (probability: number) => prng.chance(probability)
   const callbacks = has(0.85)
     ? { drop: 0.3, double: 0.2, late: theme === 'pauses' ? 0.5 : 0.2, veryLate: 0.06, corrupt: 0.06, early: 0.05 }
@@ -136,13 +172,14 @@ function planFaultRates(prng: Prng, theme: Theme): FaultRates {
     lost: 0.03 * level,
     hang: 0.03 * level,
     garbage: 0.02 * level,
-    stale: 0.05 * level,
+    stale: prng.split('lag').pick([0.05, 0.4]) * level,
     // A slow call is still in flight when another node takes over the job.
     slow: theme === 'handovers' ? 0.5 : has(0.5) ? 0.1 : 0,
   }
-  // Or when the client cancels, or when the run ends.
+  // Or it is still in flight when the client cancels, or when the run ends.
   if (theme === 'crowds') calls.slow = 0.75
-  else if (withoutJob > 0) calls.slow = 0.5
+  // The client that follows a run must be faster than the answer to its start.
+  else if (withoutJob > 0 || contested > 0) calls.slow = 0.5
   return { callbacks: { ...callbacks, withoutJob }, calls, pushes: has(0.6) ? 0.3 : 0 }
 }
 
@@ -195,7 +232,7 @@ function longPause(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   return { point, effect: { kind: 'suspend', ms: prng.int(20_000, 70_000) } }
 }
 
-/** Longer than a lease, often by little: the stalled node finds that another took the job over, or is about to. */
+/** A little longer than a lease: another node has taken over the job of the stalled node, or is about to. */
 function longStall(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   const ms = prng.chance(0.5) ? prng.int(23_000, 26_000) : prng.int(24_000, 45_000)
   return { point: prng.pick(['write', 'tx.begin', 'tx.begin'] as const), effect: { kind: 'stall', ms } }

@@ -1,6 +1,10 @@
 import type { Database, Row } from '../../../src/db/database.ts'
 import { sql } from '../../../src/db/sql.ts'
+import { ERASED_USER, OPERATED_USER } from '../clients/operator-scenario.ts'
+import { subOf } from '../outside/identity.ts'
 
+const OPERATED_SUB = subOf(OPERATED_USER)
+const ERASED_SUB = subOf(ERASED_USER)
 const FINAL = `('completed', 'failed', 'cancelled')`
 
 /**
@@ -14,6 +18,11 @@ create table sim_transitions (
   owner text, wants_push integer not null, devices text);
 create table sim_late_changes (n integer primary key autoincrement, job_id text not null, what text not null);
 create table sim_unleased_checks (n integer primary key autoincrement, job_id text not null);
+create table sim_overlaps (n integer primary key autoincrement, job_id text not null);
+create table sim_deleted_jobs (
+  job_id text primary key, type text not null, status text not null, created_by text, finished_at integer);
+create table sim_deleted_events (seq integer primary key);
+create table sim_audited_changes (action text not null, object_id text not null);
 create table sim_devices (id text primary key, token text not null);
 
 create trigger sim_device_made after insert on devices begin
@@ -23,6 +32,10 @@ create trigger sim_job_made after insert on jobs begin
   insert into sim_transitions (job_id, old, new, run_seq, owner, wants_push, devices)
   values (new.id, null, new.status, new.run_seq, new.created_by, 0, null);
 end;
+create trigger sim_turns_overlap after insert on jobs when new.continues is not null and exists (
+    select 1 from jobs where thread_id = new.thread_id and id <> new.id and status not in ${FINAL}) begin
+  insert into sim_overlaps (job_id) values (new.id);
+end;
 create trigger sim_job_changed after update of status on jobs when old.status <> new.status begin
   insert into sim_transitions (job_id, old, new, run_seq, owner, wants_push, devices)
   values (new.id, old.status, new.status, new.run_seq, new.created_by,
@@ -31,22 +44,59 @@ create trigger sim_job_changed after update of status on jobs when old.status <>
       select id from devices where subject = new.created_by and disabled_at is null order by id)));
 end;
 create trigger sim_job_changed_late after update of status, output, error_code, error_message, run_id, finished_at, settled_by
-  on jobs when old.status in ${FINAL} and (
+  on jobs when old.status in ${FINAL} and new.erased_at is old.erased_at and (
     new.status is not old.status or new.output is not old.output or new.error_code is not old.error_code
     or new.error_message is not old.error_message or new.run_id is not old.run_id
     or new.finished_at is not old.finished_at or new.settled_by is not old.settled_by) begin
   insert into sim_late_changes (job_id, what) values (new.id, old.status || ' became ' || new.status);
 end;
-create trigger sim_job_checked_unleased after update of check_attempts on jobs
-  when old.lease_token is null and new.check_attempts > old.check_attempts begin
-  insert into sim_unleased_checks (job_id) values (new.id);
+create trigger sim_job_checked_unleased after update of checks on job_checks
+  when old.lease_id is null and new.checks > old.checks begin
+  insert into sim_unleased_checks (job_id) values (new.job_id);
 end;
-create trigger sim_job_lost after delete on jobs begin
-  insert into sim_late_changes (job_id, what) values (old.id, 'deleted');
+create trigger sim_job_deleted after delete on jobs begin
+  insert into sim_deleted_jobs (job_id, type, status, created_by, finished_at)
+  values (old.id, old.type, old.status, old.created_by, old.finished_at);
+  insert into sim_audited_changes (action, object_id) values ('job.deleted', old.id);
 end;
-create trigger sim_usage_lost after delete on usage_records begin
-  insert into sim_late_changes (job_id, what) values (old.job_id, 'usage deleted');
-end;`
+create trigger sim_event_deleted after delete on events begin
+  insert into sim_deleted_events (seq) values (old.seq);
+end;
+create trigger sim_user_blocked after insert on user_states when new.blocked_at is not null begin
+  insert into sim_audited_changes (action, object_id) values ('user.blocked', new.sub);
+end;
+create trigger sim_user_block_changed after update of blocked_at on user_states
+  when (old.blocked_at is null) <> (new.blocked_at is null) begin
+  insert into sim_audited_changes (action, object_id)
+  values (case when new.blocked_at is null then 'user.unblocked' else 'user.blocked' end, new.sub);
+end;
+create trigger sim_erasure_started after insert on user_states when new.erasing is not null begin
+  insert into sim_audited_changes (action, object_id) values ('user.erasure_started', new.sub);
+end;
+create trigger sim_erasure_changed after update of erasing on user_states
+  when (old.erasing is null) <> (new.erasing is null) begin
+  insert into sim_audited_changes (action, object_id)
+  values (case when new.erasing is null then 'user.erased' else 'user.erasure_started' end, new.sub);
+end;
+create trigger sim_operation_started after insert on operations when new.action <> 'erase' begin
+  insert into sim_audited_changes (action, object_id) values ('operation.started', new.id);
+end;
+create trigger sim_operation_stopped after update of state on operations
+  when new.state = 'cancelled' and old.state <> 'cancelled' begin
+  insert into sim_audited_changes (action, object_id) values ('operation.cancelled', new.id);
+end;
+create trigger sim_job_repeated after insert on jobs when new.retry_of is not null begin
+  insert into sim_audited_changes (action, object_id) values ('job.retried', new.retry_of);
+end;
+create trigger sim_job_cancelled_by_operator after update of cancel_requested_at on jobs
+  when new.created_by in ('${OPERATED_SUB}', '${ERASED_SUB}') and old.cancel_requested_at is null and new.cancel_requested_at is not null begin
+  insert into sim_audited_changes (action, object_id) values ('job.cancelled', new.id);
+end;
+create view sim_audited_actions as
+  select 'job.deleted' as action union all select 'job.retried' union all select 'job.cancelled'
+  union all select 'user.blocked' union all select 'user.unblocked'
+  union all select 'user.erasure_started' union all select 'user.erased'
+  union all select 'operation.started' union all select 'operation.cancelled';`
 
 export type Transition = {
   job_id: string
@@ -71,4 +121,14 @@ export function readLateChanges(store: Database): Promise<(Row & { job_id: strin
 /** Jobs for which a worker stored the result of a check although no worker held the lease any more. */
 export function readUnleasedChecks(store: Database): Promise<(Row & { job_id: string })[]> {
   return store.query(sql`select job_id from sim_unleased_checks order by n`)
+}
+
+/** Turns of a conversation that were stored while a job on the thread was unfinished. */
+export function readOverlappingTurns(store: Database): Promise<(Row & { job_id: string })[]> {
+  return store.query(sql`select job_id from sim_overlaps order by n`)
+}
+
+export async function readDeletedJobs(store: Database): Promise<Set<string>> {
+  const rows = await store.query<{ job_id: string }>(sql`select job_id from sim_deleted_jobs`)
+  return new Set(rows.map(({ job_id }) => job_id))
 }

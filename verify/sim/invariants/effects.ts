@@ -13,48 +13,39 @@ export async function checkEffects(evidence: Evidence): Promise<void> {
   await checkIntents(evidence)
 }
 
-type UsageRow = {
-  job_id: string
-  subject: string | null
-  period: string
-  type: string
-  input_tokens: number
-  output_tokens: number
-  total_tokens: number
-}
+/** What the counters count of a job, also of one that was deleted. */
+type EndedJob = Pick<JobRow, 'type' | 'status' | 'created_by' | 'finished_at'>
+type CounterRow = { subject: string; period: string; type: string; runs: number; total_tokens: number }
 
-async function checkUsage({ store, jobs, violate }: Evidence): Promise<void> {
-  const rows = await store.query<UsageRow>(sql`select * from usage_records`)
-  const byJob = Map.groupBy(rows, (row) => row.job_id)
+/** The counters are the sums of the ended jobs, and each job has the tokens that its run reported. */
+async function checkUsage({ store, jobs, erased, violate }: Evidence): Promise<void> {
   for (const job of jobs) {
-    const found = byJob.get(job.id) ?? []
-    if (found.length !== (isFinal(job.status) ? 1 : 0)) {
-      violate('I2', `${job.id} is ${job.status} and has ${found.length} usage rows`)
-    }
-    for (const row of found) checkUsageRow(row, job, violate)
+    const tokens = job.total_tokens ?? 0
+    if (tokens !== tokensOf(job)) violate('I2', `${job.id} is ${job.status} and has ${tokens} tokens`)
   }
-  const counters = await store.query<UsageRow & { subject: string; runs: number }>(
-    sql`select * from usage_counters where type <> ''`,
-  )
+  const counters = await store.query<CounterRow>(sql`select * from usage_counters where type <> ''`)
   const counted = counters.map(({ subject, period, type, runs, total_tokens }) =>
     JSON.stringify([subject, period, type, runs, total_tokens]),
   )
-  const owned = rows.filter((row) => row.subject !== null)
-  const sums = [...Map.groupBy(owned, ({ subject, period, type }) => JSON.stringify([subject, period, type]))].map(
+  const deleted = await store.query<EndedJob>(sql`select type, status, created_by, finished_at from sim_deleted_jobs`)
+  // The numbers of erased users are counted under no name.
+  const nameless = erased.map((job) => ({ ...job, created_by: '' }))
+  const owned = [...jobs, ...deleted, ...nameless].filter((job) => isFinal(job.status) && job.created_by !== null)
+  const sums = [...Map.groupBy(owned, (job) => JSON.stringify([job.created_by, monthOf(job), job.type]))].map(
     ([key, group]) => {
-      const total = group.reduce((sum, row) => sum + row.total_tokens, 0)
+      const total = group.reduce((sum, job) => sum + tokensOf(job), 0)
       return JSON.stringify([...(JSON.parse(key) as string[]), group.length, total])
     },
   )
-  if (counted.sort().join() !== sums.sort().join()) violate('I2', `counters say ${counted}, records ${sums}`)
+  if (counted.sort().join() !== sums.sort().join()) violate('I2', `counters say ${counted}, jobs ${sums}`)
 }
 
-function checkUsageRow(row: UsageRow, job: JobRow, violate: Evidence['violate']): void {
-  const total = job.status === 'completed' && countsTokens(job.type) ? TOKENS.total : 0
-  const period = new Date(job.finished_at ?? 0).toISOString().slice(0, 7)
-  if (row.subject !== job.created_by || row.type !== job.type || row.period !== period || row.total_tokens !== total) {
-    violate('I2', `the usage of ${job.id} is ${JSON.stringify(row)}`)
-  }
+function tokensOf(job: EndedJob): number {
+  return job.status === 'completed' && countsTokens(job.type) ? TOKENS.total : 0
+}
+
+function monthOf(job: EndedJob): string {
+  return new Date(job.finished_at ?? 0).toISOString().slice(0, 7)
 }
 
 async function checkEvents({ store, transitionsByJob, violate }: Evidence): Promise<void> {
@@ -72,7 +63,7 @@ async function checkEvents({ store, transitionsByJob, violate }: Evidence): Prom
   }
 }
 
-/** Not the transition to `generating`: when two callbacks share a commit, the row goes straight to its end. */
+/** Ignores the transition to `generating`: when two callbacks share a commit, the row moves directly to its end. */
 function counts(transition: { new: string }): boolean {
   return transition.new !== 'generating'
 }
@@ -84,8 +75,10 @@ function eventOf({ old, new: to }: Transition): string {
 
 async function checkTimelines({ store, transitionsByJob, violate }: Evidence): Promise<void> {
   const rows = await store.query<{ job_id: string; entries: number }>(
-    sql`select job_id, count(*) as entries from job_timeline
-      where kind = 'transition' and detail ->> '$.to' <> 'generating' group by job_id`,
+    sql`select job_id, count(*) as entries from (
+        select job_id, detail from job_timeline where kind = 'transition'
+        union all select job_id, transition as detail from callbacks where transition is not null) as noted
+      where detail ->> '$.to' <> 'generating' group by job_id`,
   )
   const entries = new Map(rows.map((row) => [row.job_id, row.entries]))
   for (const [jobId, transitions] of transitionsByJob) {

@@ -8,9 +8,12 @@ import type { CallbackDelivery } from '../outside/callbacks.ts'
 import type { Network } from '../outside/network.ts'
 import type { SimPushProvider } from '../outside/push-provider.ts'
 import type { SimRuntime } from '../outside/runtime.ts'
-import { readTransitions, type Transition } from './change-triggers.ts'
+import { readDeletedJobs, readTransitions, type Transition } from './change-triggers.ts'
 
-/** All that the simulation knows at the end: what is stored, what was true, and what clients and runtime were answered. */
+/**
+ * The knowledge of the simulation at the end: the stored rows, the truth of the runtime, and the answers that clients and
+ * the runtime got.
+ */
 export interface Evidence {
   store: Database
   plan: SeedPlan
@@ -22,18 +25,39 @@ export interface Evidence {
   streams: readonly { reader: StreamReader; subject: string | null; jobId: string | null }[]
   crashes: number
   suspensions: number
+  /** When the last suspension of a node ended; 0 without one. */
+  suspendedUntilMs: number
   databaseFaults: number
   faultsStoppedAtMs: number
+  /** When the loops of the nodes were slowed down. */
+  calmEndedAtMs: number
+  /** When the day ended in which the nodes' loops slept for hours; 0 before it. */
+  slowUntilMs: number
+  /** Whether the runtime refused all calls at that time. */
+  wasRefused: (atMs: number) => boolean
   nowMs: number
+  /** Without the erased ones, which have lost their documents and records. */
   jobs: readonly JobRow[]
+  erased: readonly JobRow[]
+  /** The transitions of the jobs that were neither deleted nor erased. */
   transitionsByJob: ReadonlyMap<string, readonly Transition[]>
+  deleted: ReadonlySet<string>
+  /** The jobs that were deleted or erased. */
+  gone: ReadonlySet<string>
   violate: (invariant: string, what: string) => void
 }
 
-export async function gather(known: Omit<Evidence, 'jobs' | 'transitionsByJob'>): Promise<Evidence> {
-  const jobs = await known.store.query<JobRow>(sql`select * from jobs order by id`)
-  const transitionsByJob = Map.groupBy(await readTransitions(known.store), (transition) => transition.job_id)
-  return { ...known, jobs, transitionsByJob }
+type Known = Omit<Evidence, 'jobs' | 'erased' | 'transitionsByJob' | 'deleted' | 'gone'>
+
+export async function gather(known: Known): Promise<Evidence> {
+  const all = await known.store.query<JobRow>(sql`select * from jobs order by id`)
+  const jobs = all.filter(({ erased_at }) => erased_at === null)
+  const erased = all.filter(({ erased_at }) => erased_at !== null)
+  const deleted = await readDeletedJobs(known.store)
+  const gone = new Set([...deleted, ...erased.map(({ id }) => id)])
+  const transitions = (await readTransitions(known.store)).filter(({ job_id }) => !gone.has(job_id))
+  const transitionsByJob = Map.groupBy(transitions, (transition) => transition.job_id)
+  return { ...known, jobs, erased, transitionsByJob, deleted, gone }
 }
 
 export function isFinal(status: string): boolean {

@@ -22,10 +22,12 @@ export async function checkWire(evidence: Evidence): Promise<void> {
   await checkDeliveries(evidence)
 }
 
-async function checkCallbacks({ store, callbacks, violate }: Evidence): Promise<void> {
+async function checkCallbacks({ store, callbacks, runtime, gone, violate }: Evidence): Promise<void> {
   const rows = await store.query<{ body: string; outcome: string }>(sql`select body, outcome from callbacks`)
   const stored = new Set(rows.map(({ body }) => /"nonce":"([^"]*)"/.exec(body)?.[1]))
-  for (const [nonce, { answer }] of callbacks.accepted) {
+  for (const [nonce, { runId, answer }] of callbacks.accepted) {
+    // Nothing of a deleted or erased job is stored.
+    if (gone.has(String(runtime.runs.get(runId)?.metadata.job_id))) continue
     if (!stored.has(nonce)) violate('I5', `callback ${nonce} was answered ${answer} and is not stored`)
   }
   for (const nonce of stored) if (nonce?.startsWith('forged')) violate('I6', `the forged callback ${nonce} is stored`)
@@ -49,20 +51,26 @@ function checkCalls({
   const isStreamed = ({ id, created_by }: JobRow) =>
     streams.some(({ subject, jobId }) => jobId === id || (subject !== null && subject === created_by))
   const byThread = Map.groupBy(jobs, ({ thread_id }) => thread_id)
-  for (const job of jobs) {
-    // When a client followed the run of another job, two jobs share a thread, and both call the runtime.
-    if ((byThread.get(job.thread_id)?.length ?? 0) > 1) continue
-    const lifetimeMs = (job.finished_at ?? nowMs) - job.created_at
+  for (const [thread, turns] of byThread) {
+    // When a client followed the run of another job, both jobs call the runtime about it.
+    if (turns.length > 1 && turns.some(({ input }) => input === null)) continue
+    const ofTurns = turns.map((job) => {
+      const lifetimeMs = (job.finished_at ?? nowMs) - job.created_at
+      return (
+        CHECKS_PER_RUN * job.run_seq +
+        Math.ceil(lifetimeMs / LONGEST_PAUSE_MS) +
+        (observed.lists.get(job.created_by ?? '') ?? 0) +
+        2 * (crashes + suspensions + databaseFaults) +
+        (isStreamed(job) ? Math.ceil(lifetimeMs / STREAMED_PAUSE_MS) : 0)
+      )
+    })
     const checks =
-      CHECKS_PER_RUN * job.run_seq +
-      Math.ceil(lifetimeMs / LONGEST_PAUSE_MS) +
-      (observed.requests.get(job.thread_id) ?? 0) +
-      (callbacks.arrived.get(job.thread_id) ?? 0) +
-      2 * (crashes + suspensions + databaseFaults) +
-      (isStreamed(job) ? Math.ceil(lifetimeMs / STREAMED_PAUSE_MS) : 0)
-    const calls = network.calls.get(job.thread_id) ?? 0
+      ofTurns.reduce((sum, checksOfTurn) => sum + checksOfTurn, 0) +
+      (observed.requests.get(thread) ?? 0) +
+      (callbacks.arrived.get(thread) ?? 0)
+    const calls = network.calls.get(thread) ?? 0
     if (calls > checks * CALLS_PER_CHECK)
-      violate('I7', `${job.id} cost ${calls} calls of the runtime for ${checks} checks`)
+      violate('I7', `${turns.map(({ id }) => id)} cost ${calls} calls of the runtime for ${checks} checks`)
   }
 }
 
@@ -96,10 +104,10 @@ async function checkDeliveries({
   )
   for (const { job_id, status, state, token, error } of rows) {
     const key = `${job_id} ${status} ${token}`
-    // A push expires when no node was up for an hour.
-    if (state === 'expired' && plan.blackoutMs > HOUR_MS) continue
+    // A push expires when no node was up for an hour, or when the loops of all nodes slept for longer.
+    if (state === 'expired' && Math.max(plan.blackoutMs, plan.refusedMs) > HOUR_MS) continue
     if (state === 'failed' && provider.rejected.has(key)) continue
-    // The outbox may doubt that a device is dead, and tries again within the hour.
+    // The outbox may not trust a report that a device is dead, and retries within the hour.
     const mayWait = provider.deadTokens.has(token) || (provider.calledDead.has(token) && nowMs < doubtsEndAtMs)
     if (state !== 'sent' && mayWait) continue
     if (state !== 'sent' && state !== 'disabled') violate('push', `the delivery ${key} ended as ${state}: ${error}`)

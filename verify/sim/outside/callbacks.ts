@@ -80,7 +80,7 @@ export class CallbackDelivery {
     return prng.int(0, 100)
   }
 
-  /** As a broken proxy does: truncated, empty, or with an unknown word; never a body that could be genuine. */
+  /** A body as from a broken proxy: truncated, empty, or with an unknown status; never a body that could be genuine. */
   #corrupted(body: string, share: number): string {
     const { prng, trace } = this.#options
     if (!prng.chance(share)) return body

@@ -11,25 +11,29 @@ export interface Identity {
   jwks: string
   user(index: number): { sub: string; token: string }
   admin: { sub: string; token: string }
-  /** Good until `SHORT_TOKEN_MS`. */
+  /** Valid until `SHORT_TOKEN_MS`. */
   short: { sub: string; token: string }
   /** Well formed, but signed with a key that is not the provider's. */
   forged: string
 }
 
-const MAX_USERS = 3
+const MAX_USERS = 5
 const MONTH_MS = 30 * 86_400_000
+
+export function subOf(index: number): string {
+  return `user-${index + 1}`
+}
 
 /** Tokens of the sandbox's identity provider. Signing takes time, so each process signs once, and all seeds use the same tokens. */
 export async function createIdentity(): Promise<Identity> {
   const issuedAtMs = START_MS - 60_000
-  const clock = { now: () => issuedAtMs, sleep: () => Promise.resolve() }
+  const clock = { now: () => issuedAtMs, elapsed: () => issuedAtMs, sleep: () => Promise.resolve() }
   const mint = new TokenMint({ issuer: ISSUER, clock, users: [] })
   await mint.rotate()
   const tokenFor = (request: MintRequest, lifeMs: number) =>
     mint.mint({ ...request, expiresInSeconds: (START_MS + lifeMs - issuedAtMs) / 1000 })
   const users = Array.from({ length: MAX_USERS }, (_, index) => {
-    const sub = `user-${index + 1}`
+    const sub = subOf(index)
     return { sub, token: tokenFor({ sub, email: `${sub}@example.com` }, MONTH_MS) }
   })
   const admin = { sub: 'admin', scopes: ['admin:*'] }
@@ -44,8 +48,8 @@ export async function createIdentity(): Promise<Identity> {
 }
 
 /**
- * WebCrypto checks signatures on the thread pool, whose timing no seed controls. Here it answers on the spot, with the
- * same verdict.
+ * WebCrypto checks signatures on the thread pool, whose timing the seed does not control. This version returns the same
+ * result synchronously.
  */
 export function makeSignaturesSynchronous(): void {
   const verdicts = new Map<string, boolean>()

@@ -11,8 +11,10 @@ import type { RuntimeRequest, SimRuntime } from './runtime.ts'
 const HTML = { 'content-type': 'text/html' }
 const NO_ROUTE = 'no Route matched with those values'
 
-/** How long after its end a lagging replica may show a run as running. */
-export const STALE_MS = 15_000
+/** How far a lagging replica may be behind. */
+export const MAX_LAG_MS = 8_000
+/** An aborted call may still take effect within this time. */
+const LATE_EFFECT_MS = 5_500
 
 export interface NetworkOptions {
   time: VirtualTime
@@ -21,6 +23,8 @@ export interface NetworkOptions {
   rates: () => FaultRates
   runtime: SimRuntime
   jwks: string
+  /** How long a call takes while no fault is active. */
+  callMs: { min: number; max: number }
   /** Two processes called the runtime about one thread at once. */
   onOverlap: (thread: string) => void
 }
@@ -39,7 +43,7 @@ type CallFault = 'ok' | 'error' | 'reset' | 'lost' | 'hang' | 'garbage'
  */
 export class Network {
   readonly calls = new Map<string, number>()
-  runtimeDown: 'no' | 'refuses' | 'hangs' = 'no'
+  runtimeDown: 'no' | 'refuses' | 'hangs' | 'forbids' = 'no'
   identityDown = false
   readonly #options: NetworkOptions
   /** The processes that are calling about a thread now, once per call. */
@@ -97,14 +101,14 @@ export class Network {
       },
       run: (answer) => {
         if (this.runtimeDown === 'hangs') return
+        if (this.runtimeDown === 'forbids') return void time.after(1, () => answer(json(403, { detail: 'Forbidden' })))
         const fault = this.runtimeDown === 'refuses' ? 'reset' : this.#nextFault()
         if (fault !== 'ok') trace.fault(`call_${fault}`, `${request.method} ${request.path}`)
+        if (fault === 'hang') return this.#hang(request)
         time.after(this.#latency(), () => {
           if (fault === 'reset') return answer(null)
           if (fault === 'error') return answer(this.#error(request))
-          if (fault === 'hang' && this.#options.prng.chance(0.5)) return
-          const real = this.#perhapsStale(request, runtime.handle(request))
-          if (fault === 'hang') return
+          const real = this.#perhapsLagging(request) ?? runtime.handle(request)
           trace.note('runtime', `${request.method} ${request.path}: ${real.status}`)
           const given = fault === 'garbage' ? garbage(real) : real
           time.after(this.#latency(), () => answer(fault === 'lost' ? null : given))
@@ -113,15 +117,25 @@ export class Network {
     }
   }
 
+  /**
+   * Gives no answer. The request has no effect, takes effect at once, or takes effect after the caller has stopped waiting.
+   */
+  #hang(request: RuntimeRequest): void {
+    const { prng, time, runtime } = this.#options
+    if (prng.chance(0.4)) return
+    const delayMs = prng.chance(0.5) ? this.#latency() : prng.int(0, LATE_EFFECT_MS)
+    time.after(delayMs, () => void runtime.handle(request))
+  }
+
   #toIdentity(): Call {
-    const { time, trace, jwks } = this.#options
+    const { time, trace, jwks, prng } = this.#options
     return {
       finished: () => {},
       run: (answer) => {
-        time.after(this.#latency(), () => {
+        time.after(prng.int(1, 30), () => {
           if (this.identityDown) {
             trace.fault('identity_refused')
-            return answer(this.#options.prng.chance(0.5) ? null : text(503, 'later'))
+            return answer(prng.chance(0.5) ? null : text(503, 'later'))
           }
           answer({ status: 200, body: jwks })
         })
@@ -144,9 +158,10 @@ export class Network {
     return this.#options.prng.weighted({ ok, error, reset, lost, hang, garbage })
   }
 
+  /** The latency of one direction. */
   #latency(): number {
-    const { prng, rates } = this.#options
-    return prng.chance(rates().calls.slow) ? prng.int(100, 1_200) : prng.int(1, 30)
+    const { prng, rates, callMs } = this.#options
+    return prng.chance(rates().calls.slow) ? prng.int(100, 1_200) : prng.int(callMs.min, callMs.max) / 2
   }
 
   /** An error that says nothing about the run, or the response of a gateway that has lost the runtime. */
@@ -160,15 +175,15 @@ export class Network {
     return prng.chance(0.5) ? json(status, { detail: 'the run is out of reach' }) : text(status, 'run')
   }
 
-  /** A lagging replica still shows the run as running. */
-  #perhapsStale(request: RuntimeRequest, real: HttpResponse): HttpResponse {
+  /** The answer of a replica that does not have the last writes yet. Undefined: no replica lags. */
+  #perhapsLagging(request: RuntimeRequest): HttpResponse | undefined {
     const { prng, rates, runtime, time, trace } = this.#options
-    const runId = /^\/threads\/[^/]+\/runs\/([^/?]+)$/.exec(request.path)?.[1]
-    const run = runId === undefined ? undefined : runtime.runs.get(runId)
-    if (!run || run.endedAtMs === null || run.removed || time.now - run.endedAtMs > STALE_MS) return real
-    if (!prng.chance(rates().calls.stale)) return real
-    trace.fault('call_stale', run.runId)
-    return { ...real, body: real.body.replace(/"status":"\w+"/, '"status":"running"') }
+    const isLookup = request.method === 'GET' || request.path.endsWith('/history')
+    if (!isLookup || !prng.chance(rates().calls.stale)) return undefined
+    const lagMs = prng.int(500, MAX_LAG_MS)
+    const lagging = runtime.handleAsOf(request, time.now - lagMs)
+    if (lagging) trace.fault('call_stale', `${request.path} by ${lagMs} ms`)
+    return lagging
   }
 }
 

@@ -20,9 +20,9 @@ export interface Push {
   tag: string
   jobId: string
   status: string
-  /** Whether the device got it, whatever the response says. */
+  /** Whether the device got the message, independent of the response. */
   delivered: boolean
-  /** What the service made of the response; null when it crashed before. */
+  /** The service's verdict on the response; null if it crashed before. */
   verdict: PushVerdict['kind'] | null
 }
 
@@ -42,7 +42,7 @@ export class SimPushProvider {
   /** Messages that it refuses for ever. */
   readonly rejected = new Set<string>()
   readonly deadTokens = new Set<string>()
-  /** Tokens that it has called dead at some time. */
+  /** Tokens that it has reported dead at some time. */
   readonly calledDead = new Set<string>()
   refuses = false
   readonly #options: SimPushProviderOptions
@@ -121,7 +121,7 @@ export class SimPushProvider {
     return 'hang'
   }
 
-  /** As the sandbox answers for a registration token with this prefix. */
+  /** The answer of the sandbox for a registration token with this prefix. */
   #answerAs(prefix: string, push: Push): FcmAnswer | 'hang' | 'reset' {
     const accepted = json(200, { name: `projects/sim/messages/${this.pushes.length}` })
     const retryAfter: Record<string, string> = this.#options.prng.chance(0.5) ? { 'retry-after': '30' } : {}

@@ -1,7 +1,8 @@
 import { isJsonObject, type Json } from '../../../src/core/json.ts'
 import { uuidFrom } from '../../../src/core/random.ts'
+import { parseExactJson } from '../../../src/sandbox/agent-runtime/exact-json.ts'
 import { NO_RUNTIME_FAULTS } from '../../../src/sandbox/agent-runtime/faults.ts'
-import { isLive, type Run, type Thread } from '../../../src/sandbox/agent-runtime/records.ts'
+import { type Checkpoint, isLive, type Run, type Thread } from '../../../src/sandbox/agent-runtime/records.ts'
 import { findRoute, type Route, runtimeRoutes } from '../../../src/sandbox/agent-runtime/routes.ts'
 import { RuntimeState } from '../../../src/sandbox/agent-runtime/state.ts'
 import { type HttpResponse, json } from '../../../src/sandbox/http-response.ts'
@@ -15,7 +16,7 @@ import { ASSISTANTS, planRun, type SimRunPlan } from './run-plans.ts'
 /** A run, the plan that its seed made for it, and what happened to it: the truth that its job is checked against. */
 export interface SimRun extends Run {
   plan: SimRunPlan
-  /** It ended as it says, and was deleted afterwards. */
+  /** It ended with its status, and was deleted afterwards. */
   forgotten: boolean
   /** When the service cancelled it. */
   cancelHeardAtMs: number | null
@@ -37,6 +38,8 @@ export interface SimRuntimeOptions {
   refusesWebhooks: boolean
   /** Share of runs that it deletes soon after their end. */
   forgets: number
+  /** Whether the time of faults is over. */
+  isCalm: () => boolean
   onCreate: (run: SimRun) => void
   /** A run ended, and its callback is due. */
   onEnd: (run: SimRun) => void
@@ -60,7 +63,6 @@ export class SimRuntime {
     this.#state = new RuntimeState({
       clock: time.clock,
       newId,
-      isHosted: () => hosted,
       planner: {
         pendingMs: (run) => this.#register(run).plan.pendingMs,
         plan: (run) => this.#known(run).plan,
@@ -84,11 +86,39 @@ export class SimRuntime {
     const found = findRoute(this.#routes, { method, pathname })
     if (!found) throw new Error(`The runtime has no ${method} ${pathname}`)
     const { route, ids } = found
-    const body = text === null ? null : (JSON.parse(text) as Json)
-    this.#check(route, body, query)
+    const body = text === null ? null : parseExactJson(text)
+    this.#check(route, { body, query, threadId: ids.threadId })
     const run = this.runs.get(ids.runId)
     if (route.kind === 'cancel' && run && !run.removed) run.cancelHeardAtMs ??= this.#options.time.now
     return route.answer({ ...ids, query, headers, body })
+  }
+
+  /**
+   * The response of a replica that knows nothing that was written later: no run, no end of a run, no checkpoint, no
+   * question. Undefined when nothing was written since. Only for requests that change nothing.
+   */
+  handleAsOf(request: RuntimeRequest, atMs: number): HttpResponse | undefined {
+    const thread = this.#state.thread(/^\/threads\/([^/?]+)/.exec(request.path)?.[1] ?? '')
+    if (!thread) return undefined
+    const { runs, checkpoints } = thread
+    const wrote = (ms: number | null) => ms !== null && ms > atMs
+    const endedSince = runs.some(({ endedAtMs }) => wrote(endedAtMs))
+    if (!endedSince && !runs.some(({ createdAtMs }) => wrote(createdAtMs))) return undefined
+    thread.runs = runs
+      .filter(({ createdAtMs }) => !wrote(createdAtMs))
+      .map((run) => (wrote(run.endedAtMs) ? { ...run, status: 'running' } : run))
+    const known = checkpoints.filter(({ createdAtMs }) => !wrote(createdAtMs))
+    thread.checkpoints = known.map((checkpoint) => (endedSince ? withoutEnd(checkpoint) : checkpoint))
+    try {
+      return this.handle(request)
+    } finally {
+      Object.assign(thread, { runs, checkpoints })
+    }
+  }
+
+  /** The questions that are open on a thread, as the runtime shows them. */
+  openQuestions(threadId: string): string {
+    return JSON.stringify(this.#state.thread(threadId)?.checkpoints.at(-1)?.task?.interrupts ?? [])
   }
 
   /** A run that another client of the runtime starts, on a thread of its own. */
@@ -110,23 +140,29 @@ export class SimRuntime {
     return [...this.runs.values()].filter((run) => run.threadId === threadId)
   }
 
-  /** Killed and started again: its unfinished runs stay as they are for ever. */
+  /** Simulates a kill and a restart: unfinished runs never change again. */
   restart(): void {
     for (const run of this.runs.values()) if (isLive(run)) run.stop.abort()
   }
 
-  #check({ name }: Route, body: Json, query: URLSearchParams): void {
+  #check({ name }: Route, { body, query, threadId }: { body: Json; query: URLSearchParams; threadId: string }): void {
     const { onWrongRequest } = this.#options
     if (name === 'POST /threads/{t}/runs') {
-      const { multitask_strategy, durability } = isJsonObject(body) ? body : {}
+      const { multitask_strategy, durability, command, metadata } = isJsonObject(body) ? body : {}
       if (multitask_strategy !== 'reject' || durability !== 'sync') onWrongRequest('a run without its strategy')
+      const asked = this.openQuestions(threadId)
+      // The next turn of a conversation leaves the questions of a cancelled one open.
+      const askedBy = this.#state.thread(threadId)?.checkpoints.at(-1)?.run.metadata.job_id
+      const isOwn = isJsonObject(metadata) && metadata.job_id === askedBy
+      if (command === undefined && asked !== '[]' && isOwn) onWrongRequest(`a run without an answer to ${asked}`)
     }
     if (name.endsWith('/cancel') && query.get('action') !== 'interrupt') onWrongRequest(`cancelled with ${query}`)
   }
 
   #register(run: Run): SimRun {
-    const { prng, trace, theme, forgets, hosted, onCreate } = this.#options
-    const traits = { assistant: run.graphId, resumed: 'command' in run.work, theme, forgets, hosted }
+    const { prng, trace, theme, forgets, hosted, isCalm, onCreate } = this.#options
+    const resumed = 'command' in run.work || run.work.input === null
+    const traits = { assistant: run.graphId, resumed, theme, forgets, hosted, calm: isCalm() }
     const plan = planRun(prng, traits)
     const known = Object.assign(run, { plan, forgotten: false, cancelHeardAtMs: null })
     this.runs.set(run.runId, known)
@@ -160,8 +196,9 @@ export class SimRuntime {
   }
 
   #ended(run: SimRun): void {
-    const { trace, time, onEnd } = this.#options
+    const { trace, time, onEnd, onWrongRequest } = this.#options
     trace.note('runtime', `run ${run.runId} ended: ${run.status}`)
+    if (REFUSALS.test(run.error ?? '')) onWrongRequest(`run ${run.runId} was refused: ${run.error}`)
     const { forgottenAfterMs } = run.plan
     if (forgottenAfterMs !== null) {
       time.after(forgottenAfterMs, () => {
@@ -174,7 +211,16 @@ export class SimRuntime {
   }
 }
 
-/** Nothing works on it any more, and it still says that it does. */
+/** The runtime's messages for an input or an answer that it does not accept. */
+const REFUSALS = /^(?:Received (?:no|empty)|When there are multiple)/
+
+/** The checkpoint before the last run ended: without the question and the error of that run. */
+function withoutEnd(checkpoint: Checkpoint): Checkpoint {
+  const { task } = checkpoint
+  return task ? { ...checkpoint, task: { ...task, error: null, interrupts: [] } } : checkpoint
+}
+
+/** Whether no worker executes the run although its status is still active. */
 export function isZombie(run: Run): boolean {
   return isLive(run) && run.stop.signal.aborted
 }

@@ -25,7 +25,7 @@ function problemOf(file: Edit['file'], find: string): string | null {
   Nearest line:   ${quote(line)} (line ${number})`
 }
 
-/** The line of the file that shares most with any line of the text that was looked for. */
+/** The line of the file that is most similar to a line of the expected text. */
 function nearestLine(text: string, find: string): { line: string; number: number } {
   const wanted = find.split('\n').map(pairsIn)
   const scored = text.split('\n').map((line, index) => {

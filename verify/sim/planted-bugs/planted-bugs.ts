@@ -8,7 +8,7 @@ export interface Edit {
 /** A mistake that a careful programmer could make, as edits of the source while it is loaded. */
 export interface PlantedBug {
   name: string
-  /** What it gets wrong. */
+  /** A description of the mistake. */
   wrong: string
   edits: Edit[]
 }
@@ -32,21 +32,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'for (const { reject } of batch) reject(error)',
     "for (const { resolve } of batch) resolve({ outcome: 'duplicate', jobId: 'unknown' })",
   ]),
-  bug(
-    'usage-not-unique',
-    'a repeated end is counted again, and no unique key forbids it',
-    [
-      'jobs/settlement/settlement.ts',
-      'if (to === null) return',
-      'if (to === null && isTerminal(job.status)) this.#countUsage(job, verdict)\n    if (to === null) return',
-    ],
-    ['usage/usage-store.ts', 'on conflict (job_id) do nothing\n    returning', 'returning'],
-    [
-      'db/migration-files.ts',
-      ".replaceAll('\\r\\n', '\\n')",
-      ".replaceAll('\\r\\n', '\\n').replace('job_id text primary key references jobs (id),', 'job_id text references jobs (id),')",
-    ],
-  ),
+  bug('usage-not-unique', 'a repeated end is counted again', [
+    'jobs/settlement/settlement.ts',
+    'if (to === null) return',
+    'if (to === null && isTerminal(job.status)) this.#countUsage(job, verdict)\n    if (to === null) return',
+  ]),
   bug('terminal-not-final', 'a job that has ended can end again', [
     'jobs/job-machine.ts',
     'completed: {},\n  failed: {},',
@@ -67,8 +57,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
     [
       'jobs/settlement/settle.ts',
-      '  countEnds(context, settlement.ended)',
-      '  await settlement.writeLater(context.db)\n  countEnds(context, settlement.ended)',
+      '  countEnds(context, settlement)',
+      '  await settlement.writeLater(context.db)\n  countEnds(context, settlement)',
     ],
   ),
   bug('event-outside-transaction', 'the event of a new job is stored after its commit', [
@@ -93,22 +83,22 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('lease-ignored-by-readers', 'a read calls the runtime while another process is checking the job', [
     'jobs/worker/lease-store.ts',
-    'where id = ${id} and ${IS_WATCHED} and (lease_until is null or lease_until <= ${lease.nowMs})',
-    'where id = ${id} and ${IS_WATCHED}',
+    'where job_id = ${id} and ${isFree(lease.nowMs)} and',
+    'where job_id = ${id} and',
   ]),
   bug('lease-ignored-by-sweep', 'the sweeps of two nodes lease the same job', [
     'jobs/worker/lease-store.ts',
-    'where next_check_at <= ${lease.nowMs} and (lease_until is null or lease_until <= ${lease.nowMs})',
-    'where next_check_at <= ${lease.nowMs}',
+    'where due_at <= ${lease.nowMs} and ${isFree(lease.nowMs)}',
+    'where due_at <= ${lease.nowMs}',
   ]),
   bug(
     'lease-without-fencing',
     'a worker stores its result after it has lost the lease',
-    ['jobs/worker/lease-store.ts', 'where id = ${id} and lease_token = ${token}', 'where id = ${id}'],
+    ['jobs/worker/lease-store.ts', 'where job_id = ${id} and lease_id = ${token}', 'where job_id = ${id}'],
     [
       'jobs/worker/lease-store.ts',
-      'where id = ${record.id} and lease_token = ${record.token}',
-      'where id = ${record.id}',
+      'where job_checks.job_id = r.job_id and lease_id = r.token',
+      'where job_checks.job_id = r.job_id',
     ],
   ),
   bug('start-without-lookup', 'a start that may have succeeded is repeated without looking for its run', [
@@ -118,13 +108,23 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('start-after-the-lease', 'a worker that was suspended starts the run although another worker has the lease', [
     'jobs/worker/start.ts',
-    'if (context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {',
+    'if (!holdsLeases() || context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {',
     'if (context.clock.now() < 0) {',
   ]),
   bug('start-after-cancel', 'a job that is cancelled during the search for its run is started nevertheless', [
     'jobs/worker/lease-store.ts',
-    ' and cancel_requested_at is null and finished_at is null',
+    'and exists (select 1 from jobs where id = job_id and cancel_requested_at is null and finished_at is null)',
     '',
+  ]),
+  bug('abandoned-start-forgotten', 'a start whose request was cut off counts as never made', [
+    'jobs/worker/start.ts',
+    'const wait = isRepeated ? waitForRun(job, { nowMs, timeoutMs: runtime.timeoutMs }) : null',
+    'const wait = null',
+  ]),
+  bug('give-up-forgets-end', 'a job is given up although a callback has reported its end', [
+    'jobs/worker/process-job.ts',
+    'return reported ?? observe(job, deadlineExceeded())',
+    'return observe(job, deadlineExceeded())',
   ]),
   bug('gateway-refuses-start', 'the 404 of a gateway that has lost the runtime counts as a refusal by the runtime', [
     'runtime/classify-answers.ts',
@@ -138,8 +138,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('found-late-is-overdue', 'a run found after the deadline fails the job without a check of the run', [
     'jobs/worker/process-job.ts',
-    'if (job.run_id === null) return await startJobRun(context, runtime, { job, type, fresh, signal })',
-    'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { job, type, fresh, signal }))',
+    'if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })',
+    'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { ...work, type }))',
   ]),
   bug('resume-same-number', 'a resumed run has the number of the earlier run', [
     'jobs/jobs.ts',
@@ -205,6 +205,99 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a signed link in an output loses its token when the output is read from the stored callback',
     ['runtime/redact-tokens.ts', '(${PATH}${QUERY}token', '((?:[?&]|\\\\u0026|\\\\u003f|%26|%3f)token'],
   ),
+  bug('falsy-answer-dropped', 'an answer goes to the runtime without the id of its question', [
+    'jobs/answers.ts',
+    'command: id === null ? writeJson({ resume: input }) : byId({ [id]: input })',
+    'command: writeJson({ resume: input })',
+  ]),
+  bug('draft-taken-for-done', 'a read completes a graph that wrote its output and then paused', [
+    'jobs/settlement/verdict.ts',
+    'if (paused && (type.mayPause || completed === null))',
+    'if (paused && completed === null)',
+  ]),
+  bug(
+    'reader-cuts-check',
+    'a check ends with the time of its reader, and makes the next one later',
+    [
+      'jobs/worker/job-worker.ts',
+      'if (job) await this.#process(job, via)',
+      `const cut = new AbortController()
+    if (via === 'read') void this.#context.clock.sleep(3_000).then(() => cut.abort(new Error('the reader left')))
+    const signal = AbortSignal.any([this.#stopping.signal, cut.signal])
+    const holdsLeases = () => this.#node.isAlive
+    if (job) await processJob(this.#context, { job, via, holdsLeases, recorder: this.#recorder, signal })`,
+    ],
+    ['jobs/worker/record-check.ts', "const isPlanned = via === 'read' &&", "const isPlanned = via === 'nothing' &&"],
+  ),
+  bug('watched-not-checked', 'an open stream does not make its jobs be checked', [
+    'jobs/worker/watch.ts',
+    "for (const id of ids) worker.checkSoon(id, 'sweep')",
+    '',
+  ]),
+  bug('list-not-checked', 'a page of the list shows its unfinished jobs as they are stored', [
+    'jobs/api/list-routes.ts',
+    '(await reconciler.refreshAll(stored.rows)) ? await findJobPage(db, list, page) : stored',
+    'stored',
+  ]),
+  bug('history-counted', 'the tokens of earlier turns are counted again', [
+    'jobs/settlement/output.ts',
+    'messages.slice(messages.findLastIndex((message) => isFrom(HUMAN, message)) + 1)',
+    'messages',
+  ]),
+  bug('lost-at-first-sight', 'a run that a replica does not know yet fails its job', [
+    'jobs/worker/inspect.ts',
+    "message: 'The runtime no longer knows the run', twice: true }",
+    "message: 'The runtime no longer knows the run' }",
+  ]),
+  bug('missing-at-first-sight', 'a state that lags fails a job whose output it does not show yet', [
+    'jobs/settlement/verdict.ts',
+    'return completed ?? { ...outputMissing(type), twice: true }',
+    'return completed ?? outputMissing(type)',
+  ]),
+  bug('pause-at-first-sight', 'a state that lags pauses a job without its question, or with one that is answered', [
+    'jobs/settlement/verdict.ts',
+    "return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, twice: true }",
+    "return isNew || answered ? { kind: 'awaiting_input', interrupts } : { kind: 'pending' }",
+  ]),
+  bug('cancelled-at-first-sight', 'a cancelled job ends although a replica only does not know its run yet', [
+    'jobs/worker/inspect.ts',
+    "return { kind: 'cancelled', twice: true }",
+    "return { kind: 'cancelled' }",
+  ]),
+  bug('error-text-differs', 'the same failure reads differently by callback and by check', [
+    'runtime/read-answers.ts',
+    "const ERROR_WORDS = ['message', 'error', 'name'] as const",
+    "const ERROR_WORDS = ['error', 'message', 'name'] as const",
+  ]),
+  bug('rollback-fails', 'the callback of a run that was rolled back fails its job', [
+    'jobs/settlement/verdict.ts',
+    "case 'rollback':\n      return { kind: 'cancelled' }\n    case 'running':",
+    "case 'rollback':\n      return { kind: 'failed', code: 'run_failed', message: 'The run was rolled back' }\n    case 'running':",
+  ]),
+  bug('backoff-without-cap', 'the pauses between checks grow to five hours', [
+    'jobs/worker/record-check.ts',
+    'maxMs: 5 * 60_000',
+    'maxMs: 5 * 3_600_000',
+  ]),
+  bug(
+    'stale-run-settles',
+    'the late end of an earlier run settles the resumed job',
+    [
+      'jobs/settlement/settlement.ts',
+      'if (update.runSeq !== undefined && update.runSeq !== job.run_seq) return stale',
+      '',
+    ],
+    [
+      'jobs/settlement/settlement.ts',
+      'if (update.runId !== null && job.run_id !== null && update.runId !== job.run_id) return stale',
+      '',
+    ],
+  ),
+  bug('input-rewritten', 'numbers in the input of a job are rounded', [
+    'jobs/jobs.ts',
+    'input: input.text,',
+    'input: JSON.stringify(JSON.parse(input.text)),',
+  ]),
   bug('deadline-ignored', 'a run that never ends is checked for ever', [
     'jobs/worker/process-job.ts',
     'return isActive && isOverdue(context, job) ?',
@@ -217,8 +310,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('next-check-forgotten', 'after a check without a result there is no next check', [
     'jobs/worker/lease-store.ts',
-    'else cast(${record.nextMs} as bigint) end',
-    'else null end',
+    'else r.next_at end',
+    'else 9000000000000 end',
   ]),
   bug('no-backoff', 'the sweep checks every job every second', [
     'jobs/worker/record-check.ts',
@@ -251,7 +344,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('callback-without-job-adopted', 'a callback without a job id creates a job although its thread belongs to one', [
     'jobs/callbacks/match-callbacks.ts',
-    'const mentioned = payload.jobId === null ? awaitingRun.get(payload.threadId)',
+    'const mentioned = payload.jobId === null ? onThread',
     'const mentioned = payload.jobId === null ? undefined',
   ]),
   bug(
@@ -286,7 +379,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('claim-leaves-usage', 'a job that gets its owner late leaves the usage without an owner', [
     'jobs/jobs.ts',
-    'await assignUsage(tx, { jobId, subject: createdBy })',
+    'await countUsage(tx, [usageOf({ ...job, ...tokens }, createdBy)])',
     '',
   ]),
   bug(
@@ -313,7 +406,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('push-lease-ignored', 'two nodes send the same push', [
     'push/outbox/delivery-store.ts',
-    ' and (lease_until is null or lease_until <= ${lease.nowMs})',
+    ' and ${isUnleased(lease.nowMs)}',
     '',
   ]),
   bug('push-tag-constant', 'all pushes have the same tag and replace each other', [
@@ -335,5 +428,91 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'push/device-store.ts',
     'sql`d.disabled_at is null`',
     'sql`1 = 1`',
+  ]),
+  bug('earlier-turn-adopted', 'a turn whose start was not answered takes the run of an earlier turn', [
+    'jobs/worker/start.ts',
+    'run.metadata.job_id === job.id && run.metadata.run_seq === job.run_seq',
+    'run.metadata.run_seq === job.run_seq',
+  ]),
+  bug('output-of-the-turn-before', 'a turn without an answer gets that of the turn before', [
+    'jobs/settlement/output.ts',
+    'const messages = isLaterTurn ? messagesOfTurn(values) : messagesIn(values)',
+    'const messages = messagesIn(values)',
+  ]),
+  bug('turns-overlap', 'a conversation is continued while its last turn is unfinished', [
+    'jobs/conversation.ts',
+    'if (!isFree || (await hasUnfinishedJob(tx, turn.thread_id))) {',
+    'if (!isFree) {',
+  ]),
+  bug('block-not-read', 'a node learns only of the blocks that it makes itself', [
+    'users/user-states.ts',
+    'run: () => this.refresh(),',
+    'run: async () => {},',
+  ]),
+  bug('block-audited-again', 'a repeated block is recorded again', [
+    'users/change-block.ts',
+    'if (outcome.changed) await recordAudit(',
+    'await recordAudit(',
+  ]),
+  bug('audit-outside-transaction', 'the audit entry of a block is stored after the commit of the block', [
+    'users/change-block.ts',
+    `if (outcome.changed) await recordAudit(tx, context, { by, action, object: { kind: 'user', id: sub } })
+    return outcome
+  })`,
+    `return { ...outcome, entry: { by, action, object: { kind: 'user', id: sub } } }
+  }).then(async (outcome) => {
+    if (outcome.changed) await db.transaction((tx) => recordAudit(tx, context, outcome.entry))
+    return outcome
+  })`,
+  ]),
+  bug('retry-not-audited', 'a job that an operator repeats has no audit entry', [
+    'jobs/retry-job.ts',
+    'await recordAudit(tx, jobContext, { ...retried, after: { job_id: job.id } })',
+    '',
+  ]),
+  bug('operation-ends-with-its-node', 'an operation whose node crashed is never continued', [
+    'operations/operation-store.ts',
+    ' or ${isStopped(sql`lease_node`, nowMs)})`',
+    ')`',
+  ]),
+  bug(
+    'operation-repeats-items',
+    'the position of an operation is stored after the commit of its items',
+    [
+      'operations/operation-runner.ts',
+      'const { progress, afterCommit } = await action.transact(',
+      'const { items, results, afterCommit } = await action.transact(',
+    ],
+    [
+      'operations/operation-runner.ts',
+      'progress: await this.#record(tx, running, items, results, clock.now()),',
+      'items,\n        results,',
+    ],
+    [
+      'operations/operation-runner.ts',
+      'for (const call of afterCommit) call()',
+      `const progress = await db.transaction((tx) => this.#record(tx, running, items, results, clock.now()))
+    for (const call of afterCommit) call()`,
+    ],
+  ),
+  bug(
+    'operation-fought-over',
+    'two nodes that think each other stopped take an operation from each other without a pause',
+    ['operations/operation-runner.ts', "if (progress === 'done') this.#loop.wake()", 'this.#loop.wake()'],
+  ),
+  bug('deleted-job-comes-back', 'a late callback of a deleted job creates a job for its run', [
+    'jobs/callbacks/match-callbacks.ts',
+    'deleted: await findDeleted(tx, unknown),',
+    'deleted: new Map(),',
+  ]),
+  bug('deletion-leaves-callbacks', 'the callbacks of a deleted job stay', [
+    'jobs/retention/delete-jobs.ts',
+    '  { deleteSome: deleteCallbacksOf, limit: 50 },\n',
+    '',
+  ]),
+  bug('erased-job-comes-back', 'a late callback stores its body for a job that was erased with its user', [
+    'jobs/callbacks/match-callbacks.ts',
+    '    if (job && job.erased_at !== null) return { callback, deletedJobId: job.id }\n',
+    '',
   ]),
 ]

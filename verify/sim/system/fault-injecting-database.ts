@@ -34,12 +34,16 @@ export class FaultInjectingDatabase implements Database {
     this.engine = options.store.engine
   }
 
+  get now(): Sql {
+    return this.#options.store.now
+  }
+
   async query<R extends Row>(statement: Sql): Promise<R[]> {
     const { store } = this.#options
     const point = pointOf(statement.parts[0] ?? '')
     return this.#reach(point, async () => {
       const rows = await store.query<R>(statement)
-      // An attempt to lease that found nothing is no interesting moment for a crash.
+      // Skip lease attempts that found nothing: a crash there is not interesting.
       if (point !== 'read' && rows.length > 0) await this.#pass('written')
       return rows
     })
@@ -101,10 +105,12 @@ export class FaultInjectingDatabase implements Database {
   }
 }
 
-/** Leases have a point of their own: they are taken every second, and would use up all faults armed for writes. */
+/** Leases and heartbeats have a point of their own: they are so frequent that they would use up all faults armed for writes. */
 function pointOf(text: string): FaultPoint {
   if (/^\s*select/i.test(text)) return 'read'
-  return /^\s*(?:with|update deliveries|update jobs set lease_token =)/i.test(text) ? 'lease' : 'write'
+  return /^\s*(?:with|update deliveries|update job_checks set lease_id|insert into nodes)/i.test(text)
+    ? 'lease'
+    : 'write'
 }
 
 function unavailable(): UnavailableError {

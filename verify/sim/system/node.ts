@@ -1,5 +1,6 @@
 import { buildApp } from '../../../src/app.ts'
 import type { Clock } from '../../../src/core/clock.ts'
+import { UnavailableError } from '../../../src/core/errors.ts'
 import type { App } from '../../../src/http/app-instance.ts'
 import { createServices, type Dependencies, type Services } from '../../../src/services.ts'
 import { ArmedFaults } from '../faults/armed-faults.ts'
@@ -25,7 +26,7 @@ export interface NodeResponse {
 /** The client's side of an event stream. */
 export interface StreamClient {
   onChunk(text: string): void
-  /** Either side closed it, or the process ended. */
+  /** Called when either side closed the stream, or the process ended. */
   onClose(): void
 }
 
@@ -49,6 +50,7 @@ export async function buildApps(dependencies: Dependencies): Promise<Record<Node
       let boot = new AbortController()
       const clock: Clock = {
         now: () => current.clock.now(),
+        elapsed: () => current.clock.elapsed(),
         sleep: (ms, signal) => Promise.race([current.clock.sleep(ms, signal), untilAborted(boot.signal)]),
       }
       const app = await buildApp({ ...mirrorMembers(current, () => current), clock, config })
@@ -86,7 +88,10 @@ export class SimNode {
   readonly faults: ArmedFaults
   databaseDown = false
   boots = 0
+  bootedAtMs = 0
   crashes = 0
+  /** When its longest suspension ends or ended; 0 without one. */
+  suspendedUntilMs = 0
   readonly #options: SimNodeOptions
   #instance: ProcessInstance | null = null
   #services: Services | null = null
@@ -98,7 +103,7 @@ export class SimNode {
     this.faults = new ArmedFaults((point, effect) => {
       options.onTriggered(point, effect)
       if (effect.kind === 'crash') this.#crashed()
-      if (effect.kind === 'suspend') this.#instance?.suspend(effect.ms)
+      if (effect.kind === 'suspend') this.suspend(effect.ms)
     })
   }
 
@@ -110,20 +115,38 @@ export class SimNode {
     return this.#instance
   }
 
+  suspend(ms: number): void {
+    if (!this.#instance) return
+    this.#instance.suspend(ms)
+    this.suspendedUntilMs = Math.max(this.suspendedUntilMs, this.#options.time.now + ms)
+  }
+
   async boot(): Promise<void> {
     if (this.#instance) return
     this.boots += 1
     const instance = new ProcessInstance(`${this.name}${this.boots}`, this.#options.time)
     this.#instance = instance
     this.#draining = false
-    const services = await createServices(configOf(this.name), this.#options.dependenciesOf(this, instance))
-    if (!instance.alive) return
+    const services = await this.#createServices(instance)
+    if (services === null || !instance.alive) return
     this.#services = services
     this.#options.application.use(services)
     instance.onEnd(() => this.#options.application.release())
     void services.keySet.warmUp()
     void services.outbox.start().catch(() => {})
+    this.bootedAtMs = this.#options.time.now
     this.#options.note('booted')
+  }
+
+  /** Null when the database cannot be reached: the process exits, and is started again. */
+  async #createServices(instance: ProcessInstance): Promise<Services | null> {
+    try {
+      return await createServices(configOf(this.name), this.#options.dependenciesOf(this, instance))
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error
+      if (instance.alive) this.kill()
+      return null
+    }
   }
 
   kill(): void {

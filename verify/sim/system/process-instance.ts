@@ -1,8 +1,8 @@
 import type { VirtualTime } from '../time/virtual-time.ts'
 
 /**
- * One process from its boot to its end. Nothing that it waits for when it ends ever resolves. It can be suspended for a
- * while: until then no response and no timer reaches it.
+ * One process from its boot to its end. When it ends, its pending promises never resolve. It can be suspended for a while:
+ * during that time no response and no timer reaches it.
  */
 export class ProcessInstance {
   readonly name: string
@@ -35,7 +35,7 @@ export class ProcessInstance {
     this.#suspendedUntilMs = this.#time.now + ms
   }
 
-  /** Runs it now, or at the end of the suspension. Never when the process has ended by then. */
+  /** Runs the function now, or at the end of the suspension; never if the process has ended by then. */
   whenAwake(run: () => void): void {
     if (!this.#alive) return
     const leftMs = this.#suspendedUntilMs - this.#time.now

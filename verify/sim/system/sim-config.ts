@@ -49,7 +49,11 @@ export const JOB_TYPES: JobTypes = toJobTypes({
       awaiting_input: text('A question'),
     },
   },
+  /** Runs for long; its deadline leaves the sweep many checks. */
+  archive: { assistant_id: 'archive', output_key: 'report', usage_key: 'usage', deadline_seconds: 3 * 3600 },
   ghost: { assistant_id: 'ghost', output_key: 'nothing', deadline_seconds: 240 },
 })
 
+/** Of the types without runs of an hour. */
 export const MAX_DEADLINE_MS = 900_000
+export const LONG_DEADLINE_MS = 3 * 3_600_000

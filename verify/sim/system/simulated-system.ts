@@ -18,6 +18,12 @@ import { type ReusableApp, SimNode } from './node.ts'
 import { dependenciesOf } from './node-dependencies.ts'
 import { WEBHOOK_SECRET } from './sim-config.ts'
 
+/** A check of a turn that ends meanwhile goes on beside the start of the next one, at most as long as its lease. */
+const LONGEST_CHECK_MS = 25_000
+
+/** An idle node stops within this time. */
+const STOP_MS = 60_000
+
 export interface SimulatedSystemOptions {
   plan: SeedPlan
   prng: Prng
@@ -40,7 +46,9 @@ export class SimulatedSystem {
   readonly observed = new ClientObservations()
   readonly violations: { invariant: string; what: string }[] = []
   readonly streams: FollowedStream[] = []
-  /** Threads of ours whose run a client followed as if started elsewhere: two jobs may call about them. */
+  /**
+   * Threads of the service whose run a client followed as if started elsewhere: two jobs may call the runtime about them.
+   */
   readonly contested = new Set<string>()
   readonly nodes: Record<NodeName, SimNode>
   readonly runtime: SimRuntime
@@ -50,7 +58,7 @@ export class SimulatedSystem {
   readonly plan: SeedPlan
   readonly identity: Identity
   readonly prng: Prng
-  /** For decisions that belong to no single part. */
+  /** Random values for decisions that belong to no single part. */
   readonly sharedPrng: Prng
   jobsSeen = 0
   readonly #options: SimulatedSystemOptions
@@ -88,6 +96,7 @@ export class SimulatedSystem {
       hosted: plan.hosted,
       refusesWebhooks: plan.refusesWebhooks,
       forgets: plan.forgets,
+      isCalm: () => !this.#faultsActive,
       onCreate: (run) => contestRun(this, run),
       onEnd: (run) => this.callbacks.send(run),
       onWrongRequest: (what) => this.violate('runtime', what),
@@ -97,8 +106,10 @@ export class SimulatedSystem {
       prng: prng.split('network'),
       runtime: this.runtime,
       jwks: identity.jwks,
+      callMs: plan.callMs,
       onOverlap: (thread) => {
-        if (!this.contested.has(thread))
+        const isNewTurn = time.now < (this.observed.turns.get(thread) ?? 0) + LONGEST_CHECK_MS
+        if (!this.contested.has(thread) && !isNewTurn)
           this.violate('I7', `two processes call the runtime about thread ${thread} at once`)
       },
     })
@@ -114,12 +125,25 @@ export class SimulatedSystem {
     return this.#faultsActive
   }
 
+  /** The time after the faults in which clients watch their jobs. */
+  get isCalm(): boolean {
+    return !this.#faultsActive && this.#stretch === 1
+  }
+
   get crashes(): number {
     return this.trace.counts.get('crash') ?? 0
   }
 
   get suspensions(): number {
     return this.trace.counts.get('suspend') ?? 0
+  }
+
+  get suspendedUntilMs(): number {
+    return Math.max(...Object.values(this.nodes).map((node) => node.suspendedUntilMs))
+  }
+
+  get lastBootMs(): number {
+    return Math.max(...Object.values(this.nodes).map((node) => node.bootedAtMs))
   }
 
   /** Database faults after which an operation may be done but not answered, or done late. */
@@ -153,10 +177,17 @@ export class SimulatedSystem {
   }
 
   /** Reads a stream from the beginning of the log, with some lost connections. */
-  follow(stream: { client: Client; path: string; subject: string | null; jobId: string | null }): void {
-    const { client, path, subject, jobId } = stream
-    const reader = this.#readerFor(client, path, 0)
+  follow(stream: {
+    client: Client
+    path: string
+    subject: string | null
+    jobId: string | null
+    onEvent?: (text: string) => void
+  }): void {
+    const { client, path, subject, jobId, onEvent } = stream
+    const reader = this.#readerFor(client, path, 0, onEvent)
     this.streams.push({ reader, subject, jobId })
+    if (!this.#faultsActive) return reader.start()
     this.time.after(this.sharedPrng.int(0, 10_000), () => reader.start())
     for (let breaks = this.sharedPrng.int(0, 3); breaks > 0; breaks--) {
       this.time.after(this.sharedPrng.int(1_000, this.plan.faultsMs), () => reader.breakOff())
@@ -172,16 +203,14 @@ export class SimulatedSystem {
   /** All nodes are down at once. */
   blackout(): void {
     this.trace.fault('blackout', `for ${this.plan.blackoutMs} ms`)
-    this.#faultsActive = false
-    this.#blackedOut = true
-    for (const name of NODE_NAMES) this.nodes[name].kill()
+    this.killAll()
   }
 
-  /** From here on there are no faults, and all nodes are up. */
+  /** From here on there are no faults except lost callbacks, and all nodes are up. */
   async stopFaults(stretch: number): Promise<void> {
     this.#faultsActive = false
     this.#blackedOut = false
-    this.#faultRates = NO_FAULTS
+    this.#faultRates = { ...NO_FAULTS, callbacks: { ...NO_FAULTS.callbacks, drop: this.plan.calm.loss } }
     this.#stretch = stretch
     this.network.runtimeDown = 'no'
     this.network.identityDown = false
@@ -193,6 +222,26 @@ export class SimulatedSystem {
       await node.boot()
     }
     for (const { reader } of this.streams) reader.nudge()
+  }
+
+  /** The runtime refuses all calls, as after its API key was revoked. Its callbacks arrive. */
+  refuseCalls(): void {
+    this.trace.fault('runtime_refused', `for ${this.plan.refusedMs} ms`)
+    this.network.runtimeDown = 'forbids'
+  }
+
+  /** All nodes are killed at once, until `stopFaults` boots them. */
+  killAll(): void {
+    this.#faultsActive = false
+    this.#blackedOut = true
+    for (const name of NODE_NAMES) this.nodes[name].kill()
+  }
+
+  /** Stops all nodes in an orderly way. Loops that sleep for hours would otherwise sleep on when the pace changes. */
+  async stopAll(): Promise<void> {
+    const stopped = Promise.all(NODE_NAMES.map((name) => this.nodes[name].stop()))
+    await this.time.runUntil(this.time.now + STOP_MS)
+    await stopped
   }
 
   /** Reads some of the streams again, each from a random place in the log. */
@@ -242,7 +291,7 @@ export class SimulatedSystem {
     })
   }
 
-  #readerFor(client: Client, path: string, after: number): StreamReader {
+  #readerFor(client: Client, path: string, after: number, onEvent?: (text: string) => void): StreamReader {
     return new StreamReader({
       client,
       path,
@@ -251,6 +300,7 @@ export class SimulatedSystem {
       prng: this.prng.split(`stream ${client.name} ${path}`),
       pickNode: () => this.pickNode(),
       note: (actor, what) => this.trace.note(actor, what),
+      ...(onEvent ? { onEvent } : {}),
     })
   }
 }

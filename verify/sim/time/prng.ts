@@ -36,7 +36,7 @@ export class Prng implements Random {
     return this.fraction() < probability
   }
 
-  /** Both ends included. */
+  /** An integer from `min` to `max`, both included. */
   int(min: number, max: number): number {
     return min + Math.floor(this.fraction() * (max - min + 1))
   }

@@ -12,7 +12,7 @@ interface Entry {
 
 const MAX_TURNS_IN_A_MOMENT = 20_000
 
-/** Code keeps the event loop busy without letting time pass, and would do so for ever. */
+/** Thrown when code keeps the event loop busy for ever, so that virtual time cannot advance. */
 export class Livelock extends Error {}
 
 /**
@@ -53,6 +53,7 @@ export class VirtualTime {
   get clock(): Clock {
     return {
       now: () => this.#nowMs,
+      elapsed: () => this.#nowMs,
       sleep: (ms, signal) =>
         new Promise((resolve) => {
           if (signal?.aborted) return resolve()

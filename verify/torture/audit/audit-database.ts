@@ -44,14 +44,14 @@ export async function untilSettled(
   }
 }
 
-/** Makes due now what would be due later: checks, retries, and leases of killed nodes. */
+/** Makes later work due now: checks, retries, and leases of killed nodes. */
 async function makeDueNow(db: Database, faultsStoppedMs: number): Promise<void> {
   const nowMs = Date.now()
   const deadLeaseMs = Math.min(faultsStoppedMs, nowMs - MAX_HELD_MS)
   await db.query(sql`
-    update jobs set lease_until = null, lease_token = null
-    where finished_at is null and lease_until < ${deadLeaseMs + JOB_LEASE_MS}`)
-  await db.query(sql`update jobs set next_check_at = ${nowMs} where finished_at is null and next_check_at > ${nowMs}`)
+    update job_checks set leased_until = null, lease_id = null, lease_node = null
+    where leased_until < ${deadLeaseMs + JOB_LEASE_MS}`)
+  await db.query(sql`update job_checks set due_at = ${nowMs} where due_at > ${nowMs}`)
   await db.query(sql`
     update deliveries set lease_until = null, lease_token = null
     where next_attempt_at is not null and lease_until < ${deadLeaseMs + PUSH_LEASE_MS}`)

@@ -29,7 +29,6 @@ export async function auditEffects({ observed }: TortureCluster, db: Database): 
       else if (n > 1) duplicates.add(`${id} has ${n} of ${what}`)
     }
   }
-  await once('usage record', db.query(sql`select job_id, count(*) as times from usage_records group by job_id`))
   await once(
     'end event',
     db.query(sql`
@@ -39,14 +38,17 @@ export async function auditEffects({ observed }: TortureCluster, db: Database): 
   await once(
     'move to its end',
     db.query(sql`
-      select job_id, sum(times) as times from job_timeline
-      where kind = 'transition' and (detail like '%"to":"completed"%' or detail like '%"to":"failed"%'
+      select job_id, sum(times) as times from (
+        select job_id, times, detail from job_timeline where kind = 'transition'
+        union all select job_id, 1, transition from callbacks where transition is not null) as noted
+      where (detail like '%"to":"completed"%' or detail like '%"to":"failed"%'
         or detail like '%"to":"cancelled"%') group by job_id`),
   )
   const miscounted = await db.query<{ subject: string; runs: number; observed: number }>(sql`
     select c.subject, c.runs, coalesce(r.observed, 0) as observed
     from (select subject, sum(runs) as runs from usage_counters group by subject) as c
-    left join (select subject, count(*) as observed from usage_records group by subject) as r on r.subject = c.subject`)
+    left join (select created_by as subject, count(*) as observed from jobs where finished_at is not null
+      group by created_by) as r on r.subject = c.subject`)
   for (const { subject, runs, observed: kept } of miscounted) {
     // One engine returns sums as text, the other as numbers.
     if (Number(runs) > kept) duplicates.add(`${subject} was charged ${runs} runs for ${kept} observed`)

@@ -27,7 +27,7 @@ export interface Fault {
   target: string
 }
 
-/** What the proxies saw. The audit checks it against the database and the runtime. */
+/** The traffic that the proxies saw. The audit checks it against the database and the runtime. */
 export class ObservedTraffic {
   readonly accepted: AcceptedCallback[] = []
   readonly pushes: SentPush[] = []

@@ -39,7 +39,7 @@ export async function readRuns(runtimeUrl: string, threadId: string): Promise<Tr
     .sort((a, b) => a.runSeq - b.runSeq)
 }
 
-/** Does not use the service's code: an oracle that shared it would share its mistakes. */
+/** Does not use the service's code, because it would then contain the same mistakes. */
 export async function readEnd(
   runtimeUrl: string,
   job: { type: string; thread_id: string },

@@ -44,12 +44,12 @@ export class Balancer {
     return ready[this.#turn % ready.length]
   }
 
-  /** Until the next successful probe. */
+  /** Sends no request to this node until its next successful probe. */
   markUnready({ name }: Target): void {
     this.#ready.delete(name)
   }
 
-  /** Sends no request to this node while the work goes on, as an operator does by hand. */
+  /** Sends no request to this node until the work is done, like an operator who removes the node by hand. */
   async without<T>({ name }: Target, work: () => Promise<T>): Promise<T> {
     this.#out.add(name)
     try {

@@ -30,7 +30,7 @@ export class NodeProcess implements Target {
   #child: ChildProcess | undefined
   #exited: Promise<number | null> = Promise.resolve(null)
   #wanted = false
-  /** Counts calls of `start`: a delayed restart belongs to an earlier one and must not run. */
+  /** Counts calls of `start`: a delayed restart of an earlier `start` must not run. */
   #starts = 0
 
   constructor(name: string, { settings, folder }: { settings: Record<string, string>; folder: string }) {

@@ -32,7 +32,7 @@ export async function injectFaults(
     const fault = await makeKill(cluster, kill, random)
     const atMs = Date.now()
     observed.note(`killed ${fault.target} (${kill})`)
-    // For a while the system runs without it.
+    // The system runs without the killed part for a while.
     await systemClock.sleep(random.int(0, DOWN_MS))
     await fault.recover()
     for (const { process } of nodes) await balancer.untilReady(process.name, READY_TIMEOUT_MS)
@@ -84,7 +84,7 @@ async function makeKill(cluster: TortureCluster, kill: Kill, random: Prng): Prom
   return killNodes(cluster, [await killAtPoint(cluster, kill, random)])
 }
 
-/** The name of the node that was killed at the point, or of any node when none passed the point in time. */
+/** Returns the node that was killed at the point, or any node if none reached the point in time. */
 async function killAtPoint(
   { killPoints, nodes, observed }: TortureCluster,
   point: KillPoint,

@@ -1,0 +1,38 @@
+# syntax=docker/dockerfile:1
+# Three stages: install and build with the development packages, install the production packages, copy both into a small
+# image. `npm run image-steps` runs the same steps without Docker: see docs/deploying.md.
+
+FROM node:24.11.0-bookworm-slim AS build
+WORKDIR /app
+COPY .npmrc package.json package-lock.json ./
+COPY client/package.json client/
+COPY console/package.json console/
+RUN npm ci
+COPY . .
+RUN npm run build
+
+FROM node:24.11.0-bookworm-slim AS packages
+WORKDIR /app
+COPY .npmrc package.json package-lock.json ./
+COPY client/package.json client/
+COPY console/package.json console/
+# The image has its own Node, so the optional package with a bundled Node is left out.
+RUN npm ci --omit=dev --omit=optional
+
+FROM node:24.11.0-bookworm-slim
+WORKDIR /app
+ENV HOST=0.0.0.0 PORT=8080 DATA_DIR=/data
+RUN install --directory --owner=node --group=node /data
+COPY --from=packages /app/node_modules node_modules
+COPY --from=build /app/console/dist console/dist
+COPY package.json job-types.json ./
+COPY bin bin
+COPY src src
+# A number, not a name: Kubernetes needs the number to check runAsNonRoot.
+USER 1000
+VOLUME /data
+EXPOSE 8080
+# Node is process 1, so it gets SIGTERM. The service writes only to /data, so the file system may be read-only.
+CMD ["node", "--max-semi-space-size=16", "bin/project-api.js", "serve"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
+  CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/healthz`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]

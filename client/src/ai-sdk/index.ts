@@ -1,0 +1,2 @@
+export { type ChatTransportOptions, createChatTransport, JobChatTransport, textOfMessage } from './chat-transport.ts'
+export type { PlaceStorage } from './places.ts'

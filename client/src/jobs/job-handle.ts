@@ -1,0 +1,158 @@
+import { JobAwaitingInput, JobCancelled, JobFailed } from '../errors.ts'
+import { LinkedAbort } from '../http/abort.ts'
+import { idempotency } from '../http/connection.ts'
+import { type CallOptions, type ListOptions, listOf } from '../resources/pages.ts'
+import { type CreateOptions, remove } from '../resources/resources.ts'
+import {
+  type AnswerOf,
+  ENDED,
+  type InputOf,
+  type Job,
+  type OutputOf,
+  type TimelineEntry,
+  type TypeName,
+} from '../types.ts'
+import { type ClientContext, pathOf, requestJob, type StartOptions, startJob } from './job-requests.ts'
+import { followLive, type LiveOptions, type LivePart } from './live.ts'
+import { waitForJob } from './wait-for-job.ts'
+
+export interface ResultOptions extends CallOptions {
+  /** True: keep waiting while the job awaits input that a user gives elsewhere. Default: throws `JobAwaitingInput`. */
+  waitForAnswer?: boolean
+  /** The longest time to wait. Then `request_timeout` is thrown; the job continues. */
+  timeoutMs?: number
+}
+
+/** One job: its last known state, and all actions on it. */
+export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
+  readonly id: string
+  readonly #context: ClientContext
+  #data: Job<Types, Name> | undefined
+  #liveCursor: string | null = null
+
+  constructor(context: ClientContext, id: string, data?: Job) {
+    this.#context = context
+    this.id = id
+    this.#data = data as Job<Types, Name> | undefined
+  }
+
+  /** The job as it was last read. Undefined before the first read. */
+  get data(): Job<Types, Name> | undefined {
+    return this.#data
+  }
+
+  /** Reads the job now. */
+  async get({ signal }: CallOptions = {}): Promise<Job<Types, Name>> {
+    return this.#keep(await requestJob(this.#context, 'GET', pathOf(this.id), { signal }))
+  }
+
+  /** Resolves with the output. Throws `JobFailed`, `JobCancelled` or `JobAwaitingInput`. Keeps waiting during an outage. */
+  async result({ signal, waitForAnswer = false, timeoutMs }: ResultOptions = {}): Promise<OutputOf<Types, Name>> {
+    const abort = new LinkedAbort(signal)
+    const wait = () =>
+      waitForJob(this.#context, this.id, {
+        until: ({ status }) => ENDED.has(status) || (status === 'awaiting_input' && !waitForAnswer),
+        isKnown: this.#data !== undefined,
+        onRead: (read) => this.#keep(read),
+        signal: abort.signal,
+      })
+    const { clock } = this.#context.connection
+    const limit = (ms: number) => ({ clock, ms, message: `The job has not ended within ${ms / 1_000} s` })
+    try {
+      const job = await (timeoutMs === undefined ? wait() : abort.within(limit(timeoutMs), wait))
+      if (job.status === 'failed') throw new JobFailed(job.error.message, job)
+      if (job.status === 'cancelled') throw new JobCancelled('The job was cancelled', job)
+      if (job.status === 'awaiting_input') throw new JobAwaitingInput('The job awaits input', job)
+      return job.output as OutputOf<Types, Name>
+    } finally {
+      abort.unlink()
+    }
+  }
+
+  /** The output of the run as it appears. After an answer, another call shows the next run. */
+  async *live(options: LiveOptions = {}): AsyncGenerator<LivePart> {
+    const after = options.after === undefined ? this.#liveCursor : options.after
+    for await (const part of followLive(this.#context, this.id, { ...options, after })) {
+      if (part.type === 'end' && part.status === 'awaiting_input') this.#liveCursor = part.cursor
+      yield part
+    }
+  }
+
+  /** Answers the job's only question. No error if it was answered already. */
+  async answer(value: AnswerOf<Types, Name>, options: CallOptions = {}): Promise<Job<Types, Name>> {
+    const { interrupts } = await this.#paused(options)
+    // The id ensures that the answer cannot reach a newer question.
+    const id = interrupts?.length === 1 ? interrupts[0]?.id : undefined
+    const given = value ?? null
+    return this.#resume(id === undefined ? { input: given } : { answers: { [id]: given } }, options)
+  }
+
+  /** Answers several questions, by the ids in `interrupts`. */
+  answers(values: Record<string, AnswerOf<Types, Name>>, options: CallOptions = {}): Promise<Job<Types, Name>> {
+    return this.#resume({ answers: values }, options)
+  }
+
+  /** Continues a job that stopped at a breakpoint, without a question. */
+  resume(options: CallOptions = {}): Promise<Job<Types, Name>> {
+    return this.#resume({ input: null }, options)
+  }
+
+  /** Starts the next turn of the conversation: a new job on the same thread. */
+  async continue(input: InputOf<Types, Name>, options: StartOptions = {}): Promise<JobHandle<Types, Name>> {
+    const { type } = this.#data ?? (await this.get(options))
+    const next = await startJob(this.#context, { type, input, continues: this.id }, options)
+    return new JobHandle<Types, Name>(this.#context, next.id, next)
+  }
+
+  /** Repeats a job that has ended: a new job with the same input, whose `retry_of` is this one. */
+  async retry({ idempotencyKey, signal }: CreateOptions = {}): Promise<JobHandle<Types, Name>> {
+    const headers = idempotency(idempotencyKey)
+    const next = await requestJob(this.#context, 'POST', `${pathOf(this.id)}/retry`, { headers, signal })
+    return new JobHandle<Types, Name>(this.#context, next.id, next)
+  }
+
+  /** Cancels the job. No error if it is cancelled already; `conflict` if it ended otherwise. */
+  cancel({ signal }: CallOptions = {}): Promise<Job<Types, Name>> {
+    return this.#change('cancel', { signal, isDone: ({ status }) => status === 'cancelled' })
+  }
+
+  /** Deletes the job and all its data. The job must have ended. */
+  delete(options: CallOptions = {}): Promise<void> {
+    return remove(this.#context.connection, pathOf(this.id), options)
+  }
+
+  /** Everything that happened to the job, newest first. */
+  timeline(options: ListOptions = {}) {
+    return listOf<TimelineEntry>(this.#context.connection, `${pathOf(this.id)}/timeline`, options)
+  }
+
+  /** Reads the job again if it was last read before it paused: that state has no questions. */
+  async #paused(options: CallOptions): Promise<Job<Types, Name>> {
+    return this.#data?.status === 'awaiting_input' ? this.#data : this.get(options)
+  }
+
+  /** Done if the job has a newer run: another device, or an attempt whose response was lost, has answered. */
+  async #resume(body: object, { signal }: CallOptions): Promise<Job<Types, Name>> {
+    const paused = await this.#paused({ signal })
+    if (paused.status !== 'awaiting_input') return paused
+    const isDone = ({ status, run_id }: Job<Types, Name>) => status !== 'awaiting_input' || run_id !== paused.run_id
+    return this.#change('resume', { body, signal, isDone })
+  }
+
+  /** After a failure, reads the job before it repeats the change: the change may be made already. */
+  async #change(
+    action: string,
+    { isDone, ...options }: CallOptions & { body?: object; isDone: (job: Job<Types, Name>) => boolean },
+  ): Promise<Job<Types, Name>> {
+    const recover = async () => {
+      const job = await this.get(options)
+      return isDone(job) ? { body: job as unknown as Job } : undefined
+    }
+    return this.#keep(await requestJob(this.#context, 'POST', `${pathOf(this.id)}/${action}`, { ...options, recover }))
+  }
+
+  #keep(job: Job): Job<Types, Name> {
+    this.#data = job as unknown as Job<Types, Name>
+    return this.#data
+  }
+}

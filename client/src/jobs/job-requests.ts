@@ -1,0 +1,50 @@
+import { NotProjectApi } from '../errors.ts'
+import { type Connection, idempotency, type RequestOptions } from '../http/connection.ts'
+import type { CallOptions } from '../resources/pages.ts'
+import type { SharedEvents } from '../streams/shared-events.ts'
+import type { Job } from '../types.ts'
+
+/** The connection and the event stream that all parts of one client share. */
+export interface ClientContext {
+  connection: Connection
+  events: SharedEvents
+}
+
+export interface StartOptions extends CallOptions {
+  /** The project of the job. */
+  projectId?: string
+  /** The user who owns the job. Needs `admin:*`. */
+  createdBy?: string
+  /** Calls with the same key start one job, even after a restart of your program. Default: a new key for each call. */
+  idempotencyKey?: string
+}
+
+export interface Work {
+  type: string
+  input?: unknown
+  /** The job whose conversation is continued. */
+  continues?: string
+  thread_id?: string
+  run_id?: string
+}
+
+export const pathOf = (id: string) => `/jobs/${encodeURIComponent(id)}`
+
+/** Sends a request whose answer is a job. Checks the answer, because another server may answer at this address. */
+export async function requestJob(
+  { connection }: ClientContext,
+  method: 'GET' | 'POST',
+  path: string,
+  options: RequestOptions & { recover?: () => Promise<{ body: Job } | undefined> } = {},
+): Promise<Job> {
+  const { body } = await connection.send<Job>(method, path, options)
+  if (typeof body.id === 'string' && typeof body.status === 'string') return body
+  throw new NotProjectApi({ url: path, problem: 'the body is not a job' })
+}
+
+/** Creates one job, however often the request is sent. */
+export function startJob(context: ClientContext, work: Work, options: StartOptions): Promise<Job> {
+  const { projectId, createdBy, idempotencyKey, signal } = options
+  const body = { ...work, project_id: projectId, created_by: createdBy }
+  return requestJob(context, 'POST', '/jobs', { body, headers: idempotency(idempotencyKey), signal })
+}

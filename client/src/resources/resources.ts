@@ -1,0 +1,120 @@
+import { type Answer, type Connection, type Failure, idempotency } from '../http/connection.ts'
+import type { Device, DeviceInput, Project, ProjectChange, ProjectInput, Usage, User, UserChange } from '../types.ts'
+import { type CallOptions, type ListOptions, listOf } from './pages.ts'
+
+export interface ChangeOptions extends CallOptions {
+  /** The `etag` of the version that the change is based on. If the record has changed since: `precondition_failed`. */
+  ifMatch?: string
+}
+
+export interface CreateOptions extends CallOptions {
+  /** Calls with the same key create one record. Default: a new key for each call. */
+  idempotencyKey?: string
+}
+
+/** A record and the version it was read at, for `ifMatch`. */
+export type Versioned<Record> = Record & { readonly etag: string | null }
+
+/** The requests that the service's records have in common. */
+class Records<Record extends object, Input extends object, Change extends object> {
+  readonly #connection: Connection
+  readonly #path: string
+
+  constructor(connection: Connection, path: string) {
+    this.#connection = connection
+    this.#path = path
+  }
+
+  readonly list = (options: ListOptions = {}) => listOf<Record>(this.#connection, this.#path, options)
+
+  readonly get = async (id: string, options?: CallOptions) =>
+    withVersion(await this.#connection.send<Record>('GET', this.#at(id), options))
+
+  readonly create = async (body: Input, { idempotencyKey, signal }: CreateOptions = {}): Promise<Record> => {
+    const headers = idempotency(idempotencyKey)
+    return (await this.#connection.send<Record>('POST', this.#path, { body, headers, signal })).body
+  }
+
+  readonly update = async (id: string, change: Change, { ifMatch, signal }: ChangeOptions = {}) => {
+    const recover = async ({ error, attempt }: Failure) => {
+      if (attempt === 0 || codeOf(error) !== 'precondition_failed') return undefined
+      // The first attempt, whose answer was lost, may have changed the version.
+      const found = await this.#connection.send<Record>('GET', this.#at(id), { signal })
+      return isSubset(change, found.body) ? found : undefined
+    }
+    const options = { body: change, headers: matching(ifMatch), signal, recover }
+    return withVersion(await this.#connection.send<Record>('PATCH', this.#at(id), options))
+  }
+
+  readonly delete = (id: string, options?: ChangeOptions) => remove(this.#connection, this.#at(id), options)
+
+  #at(id: string): string {
+    return `${this.#path}/${encodeURIComponent(id)}`
+  }
+}
+
+/** `read:projects` and `write:projects`. */
+export function projectsOf(connection: Connection) {
+  return new Records<Project, ProjectInput, ProjectChange>(connection, '/v1/projects')
+}
+
+/** `me` needs no scope, the others `read:users` and `write:users`. */
+export function usersOf(connection: Connection) {
+  const { list, get, update } = new Records<User, never, UserChange>(connection, '/v1/users')
+  return {
+    list,
+    get,
+    update,
+    me: (options?: CallOptions) => get('me', options),
+    updateMe: (change: UserChange, options?: ChangeOptions) => update('me', change, options),
+  }
+}
+
+/** The devices that get the caller's push notifications. */
+export function devicesOf(connection: Connection) {
+  const { list, get, create, delete: remove } = new Records<Device, DeviceInput, never>(connection, '/v1/devices')
+  return {
+    list,
+    get,
+    /** Call it on each start of the app, after sign-in and when the token changes. Repeated calls are safe. */
+    register: create,
+    /** Call it on sign-out: otherwise the next user of the device sees this user's pushes. */
+    remove,
+  }
+}
+
+/** The usage of the caller, or of a user, in a calendar month. */
+export function usageOf(connection: Connection) {
+  const read = async (path: string, { signal, period }: CallOptions & { period?: string } = {}) =>
+    (await connection.send<Usage>('GET', path, { query: { period }, signal })).body
+  return {
+    get: (options?: CallOptions & { period?: string }) => read('/v1/usage', options),
+    of: (sub: string, options?: CallOptions & { period?: string }) =>
+      read(`/v1/users/${encodeURIComponent(sub)}/usage`, options),
+  }
+}
+
+/** Deletes a record. A 404 after a retry counts as success: the first attempt deleted it, and its answer was lost. */
+export async function remove(connection: Connection, path: string, { ifMatch, signal }: ChangeOptions = {}) {
+  await connection.send<null>('DELETE', path, {
+    headers: matching(ifMatch),
+    signal,
+    recover: async ({ error, attempt }) => (attempt > 0 && codeOf(error) === 'not_found' ? { body: null } : undefined),
+  })
+}
+
+const matching = (ifMatch: string | undefined) => (ifMatch === undefined ? {} : { 'if-match': ifMatch })
+const codeOf = (error: unknown) => (error as { code?: unknown } | undefined)?.code
+
+/** Whether every field of the change has its value in the record. */
+function isSubset(change: object, record: object): boolean {
+  const known = new Map(Object.entries(record))
+  return Object.entries(change).every(
+    ([name, value]) => value === undefined || JSON.stringify(known.get(name)) === JSON.stringify(value),
+  )
+}
+
+/** Adds the version as a hidden property, so that it does not appear when the record is shown or sent back. */
+function withVersion<Record extends object>({ body, headers }: Answer<Record>): Versioned<Record> {
+  return Object.defineProperty(body, 'etag', { value: headers?.get('etag') ?? null }) as Versioned<Record>
+}

@@ -1,0 +1,103 @@
+import type { components, operations } from './openapi.ts'
+
+type Schemas = components['schemas']
+
+/** The input and output of one job type. `project-api types` prints one entry for each type of a deployment. */
+export interface JobTypeShape {
+  input: unknown
+  output: unknown
+  resume?: unknown
+}
+
+/** Any map of job types: an interface printed by `project-api types` fits as well as a type written by hand. */
+export type JobTypeMap<Types> = { [Name in keyof Types]: JobTypeShape }
+
+/** The job types of a client that was created without its own. */
+export interface AnyJobTypes {
+  [name: string]: { input: unknown; output: unknown; resume: unknown }
+}
+
+export type TypeName<Types> = keyof Types & string
+export type InputOf<Types, Name extends keyof Types> = Types[Name] extends { input: infer Input } ? Input : unknown
+export type OutputOf<Types, Name extends keyof Types> = Types[Name] extends { output: infer Output } ? Output : unknown
+export type AnswerOf<Types, Name extends keyof Types> = Types[Name] extends { resume: infer Answer } ? Answer : unknown
+
+export type JobStatus = Schemas['JobStatus']
+export type JobFailure = Schemas['JobError']
+export type FailureCode = Schemas['JobErrorCode']
+
+/** A question of the graph. `value` is the value that the graph passed to `interrupt()`. */
+export interface Interrupt {
+  id?: string
+  value?: unknown
+  [field: string]: unknown
+}
+
+type Always = Omit<Schemas['Job'], 'type' | 'status' | 'input' | 'output' | 'error' | 'interrupts'>
+
+type State<Output> =
+  | { status: 'processing' | 'generating'; output: null; error: null; interrupts: null }
+  | { status: 'awaiting_input'; output: null; error: null; interrupts: Interrupt[] }
+  | { status: 'completed'; output: Output; error: null; interrupts: null }
+  | { status: 'failed'; output: null; error: JobFailure; interrupts: null }
+  | { status: 'cancelled'; output: null; error: null; interrupts: null }
+
+/** A job as the service returns it. `status` decides which of `output`, `error` and `interrupts` is present. */
+export type Job<Types = AnyJobTypes, Name extends TypeName<Types> = TypeName<Types>> = Name extends unknown
+  ? Always & { type: Name; input: InputOf<Types, Name> | null } & State<OutputOf<Types, Name>>
+  : never
+
+/** A job in a list with `fields: 'summary'`. */
+export type JobSummary<Types = AnyJobTypes> = Omit<Always, never> & { type: TypeName<Types>; status: JobStatus } & Pick<
+    Schemas['Job'],
+    'error'
+  >
+
+export type JobFilter = Omit<NonNullable<operations['listJobs']['parameters']['query']>, 'cursor' | 'fields'>
+export type JobCounts = Schemas['JobCounts']
+export type JobType = Schemas['JobType']
+export type TimelineEntry = Schemas['TimelineEntry']
+export type Project = Schemas['Project']
+export type ProjectInput = Schemas['ProjectInput']
+export type ProjectChange = Schemas['ProjectChange']
+export type User = Schemas['User']
+export type UserChange = Schemas['UserChange']
+export type Device = Schemas['Device']
+export type DeviceInput = Schemas['DeviceInput']
+export type Usage = Schemas['Usage']
+
+interface EventOf<Type, Data> {
+  /** The cursor to continue after. Store it to resume after a page load. */
+  id: string
+  type: Type
+  created_at: string
+  data: Data
+}
+
+interface JobEventData<Types, Status> {
+  job_id: string
+  type: TypeName<Types>
+  status: Status
+  project_id: string | null
+  error: JobFailure | null
+  settled_by: Schemas['Job']['settled_by']
+}
+
+export type JobEvent<Types = AnyJobTypes> =
+  | EventOf<'job.created' | 'job.updated', JobEventData<Types, 'processing' | 'generating'>>
+  | EventOf<'job.awaiting_input', JobEventData<Types, 'awaiting_input'>>
+  | EventOf<'job.completed', JobEventData<Types, 'completed'>>
+  | EventOf<'job.failed', JobEventData<Types, 'failed'>>
+  | EventOf<'job.cancelled', JobEventData<Types, 'cancelled'>>
+
+export type ProjectEvent = EventOf<
+  'project.created' | 'project.updated' | 'project.deleted',
+  { project_id: string; name: string }
+>
+
+/** Some events are missing: reload your data. The stream continues by itself. */
+export type ResetEvent = EventOf<'reset', Record<string, never>>
+
+export type ApiEvent<Types = AnyJobTypes> = JobEvent<Types> | ProjectEvent | ResetEvent
+
+export const ENDED: ReadonlySet<JobStatus> = new Set<JobStatus>(['completed', 'failed', 'cancelled'])

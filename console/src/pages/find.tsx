@@ -1,0 +1,34 @@
+import { Redirect } from 'wouter-preact'
+import { useOperator } from '../api/operator.ts'
+import { useResource } from '../api/queries.ts'
+import type { JobRow } from '../api/types.ts'
+import { PageHead } from '../ui/shell.tsx'
+import { Empty, Loaded } from '../ui/states.tsx'
+
+type Found = { data: JobRow[] }
+const query = (name: string, id: string) => ({ query: { [name]: id, fields: 'summary', limit: 2 } })
+
+/** Finds jobs by the id of a run, a thread or an owner. */
+export function FindPage({ params: { id } }: { params: { id: string } }) {
+  const { operator } = useOperator()
+  const byRun = useResource<Found>('/jobs', query('run_id', id))
+  const byThread = useResource<Found>('/jobs', query('thread_id', id))
+  const byOwner = useResource<Found>('/jobs', query('created_by', id))
+  const [run] = byRun.data?.data ?? []
+  if (run) return <Redirect to={`/jobs/${run.id}`} replace />
+  const [turn, second] = byThread.data?.data ?? []
+  if (turn) return <Redirect to={second ? `/jobs?thread_id=${id}` : `/jobs/${turn.id}`} replace />
+  if (byOwner.data?.data.length) {
+    return <Redirect to={operator.mayReadUsers ? `/people/${id}` : `/jobs?created_by=${id}`} replace />
+  }
+  const all = [byRun, byThread, byOwner]
+  const pending = all.find((one) => one.isPending) ?? all.find((one) => one.error) ?? byRun
+  return (
+    <>
+      <PageHead title="Find" />
+      <Loaded query={pending}>
+        <Empty title="No job has this id">{id} is not the id of a run, a thread or an owner of jobs.</Empty>
+      </Loaded>
+    </>
+  )
+}

@@ -1,0 +1,52 @@
+import { useResource } from '../api/queries.ts'
+import { JsonView } from '../ui/json-view.tsx'
+import { PageHead } from '../ui/shell.tsx'
+import { Loaded } from '../ui/states.tsx'
+import { duration } from '../ui/time.tsx'
+
+interface JobTypeView {
+  name: string
+  description: string | null
+  assistant_id: string
+  output_key: string | null
+  may_pause: boolean
+  deadline_seconds: number
+  [field: string]: unknown
+}
+
+const SCHEMAS = ['input_schema', 'output_schema', 'resume_schema'] as const
+
+/** The job types of this deployment, with their schemas. */
+export function JobTypesPage() {
+  const types = useResource<{ data: JobTypeView[] }>('/v1/job-types')
+  return (
+    <>
+      <PageHead title="Job types" />
+      <Loaded query={types}>
+        {types.data?.data.map((type) => (
+          <section key={type.name} class="card" aria-label={type.name}>
+            <h2>{type.name}</h2>
+            {type.description && <p>{type.description}</p>}
+            <dl class="facts">
+              <dt>Assistant</dt>
+              <dd>
+                <code>{type.assistant_id}</code>
+              </dd>
+              <dt>Output</dt>
+              <dd>{type.output_key ? <code>{type.output_key}</code> : 'the last assistant message'}</dd>
+              <dt>Deadline</dt>
+              <dd>{duration(type.deadline_seconds * 1_000)}</dd>
+              <dt>May pause</dt>
+              <dd>{type.may_pause ? 'yes' : 'no'}</dd>
+            </dl>
+            <div class="columns">
+              {SCHEMAS.filter((name) => type[name]).map((name) => (
+                <JsonView key={name} title={name.replaceAll('_', ' ')} value={type[name]} />
+              ))}
+            </div>
+          </section>
+        ))}
+      </Loaded>
+    </>
+  )
+}

@@ -1,0 +1,111 @@
+import { Link } from 'wouter-preact'
+import { useOperator } from '../../api/operator.ts'
+import { useResource } from '../../api/queries.ts'
+import { HAS_ENDED, type Job } from '../../api/types.ts'
+import { Badge } from '../../ui/badge.tsx'
+import { JsonView } from '../../ui/json-view.tsx'
+import { PageHead } from '../../ui/shell.tsx'
+import { Loaded } from '../../ui/states.tsx'
+import { duration, Time } from '../../ui/time.tsx'
+import { AnswerForm } from './answer-form.tsx'
+import { Conversation } from './conversation.tsx'
+import { JobActions } from './job-actions.tsx'
+import { JobCallbacks } from './job-callbacks.tsx'
+import { JobPushes } from './job-pushes.tsx'
+import { LiveOutput } from './live-output.tsx'
+import { JobTimeline } from './timeline.tsx'
+
+export function JobPage({ params: { id } }: { params: { id: string } }) {
+  const { operator } = useOperator()
+  const query = useResource<Job>(`/jobs/${id}`, { refreshMs: 5_000 })
+  const job = query.data
+  return (
+    <Loaded query={query}>
+      {job && (
+        <>
+          <PageHead title={`${job.type} job`}>
+            <JobActions job={job} />
+          </PageHead>
+          {job.status === 'awaiting_input' && operator.mayAct && <AnswerForm job={job} />}
+          {job.error && (
+            <p class="notice bad">
+              <strong>{job.error.code}</strong>: {job.error.message}
+            </p>
+          )}
+          <div class="columns">
+            <Facts job={job} />
+            <JobTimeline job={job} />
+          </div>
+          {!HAS_ENDED.has(job.status) && <LiveOutput job={job} />}
+          <div class="columns">
+            <JsonView title="Input" value={job.input} />
+            <JsonView title="Output" value={job.output} />
+          </div>
+          <Conversation job={job} />
+          <JobCallbacks jobId={job.id} />
+          <JobPushes jobId={job.id} />
+        </>
+      )}
+    </Loaded>
+  )
+}
+
+function Facts({ job }: { job: Job }) {
+  const { operator } = useOperator()
+  const { reconcile } = job
+  const ownerHref = (sub: string) => (operator.mayReadUsers ? `/people/${sub}` : `/jobs?created_by=${sub}`)
+  return (
+    <section class="card" aria-label="Facts">
+      <dl class="facts">
+        <dt>Status</dt>
+        <dd>
+          <Badge state={job.status} />
+          {job.settled_by && <span class="muted"> noticed by {job.settled_by}</span>}
+        </dd>
+        <dt>Job</dt>
+        <dd>
+          <code>{job.id}</code>
+        </dd>
+        <dt>Owner</dt>
+        <dd>{job.created_by ? <Link href={ownerHref(job.created_by)}>{job.created_by}</Link> : '–'}</dd>
+        <dt>Created</dt>
+        <dd>
+          <Time at={job.created_at} />
+        </dd>
+        <dt>Duration</dt>
+        <dd>{job.finished_at ? duration(Date.parse(job.finished_at) - Date.parse(job.created_at)) : 'not ended'}</dd>
+        {job.retry_of && (
+          <>
+            <dt>Retry of</dt>
+            <dd>
+              <Link href={`/jobs/${job.retry_of}`}>{job.retry_of}</Link>
+            </dd>
+          </>
+        )}
+        <dt>Thread</dt>
+        <dd>
+          <Link href={`/jobs?thread_id=${job.thread_id}`}>
+            <code>{job.thread_id}</code>
+          </Link>
+        </dd>
+        <dt>Run</dt>
+        <dd>{job.run_id ? <code>{job.run_id}</code> : 'not started'}</dd>
+        <dt>Traces</dt>
+        <dd>{[job.trace_id, job.tracer_trace_id].filter((trace) => trace !== null).join(', ') || '–'}</dd>
+        <dt>Last check</dt>
+        <dd>
+          <Time at={reconcile.checked_at} />
+          {reconcile.last_error && <span class="muted">: {reconcile.last_error}</span>}
+        </dd>
+        {reconcile.next_at && (
+          <>
+            <dt>Next check</dt>
+            <dd>
+              <Time at={reconcile.next_at} />
+            </dd>
+          </>
+        )}
+      </dl>
+    </section>
+  )
+}

@@ -1,0 +1,127 @@
+import { useQueryClient } from '@tanstack/preact-query'
+import { useEffect, useState } from 'preact/hooks'
+import { Link } from 'wouter-preact'
+import { useOperator } from '../../api/operator.ts'
+import { useList, useResource } from '../../api/queries.ts'
+import { type JobCounts, type JobRow, STATUSES } from '../../api/types.ts'
+import { Badge } from '../../ui/badge.tsx'
+import { Button } from '../../ui/button.tsx'
+import { FilterBar, type FilterField } from '../../ui/filter-bar.tsx'
+import { useListKeys } from '../../ui/keyboard.ts'
+import { PageHead } from '../../ui/shell.tsx'
+import { Loaded } from '../../ui/states.tsx'
+import { DataTable } from '../../ui/table.tsx'
+import { duration, Time } from '../../ui/time.tsx'
+import { useUrlFilters } from '../../ui/url-filters.ts'
+import { BulkActions } from './bulk-actions.tsx'
+import { SavedViews } from './saved-views.tsx'
+import { useNewJobs } from './use-new-jobs.ts'
+
+const FIELDS: readonly FilterField[] = [
+  { name: 'type', label: 'Type' },
+  { name: 'settled_by', label: 'Noticed by', choices: ['callback', 'read', 'sweep'] },
+  { name: 'error_code', label: 'Error' },
+  { name: 'created_by', label: 'Owner' },
+  { name: 'project_id', label: 'Project' },
+  { name: 'thread_id', label: 'Thread' },
+  { name: 'created_after', label: 'Created after', type: 'datetime-local' },
+  { name: 'created_before', label: 'Created before', type: 'datetime-local' },
+]
+const NAMES = ['status', ...FIELDS.map(({ name }) => name)]
+
+export function JobsPage() {
+  const { operator } = useOperator()
+  const { filters, hrefWith, set } = useUrlFilters(NAMES)
+  const jobs = useList<JobRow>('/jobs', { query: { ...toQuery(filters), fields: 'summary', limit: 50 } })
+  const counts = useResource<JobCounts>('/v1/jobs/counts', { refreshMs: 10_000 })
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set())
+  const filterKey = JSON.stringify(filters)
+  // New filters show other jobs, so the selection is cleared.
+  useEffect(() => setSelected(new Set()), [filterKey])
+  const toggle = (id: string) =>
+    setSelected((before) => {
+      const next = new Set(before)
+      if (!next.delete(id)) next.add(id)
+      return next
+    })
+  const current = useListKeys(jobs.items, {
+    href: ({ id }) => `/jobs/${id}`,
+    toggle: operator.mayAct ? toggle : undefined,
+  })
+  const { arrived, clear } = useNewJobs(['/jobs'])
+  const queries = useQueryClient()
+  return (
+    <>
+      <PageHead title="Jobs">
+        <SavedViews filters={filters} />
+      </PageHead>
+      <nav class="tabs" aria-label="Status">
+        <Link href={hrefWith({ status: null })} aria-current={filters.status ? undefined : 'true'}>
+          All
+        </Link>
+        {STATUSES.map((status) => (
+          <Link key={status} href={hrefWith({ status })} aria-current={filters.status === status ? 'true' : undefined}>
+            {status.replaceAll('_', ' ')} <span class="muted">{countText(counts.data, status)}</span>
+          </Link>
+        ))}
+      </nav>
+      <FilterBar fields={FIELDS} values={filters} onChange={set} />
+      {operator.mayAct && (
+        <BulkActions filters={toQuery(filters)} ids={selected} onStarted={() => setSelected(new Set())} />
+      )}
+      {arrived > 0 && (
+        <Button
+          onClick={() => {
+            clear()
+            void queries.invalidateQueries({ queryKey: ['/jobs'] })
+          }}
+        >
+          {arrived === 1 ? '1 new job' : `${arrived} new jobs`}
+        </Button>
+      )}
+      <Loaded query={jobs}>
+        <DataTable
+          label="Jobs, newest first"
+          empty={Object.keys(filters).length > 0 ? 'No job fits these filters' : 'No job was started yet'}
+          rows={jobs.items}
+          href={({ id }) => `/jobs/${id}`}
+          current={current}
+          {...(operator.mayAct ? { selection: { ids: selected, toggle } } : {})}
+          columns={[
+            { title: 'Status', render: ({ status }) => <Badge state={status} /> },
+            {
+              title: 'Job',
+              render: ({ id, type }) => (
+                <Link href={`/jobs/${id}`}>
+                  {type} <code class="muted id">{id}</code>
+                </Link>
+              ),
+            },
+            { title: 'Owner', render: ({ created_by }) => <span class="id">{created_by ?? '–'}</span>, wide: true },
+            { title: 'Noticed by', render: ({ settled_by }) => settled_by ?? '–', wide: true },
+            { title: 'Duration', render: (job) => durationOf(job), wide: true, numeric: true },
+            { title: 'Created', render: ({ created_at }) => <Time at={created_at} /> },
+          ]}
+          more={{ has: jobs.hasNextPage, busy: jobs.isFetchingNextPage, load: () => void jobs.fetchNextPage() }}
+        />
+      </Loaded>
+    </>
+  )
+}
+
+/** The inputs have local times; the service needs times with a zone. */
+function toQuery(filters: Record<string, string>): Record<string, string> {
+  const isTime = (name: string) => name === 'created_after' || name === 'created_before'
+  return Object.fromEntries(
+    Object.entries(filters).map(([name, value]) => [name, isTime(name) ? new Date(value).toISOString() : value]),
+  )
+}
+
+function durationOf({ created_at, finished_at }: JobRow): string {
+  return finished_at === null ? '–' : duration(Date.parse(finished_at) - Date.parse(created_at))
+}
+
+function countText(counts: JobCounts | undefined, status: (typeof STATUSES)[number]): string {
+  if (!counts) return ''
+  return counts.counts[status].toLocaleString() + (counts.at_least.includes(status) ? '+' : '')
+}

@@ -1,0 +1,77 @@
+import { useState } from 'preact/hooks'
+import { useAction, useResource } from '../../api/queries.ts'
+import type { Operation } from '../../api/types.ts'
+import { Button } from '../../ui/button.tsx'
+
+export interface OperationRequest {
+  action: string
+  filter?: Record<string, string>
+  ids?: readonly string[]
+}
+
+/** Counts the objects of an operation, and starts it when the operator confirms. */
+export function useOperation(request: OperationRequest, onStarted: () => void = () => {}) {
+  const [asked, setAsked] = useState<OperationRequest | null>(null)
+  const [started, setStarted] = useState<string | null>(null)
+  const counting = useAction<Operation>(() => null)
+  const starting = useAction<Operation>(({ id }) => {
+    setStarted(id)
+    setAsked(null)
+    onStarted()
+    return null
+  })
+  const path = '/v1/operations'
+  return {
+    isAsked: asked !== null,
+    asked,
+    started,
+    total: counting.data?.total,
+    error: counting.error?.message ?? null,
+    isBusy: counting.isPending || starting.isPending,
+    count: (changes: Partial<OperationRequest> = {}) => {
+      const wanted = { ...request, ...changes }
+      setAsked(wanted)
+      counting.mutate({ method: 'POST', path, body: { ...wanted, dry_run: true } })
+    },
+    start: () => starting.mutate({ method: 'POST', path, body: asked }),
+    close: () => setAsked(null),
+  }
+}
+
+const RUNS = new Set(['pending', 'running'])
+
+/** The progress of an operation, with a button to stop it. An erasure cannot be stopped. */
+export function OperationProgress({ id }: { id: string }) {
+  const { data } = useResource<Operation>(`/v1/operations/${id}`, { refreshMs: 1_000 })
+  const stop = useAction(() => 'The operation was stopped')
+  if (!data) return null
+  return (
+    <div class="notice" role="status">
+      <label class="field">
+        <span>
+          {data.action}: {data.done.toLocaleString()} of {data.total.toLocaleString()}
+          {data.failed > 0 && `, ${data.failed.toLocaleString()} failed`}
+          {RUNS.has(data.state) ? '' : ` (${data.state})`}
+        </span>
+        <progress max={Math.max(1, data.total)} value={data.done + data.failed} />
+      </label>
+      {data.failures && data.failures.length > 0 && (
+        <details>
+          <summary>Why {data.failed === 1 ? 'it' : 'they'} failed</summary>
+          <ul>
+            {data.failures.map(({ id: item, error }) => (
+              <li key={item}>
+                <code>{item}</code>: {error}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+      {RUNS.has(data.state) && data.action !== 'erase' && (
+        <Button kind="quiet" onClick={() => stop.mutate({ method: 'POST', path: `/v1/operations/${id}/cancel` })}>
+          Stop
+        </Button>
+      )}
+    </div>
+  )
+}

@@ -1,0 +1,160 @@
+import { Link } from 'wouter-preact'
+import { useResource } from '../api/queries.ts'
+import { Badge } from '../ui/badge.tsx'
+import { Chart, type Series } from '../ui/chart.tsx'
+import { PageHead } from '../ui/shell.tsx'
+import { Loaded } from '../ui/states.tsx'
+import { Time } from '../ui/time.tsx'
+import { useUrlFilters } from '../ui/url-filters.ts'
+import { useReadiness } from './readiness.ts'
+
+interface Bucket {
+  at: string
+  ends: { status: string; settled_by: string | null; count: number }[]
+  callback_miss_ratio: number | null
+  time_to_truth_ms: { p50: number; p99: number } | null
+  pushes: Record<string, number>
+}
+
+interface Stats {
+  bucket_seconds: number
+  buckets: Bucket[]
+  now: {
+    unfinished: Record<string, number>
+    oldest_unfinished_at: string | null
+    checks_due: number
+    pushes_due: number
+  }
+}
+
+const WINDOWS = ['1h', '24h', '7d'] as const
+const NOTICED: [via: string, color: string][] = [
+  ['callback', '--good'],
+  ['read', '--live'],
+  ['sweep', '--wait'],
+]
+
+export function OverviewPage() {
+  const { filters, hrefWith } = useUrlFilters(['window'])
+  const window = filters.window ?? '1h'
+  const stats = useResource<Stats>('/v1/stats', { query: { window }, refreshMs: 5_000 })
+  return (
+    <>
+      <PageHead title="Overview">
+        <nav class="tabs" aria-label="Time span">
+          {WINDOWS.map((one) => (
+            <Link key={one} href={hrefWith({ window: one })} aria-current={one === window ? 'true' : undefined}>
+              {one}
+            </Link>
+          ))}
+        </nav>
+      </PageHead>
+      <Loaded query={stats}>
+        {stats.data && (
+          <>
+            <Now stats={stats.data} />
+            <Charts stats={stats.data} />
+          </>
+        )}
+      </Loaded>
+      <Dependencies />
+    </>
+  )
+}
+
+function Now({ stats: { now, buckets } }: { stats: Stats }) {
+  const ends = buckets.flatMap((bucket) => bucket.ends)
+  const count = (fits: (end: Bucket['ends'][number]) => boolean) =>
+    ends.filter(fits).reduce((sum, end) => sum + end.count, 0)
+  const noticed = count(({ settled_by }) => settled_by !== null)
+  const missed = count(({ settled_by }) => settled_by === 'read' || settled_by === 'sweep')
+  return (
+    <ul class="figures">
+      {['processing', 'generating', 'awaiting_input'].map((status) => (
+        <Figure key={status} label={status.replaceAll('_', ' ')} href={`/jobs?status=${status}`}>
+          {(now.unfinished[status] ?? 0).toLocaleString()}
+        </Figure>
+      ))}
+      {['completed', 'failed', 'cancelled'].map((status) => (
+        <Figure key={status} label={status} href={`/jobs?status=${status}`}>
+          {count((end) => end.status === status).toLocaleString()}
+        </Figure>
+      ))}
+      <Figure label="callbacks missed">{noticed === 0 ? '–' : `${((missed / noticed) * 100).toFixed(1)} %`}</Figure>
+      <Figure label="checks due">{now.checks_due.toLocaleString()}</Figure>
+      <Figure label="pushes due" href="/push">
+        {now.pushes_due.toLocaleString()}
+      </Figure>
+      <Figure label="oldest unfinished">
+        <Time at={now.oldest_unfinished_at} />
+      </Figure>
+    </ul>
+  )
+}
+
+function Figure(props: { label: string; href?: string; children: preact.ComponentChildren }) {
+  const { label, href, children } = props
+  return (
+    <li class="card figure">
+      <span class="muted">{href ? <Link href={href}>{label}</Link> : label}</span>
+      <strong>{children}</strong>
+    </li>
+  )
+}
+
+function Charts({ stats: { buckets, bucket_seconds: seconds } }: { stats: Stats }) {
+  const times = buckets.map(({ at }) => Date.parse(at) / 1_000)
+  const perMinute = (bucket: Bucket, via: string) =>
+    (bucket.ends.filter(({ settled_by }) => settled_by === via).reduce((sum, end) => sum + end.count, 0) * 60) / seconds
+  const ends: Series[] = NOTICED.map(([via, color]) => ({
+    label: via,
+    color,
+    values: buckets.map((bucket) => perMinute(bucket, via)),
+  }))
+  const truth: Series[] = [
+    { label: 'p50', color: '--live', values: buckets.map(({ time_to_truth_ms: truth }) => truth?.p50 ?? null) },
+    { label: 'p99', color: '--wait', values: buckets.map(({ time_to_truth_ms: truth }) => truth?.p99 ?? null) },
+  ]
+  const missed: Series[] = [
+    {
+      label: 'missed',
+      color: '--bad',
+      values: buckets.map(({ callback_miss_ratio: ratio }) => (ratio === null ? null : Math.round(ratio * 1_000) / 10)),
+    },
+  ]
+  const states = [...new Set(buckets.flatMap(({ pushes }) => Object.keys(pushes)))].sort()
+  const colors = ['--good', '--bad', '--wait', '--live', '--muted']
+  const pushes: Series[] = states.map((state, index) => ({
+    label: state,
+    color: colors[index % colors.length] ?? '--muted',
+    values: buckets.map((bucket) => ((bucket.pushes[state] ?? 0) * 60) / seconds),
+  }))
+  return (
+    <div class="columns">
+      <Chart title="Ended jobs per minute, by what noticed the end" times={times} series={ends} stacked />
+      <Chart title="Time from a run's end to the stored result" times={times} series={truth} unit=" ms" />
+      <Chart title="Callbacks missed" times={times} series={missed} unit=" %" />
+      {pushes.length > 0 && <Chart title="Pushes per minute, by state" times={times} series={pushes} stacked />}
+    </div>
+  )
+}
+
+function Dependencies() {
+  const { data: readiness } = useReadiness()
+  if (!readiness) return null
+  return (
+    <section class="stack" aria-label="Dependencies">
+      <h2>Dependencies</h2>
+      <ul class="figures">
+        {Object.entries(readiness.checks).map(([name, { state, detail }]) => (
+          <li key={name} class="card figure">
+            <span>
+              {name} <Badge state={state} />
+            </span>
+            {detail && <span class="muted">{detail}</span>}
+          </li>
+        ))}
+      </ul>
+    </section>
+  )
+}

@@ -1,0 +1,38 @@
+import { useResource } from '../api/queries.ts'
+import { PageHead } from '../ui/shell.tsx'
+import { Loaded } from '../ui/states.tsx'
+import { DataTable } from '../ui/table.tsx'
+
+interface Setting {
+  name: string
+  value: string | number | boolean | null | string[]
+  secret: boolean
+}
+
+/** The effective settings of the node that answers. The service redacts secrets. */
+export function SettingsPage() {
+  const settings = useResource<{ data: Setting[] }>('/v1/settings')
+  return (
+    <>
+      <PageHead title="Settings" />
+      <Loaded query={settings}>
+        <DataTable
+          label="Settings of the node that answered"
+          empty="The service shows no settings"
+          rows={(settings.data?.data ?? []).map((setting) => ({ ...setting, id: setting.name }))}
+          columns={[
+            { title: 'Setting', render: ({ name }) => <code class="id">{name}</code> },
+            { title: 'Value', render: (setting) => <span class="id">{textOf(setting)}</span> },
+          ]}
+        />
+      </Loaded>
+    </>
+  )
+}
+
+function textOf({ value, secret }: Setting): string {
+  if (value === null) return 'not set'
+  if (secret) return 'set, and never shown'
+  if (Array.isArray(value)) return value.length > 0 ? value.join(', ') : 'none'
+  return String(value)
+}

@@ -1,0 +1,57 @@
+import type { ComponentChildren } from 'preact'
+import { Button } from './button.tsx'
+
+export function Loading({ label = 'Loading' }: { label?: string }) {
+  return (
+    <div class="state" role="status">
+      <span class="spinner" aria-hidden="true" />
+      <span>{label}</span>
+    </div>
+  )
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="state">
+      <strong>{title}</strong>
+      {children && <p>{children}</p>}
+    </div>
+  )
+}
+
+export function Failure({ title, message, onRetry }: { title: string; message: string; onRetry: () => void }) {
+  return (
+    <div class="state" role="alert">
+      <strong>{title}</strong>
+      <p>{message}</p>
+      <Button onClick={onRetry}>Try again</Button>
+    </div>
+  )
+}
+
+interface Loadable {
+  isPending: boolean
+  error: Error | null
+  refetch: () => unknown
+}
+
+/** Shows that a query is loading or has failed. Data that was loaded before stays on the screen, with a notice. */
+export function Loaded({ query, children }: { query: Loadable; children: ComponentChildren }) {
+  const retry = () => void query.refetch()
+  if (query.error && query.isPending)
+    return <Failure title="This could not be loaded" message={query.error.message} onRetry={retry} />
+  if (query.isPending) return query.error ? null : <Loading />
+  return (
+    <>
+      {query.error && (
+        <p class="notice bad" role="alert">
+          This data may be old: {query.error.message}{' '}
+          <Button kind="quiet" onClick={retry}>
+            Try again
+          </Button>
+        </p>
+      )}
+      {children}
+    </>
+  )
+}

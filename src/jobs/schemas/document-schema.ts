@@ -1,0 +1,136 @@
+import { createRequire } from 'node:module'
+import { createContext, Script } from 'node:vm'
+import type { ErrorObject } from 'ajv'
+import type { Ajv2020 } from 'ajv/dist/2020.js'
+import type { JsonText } from '../../core/json/json-text.ts'
+import { asStorableText } from '../../core/text.ts'
+import { describeFaultAt } from '../../http/validation.ts'
+
+export type SchemaJson = boolean | { readonly [keyword: string]: unknown }
+
+/** More values would block the event loop for too long, with any schema. A long text is one value. */
+export const MAX_CHECKED_VALUES = 50_000
+const MAX_FAULT_LENGTH = 300
+/**
+ * A check that takes more processor time is aborted: a reference or a pattern can make the work grow much faster than the
+ * document.
+ */
+const CHECK_MS = 40
+/** On a machine so busy that the check hardly runs. */
+const MAX_ATTEMPTS = 20
+/** Below this product of both lengths, a schema without references and patterns is checked in a few milliseconds. */
+const MAX_UNLIMITED_WORK = 4_000_000
+
+/** The JSON Schema of a document. The check parses a copy: the document itself keeps its exact text. */
+export class DocumentSchema {
+  readonly json: SchemaJson
+  /** Documents up to this length are checked without a time limit. A time limit needs a thread per check, about 0.1 ms. */
+  readonly #maxUnlimited: number
+  #validate: ReturnType<Ajv2020['compile']> | undefined
+
+  constructor(json: SchemaJson) {
+    this.json = json
+    const text = JSON.stringify(json)
+    this.#maxUnlimited = /"(?:\$ref|pattern)/.test(text) ? 0 : MAX_UNLIMITED_WORK / text.length
+  }
+
+  /** The first fault of the document, after its place: `body/input/title must be string`. Null if it matches. */
+  faultOf({ text }: JsonText, place: string): string | null {
+    if (hasMoreValues(text, MAX_CHECKED_VALUES)) return `${place} must have at most ${MAX_CHECKED_VALUES} values`
+    this.#validate ??= validator().compile(this.json)
+    const validate = this.#validate
+    const document: unknown = JSON.parse(text)
+    const check = () => (validate(document) ? null : describeFaultAt(place, deepest(validate.errors ?? [])))
+    const fault = text.length <= this.#maxUnlimited ? check() : withTimeLimit(check, `${place} takes too long to check`)
+    return fault === null ? null : asStorableText(fault, MAX_FAULT_LENGTH)
+  }
+}
+
+const limited: { check?: () => string | null } = {}
+const limitedContext = createContext(limited)
+const callCheck = new Script('check()')
+
+/**
+ * Returns the result of the check, or `tooSlow` if the check needs more than its processor time. A check that got less
+ * than half of that time, because other programs used the processor, gets another attempt. So other programs alone do
+ * not make the service refuse an ordinary document.
+ */
+export function withTimeLimit(check: () => string | null, tooSlow: string, usedMs = threadUsedMs): string | null {
+  limited.check = check
+  try {
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      const startedMs = usedMs()
+      const result = runFor(CHECK_MS)
+      if (result !== undefined) return result
+      if (usedMs() - startedMs > CHECK_MS / 2) return tooSlow
+    }
+    return tooSlow
+  } finally {
+    delete limited.check
+  }
+}
+
+/** Undefined for an aborted check. */
+function runFor(timeout: number): string | null | undefined {
+  try {
+    return callCheck.runInContext(limitedContext, { timeout }) as string | null
+  } catch (error) {
+    // A schema that refers to itself without descending into the document overflows the stack before the time is over.
+    const isEndless =
+      error instanceof RangeError || (error as { code?: string }).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
+    if (isEndless) return undefined
+    throw error
+  }
+}
+
+/** The processor time of the event loop's thread. */
+function threadUsedMs(): number {
+  const { user, system } = process.threadCpuUsage()
+  return (user + system) / 1_000
+}
+
+let ajv: Ajv2020 | undefined
+
+/** Loaded by the first schema: a service without any starts sooner. Formats are only annotations, as the draft says. */
+export function validator(): Ajv2020 {
+  ajv ??= new (createRequire(import.meta.url)('ajv/dist/2020.js') as { Ajv2020: typeof Ajv2020 }).Ajv2020({
+    strict: false,
+    validateFormats: false,
+    // 1e400 is a valid number, but it is infinite in the parsed copy.
+    strictNumbers: false,
+    logger: false,
+  })
+  return ajv
+}
+
+/**
+ * If several alternatives fail, the deepest fault is the most useful; among equally deep ones, the last, which sums them
+ * up.
+ */
+function deepest(errors: readonly ErrorObject[]): ErrorObject | undefined {
+  const depthOf = ({ instancePath }: ErrorObject) => instancePath.split('/').length
+  return errors.toSorted((a, b) => depthOf(a) - depthOf(b)).at(-1)
+}
+
+/** Counts items and fields without parsing: each follows a comma, or is the first after a bracket. */
+export function hasMoreValues(text: string, most: number): boolean {
+  let values = 0
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at]
+    if (char === '"') at = endOfText(text, at)
+    else if ((char === ',' || char === '[' || char === '{') && ++values > most) return true
+  }
+  return false
+}
+
+function endOfText(text: string, start: number): number {
+  for (let at = start + 1; at < text.length; at++) {
+    const next = text.indexOf('"', at)
+    if (next < 0) return text.length
+    let escapes = 0
+    while (text[next - 1 - escapes] === '\\') escapes++
+    if (escapes % 2 === 0) return next
+    at = next
+  }
+  return text.length
+}

@@ -1,0 +1,71 @@
+import type { Queryable } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
+import { join, sql } from '../db/sql.ts'
+import { type JobStatus, UNFINISHED_STATUSES } from './job.ts'
+
+/**
+ * Triggers keep one row in `uncommon_jobs` for each job that is not simply completed by a callback. So the indexes for rare
+ * statuses are small, and the common end of a job writes none of them.
+ */
+export const COMMON_STATUS = 'completed' satisfies JobStatus
+
+const IS_UNFINISHED = sql`state in (${join(
+  UNFINISHED_STATUSES.map((status) => sql`${status}`),
+  ', ',
+)})`
+
+/** The caller's unfinished jobs. They are not in the usage counters yet. */
+export async function countUnfinished(db: Queryable, createdBy: string): Promise<number> {
+  const [row] = await db.query<{ unfinished: number }>(sql`
+    select count(*) as unfinished from uncommon_jobs where owner = ${createdBy} and ${IS_UNFINISHED}`)
+  return row?.unfinished ?? 0
+}
+
+/** Some unfinished jobs of an owner, those whose cancellation was not requested yet before the others. */
+export function findUnfinishedOf(
+  db: Queryable,
+  { owner, limit }: { owner: string; limit: number },
+): Promise<{ id: string; isCancelRequested: number }[]> {
+  return db.query(sql`
+    select jobs.id, case when cancel_requested_at is null then 0 else 1 end as "isCancelRequested"
+    from uncommon_jobs join jobs on jobs.id = uncommon_jobs.id where owner = ${owner} and ${IS_UNFINISHED}
+    order by 2, 1 limit ${limit}`)
+}
+
+/**
+ * The runs that count towards the usage limit: those that ended in the period, plus the unfinished ones. One statement,
+ * so that a job that ends meanwhile is counted exactly once.
+ */
+export async function countRuns(
+  db: Queryable,
+  { createdBy, period }: { createdBy: string; period: string },
+): Promise<number> {
+  const [row] = await db.query<{ runs: number }>(sql`
+    select
+      (select count(*) from uncommon_jobs where owner = ${createdBy} and ${IS_UNFINISHED}) +
+      (select cast(coalesce(sum(runs), 0) as bigint) from usage_counters
+        where subject = ${createdBy} and period = ${period}) as runs`)
+  return row?.runs ?? 0
+}
+
+/** Counting stops here, to keep the statement cheap: beyond this number the exact backlog does not matter. */
+const MAX_COUNTED = 10_000
+
+export type UnfinishedJobs = { status: JobStatus; jobs: number; oldest_at: number | null }
+
+/** The number and the oldest of the unfinished jobs, by status. Counts stop at one above `MAX_COUNTED`. */
+export function findUnfinished(db: Queryable): Promise<UnfinishedJobs[]> {
+  const statuses = rowsOf(
+    db.engine,
+    UNFINISHED_STATUSES.map((status) => ({ status })),
+    { status: 'text' },
+  )
+  // Ids sort by time.
+  return db.query<UnfinishedJobs>(sql`
+    select s.status,
+      (select count(*) from (
+        select 1 from uncommon_jobs where state = s.status limit ${MAX_COUNTED + 1}) as counted) as jobs,
+      (select created_at from jobs where id = (
+        select id from uncommon_jobs where state = s.status order by id limit 1)) as oldest_at
+    from ${statuses} as s`)
+}

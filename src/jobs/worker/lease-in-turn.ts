@@ -1,0 +1,99 @@
+import type { Database, Queryable } from '../../db/database.ts'
+import { forUpdateSkipLocked } from '../../db/locking.ts'
+import { join, type Sql, sql } from '../../db/sql.ts'
+import { findLeased, isFree, type Lease, type LeasedJob, leaseDueJobs, leaseFields } from './lease-store.ts'
+
+/** One statement leases jobs of at most this many owners. */
+const MAX_OWNERS = 32
+/** One statement skips at most this many owners without a due job. */
+const MAX_PASSED = 200
+
+/**
+ * Leases due jobs. When there are more than the limit, they are taken in turn by owner: each owner gets an equal share, and
+ * the next call continues with the next owner. So the many jobs of one owner do not delay those of another.
+ */
+export class TurnsByOwner {
+  /** The last owner that had its turn. */
+  #after: string | null = null
+
+  async lease(db: Database, limit: number, lease: Lease): Promise<LeasedJob[]> {
+    const [due] = await db.query<{ jobs: number }>(sql`
+      select count(*) as jobs from (
+        select 1 from job_checks where due_at <= ${lease.nowMs} and ${isFree(lease.nowMs)} limit ${limit + 1}) as due`)
+    const jobs = due?.jobs ?? 0
+    if (jobs <= limit) return jobs === 0 ? [] : leaseDueJobs(db, limit, lease)
+    const leased = await this.#leaseShares(db, limit, lease)
+    const rest = limit - leased.length
+    return rest > 0 ? [...leased, ...(await leaseDueJobs(db, rest, lease))] : leased
+  }
+
+  async #leaseShares(db: Database, limit: number, lease: Lease): Promise<LeasedJob[]> {
+    const isDue = (owner: Sql) => sql`owner = ${owner} and due_at <= ${lease.nowMs}`
+    const { owners, last } = await findOwners(db, {
+      among: sql`1 = 1`,
+      having: (owner) => sql`exists (select 1 from job_checks where ${isDue(owner)})`,
+      after: this.#after,
+      limit: Math.min(limit, MAX_OWNERS),
+    })
+    this.#after = last
+    if (owners.length === 0) return []
+    const share = Math.ceil(limit / owners.length)
+    const shares = owners.map(
+      (owner) => sql`select job_id from (
+        select job_id from job_checks where ${isDue(sql`${owner}`)} and ${isFree(lease.nowMs)}
+        order by due_at limit ${share} ${forUpdateSkipLocked(db.engine)}) as share`,
+    )
+    // Materialized: PostgreSQL might otherwise run a select more than once, and lease more than its limit.
+    const leased = await db.query<{ job_id: string }>(sql`
+      with due as materialized (select job_id from (${join(shares, ' union all ')}) as shares limit ${limit})
+      update job_checks set ${leaseFields(lease)} where job_id in (select job_id from due) returning job_id`)
+    return findLeased(db, leased, lease)
+  }
+}
+
+interface OwnerSearch {
+  /** A condition that an index (with the owner) can serve. */
+  among: Sql
+  having: (owner: Sql) => Sql
+  after: string | null
+  limit: number
+}
+
+export interface FoundOwners {
+  owners: string[]
+  /** The owner after which the next search continues. */
+  last: string | null
+}
+
+/** The next owners after the last one, and then from the first one on. Each owner costs two index lookups. */
+export async function findOwners(db: Queryable, search: OwnerSearch): Promise<FoundOwners> {
+  const { after, limit } = search
+  const found = await ownersFrom(db, search, after === null ? sql`owner >= ''` : sql`owner > ${after}`)
+  if (after === null || !found.isEnd || found.owners.length === limit) return found
+  const first = await ownersFrom(db, { ...search, limit: limit - found.owners.length }, sql`owner <= ${after}`)
+  return { owners: [...found.owners, ...first.owners], last: first.last }
+}
+
+async function ownersFrom(
+  db: Queryable,
+  { among, having, limit }: OwnerSearch,
+  range: Sql,
+): Promise<FoundOwners & { isEnd: boolean }> {
+  const next = (condition: Sql) => sql`(
+    select min(owner) from job_checks where ${among} and ${range} and ${condition})`
+  const passed = await db.query<{ next_owner: string; wanted: number }>(sql`
+    with recursive owners (next_owner, place) as (
+      select ${next(sql`1 = 1`)}, 1
+      union all
+      select ${next(sql`owner > next_owner`)}, place + 1 from owners
+      where next_owner is not null and place < ${MAX_PASSED})
+    select next_owner, case when ${having(sql`next_owner`)} then 1 else 0 end as wanted from owners
+    where next_owner is not null order by place`)
+  const wanted = passed.filter((owner) => owner.wanted === 1).slice(0, limit)
+  const last = wanted.length === limit ? wanted.at(-1) : passed.at(-1)
+  return {
+    owners: wanted.map(({ next_owner }) => next_owner),
+    last: last?.next_owner ?? null,
+    isEnd: passed.length < MAX_PASSED,
+  }
+}

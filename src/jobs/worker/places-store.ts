@@ -1,0 +1,80 @@
+import type { Database, Queryable, Transaction } from '../../db/database.ts'
+import { isAmong } from '../../db/rows.ts'
+import { join, sql } from '../../db/sql.ts'
+import type { JobType, JobTypes } from '../job-types.ts'
+import { findOwners } from './lease-in-turn.ts'
+
+/** A type that limits how many of its runs are active at once, over all nodes. */
+export interface LimitedType {
+  name: string
+  maxRunning: number
+}
+
+export function limitedTypes(types: JobTypes): LimitedType[] {
+  return [...types.values()].flatMap(({ name, maxRunning }) => (maxRunning === null ? [] : [{ name, maxRunning }]))
+}
+
+/** One statement releases jobs of at most this many owners. */
+const MAX_OWNERS = 32
+
+/** Until the transaction ends, no other transaction can assign places of this type. */
+function lockPlaces(tx: Transaction, name: string): Promise<boolean> {
+  return tx.tryLock(`places:${name}`)
+}
+
+async function countFree(tx: Queryable, { name, maxRunning }: LimitedType): Promise<number> {
+  const [row] = await tx.query<{ active: number }>(sql`
+    select count(*) as active from (
+      select 1 from job_checks where limited_type = ${name} and limited_type is not null and queued_at is null
+      limit ${maxRunning}) as active`)
+  return maxRunning - (row?.active ?? 0)
+}
+
+async function hasQueued(db: Queryable, name: string): Promise<boolean> {
+  const [row] = await db.query<{ queued: number }>(sql`
+    select 1 as queued from job_checks where limited_type = ${name} and queued_at is not null limit 1`)
+  return row !== undefined
+}
+
+/** Whether a new run of this type may be active. If other jobs already wait for a place, a new job waits behind them. */
+export async function takesPlace(tx: Transaction, { name, maxRunning }: JobType): Promise<boolean> {
+  if (maxRunning === null) return true
+  if (!(await lockPlaces(tx, name)) || (await hasQueued(tx, name))) return false
+  return (await countFree(tx, { name, maxRunning })) > 0
+}
+
+/** Gives free places to waiting jobs, in turn by owner. Returns whether jobs still wait. */
+export async function givePlaces(db: Database, type: LimitedType, nowMs: number): Promise<boolean> {
+  const { name } = type
+  if (!(await hasQueued(db, name))) return false
+  return db.transaction(async (tx) => {
+    if (!(await lockPlaces(tx, name))) return true
+    const free = await countFree(tx, type)
+    if (free <= 0) return true
+    const among = sql`limited_type = ${name} and queued_at is not null`
+    const { owners } = await findOwners(tx, {
+      among,
+      having: () => sql`1 = 1`,
+      after: null,
+      limit: Math.min(free, MAX_OWNERS),
+    })
+    const share = Math.ceil(free / Math.max(owners.length, 1))
+    const shares = owners.map(
+      (owner) => sql`select job_id from (
+        select job_id from job_checks where ${among} and owner = ${owner} order by queued_at limit ${share}) as share`,
+    )
+    if (shares.length === 0) return false
+    await tx.query(sql`
+      update job_checks set queued_at = null, due_at = ${nowMs} where job_id in (
+        select job_id from (${join(shares, ' union all ')}) as shares limit ${free})`)
+    return hasQueued(tx, name)
+  })
+}
+
+/** Called at startup: makes jobs due that wait although their type no longer has a limit. */
+export async function releaseUnlimited(db: Queryable, types: readonly LimitedType[], nowMs: number): Promise<void> {
+  const names = types.map(({ name }) => name)
+  await db.query(sql`
+    update job_checks set queued_at = null, due_at = ${nowMs}
+    where queued_at is not null and not (${isAmong(db.engine, sql`limited_type`, names)})`)
+}

@@ -1,0 +1,184 @@
+import type { AuditOrigin } from '../audit/record-audit.ts'
+import { ApiError } from '../core/errors.ts'
+import type { Transaction } from '../db/database.ts'
+import type { CallbackIntake } from '../jobs/callbacks/callback-intake.ts'
+import type { ReceivedCallback } from '../jobs/callbacks/match-callbacks.ts'
+import { readStoredCallback } from '../jobs/callbacks/replay.ts'
+import { isWatched } from '../jobs/job.ts'
+import type { JobContext } from '../jobs/job-context.ts'
+import { findJob } from '../jobs/job-store.ts'
+import type { Jobs } from '../jobs/jobs.ts'
+import { lockEndedJobs } from '../jobs/retention/delete-store.ts'
+import { repeatJob } from '../jobs/retry-job.ts'
+import { settleJobs } from '../jobs/settlement/settle.ts'
+import type { JobUpdate, Settlement } from '../jobs/settlement/settlement.ts'
+import type { Reconciler } from '../jobs/worker/reconcile.ts'
+import { sentenceOf } from './item-errors.ts'
+import type { BulkActionName, OperationAction } from './operation-store.ts'
+
+export interface ItemResult {
+  /** Why the item failed; null if it succeeded. */
+  error: string | null
+  /** Called once the item is durable. */
+  afterCommit?: () => void
+}
+
+/** Processes items in the transaction that also records them. It throws only errors that fail the whole transaction. */
+type ApplyItems = (ids: readonly string[], by: AuditOrigin) => Promise<ItemResult[]>
+
+export type BulkAction =
+  | {
+      /** How many items share a transaction. */
+      batch: number
+      transact: <Result>(work: (tx: Transaction, apply: ApplyItems) => Promise<Result>) => Promise<Result>
+    }
+  /** Runs outside of a transaction; running it twice does no harm. */
+  | { batch: number; ask: (ids: readonly string[]) => Promise<ItemResult[]> }
+
+export type BulkActions = Record<BulkActionName, BulkAction>
+
+/** One step of work on one object: what it did, and whether the operation is over, has more to do, or must wait. */
+export interface StepOutcome {
+  done: number
+  next: 'end' | 'more' | { waitMs: number }
+  /** Called once the step is durable. */
+  afterCommit?: () => void
+}
+
+export interface SteppedWork {
+  objectId: string
+  operationId: string
+  by: AuditOrigin
+  /** When the operation was created. */
+  startedAtMs: number
+}
+
+/** Works on one object in bounded steps, each in a transaction that also records the progress. */
+export interface SteppedAction {
+  transact: <Result>(
+    work: (tx: Transaction, step: (wanted: SteppedWork) => Promise<StepOutcome>) => Promise<Result>,
+  ) => Promise<Result>
+}
+
+export type OperationActions = BulkActions & Record<Exclude<OperationAction, BulkActionName>, SteppedAction>
+
+const DONE: ItemResult = { error: null }
+
+export interface BulkActionServices {
+  jobContext: JobContext
+  jobs: Jobs
+  intake: CallbackIntake
+  reconciler: Reconciler
+}
+
+/** What each action does to its items. Inputs and bodies may be large, so their batches are small. */
+export function bulkActions(services: BulkActionServices): BulkActions {
+  const { jobContext, reconciler } = services
+  const { db } = jobContext
+  return {
+    cancel: {
+      batch: 50,
+      transact: (work) =>
+        settleJobs(jobContext, (tx, settlement) =>
+          work(tx, (ids, by) => cancelJobs(services, tx, settlement, ids, by)),
+        ),
+    },
+    retry: {
+      batch: 25,
+      transact: (work) => db.transaction((tx) => work(tx, (ids, by) => retryJobs(services, tx, ids, by))),
+    },
+    replay: {
+      batch: 5,
+      transact: (work) =>
+        settleJobs(jobContext, (tx, settlement) =>
+          work(tx, (ids, by) => replayCallbacks(services, tx, settlement, ids, by)),
+        ),
+    },
+    check: { batch: 20, ask: (ids) => Promise.all(ids.map((id) => checkJob(jobContext, reconciler, id))) },
+  }
+}
+
+async function cancelJobs(
+  { jobs }: BulkActionServices,
+  tx: Transaction,
+  settlement: Settlement,
+  ids: readonly string[],
+  by: AuditOrigin,
+): Promise<ItemResult[]> {
+  const updates: JobUpdate[] = []
+  const results: ItemResult[] = []
+  for (const id of ids) {
+    results.push(
+      await attempt(async () => {
+        const { update } = await jobs.requestCancel(tx, { id, by, atMs: settlement.atMs })
+        if (update === null) return { error: null, afterCommit: () => jobs.stopSoon(id) }
+        updates.push(update)
+        return DONE
+      }),
+    )
+  }
+  await settlement.settle(updates)
+  return results
+}
+
+async function retryJobs(
+  services: BulkActionServices,
+  tx: Transaction,
+  ids: readonly string[],
+  by: AuditOrigin,
+): Promise<ItemResult[]> {
+  // All at once in the order of ids, as every transaction locks jobs: one by one could deadlock.
+  await lockEndedJobs(tx, ids)
+  const results: ItemResult[] = []
+  for (const id of ids) {
+    results.push(
+      await attempt(async () => {
+        const job = await repeatJob(tx, services, { id, by, startsHere: false })
+        return { error: null, afterCommit: () => services.jobs.begin(job) }
+      }),
+    )
+  }
+  return results
+}
+
+async function replayCallbacks(
+  { jobContext, intake }: BulkActionServices,
+  tx: Transaction,
+  settlement: Settlement,
+  ids: readonly string[],
+  by: AuditOrigin,
+): Promise<ItemResult[]> {
+  const callbacks: ReceivedCallback[] = []
+  const found: ItemResult[] = []
+  for (const id of ids) {
+    found.push(
+      await attempt(async () => {
+        callbacks.push(await readStoredCallback(tx, jobContext, { id, by }))
+        return DONE
+      }),
+    )
+  }
+  const answers = await intake.replay(tx, settlement, callbacks)
+  return found.map((result) => {
+    if (result.error !== null) return result
+    const answer = answers.shift()
+    if (!answer || answer instanceof ApiError) return { error: answer?.message ?? 'No such callback' }
+    return { error: null, afterCommit: () => intake.confirm(answer) }
+  })
+}
+
+async function checkJob(context: JobContext, reconciler: Reconciler, id: string): Promise<ItemResult> {
+  const stored = await findJob(context.db, id)
+  if (!stored) return { error: 'No such job' }
+  if (context.runtime === null) return { error: 'No agent runtime is configured' }
+  const job = await reconciler.refresh(stored)
+  return { error: isWatched(job.status) ? job.last_error : null }
+}
+
+async function attempt(work: () => Promise<ItemResult>): Promise<ItemResult> {
+  try {
+    return await work()
+  } catch (error) {
+    return { error: sentenceOf(error) }
+  }
+}

@@ -1,0 +1,162 @@
+import type { FastifyRequest } from 'fastify'
+import { auditOriginOf } from '../audit/audit-origin.ts'
+import { recordAudit } from '../audit/record-audit.ts'
+import { type Clock, toRfc3339 } from '../core/clock.ts'
+import { ApiError } from '../core/errors.ts'
+import type { IdGenerator } from '../core/ids.ts'
+import type { Database, Queryable } from '../db/database.ts'
+import type { App } from '../http/app-instance.ts'
+import { scopes } from '../http/gate/access.ts'
+import type { IdempotentCreation } from '../http/idempotency.ts'
+import { listById, readPageRequest, toPage } from '../http/paging.ts'
+import { readJobFilter } from '../jobs/api/list-routes.ts'
+import { readCallbackFilter } from '../jobs/callbacks/callback-routes.ts'
+import { callbackFilters } from '../jobs/callbacks/callback-schema.ts'
+import { freezeIds } from './frozen-ids.ts'
+import type { OperationRunner } from './operation-runner.ts'
+import * as schema from './operation-schema.ts'
+import {
+  type BulkActionName,
+  findFailures,
+  findOperation,
+  findOperationPage,
+  finishOperation,
+  insertOperation,
+  lockOperation,
+  type OperationRow,
+} from './operation-store.ts'
+
+const LIST = listById('operations')
+
+export interface OperationServices {
+  db: Database
+  clock: Clock
+  ids: IdGenerator
+  creation: IdempotentCreation
+  operationRunner: OperationRunner
+}
+
+/** Bulk work of admins: started, followed and stopped here, done by the `OperationRunner` of any node. */
+export function operationRoutes(app: App, services: OperationServices): void {
+  const { db, clock, ids, creation, operationRunner } = services
+  const admin = { access: scopes('admin:*') }
+  const reading = { access: scopes('read:operations') }
+  const not_found = 'No such operation'
+
+  app.post('/v1/operations', { config: admin, schema: schema.startOperation }, async (request, reply) => {
+    const { action, dry_run = false } = request.body
+    const freeze = readTarget(request.body)
+    if (dry_run) return { action, total: (await freeze(db)).length, dry_run }
+    let objectIds: string[] | undefined
+    const answer = await creation.create(
+      request,
+      reply,
+      async (tx) => {
+        const by = auditOriginOf(request)
+        const id = ids.next('opr')
+        objectIds ??= await freeze(tx)
+        const row = await insertOperation(tx, { id, action, by, objectIds, atMs: clock.now() })
+        const after = { action, total: row.total }
+        await recordAudit(tx, services, { by, action: 'operation.started', object: { kind: 'operation', id }, after })
+        const location = `/v1/operations/${id}`
+        return { status: 202, location, body: toOperation(row, []), afterCommit: () => operationRunner.wake() }
+      },
+      async () => {
+        objectIds = await freeze(db)
+      },
+    )
+    return answer
+  })
+
+  app.get('/v1/operations', { config: reading, schema: schema.listOperations }, async (request) => {
+    const page = readPageRequest(LIST, request.query)
+    const rows = await findOperationPage(db, page)
+    const failures = await failuresOf(db, rows.slice(0, page.limit))
+    const toItem = (row: OperationRow) => toOperation(row, failures.get(row.id))
+    return toPage(LIST, { rows, limit: page.limit, toItem, positionOf: (row) => [row.id] as const })
+  })
+
+  const one = { ...reading, refusals: { not_found } }
+  app.get('/v1/operations/:id', { config: one, schema: schema.getOperation }, (request) => show(request.params.id))
+
+  const cancelling = { ...admin, refusals: { not_found, conflict: 'The operation is already done' } }
+  app.post('/v1/operations/:id/cancel', { config: cancelling, schema: schema.cancelOperation }, async (request) => {
+    const { id } = request.params
+    await stop(request, id)
+    return show(id)
+  })
+
+  /** Waits for the batch in progress; after that no further item is processed. */
+  function stop(request: FastifyRequest, id: string): Promise<void> {
+    return db.transaction(async (tx) => {
+      const row = await lockOperation(tx, id)
+      if (!row) throw new ApiError('not_found', not_found)
+      if (row.state === 'done') throw new ApiError('conflict', 'The operation is already done')
+      if (row.state === 'cancelled') return
+      if (row.action === 'erase') throw new ApiError('conflict', 'An erasure cannot be stopped')
+      await finishOperation(tx, { id, state: 'cancelled', atMs: clock.now() })
+      const by = auditOriginOf(request)
+      const after = { action: row.action, total: row.total, position: row.position }
+      await recordAudit(tx, services, { by, action: 'operation.cancelled', object: { kind: 'operation', id }, after })
+    })
+  }
+
+  async function show(id: string): Promise<schema.BulkOperation> {
+    const row = await findOperation(db, id)
+    if (!row) throw new ApiError('not_found', not_found)
+    return toOperation(row, (await failuresOf(db, [row])).get(id))
+  }
+}
+
+type Body = { action: BulkActionName; ids?: string[]; filter?: object }
+
+/** The items of a request, to be read when the operation is created. */
+function readTarget({ action, ids, filter }: Body): (db: Queryable) => Promise<string[]> {
+  if ((ids === undefined) === (filter === undefined)) {
+    throw new ApiError('invalid_request', 'body must have either "ids" or "filter"')
+  }
+  if (ids !== undefined) return async () => [...new Set(ids)]
+  const names = Object.keys(filter ?? {})
+  const isOfCallbacks = (name: string) => Object.hasOwn(callbackFilters, name)
+  const foreign = names.find((name) => (action === 'replay' ? !isOfCallbacks(name) : ONLY_CALLBACKS.includes(name)))
+  if (foreign !== undefined) {
+    const list = action === 'replay' ? 'GET /v1/callbacks' : 'GET /jobs'
+    throw new ApiError('invalid_request', `body/filter/${foreign} is no filter of ${list}`)
+  }
+  if (action === 'replay') return (db) => freezeIds(db, { action, filter: readCallbackFilter(filter ?? {}) })
+  return (db) => freezeIds(db, { action, filter: readJobFilter(filter ?? {}, 'body/filter') })
+}
+
+/** `type` is a filter of both lists. */
+const ONLY_CALLBACKS = Object.keys(callbackFilters).filter((name) => name !== 'type')
+
+async function failuresOf(
+  db: Queryable,
+  rows: readonly OperationRow[],
+): Promise<ReadonlyMap<string, schema.BulkOperation['failures']>> {
+  const failed = rows.filter((row) => row.failed > 0).map(({ id }) => id)
+  if (failed.length === 0) return new Map()
+  const found = Map.groupBy(
+    await findFailures(db, failed, schema.MAX_SHOWN_FAILURES),
+    ({ operation_id }) => operation_id,
+  )
+  return new Map(
+    Array.from(found, ([id, failures]) => [id, failures.map(({ object_id, error }) => ({ id: object_id, error }))]),
+  )
+}
+
+/** An operation as operators see it. */
+export function toOperation(row: OperationRow, failures: schema.BulkOperation['failures'] = []): schema.BulkOperation {
+  return {
+    id: row.id,
+    action: row.action,
+    state: row.state,
+    total: row.total,
+    done: row.position - row.failed,
+    failed: row.failed,
+    failures,
+    created_by: row.created_by,
+    created_at: toRfc3339(row.created_at),
+    finished_at: row.finished_at === null ? null : toRfc3339(row.finished_at),
+  }
+}

@@ -1,0 +1,206 @@
+import type { AuditOrigin } from '../audit/record-audit.ts'
+import { firstIdAt } from '../core/ids.ts'
+import { Columns } from '../db/columns.ts'
+import type { Database, Queryable, Transaction } from '../db/database.ts'
+import { forUpdate, forUpdateSkipLocked } from '../db/locking.ts'
+import { isStopped } from '../db/nodes/node-store.ts'
+import { isAmong, rowsOf } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
+import type { PageRequest } from '../http/paging.ts'
+
+/** The actions of `POST /v1/operations`. */
+export const BULK_ACTIONS = ['cancel', 'retry', 'check', 'replay'] as const
+export type BulkActionName = (typeof BULK_ACTIONS)[number]
+
+export const OPERATION_ACTIONS = [...BULK_ACTIONS, 'erase'] as const
+export type OperationAction = (typeof OPERATION_ACTIONS)[number]
+
+export const OPERATION_STATES = ['pending', 'running', 'done', 'cancelled'] as const
+export type OperationState = (typeof OPERATION_STATES)[number]
+
+export type OperationRow = {
+  id: string
+  action: OperationAction
+  state: OperationState
+  total: number
+  /** How many items have been processed, including failed ones. */
+  position: number
+  failed: number
+  created_by: string
+  /** JSON of the `AuditOrigin`. */
+  origin: string
+  created_at: number
+  finished_at: number | null
+}
+
+const OPERATIONS = new Columns<OperationRow>({
+  id: { type: 'text' },
+  action: { type: 'text' },
+  state: { type: 'text' },
+  total: { type: 'bigint' },
+  position: { type: 'bigint' },
+  failed: { type: 'bigint' },
+  created_by: { type: 'text' },
+  origin: { type: 'text' },
+  created_at: { type: 'bigint' },
+  finished_at: { type: 'bigint' },
+})
+
+export interface NewOperation {
+  id: string
+  action: OperationAction
+  by: AuditOrigin
+  objectIds: readonly string[]
+  /** What its progress counts up to; absent: the number of its items. */
+  total?: number
+  atMs: number
+}
+
+/** Creates an operation with its frozen items. One without items is done at once. */
+export async function insertOperation(tx: Transaction, wanted: NewOperation): Promise<OperationRow> {
+  const { id, action, by, objectIds, atMs } = wanted
+  const total = wanted.total ?? objectIds.length
+  const row: OperationRow = {
+    id,
+    action,
+    state: total === 0 ? 'done' : 'pending',
+    total,
+    position: 0,
+    failed: 0,
+    created_by: by.actor.id,
+    origin: JSON.stringify(by),
+    created_at: atMs,
+    finished_at: total === 0 ? atMs : null,
+  }
+  await tx.query(sql`insert into operations (${OPERATIONS.list}) values (${OPERATIONS.values(row)})`)
+  const items = objectIds.map((object_id, at) => ({ object_id, place: at + 1 }))
+  await tx.query(sql`
+    insert into operation_items (operation_id, place, object_id)
+    select ${id}, r.place, r.object_id from ${rowsOf(tx.engine, items, { place: 'bigint', object_id: 'text' })} as r
+    where true`)
+  return row
+}
+
+export async function findOperation(db: Queryable, id: string): Promise<OperationRow | undefined> {
+  const [row] = await db.query<OperationRow>(sql`select ${OPERATIONS.list} from operations where id = ${id}`)
+  return row
+}
+
+export function findOperationPage(db: Queryable, page: PageRequest<readonly [string]>): Promise<OperationRow[]> {
+  const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
+  return db.query<OperationRow>(sql`
+    select ${OPERATIONS.list} from operations where ${after} order by id desc limit ${page.limit + 1}`)
+}
+
+export type OperationFailure = { operation_id: string; object_id: string; error: string }
+
+/** The first failed items of these operations, at most `limit` of each. */
+export function findFailures(db: Queryable, ids: readonly string[], limit: number): Promise<OperationFailure[]> {
+  return db.query<OperationFailure>(sql`
+    select operation_id, object_id, error from (
+      select operation_id, object_id, error, place, row_number() over (partition by operation_id order by place) as nth
+      from operation_items where ${isAmong(db.engine, sql`operation_id`, ids)} and error is not null) as failed
+    where nth <= ${limit} order by operation_id, place`)
+}
+
+/**
+ * Takes the oldest due operation that no other node works on; undefined when there is none. A node works on one operation
+ * at a time, so an operation that it already holds is left over from a failed round.
+ */
+export async function leaseOperation(
+  db: Database,
+  { token, node, nowMs, only }: { token: string; node: string; nowMs: number; only: string | undefined },
+): Promise<OperationRow | undefined> {
+  const isDue = sql`(due_at is null or due_at <= ${nowMs})`
+  const isWanted = only === undefined ? sql`1 = 1` : sql`id = ${only}`
+  const isFree = sql`(lease_node is null or lease_node = ${node} or ${isStopped(sql`lease_node`, nowMs)})`
+  const [row] = await db.query<OperationRow>(sql`
+    update operations set lease_token = ${token}, lease_node = ${node}, state = 'running' where id = (
+      select id from operations where finished_at is null and ${isDue} and ${isWanted} and ${isFree}
+      order by id limit 1 ${forUpdateSkipLocked(db.engine)})
+    returning ${OPERATIONS.list}`)
+  return row
+}
+
+/** Locks an operation until the commit, so that only one transaction at a time processes its items. */
+export async function lockOperation(
+  tx: Transaction,
+  id: string,
+): Promise<(OperationRow & { lease_token: string | null }) | undefined> {
+  const [row] = await tx.query<OperationRow & { lease_token: string | null }>(sql`
+    select ${OPERATIONS.list}, lease_token from operations where id = ${id} ${forUpdate(tx.engine)}`)
+  return row
+}
+
+export type OperationItem = { place: number; object_id: string }
+
+export function findItems(
+  db: Queryable,
+  { id, after, limit }: { id: string; after: number; limit: number },
+): Promise<OperationItem[]> {
+  return db.query<OperationItem>(sql`
+    select place, object_id from operation_items where operation_id = ${id} and place > ${after}
+    order by place limit ${limit}`)
+}
+
+/** Writes the results of the next items, in the transaction of their effects. */
+export async function recordItems(
+  tx: Transaction,
+  wanted: { id: string; position: number; errors: readonly { place: number; error: string }[] },
+): Promise<void> {
+  const { id, position, errors } = wanted
+  await tx.query(sql`
+    update operations set position = ${position}, failed = failed + ${errors.length} where id = ${id}`)
+  if (errors.length === 0) return
+  await tx.query(sql`
+    update operation_items set error = r.error from ${rowsOf(tx.engine, errors, { place: 'bigint', error: 'text' })} as r
+    where operation_id = ${id} and operation_items.place = r.place`)
+}
+
+/** Counts what a step of an operation did. The last one is left for its end. */
+export async function addProgress(tx: Transaction, { id, done }: { id: string; done: number }): Promise<void> {
+  await tx.query(sql`
+    update operations set position = case when position + ${done} < total then position + ${done} else total - 1 end
+    where id = ${id}`)
+}
+
+/** Gives an operation back until a time. */
+export async function postponeOperation(
+  db: Queryable,
+  { id, token, dueAtMs }: { id: string; token: string; dueAtMs: number },
+): Promise<void> {
+  await db.query(sql`
+    update operations set due_at = ${dueAtMs}, lease_node = null where id = ${id} and lease_token = ${token}`)
+}
+
+/** Done: everything counts as worked off. */
+export async function completeOperation(tx: Transaction, { id, atMs }: { id: string; atMs: number }): Promise<void> {
+  await tx.query(sql`update operations set position = total where id = ${id}`)
+  await finishOperation(tx, { id, state: 'done', atMs })
+}
+
+export async function finishOperation(
+  tx: Transaction,
+  { id, state, atMs }: { id: string; state: 'done' | 'cancelled'; atMs: number },
+): Promise<void> {
+  await tx.query(sql`
+    update operations set state = ${state}, finished_at = ${atMs}, lease_token = null, lease_node = null
+    where id = ${id}`)
+}
+
+/** Releases an operation, so that any node may continue it at once. */
+export async function releaseOperation(db: Queryable, { id, token }: { id: string; token: string }): Promise<void> {
+  await db.query(sql`update operations set lease_node = null where id = ${id} and lease_token = ${token}`)
+}
+
+/** Deletes one old operation that has ended, with its items; true if there may be more. */
+export function trimOperations(db: Database, { beforeMs }: { beforeMs: number }): Promise<boolean> {
+  return db.transaction(async (tx) => {
+    const [old] = await tx.query<{ id: string }>(sql`
+      select id from operations where id < ${firstIdAt('opr', beforeMs)} and finished_at < ${beforeMs} order by id limit 1`)
+    if (!old) return false
+    await tx.query(sql`delete from operation_items where operation_id = ${old.id}`)
+    await tx.query(sql`delete from operations where id = ${old.id}`)
+    return true
+  })
+}

@@ -1,0 +1,41 @@
+import { Type } from 'typebox'
+import type { App } from '../http/app-instance.ts'
+import { scopes } from '../http/gate/access.ts'
+
+type SettingValue = string | number | boolean | null | readonly string[]
+
+const Setting = Type.Object(
+  {
+    name: Type.String({ description: 'The environment variable.' }),
+    value: Type.Unsafe<SettingValue>({
+      type: ['string', 'number', 'boolean', 'array', 'null'],
+      items: { type: 'string' },
+      description: 'The effective value, which may be the default; null if there is none. A secret is `[redacted]`.',
+    }),
+    secret: Type.Boolean({ description: 'Whether the setting holds a secret, so that its value is never shown.' }),
+  },
+  { title: 'Setting', examples: [{ name: 'PORT', value: 8080, secret: false }] },
+)
+
+const getSettings = {
+  operationId: 'getSettings',
+  tags: ['Operations'],
+  summary: 'Get the effective settings',
+  description: 'The settings of the node that answers. Secrets are never shown.',
+  response: {
+    200: Type.Object(
+      { data: Type.Array(Setting, { description: 'By name.' }) },
+      { title: 'SettingList', examples: [{ data: [{ name: 'PORT', value: 8080, secret: false }] }] },
+    ),
+  },
+}
+
+/** The settings of this node, for operators. */
+export function settingsRoute(
+  app: App,
+  settings: readonly { name: string; value: SettingValue; secret: boolean }[],
+): void {
+  const config = { access: scopes('read:operations') }
+  const data = [...settings]
+  app.get('/v1/settings', { config, schema: getSettings }, () => ({ data }))
+}

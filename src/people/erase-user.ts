@@ -1,0 +1,145 @@
+import { eraseAuditedProfile } from '../audit/audit-store.ts'
+import { type AuditOrigin, recordAudit } from '../audit/record-audit.ts'
+import type { Clock } from '../core/clock.ts'
+import type { IdGenerator } from '../core/ids.ts'
+import type { Database, Transaction } from '../db/database.ts'
+import { deleteEventsFor } from '../events/event-store.ts'
+import { deleteAnswersFor } from '../http/idempotency-store.ts'
+import type { JobContext } from '../jobs/job-context.ts'
+import type { Jobs } from '../jobs/jobs.ts'
+import { eraseSomeJobs } from '../jobs/retention/erase-jobs.ts'
+import { countJobsOf } from '../jobs/retention/erase-store.ts'
+import { settleJobs } from '../jobs/settlement/settle.ts'
+import type { JobUpdate, Settlement } from '../jobs/settlement/settlement.ts'
+import { findUnfinishedOf } from '../jobs/uncommon-jobs.ts'
+import type { StepOutcome, SteppedAction, SteppedWork } from '../operations/bulk-actions.ts'
+import { sentenceOf } from '../operations/item-errors.ts'
+import { findOperation, insertOperation, type OperationRow } from '../operations/operation-store.ts'
+import { removeCreator } from '../projects/project-store.ts'
+import { eraseDevices } from '../push/trim-notifications.ts'
+import { removeAccountCreator } from '../service-accounts/service-account-store.ts'
+import { eraseCounters } from '../usage/usage-store.ts'
+import { beginErasure, endErasure, findErasure } from '../users/user-state-store.ts'
+import { deleteUser } from '../users/user-store.ts'
+import { isKnownUser } from './export-user.ts'
+
+const BATCH = 500
+const CANCELLED_AT_ONCE = 50
+/** By then every node refuses the user, so nothing new appears while the last records are erased. */
+const REFUSED_EVERYWHERE_MS = 5_000
+/** How long the runtime has to stop the user's runs. After that the jobs end as cancelled without it. */
+const STOP_WITHIN_MS = 30_000
+const LOOK_AGAIN_MS = 1_000
+
+interface ErasureContext {
+  ids: IdGenerator
+  clock: Clock
+}
+
+/** Starts the erasure of a user, or finds the one that runs already. Undefined: there is no such user. */
+export async function startErasure(
+  db: Database,
+  { ids, clock }: ErasureContext,
+  { sub, by }: { sub: string; by: AuditOrigin },
+): Promise<OperationRow | undefined> {
+  const running = await findErasure(db, sub)
+  if (running !== null) return findOperation(db, running)
+  if (!(await isKnownUser(db, sub))) return undefined
+  return db.transaction(async (tx) => {
+    const id = ids.next('opr')
+    if (!(await beginErasure(tx, { sub, operationId: id })))
+      return findOperation(tx, (await findErasure(tx, sub)) ?? '')
+    const total = (await countJobsOf(tx, sub)) + 1
+    const object = { kind: 'user', id: sub } as const
+    await recordAudit(tx, { ids, clock }, { by, action: 'user.erasure_started', object, after: { operation_id: id } })
+    return insertOperation(tx, { id, action: 'erase', by, objectIds: [sub], total, atMs: clock.now() })
+  })
+}
+
+export interface ErasureServices {
+  jobContext: JobContext
+  jobs: Jobs
+}
+
+/**
+ * Erases a user in bounded steps. Each step erases what it finds, so a step that is repeated after a crash does no harm.
+ * The profile and the state of the user change in the last one.
+ */
+export function eraseAction(services: ErasureServices): SteppedAction {
+  const { jobContext } = services
+  return {
+    transact: (work) =>
+      settleJobs(jobContext, (tx, settlement) => work(tx, (wanted) => eraseStep(services, tx, settlement, wanted))),
+  }
+}
+
+async function eraseStep(
+  services: ErasureServices,
+  tx: Transaction,
+  settlement: Settlement,
+  wanted: SteppedWork,
+): Promise<StepOutcome> {
+  const { objectId: sub, startedAtMs } = wanted
+  const { atMs } = settlement
+  // Devices first: the end of the user's jobs is not pushed any more.
+  if (await eraseDevices(tx, sub, BATCH)) return { done: 0, next: 'more' }
+  const unfinished = await findUnfinishedOf(tx, { owner: sub, limit: CANCELLED_AT_ONCE })
+  if (unfinished.some(({ isCancelRequested }) => isCancelRequested === 0)) {
+    return requestCancels(services, tx, settlement, { ids: unfinished.map(({ id }) => id), by: wanted.by })
+  }
+  const { found, erased } = await eraseSomeJobs(tx, { owner: sub, atMs })
+  if (found > 0) return { done: erased, next: 'more' }
+  if (unfinished.length > 0) {
+    if (atMs < startedAtMs + STOP_WITHIN_MS) return { done: 0, next: { waitMs: LOOK_AGAIN_MS } }
+    await settlement.settle(unfinished.map(({ id }) => cancelled(id)))
+    return { done: 0, next: 'more' }
+  }
+  const untilRefusedMs = startedAtMs + REFUSED_EVERYWHERE_MS - atMs
+  if (untilRefusedMs > 0) return { done: 0, next: { waitMs: untilRefusedMs } }
+  if (await eraseRest(tx, sub)) return { done: 0, next: 'more' }
+  await eraseCounters(tx, sub)
+  await deleteUser(tx, sub)
+  await endErasure(tx, { sub, atMs })
+  const object = { kind: 'user', id: sub } as const
+  const after = { operation_id: wanted.operationId }
+  await recordAudit(tx, services.jobContext, { by: wanted.by, action: 'user.erased', object, after })
+  return { done: 0, next: 'end' }
+}
+
+async function requestCancels(
+  { jobs }: ErasureServices,
+  tx: Transaction,
+  settlement: Settlement,
+  { ids, by }: { ids: readonly string[]; by: AuditOrigin },
+): Promise<StepOutcome> {
+  const updates: JobUpdate[] = []
+  const running: string[] = []
+  for (const id of ids) {
+    try {
+      const { update } = await jobs.requestCancel(tx, { id, by, atMs: settlement.atMs })
+      if (update === null) running.push(id)
+      else updates.push(update)
+    } catch (error) {
+      // The job has ended meanwhile, or was deleted.
+      sentenceOf(error)
+    }
+  }
+  await settlement.settle(updates)
+  const stopRuns = () => {
+    for (const id of running) jobs.stopSoon(id)
+  }
+  return { done: 0, next: 'more', afterCommit: stopRuns }
+}
+
+function cancelled(jobId: string): JobUpdate {
+  return { jobId, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null }
+}
+
+/** Erases all other records that name the user. True if more is left than one step erases. */
+async function eraseRest(tx: Transaction, sub: string): Promise<boolean> {
+  await removeAccountCreator(tx, sub)
+  let more = await deleteEventsFor(tx, sub, BATCH)
+  more = (await deleteAnswersFor(tx, sub, BATCH)) || more
+  more = (await removeCreator(tx, sub, BATCH)) || more
+  return (await eraseAuditedProfile(tx, sub, BATCH)) || more
+}

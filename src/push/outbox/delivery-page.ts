@@ -1,0 +1,171 @@
+import type { Queryable, Transaction } from '../../db/database.ts'
+import { forUpdate } from '../../db/locking.ts'
+import { join, type Sql, sql } from '../../db/sql.ts'
+import type { ListKind, PageRequest } from '../../http/paging.ts'
+import type { Platform } from '../push-provider.ts'
+import type { DeliveryState } from './delivery-store.ts'
+
+/** A delivery as operators see it. The fields of the device are null when the device was deleted. */
+export type ListedDelivery = {
+  notification_id: string
+  device_id: string
+  state: DeliveryState
+  attempts: number
+  last_error: string | null
+  created_at: number
+  updated_at: number
+  subject: string | null
+  platform: Platform | null
+  job_id: string | null
+}
+
+/** Absent fields match every delivery. */
+export interface DeliveryFilter {
+  state?: DeliveryState
+  user?: string
+  job?: string
+}
+
+type DeliveryKey = Pick<ListedDelivery, 'notification_id' | 'device_id'>
+
+const ID = /^dlv_([0-9a-z]{26})([0-9a-z]{26})$/
+
+/** A delivery has no id column: its id is made of the ids of its notification and its device, and sorts by time. */
+export function deliveryIdOf({ notification_id, device_id }: DeliveryKey): string {
+  return `dlv_${notification_id.slice('ntf_'.length)}${device_id.slice('dev_'.length)}`
+}
+
+export function readDeliveryId(id: string): DeliveryKey | undefined {
+  const [, notification, device] = ID.exec(id) ?? []
+  if (notification === undefined || device === undefined) return undefined
+  return { notification_id: `ntf_${notification}`, device_id: `dev_${device}` }
+}
+
+export const DELIVERY_LIST: ListKind<readonly [string]> = {
+  name: 'deliveries',
+  isPosition: (value): value is [string] => value.length === 1 && typeof value[0] === 'string' && ID.test(value[0]),
+}
+
+const NEWEST_FIRST = sql`order by notification_id desc, device_id desc`
+/** Every delivery passes through these states, so there is no index for them. */
+const COMMON_STATES: readonly DeliveryState[] = ['sent', 'pending']
+/** A list by a common state reads at most this many of the newest deliveries. */
+const MAX_READ = 5_000
+/** More than a user can have. */
+const MAX_DEVICES = 100
+
+const DELIVERY = sql`d.notification_id, d.device_id, d.state, d.attempts, d.last_error, d.created_at, d.updated_at,
+  v.subject, v.platform, n.job_id`
+const WITH_DEVICE = sql`join notifications n on n.id = d.notification_id left join devices v on v.id = d.device_id`
+
+export interface DeliveryPage {
+  rows: ListedDelivery[]
+  hasMore: boolean
+  lastRead?: readonly [string]
+}
+
+/** A page of deliveries, newest first. Each filter reads an index; a user's deliveries are merged from the user's devices. */
+export async function findDeliveryPage(
+  db: Queryable,
+  filter: DeliveryFilter,
+  page: PageRequest<readonly [string]>,
+): Promise<DeliveryPage> {
+  const { limit } = page
+  const after = page.after === null ? undefined : readDeliveryId(page.after[0])
+  const isAfter = after
+    ? sql`(notification_id, device_id) < (${after.notification_id}, ${after.device_id})`
+    : sql`1 = 1`
+  const { state, user, job } = filter
+  const isByState = state !== undefined && COMMON_STATES.includes(state) && user === undefined && job === undefined
+  const isWaitingFew = isByState && state === 'pending' && (await waitFew(db))
+  const isScan = isByState && !isWaitingFew
+  const someInState = (some: Sql) => sql`
+    select notification_id, device_id from (select notification_id, device_id, state from deliveries ${some}) as scanned
+    where state = ${state ?? null} and ${isAfter} ${NEWEST_FIRST} limit ${limit + 1}`
+  const keys = isWaitingFew
+    ? someInState(sql`where next_attempt_at is not null order by next_attempt_at limit ${MAX_READ}`)
+    : isScan
+      ? someInState(sql`where ${isAfter} ${NEWEST_FIRST} limit ${MAX_READ}`)
+      : await keysOf(db, filter, { isAfter, limit: limit + 1 })
+  if (keys === null) return { rows: [], hasMore: false }
+  // A cross join: SQLite then begins with the keys. With a plain join it may read every delivery instead.
+  const rows = await db.query<ListedDelivery>(sql`
+    select ${DELIVERY} from (${keys}) as k cross join deliveries d ${WITH_DEVICE}
+    where d.notification_id = k.notification_id and d.device_id = k.device_id
+    order by d.notification_id desc, d.device_id desc`)
+  if (rows.length > limit || !isScan) return { rows, hasMore: rows.length > limit }
+  const [bound] = await db.query<DeliveryKey>(sql`
+    select notification_id, device_id from deliveries where ${isAfter} ${NEWEST_FIRST} limit 1 offset ${MAX_READ - 1}`)
+  return bound ? { rows, hasMore: true, lastRead: [deliveryIdOf(bound)] } : { rows, hasMore: false }
+}
+
+/** Whether so few deliveries wait for an attempt that all of them may be read. If many do, the newest are among them. */
+async function waitFew(db: Queryable): Promise<boolean> {
+  const [row] = await db.query<{ waiting: number }>(sql`
+    select count(*) as waiting from (
+      select 1 from deliveries where next_attempt_at is not null limit ${MAX_READ + 1}) as counted`)
+  return (row?.waiting ?? 0) <= MAX_READ
+}
+
+/** Null: no delivery can match. */
+async function keysOf(
+  db: Queryable,
+  { state, user, job }: DeliveryFilter,
+  { isAfter, limit }: { isAfter: Sql; limit: number },
+): Promise<Sql | null> {
+  const isInState =
+    state === undefined
+      ? sql`1 = 1`
+      : COMMON_STATES.includes(state)
+        ? sql`state = ${state}`
+        : // Repeats the condition of the partial index: without it, neither engine uses the index.
+          sql`state = ${state} and state not in ('sent', 'pending')`
+  const select = (where: Sql) => sql`
+    select notification_id, device_id from deliveries where ${where} and ${isInState} and ${isAfter}
+    ${NEWEST_FIRST} limit ${limit}`
+  const devices = user === undefined ? undefined : await findDeviceIds(db, user)
+  if (job !== undefined) {
+    const ids = devices?.map((id) => sql`${id}`)
+    if (ids?.length === 0) return null
+    return select(sql`notification_id in (
+      select id from notifications where cause > ${job} and cause < ${`${job}zzzz`} and job_id = ${job})
+      and ${ids ? sql`device_id in (${join(ids, ', ')})` : sql`1 = 1`}`)
+  }
+  if (devices === undefined) return select(sql`1 = 1`)
+  if (devices.length === 0) return null
+  const each = devices.map(
+    (id) => sql`select notification_id, device_id from (${select(sql`device_id = ${id}`)}) as one`,
+  )
+  return sql`
+    select notification_id, device_id from (${join(each, ' union all ')}) as merged ${NEWEST_FIRST} limit ${limit}`
+}
+
+async function findDeviceIds(db: Queryable, subject: string): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(
+    sql`select id from devices where subject = ${subject} order by id desc limit ${MAX_DEVICES}`,
+  )
+  return rows.map(({ id }) => id)
+}
+
+export async function lockDelivery(
+  tx: Transaction,
+  { notification_id, device_id }: DeliveryKey,
+): Promise<(ListedDelivery & { disabled_at: number | null }) | undefined> {
+  const [row] = await tx.query<ListedDelivery & { disabled_at: number | null }>(sql`
+    select ${DELIVERY}, v.disabled_at from deliveries d ${WITH_DEVICE}
+    where d.notification_id = ${notification_id} and d.device_id = ${device_id} ${forUpdate(tx.engine, sql`d`)}`)
+  return row
+}
+
+/** Queues a delivery again. Its time to live begins again too. */
+export async function requeueDelivery(
+  tx: Transaction,
+  { notification_id, device_id }: DeliveryKey,
+  atMs: number,
+): Promise<void> {
+  await tx.query(sql`
+    update deliveries set state = 'pending', attempts = 0, next_attempt_at = ${atMs}, retrying_since = null,
+      provider_message_id = null, last_error = null, created_at = ${atMs}, updated_at = ${atMs}
+    where notification_id = ${notification_id} and device_id = ${device_id}`)
+  tx.announce('deliveries')
+}

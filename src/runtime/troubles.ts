@@ -1,0 +1,40 @@
+/**
+ * Why the runtime could not be asked about a run. Users only see these sentences, never an address or a message of a
+ * library or of the runtime. `{status}` is the number of an HTTP status. Details are in the log.
+ */
+export const TROUBLES = {
+  unreachable: 'the runtime cannot be reached',
+  answered: 'the runtime answered {status}',
+  web_page: 'the runtime answered {status} with a web page',
+  unreadable: 'the runtime answered something that is too large or not UTF-8',
+  not_json: 'the runtime answered something that is not JSON',
+  not_a_run: 'the runtime answered something that is not a run',
+  run_without_ids: 'the runtime answered a run without its ids or its status',
+  not_a_state: 'the runtime answered something that is not a state',
+  not_a_list: 'the runtime answered something that is not a list of runs',
+  not_a_stream: 'the runtime answered {status} instead of a stream',
+  stream_broke: 'the stream of the run broke',
+  too_many_runs: 'the thread has too many runs',
+  malformed_id: 'the id of the run or thread is not a UUID',
+  circuit_open: 'the runtime keeps failing; the next attempt is in a moment',
+  not_answered_yet: 'the runtime has not answered yet',
+  thread_busy: 'the thread is busy with another run',
+  job_held: 'another worker holds this job, or it was cancelled',
+  lease_too_short: 'the lease would not outlast the start',
+  start_pending: 'the last start may still take effect',
+  type_gone: 'the job type is not configured any more',
+  not_configured: 'no runtime is configured',
+} as const satisfies Record<string, string>
+
+export type Trouble = keyof typeof TROUBLES
+
+/** The runtime is down, slow, or does not accept the API key. Proves nothing about the run or its job. */
+export class RuntimeUnavailable extends Error {
+  readonly trouble: Trouble
+
+  constructor(trouble: Trouble, { status, cause }: { status?: number; cause?: unknown } = {}) {
+    super(TROUBLES[trouble].replace('{status}', String(status)), cause === undefined ? {} : { cause })
+    this.name = 'RuntimeUnavailable'
+    this.trouble = trouble
+  }
+}

@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import { needsChromium, type PageOptions } from '../support/browser.ts'
+import { ADA, ConsoleWorld, findAxeFaults } from '../support/console.ts'
+import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
+
+type Paths = [path: string, heading: string | RegExp][]
+
+/** Creates data for every page. */
+async function fill(world: ConsoleWorld): Promise<Paths> {
+  await world.request('POST', '/v1/devices', { token: 'phone-of-ada', platform: 'android' }, 'ada')
+  await world.request('POST', '/v1/service-accounts', { name: 'Importer', scopes: ['read:projects'] })
+  const report = await world.startJob('report', { status: 'completed', input: { title: 'Sales', n: 3 } })
+  const failed = await world.startJob('failing', { status: 'failed' })
+  const waiting = await world.startJob('review', { status: 'awaiting_input' })
+  return [
+    ['/', 'Overview'],
+    ['/jobs', 'Jobs'],
+    ['/jobs?status=failed', 'Jobs'],
+    [`/jobs/${report}`, 'report job'],
+    [`/jobs/${failed}`, 'failing job'],
+    [`/jobs/${waiting}`, 'review job'],
+    ['/waiting', 'Waiting for answers'],
+    ['/callbacks', 'Callbacks'],
+    ['/push', 'Push'],
+    ['/people', 'People'],
+    ['/people?search=ada', 'People'],
+    [`/people/${ADA}`, 'ada@example.com'],
+    ['/keys', 'Keys'],
+    ['/job-types', 'Job types'],
+    ['/settings', 'Settings'],
+    ['/audit', 'Audit'],
+  ]
+}
+
+async function visitAll(world: ConsoleWorld, paths: Paths, options: PageOptions): Promise<void> {
+  const { page, complaints } = await world.open('/', options)
+  for (const [path, heading] of paths) {
+    await page.evaluate((to) => {
+      history.pushState(null, '', to)
+      dispatchEvent(new PopStateEvent('popstate'))
+    }, `/console${path}`)
+    await page.getByRole('heading', { level: 1, name: heading, exact: true }).waitFor()
+    await page.waitForFunction(() => document.querySelector('.spinner') === null)
+    assert.deepEqual(await findAxeFaults(page), [], path)
+    const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+    assert.ok(excess <= 0, `${path} is ${excess} px too wide`)
+  }
+  assert.deepEqual(complaints, [])
+  await page.context().close()
+}
+
+describe('every page of the console', needsChromium(), () => {
+  let world: ConsoleWorld
+  let paths: Paths
+  before(async () => {
+    world = await ConsoleWorld.start()
+    paths = await fill(world)
+  })
+  after(() => world.close())
+
+  for (const theme of ['light', 'dark'] as const) {
+    for (const size of ['desktop', 'phone'] as const) {
+      test(`has no axe finding, no error and no sideways scroll in ${theme} on a ${size}`, () =>
+        visitAll(world, paths, { theme, size }))
+    }
+  }
+})
+
+describe('the console on PostgreSQL, with the errors of variant A', needsBoth(), () => {
+  test('shows every page, and the message of a refused request', async () => {
+    const database = await sharedPostgresDatabase()
+    const world = await ConsoleWorld.start({ DATABASE_URL: database.url, API_VARIANT: 'A' })
+    try {
+      await visitAll(world, await fill(world), {})
+      const { page } = await world.open('/people/no-such-user')
+      await page.getByText('No such user').first().waitFor()
+      await page.context().close()
+    } finally {
+      world.close()
+      await world.program.kill()
+      await database.drop()
+    }
+  })
+})
+
+function needsBoth(): { skip: string | false } {
+  return { skip: needsChromium().skip || needsPostgres().skip }
+}

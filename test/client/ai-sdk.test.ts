@@ -1,0 +1,434 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { afterEach, describe, test } from 'node:test'
+import { readUIMessageStream, type UIMessage, type UIMessageChunk } from 'ai'
+import { createChatTransport, textOfMessage } from '../../client/src/ai-sdk/chat-transport.ts'
+import { ChunkWriter } from '../../client/src/ai-sdk/chunks.ts'
+import { createClient } from '../../client/src/client.ts'
+import type { LiveMessage, LivePart } from '../../client/src/jobs/live.ts'
+import { addLivePart, EMPTY_TRANSCRIPT } from '../../client/src/jobs/live-transcript.ts'
+import { closeFetchConnections } from '../support/fetch-connections.ts'
+import { type JobWorld, startJobWorld } from '../support/job-world.ts'
+import { overTime } from '../support/over-time.ts'
+import { forEachVariant } from '../support/service.ts'
+
+/** A message as `useChat` assembles it from its chunks. */
+interface Shown {
+  id: string
+  metadata: { jobId?: string; after?: string | null }
+  text: string
+  reasoning: string
+  tools: Record<string, { name: string; input: unknown; output?: unknown }>
+  data: { type: string; data: unknown }[]
+  errors: string[]
+}
+
+/** Assembles chunks. Fails where `useChat` would fail: on a delta of a part that is not open. */
+function put(chunks: readonly UIMessageChunk[]): Shown {
+  const empty = () => ({ text: '', reasoning: '', tools: {}, data: [], errors: [] })
+  const shown: Shown = { id: '', metadata: {}, ...empty() }
+  const open = new Set<string>()
+  for (const chunk of chunks) {
+    switch (chunk.type) {
+      case 'start':
+        shown.id = chunk.messageId ?? ''
+        Object.assign(shown.metadata, chunk.messageMetadata)
+        break
+      case 'finish':
+        Object.assign(shown.metadata, chunk.messageMetadata)
+        break
+      case 'reset-step':
+        Object.assign(shown, empty())
+        open.clear()
+        break
+      case 'text-start':
+      case 'reasoning-start':
+        open.add(chunk.id)
+        break
+      case 'text-end':
+      case 'reasoning-end':
+        assert.ok(open.delete(chunk.id), `${chunk.id} is not open`)
+        break
+      case 'text-delta':
+      case 'reasoning-delta':
+        assert.ok(open.has(chunk.id), `${chunk.id} is not open`)
+        shown[chunk.type === 'text-delta' ? 'text' : 'reasoning'] += chunk.delta
+        break
+      case 'tool-input-available':
+        shown.tools[chunk.toolCallId] = { name: chunk.toolName, input: chunk.input }
+        break
+      case 'tool-output-available': {
+        const call = shown.tools[chunk.toolCallId]
+        assert.ok(call, 'The output of an unknown call')
+        call.output = chunk.output
+        break
+      }
+      case 'error':
+        shown.errors.push(chunk.errorText)
+        break
+      default:
+        if (chunk.type.startsWith('data-')) shown.data.push(chunk as Shown['data'][number])
+    }
+  }
+  assert.equal(open.size, 0, 'A part stayed open')
+  return shown
+}
+
+async function read(
+  stream: ReadableStream<UIMessageChunk>,
+  count = Number.POSITIVE_INFINITY,
+): Promise<UIMessageChunk[]> {
+  const chunks: UIMessageChunk[] = []
+  for await (const chunk of stream) {
+    chunks.push(chunk)
+    if (chunks.length >= count) break
+  }
+  return chunks
+}
+
+const said = (text: string, metadata: object = {}): UIMessage & { metadata: object } => ({
+  id: randomUUID(),
+  role: 'user',
+  parts: [{ type: 'text', text }],
+  metadata,
+})
+
+const SUBMIT = { trigger: 'submit-message', chatId: 'chat', messageId: undefined } as const
+
+/** The metadata of the message controls the sandbox. */
+const toInput = (message: UIMessage) => ({
+  messages: [{ role: 'user', content: textOfMessage(message) }],
+  sandbox: message.metadata,
+})
+
+describe('a chat on the AI SDK', () => {
+  forEachVariant((under) => {
+    afterEach(closeFetchConnections)
+
+    /** A chat like one of `useChat`. `reload` clears the page's memory, not its storage. */
+    async function startChat(options: { cancelOnStop?: boolean; type?: string; streaming?: boolean } = {}) {
+      const world = await startJobWorld(under)
+      const storage = new Map<string, string>()
+      const { streaming = true, ...own } = options
+      const token = () => world.token('ada')
+      // Polls follow the client's clock, streams the service's clock.
+      const api = createClient({ url: world.service.url, token, random: () => 0, streaming, clock: world.clock })
+      const newTransport = () =>
+        createChatTransport({
+          api,
+          type: 'agent',
+          toInput,
+          storage: { getItem: (key) => storage.get(key) ?? null, setItem: (key, value) => storage.set(key, value) },
+          ...own,
+        })
+      const messages: UIMessage[] = []
+      let transport = newTransport()
+      const send = async (message: UIMessage, abortSignal?: AbortSignal) => {
+        messages.push(message)
+        return overTime(world, transport.sendMessages({ ...SUBMIT, messages, abortSignal }))
+      }
+      const turn = async (message: UIMessage): Promise<Shown> => {
+        const shown = put(await overTime(world, read(await send(message))))
+        messages.push({ id: shown.id, role: 'assistant', parts: [], metadata: shown.metadata })
+        return shown
+      }
+      const reload = () => {
+        transport = newTransport()
+      }
+      const reconnect = () => overTime(world, transport.reconnectToStream({ chatId: 'chat' }))
+      const cancel = () => overTime(world, transport.cancel('chat'))
+      const regenerate = async () => {
+        messages.pop()
+        const options = { ...SUBMIT, trigger: 'regenerate-message', messages, abortSignal: undefined } as const
+        return put(await overTime(world, read(await overTime(world, transport.sendMessages(options)))))
+      }
+      return { world, api, messages, send, turn, reload, reconnect, cancel, regenerate }
+    }
+
+    test('shows reasoning, text, tool calls and progress of the run, and the next turn continues the conversation', async () => {
+      const { api, turn } = await startChat()
+      const tool = { name: 'search', args: { q: 'weather' }, result: 'sunny' }
+      const first = await turn(
+        said('How is it?', { say: 'It is sunny', think: 'Let me see', tool, progress: [{ percent: 5 }] }),
+      )
+      assert.equal(first.text, 'It is sunny')
+      assert.equal(first.reasoning, 'Let me see')
+      assert.deepEqual(Object.values(first.tools), [{ name: 'search', input: { q: 'weather' }, output: 'sunny' }])
+      assert.deepEqual(first.data, [{ type: 'data-progress', id: 'progress', data: { percent: 5 } }])
+      assert.equal(first.metadata.jobId, first.id)
+      const second = await turn(said('And now?', { say: 'Still sunny' }))
+      assert.equal(second.text, 'Still sunny')
+      const job = await api.jobs.get(second.id)
+      assert.equal(job.data?.continues, first.id)
+    })
+
+    test('a question is a data part, the next message answers it, and the new output is a separate message', async () => {
+      const { turn } = await startChat()
+      const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done' }))
+      const [question] = asked.data
+      assert.equal(question?.type, 'data-question')
+      const { jobId, value, interruptId } = (question?.data ?? {}) as Record<string, unknown>
+      assert.deepEqual([jobId, value, typeof interruptId], [asked.id, { question: 'Really?' }, 'string'])
+      const answered = await turn(said('yes'))
+      assert.equal(answered.text, 'Done')
+      assert.equal(answered.metadata.jobId, asked.id)
+      assert.equal(answered.id, `${asked.id}.2`)
+    })
+
+    test('a reload in the middle of an answer resumes it from its beginning, and a finished one is not repeated', async () => {
+      const { send, reload, reconnect, world } = await startChat()
+      assert.equal(await reconnect(), null)
+      const text = 'one two three four five six seven eight'
+      const stream = await send(said('Count', { say: text, duration_ms: 4_000 }))
+      await overTime(world, read(stream, 4))
+      reload()
+      const resumed = await reconnect()
+      assert.ok(resumed)
+      assert.equal(put(await overTime(world, read(resumed))).text, text)
+      reload()
+      assert.equal(await reconnect(), null)
+    })
+
+    test('an answer that ended during the reload is shown completely', async () => {
+      const { send, reload, reconnect, world, api } = await startChat()
+      const stream = await send(said('Quick', { say: 'all of it' }))
+      await stream.cancel()
+      const [job] = (await overTime(world, api.jobs.list().page())).data
+      await overTime(world, api.jobs.handle(String(job?.id)).result())
+      reload()
+      const resumed = await reconnect()
+      assert.ok(resumed)
+      const shown = put(await overTime(world, read(resumed)))
+      assert.deepEqual([shown.text, shown.id], ['all of it', job?.id])
+    })
+
+    test('if the runtime does not stream, the whole answer appears at the end', async () => {
+      const { turn, world } = await startChat()
+      world.runtime.setFaults({ refuse_streams: true })
+      assert.equal((await turn(said('Hi', { say: 'Late but whole' }))).text, 'Late but whole')
+    })
+
+    test('a failed run is an error of the chat, and the conversation goes on after it', async () => {
+      const { turn } = await startChat()
+      const failed = await turn(said('Fail', { fail: 'no luck' }))
+      assert.equal(failed.errors.length, 1)
+      assert.equal((await turn(said('Again', { say: 'Better' }))).text, 'Better')
+    })
+
+    test('a stopped or unmounted chat leaves its job running, unless cancelOnStop is set', async () => {
+      for (const { cancelOnStop, whileItStarts } of [
+        { cancelOnStop: true, whileItStarts: false },
+        { cancelOnStop: true, whileItStarts: true },
+        { cancelOnStop: false, whileItStarts: false },
+      ]) {
+        const { send, world, api } = await startChat({ cancelOnStop })
+        const stop = new AbortController()
+        const sending = send(said('Long', { say: 'a b c d', duration_ms: 3_000 }), stop.signal)
+        if (whileItStarts) stop.abort()
+        const reading = read(await sending)
+        stop.abort()
+        await overTime(world, reading)
+        const [job] = (await overTime(world, api.jobs.list().page())).data
+        const done = await endOf(world, String(job?.id))
+        assert.equal(done, cancelOnStop ? 'cancelled' : 'completed')
+      }
+    })
+
+    test('a chat that unmounts during an answer resumes it when it mounts again', async () => {
+      const { send, reconnect, world } = await startChat()
+      const unmount = new AbortController()
+      const stream = await send(said('Long', { say: 'one two three', duration_ms: 3_000 }), unmount.signal)
+      await overTime(world, read(stream, 3))
+      unmount.abort()
+      const resumed = await reconnect()
+      assert.ok(resumed)
+      assert.equal(put(await overTime(world, read(resumed))).text, 'one two three')
+    })
+
+    test('the next turn cancels the job that a stop left running, and continues its conversation', async () => {
+      const { send, turn, world, api } = await startChat()
+      const stop = new AbortController()
+      await send(said('Long', { say: 'a b c d', duration_ms: 60_000 }), stop.signal)
+      stop.abort()
+      const next = await turn(said('Something else', { say: 'Here it is' }))
+      assert.equal(next.text, 'Here it is')
+      const { data } = await api.jobs.get(next.id)
+      assert.equal((await world.stored(String(data?.continues))).status, 'cancelled')
+    })
+
+    test('cancel ends the job of the chat, also while it starts, and a chat without a job is no error', async () => {
+      const { send, cancel, world, api } = await startChat()
+      await cancel()
+      const starting = send(said('Long', { say: 'a b c d', duration_ms: 60_000 }))
+      const cancelling = cancel()
+      const shown = await overTime(world, read(await starting))
+      await cancelling
+      assert.ok(shown.some(({ type }) => type === 'abort'))
+      const [job] = (await overTime(world, api.jobs.list().page())).data
+      assert.equal(job?.status, 'cancelled')
+      await cancel()
+    })
+
+    test('regenerating does not answer the open question: it cancels the job and starts a new one on its thread', async () => {
+      const { turn, regenerate, world } = await startChat()
+      const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done' }))
+      const again = await regenerate()
+      assert.equal(again.data[0]?.type, 'data-question')
+      assert.equal((await world.stored(asked.id)).status, 'cancelled')
+      assert.equal((await world.stored(again.id)).continues, asked.id)
+    })
+
+    test('a breakpoint is a question without a value, and any message continues it', async () => {
+      const { turn } = await startChat({ type: 'stopping' })
+      const stopped = await turn(said('Go'))
+      assert.deepEqual(stopped.data, [
+        { type: 'data-question', id: 'question-0', data: { jobId: stopped.id, interruptId: null, value: null } },
+      ])
+      const done = await turn(said('Go on'))
+      assert.deepEqual([done.errors, done.data], [[], []])
+      assert.equal(done.id, `${stopped.id}.2`)
+    })
+
+    test('one message answers several open questions: each by its id, or all with the same answer, also with null', async () => {
+      for (const byId of [true, false]) {
+        const { turn } = await startChat({ type: 'both' })
+        const asked = await turn(said('Go'))
+        const ids = asked.data.map(({ data }) => (data as { interruptId: string }).interruptId)
+        assert.equal(ids.length, 2)
+        const answers = Object.fromEntries(ids.map((id, place) => [id, place === 0 ? 'first' : null]))
+        const done = await turn(said('fine', byId ? { answers } : {}))
+        const given = (JSON.parse(done.text) as { answers: unknown[] }).answers
+        assert.deepEqual(given, byId ? ['first', null] : ['fine', 'fine'])
+      }
+    })
+
+    test('if bodies do not stream, the answer to a question is still a separate message', async () => {
+      const { turn } = await startChat({ streaming: false })
+      const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done' }))
+      const answered = await turn(said('yes'))
+      assert.deepEqual([answered.text, answered.id], ['Done', `${asked.id}.2`])
+    })
+
+    test('an answer that failed is not shown again after a reload', async () => {
+      const { send, reload, reconnect, world } = await startChat()
+      const stream = await send(said('Fail', { fail: 'no luck' }))
+      const readToError = async () => {
+        for await (const { type } of stream) if (type === 'error') return
+      }
+      await overTime(world, readToError())
+      reload()
+      assert.equal(await reconnect(), null)
+    })
+
+    test('the AI SDK itself assembles the chunks', async () => {
+      const { send, world } = await startChat()
+      const tool = { name: 'search', args: { q: 'weather' }, result: 'sunny' }
+      const stream = await send(said('How is it?', { say: 'It is sunny', think: 'Let me see', tool }))
+      let message: UIMessage | undefined
+      const reading = (async () => {
+        for await (const state of readUIMessageStream({ stream, terminateOnError: true })) message = state
+      })()
+      await overTime(world, reading)
+      const shown = message?.parts.map((part) =>
+        'text' in part ? part.text : 'output' in part ? part.output : part.type,
+      )
+      assert.deepEqual(new Set(shown), new Set(['step-start', 'Let me see', 'sunny', 'It is sunny']))
+      assert.deepEqual(Object.keys(message?.metadata ?? {}), ['jobId', 'after'])
+    })
+
+    async function endOf(world: JobWorld, id: string): Promise<string> {
+      let status = ''
+      await world.sweepUntil(async () => {
+        status = (await world.stored(id)).status
+        return status === 'completed' || status === 'cancelled'
+      })
+      return status
+    }
+  })
+})
+
+describe('the chunks of live output', () => {
+  const piece = (fields: Partial<LiveMessage>): LivePart => ({
+    type: 'message',
+    cursor: '1-1',
+    message: { id: 'm1', role: 'assistant', node: 'answer', partial: true, ...fields },
+  })
+  const chunksOf = (parts: LivePart[], output?: string) => {
+    const writer = new ChunkWriter()
+    const chunks = parts.flatMap((part) => [...writer.write(part)])
+    if (output !== undefined) chunks.push(...writer.complete(output))
+    return put([...chunks, ...writer.end()])
+  }
+
+  test('a whole message after its pieces adds only the missing text', () => {
+    assert.equal(chunksOf([piece({ text: 'Hel' }), piece({ partial: false, text: 'Hello' })]).text, 'Hello')
+  })
+
+  test('a whole message that differs replaces the shown text', () => {
+    assert.equal(chunksOf([piece({ text: 'Help' }), piece({ partial: false, text: 'Hello' })]).text, 'Hello')
+  })
+
+  test('a reset clears the shown output', () => {
+    assert.equal(
+      chunksOf([piece({ text: 'old' }), { type: 'reset', cursor: '1-2' }, piece({ text: 'new' })]).text,
+      'new',
+    )
+  })
+
+  test('the stored output is the truth: a missing end is added, and a different text is replaced', () => {
+    assert.equal(chunksOf([piece({ text: 'Hello wor' })], 'Hello world').text, 'Hello world')
+    assert.equal(chunksOf([piece({ text: 'Hello' })], 'Goodbye').text, 'Goodbye')
+    assert.equal(chunksOf([], 'Only stored').text, 'Only stored')
+  })
+
+  test('the output of a tool whose call was not shown is left out', () => {
+    assert.deepEqual(chunksOf([piece({ role: 'tool', partial: false, text: '1', tool_call_id: 'x' })]).tools, {})
+  })
+
+  test('text, reasoning and more text of one message are three separate parts', () => {
+    const shown = chunksOf([piece({ text: 'a' }), piece({ reasoning: 'b' }), piece({ text: 'c' })])
+    assert.deepEqual([shown.text, shown.reasoning], ['ac', 'b'])
+  })
+
+  test('a stored output does not remove shown reasoning and tool calls', () => {
+    const shown = chunksOf(
+      [
+        piece({ reasoning: 'hm' }),
+        piece({ tool_calls: [{ index: 0, id: 'c', name: 'find', args: '{}' }] }),
+        piece({ text: 'Help' }),
+      ],
+      'Hello',
+    )
+    assert.deepEqual([shown.text, shown.reasoning, Object.keys(shown.tools)], ['Hello', 'hm', ['c']])
+  })
+
+  test('when one of two concurrent nodes ends, the tool calls of the other stay open', () => {
+    const call = (args: string) => [{ index: 0, id: 'c1', name: 'find', args }]
+    const shown = chunksOf([
+      piece({ id: 'a', node: 'slow', tool_calls: call('{"q":') }),
+      piece({ id: 'b', node: 'fast', text: 'quick' }),
+      { type: 'step', cursor: '1-2', node: 'fast' },
+      piece({ id: 'c', node: 'third', text: ' and more' }),
+      piece({ id: 'a', node: 'slow', tool_calls: [{ index: 0, args: '"all of it"}' }] }),
+      piece({ id: 't', role: 'tool', node: 'slow', partial: false, text: 'found', tool_call_id: 'c1' }),
+    ])
+    assert.deepEqual(shown.tools, { c1: { name: 'find', input: { q: 'all of it' }, output: 'found' } })
+    assert.equal(shown.text, 'quick and more')
+  })
+
+  test('two messages written at the same time stay two parts', () => {
+    const writer = new ChunkWriter()
+    const parts = ['a1', 'b1', 'a2', 'b2'].map((text) => piece({ id: text.slice(0, 1), text }))
+    const starts = parts.flatMap((part) => [...writer.write(part)]).filter(({ type }) => type === 'text-start')
+    assert.equal(starts.length, 2)
+  })
+
+  test('tool calls that do not begin in the order of their numbers leave no gaps', () => {
+    const begin = (index: number) => piece({ tool_calls: [{ index, id: `c${index}`, name: 'find', args: '{}' }] })
+    const { messages } = [begin(2), begin(0)].reduce(addLivePart, EMPTY_TRANSCRIPT)
+    assert.deepEqual(
+      messages[0]?.toolCalls.map((call) => call?.id),
+      ['c0', 'c2'],
+    )
+  })
+})

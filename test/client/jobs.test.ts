@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { afterEach, describe, test } from 'node:test'
+import { type ClientOptions, createClient } from '../../client/src/client.ts'
+import { JobAwaitingInput, JobCancelled, JobFailed } from '../../client/src/errors.ts'
+import { closeFetchConnections } from '../support/fetch-connections.ts'
+import { type JobWorld, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { overTime } from '../support/over-time.ts'
+import { forEachService } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+interface TestTypes {
+  report: { input: { title?: string; n?: number }; output: { title: string; n: number } }
+  throwing: { input: object; output: unknown }
+  pausing: { input: { title: string }; output: { title: string; answer: string }; resume: string }
+  both: { input: object; output: { answers: unknown[] }; resume: string }
+  stopping: { input: object; output: { title: string } }
+}
+
+describe('the client on the real service', () => {
+  forEachService((under) => {
+    const shared = sharedJobWorld(under)
+    afterEach(closeFetchConnections)
+
+    function clientOf(world: JobWorld, sub = `user-${randomUUID()}`, options: Partial<ClientOptions> = {}) {
+      return createClient<TestTypes>({ url: world.service.url, token: () => world.token(sub), ...options })
+    }
+
+    test('the client starts a job, follows it and returns its typed result', async () => {
+      const world = await shared()
+      const api = clientOf(world)
+      const job = await api.jobs.start('report', { title: 'Sales', n: 3 })
+      assert.equal(job.data?.status, 'processing')
+      assert.deepEqual(await overTime(world, job.result()), { title: 'Sales', n: 3 })
+      assert.equal(job.data?.status, 'completed')
+      const again = await api.jobs.get<'report'>(job.id)
+      assert.deepEqual(await again.result(), { title: 'Sales', n: 3 })
+    })
+
+    test('a failed job throws JobFailed with its code, a cancelled one JobCancelled', async () => {
+      const world = await shared()
+      const api = clientOf(world)
+      const failing = await api.jobs.start('throwing', {})
+      const failed = assert.rejects(failing.result(), (error) => {
+        assert.ok(error instanceof JobFailed)
+        assert.equal(error.code, 'run_failed')
+        assert.equal(error.job.id, failing.id)
+        return true
+      })
+      await overTime(world, failed)
+
+      const cancelled = await api.jobs.start('report', {})
+      await overTime(world, cancelled.cancel())
+      await overTime(world, assert.rejects(cancelled.result(), JobCancelled))
+      assert.equal((await cancelled.cancel()).status, 'cancelled')
+      await assert.rejects(failing.cancel(), { code: 'conflict', status: 409 })
+    })
+
+    test('an ended job is repeated as a new job with the same input', async () => {
+      const world = await shared()
+      const api = clientOf(world)
+      const job = await api.jobs.start('report', { title: 'Sales', n: 3 })
+      await assert.rejects(job.retry(), { code: 'conflict' })
+      await overTime(world, job.result())
+      const again = await job.retry({ idempotencyKey: 'again' })
+      assert.deepEqual(await overTime(world, again.result()), { title: 'Sales', n: 3 })
+      assert.equal(again.data?.retry_of, job.id)
+      assert.equal((await job.retry({ idempotencyKey: 'again' })).id, again.id)
+    })
+
+    test('a question is thrown and answered by its id; answering it again is no error', async () => {
+      const world = await shared()
+      const api = clientOf(world)
+      const job = await api.jobs.start('pausing', { title: 'Plan' })
+      const asked = assert.rejects(job.result(), (error) => {
+        assert.ok(error instanceof JobAwaitingInput)
+        assert.deepEqual(error.interrupts[0]?.value, { question: 'Publish it?' })
+        return true
+      })
+      await overTime(world, asked)
+      await overTime(world, job.answer('yes'))
+      const onAnotherDevice = api.jobs.handle<'pausing'>(job.id)
+      const { status } = await overTime(world, onAnotherDevice.answers({ any: 'no' }))
+      assert.notEqual(status, 'awaiting_input')
+      assert.deepEqual(await overTime(world, job.result()), { title: 'Plan', answer: 'yes' })
+    })
+
+    test('several questions are answered together, and a breakpoint is continued', async () => {
+      const world = await shared()
+      const api = clientOf(world)
+      const both = await api.jobs.start('both', {})
+      const stopping = await api.jobs.start('stopping', {})
+      await overTime(world, assert.rejects(both.result(), JobAwaitingInput))
+      await overTime(world, assert.rejects(stopping.result(), JobAwaitingInput))
+      const interrupts = both.data?.interrupts
+      assert.equal(interrupts?.length, 2)
+      const fine = Object.fromEntries((interrupts ?? []).map(({ id }) => [String(id), 'fine']))
+      await overTime(world, Promise.all([both.answers(fine), stopping.resume()]))
+      const [answered, continued] = await overTime(world, Promise.all([both.result(), stopping.result()]))
+      assert.deepEqual(answered.answers.length, 2)
+      assert.equal(continued.title, 'Untitled')
+    })
+
+    test('a lost callback only costs time: the open stream makes the service check the run', async () => {
+      const world = await startJobWorld(under)
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const job = await clientOf(world).jobs.start('report', { title: 'Lost', n: 1 })
+      assert.deepEqual(await overTime(world, job.result()), { title: 'Lost', n: 1 })
+    })
+
+    test('without any stream, the client gets the result by reading the job', async () => {
+      const world = await shared()
+      const clock = new ManualClock()
+      const api = clientOf(world, undefined, { streaming: false, clock })
+      const job = await api.jobs.start('report', { title: 'Polled', n: 2 })
+      // The client has its own clock, which sets the pace of its reads.
+      const passing = { pass: async (ms: number) => void (await Promise.all([world.pass(ms), clock.advance(ms)])) }
+      assert.deepEqual(await overTime(passing, job.result()), { title: 'Polled', n: 2 })
+    })
+
+    test('events arrive typed and in order, and lists, counts and summaries show the jobs', async () => {
+      const world = await shared()
+      const api = clientOf(world)
+      const stop = new AbortController()
+      const seen: string[] = []
+      const reading = (async () => {
+        for await (const event of api.events({ signal: stop.signal, after: '0' })) {
+          seen.push(event.type)
+          if (event.type === 'job.completed') stop.abort()
+        }
+      })()
+      const first = await api.jobs.start('report', { title: 'One' })
+      await overTime(world, reading)
+      assert.deepEqual([seen[0], seen.at(-1)], ['job.created', 'job.completed'])
+      const second = await api.jobs.start('report', { title: 'Two' })
+      const ids: string[] = []
+      const listing = (async () => {
+        for await (const { id } of api.jobs.list({ limit: 1 })) ids.push(id)
+      })()
+      await overTime(world, listing)
+      assert.deepEqual(ids, [second.id, first.id])
+      const { data } = await api.jobs.list({ fields: 'summary', status: 'completed' }).page()
+      assert.deepEqual(
+        data.map((job) => [job.id, 'input' in job]),
+        [[first.id, false]],
+      )
+      const { counts } = await api.jobs.counts()
+      assert.equal(counts.completed, 1)
+      assert.ok((await api.jobs.types()).some(({ name }) => name === 'report'))
+      assert.equal((await first.timeline({ limit: 1 }).page()).data.length, 1)
+      await first.delete()
+      await assert.rejects(first.get(), { code: 'not_found' })
+    })
+
+    test('a stream continues after a restart of the service, and the result arrives', async () => {
+      const world = await startJobWorld(under)
+      const sub = `user-${randomUUID()}`
+      let url = world.service.url
+      const api = clientOf(world, sub, {
+        url: 'http://service.test',
+        fetch: (input, init) => fetch(String(input).replace('http://service.test', url), init),
+        random: () => 0,
+      })
+      const ids: string[] = []
+      const stop = new AbortController()
+      const reading = (async () => {
+        for await (const event of api.events({ signal: stop.signal, after: '0' })) ids.push(event.type)
+      })()
+      const job = await api.jobs.start('report', { title: 'Still here', n: 5 })
+      const result = job.result()
+      await until(() => ids.includes('job.created'))
+      await world.quiet()
+      const { service, clock, db } = world
+      const env = { WEBHOOK_SECRET: 'a-secret-of-the-runtime', RUNTIME_URL: world.runtime.url, PUBLIC_URL: url }
+      await overTime(world, service.app.close())
+      const next = await under.start({ clock, db, env, jobTypes: service.services.jobContext.types })
+      url = next.url
+      assert.deepEqual(await overTime(world, result), { title: 'Still here', n: 5 })
+      await until(() => ids.includes('job.completed'))
+      stop.abort()
+      await reading
+      assert.equal(ids.filter((type) => type === 'job.created').length, 1)
+    })
+
+    test("records: projects with versions, the caller's profile, devices and usage", async () => {
+      const world = await shared()
+      const sub = `user-${randomUUID()}`
+      const token = () => world.service.tokenFor({ sub, scopes: ['read:projects', 'write:projects'] })
+      const api = clientOf(world, sub, { token })
+      const { id } = await api.projects.create({ name: 'Plan' })
+      const project = await api.projects.get(id)
+      const changed = await api.projects.update(id, { name: 'Better plan' }, { ifMatch: String(project.etag) })
+      assert.equal(changed.name, 'Better plan')
+      assert.deepEqual(Object.keys(changed).includes('etag'), false)
+      await assert.rejects(api.projects.update(id, { name: 'Late' }, { ifMatch: String(project.etag) }), {
+        code: 'precondition_failed',
+        status: 412,
+      })
+      await api.projects.delete(id)
+      assert.equal((await api.users.updateMe({ display_name: 'Ada' })).display_name, 'Ada')
+      assert.equal((await api.users.me()).sub, sub)
+      const device = await api.devices.register({ token: `token-${randomUUID()}`, platform: 'web' })
+      assert.equal((await api.devices.list().page()).data[0]?.id, device.id)
+      await api.devices.remove(device.id)
+      assert.equal((await api.usage.get()).runs, 0)
+      assert.equal((await api.request<{ status: string }>('GET', '/healthz')).status, 'ok')
+    })
+  })
+})

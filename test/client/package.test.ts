@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { gzipSync } from 'node:zlib'
+import { fingerprintOf, readDocument } from '../../client/codegen/document.ts'
+
+const ROOT = new URL('../../client/', import.meta.url)
+const BUNDLER = createRequire(import.meta.url).resolve('esbuild-wasm/bin/esbuild')
+const MAX_GZIPPED_BYTES = 12 * 1024
+
+/** The bundle of an entry, with all its imports except React. Runs the program, because the library never exits. */
+function bundled(entry: string): Buffer {
+  const args = [
+    entry,
+    '--bundle',
+    '--minify',
+    '--format=esm',
+    '--target=es2022',
+    '--platform=browser',
+    '--external:react',
+  ]
+  return execFileSync(process.execPath, [BUNDLER, ...args], { cwd: fileURLToPath(ROOT), timeout: 120_000 })
+}
+
+for (const entry of ['src/index.ts', 'src/react/index.ts', 'src/ai-sdk/index.ts']) {
+  test(`${entry} is under 12 KB, bundled, minified and gzipped`, () => {
+    const bytes = gzipSync(bundled(entry)).byteLength
+    assert.ok(bytes < MAX_GZIPPED_BYTES, `${entry} has ${bytes} bytes`)
+    assert.ok(bytes > 2_000, `${entry} has only ${bytes} bytes: it is not the whole client`)
+  })
+}
+
+test('the generated types match the current OpenAPI document', async () => {
+  const [, mark] = /^\/\/ document: ([0-9a-f]{64})$/m.exec(readFileSync(new URL('src/openapi.ts', ROOT), 'utf8')) ?? []
+  const advice = 'The service has changed: run `npm run generate -w client` and commit client/src/openapi.ts'
+  assert.equal(mark, fingerprintOf(await readDocument()), advice)
+})
+
+test('the client needs no other package at run time', () => {
+  const { dependencies, peerDependenciesMeta } = JSON.parse(readFileSync(new URL('package.json', ROOT), 'utf8'))
+  assert.equal(dependencies, undefined)
+  assert.deepEqual(peerDependenciesMeta, { ai: { optional: true }, react: { optional: true } })
+})

@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { createRequire } from 'node:module'
+import { before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { createElement } from 'react'
+import { renderToString } from 'react-dom/server'
+import { type ApiClient, createClient } from '../../client/src/client.ts'
+import { useEvents, useJob, useJobs, useLive, useStartJob } from '../../client/src/react/hooks.ts'
+import { Store, type StoreKind } from '../../client/src/react/store.ts'
+import { jobsStore, liveStore } from '../../client/src/react/stores.ts'
+import { needsChromium, openPage } from '../support/browser.ts'
+import { startJobWorld } from '../support/job-world.ts'
+import { overTime } from '../support/over-time.ts'
+import { QuickClock, type ScriptedAnswer, startScriptedServer } from '../support/scripted-server.ts'
+import { forEachVariant } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+const BUNDLER = createRequire(import.meta.url).resolve('esbuild-wasm/bin/esbuild')
+
+function bundlePage(): string {
+  const page = fileURLToPath(new URL('./hooks-page.ts', import.meta.url))
+  const args = [page, '--bundle', '--format=esm', '--define:process.env.NODE_ENV="development"']
+  return execFileSync(process.execPath, [BUNDLER, ...args], { timeout: 120_000, maxBuffer: 64e6 }).toString()
+}
+
+describe('the hooks', () => {
+  test('rendering on a server sends no request and stores nothing', (t) => {
+    const keys: unknown[] = []
+    const { set } = Map.prototype
+    t.mock.method(Map.prototype, 'set', function (this: Map<unknown, unknown>, key: unknown, value: unknown) {
+      keys.push(key)
+      return set.call(this, key, value)
+    })
+    const api = createClient({
+      url: 'http://127.0.0.1:1',
+      fetch: () => assert.fail('A server render asked the service'),
+    })
+    function View() {
+      const { isLoading } = useJob(api, 'job_1')
+      const { text } = useLive(api, 'job_1')
+      const { jobs } = useJobs(api, { status: 'failed' })
+      const { isPending } = useStartJob(api, 'report')
+      useEvents(api, () => assert.fail('A server render got an event'))
+      return createElement('p', null, JSON.stringify({ isLoading, text, jobs, isPending }))
+    }
+    const shown = renderToString(createElement(View)).replaceAll('&quot;', '"')
+    assert.equal(shown, '<p>{"isLoading":true,"text":"","jobs":[],"isPending":false}</p>')
+    assert.deepEqual(
+      keys.filter((key) => /^(job|live|jobs) /.test(String(key))),
+      [],
+    )
+  })
+
+  test('a store works once for all its listeners, survives a quick remount, and stops after the last listener', async () => {
+    const starts: AbortSignal[] = []
+    const store = new Store({ initial: {}, run: async (_store, signal) => void starts.push(signal) })
+    const leave = [store.subscribe(() => {}), store.subscribe(() => {})]
+    for (const one of leave) one()
+    const again = store.subscribe(() => {})
+    await new Promise(setImmediate)
+    assert.equal(starts.length, 1)
+    assert.equal(starts[0]?.aborted, false)
+    again()
+    await new Promise(setImmediate)
+    assert.equal(starts[0]?.aborted, true)
+    store.subscribe(() => {})
+    assert.equal(starts.length, 2)
+  })
+
+  /** The states of a store, with a service that answers from this script. */
+  async function show<State>(answer: ScriptedAnswer, kindOf: (api: ApiClient) => StoreKind<State>) {
+    const server = await startScriptedServer(answer)
+    const api = createClient({ url: server.url, token: 'a-token', clock: new QuickClock(), random: () => 1 })
+    const store = new Store(kindOf(api))
+    const leave = store.subscribe(() => {})
+    return { get: () => store.get(), leave }
+  }
+  const json = (status: number, body: object): ScriptedAnswer => {
+    return (response) => response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
+  }
+  const opened: ScriptedAnswer = (response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).write(':\n\n')
+  }
+  const refused = json(401, { error: { code: 'unauthorized', message: 'Expired', requestId: 'r' } })
+  const choose = (pick: (path: string) => ScriptedAnswer): ScriptedAnswer => {
+    return (response, request) => {
+      const answer = pick(request.path)
+      if (typeof answer === 'function') answer(response, request)
+    }
+  }
+
+  test('useLive shows a run that began and paused between two reads of the job', async () => {
+    let reads = 0
+    const job = () => ({
+      id: 'job_1',
+      status: reads < 4 ? 'awaiting_input' : 'completed',
+      run_id: reads < 2 ? 'run_1' : 'run_2',
+    })
+    const live: ScriptedAnswer = (response) => {
+      const part = (id: string, event: string, data: object) =>
+        response.write(`id: ${id}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`)
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      const isSecond = reads >= 2 && reads < 4
+      if (isSecond) part('2-1', 'message', { id: 'm', role: 'assistant', node: 'n', partial: true, text: 'second' })
+      part(`${reads < 2 ? 1 : 2}-end`, 'end', { status: job().status })
+    }
+    const read: ScriptedAnswer = (response, request) => {
+      reads += 1
+      const answer = json(200, job())
+      if (typeof answer === 'function') answer(response, request)
+    }
+    const pick = (path: string) => (path.endsWith('/live') ? live : path === '/v1/events' ? opened : read)
+    const { get, leave } = await show(choose(pick), (api) => liveStore(api.context, 'job_1'))
+    await until(() => get().status === 'completed')
+    assert.equal(get().text, 'second')
+    leave()
+  })
+
+  test('useJobs recovers by itself when the user signs in again after the session ended', async () => {
+    let refusals = 4
+    const page = json(200, { data: [{ id: 'job_1' }], has_more: false, next_cursor: null })
+    const pick = (path: string) => (refusals-- > 0 ? refused : path === '/v1/events' ? opened : page)
+    const { get, leave } = await show(choose(pick), (api) => jobsStore(api.context, {}))
+    await until(() => get().jobs.length === 1)
+    assert.equal(get().error, undefined)
+    leave()
+  })
+
+  describe('in a real browser, in strict mode, from another origin', needsChromium(), () => {
+    let script = ''
+    before(() => {
+      script = bundlePage()
+    })
+    forEachVariant((under) => {
+      test('start a job, show it live and stored, list it, and get its events', async () => {
+        const html = '<!doctype html><meta charset="utf-8"><body><script type="module" src="/page.js"></script>'
+        const page = await startScriptedServer((response, { path }) => {
+          const isScript = path === '/page.js'
+          response.writeHead(200, { 'content-type': isScript ? 'text/javascript' : 'text/html' })
+          response.end(isScript ? script : path === '/' ? html : '')
+        })
+        const world = await startJobWorld(under, { env: { CORS_ORIGINS: page.url } })
+        const settings = encodeURIComponent(JSON.stringify({ url: world.service.url, token: world.token('ada') }))
+        const { page: browser, complaints } = await openPage(`${page.url}/#${settings}`)
+        await browser.locator('#start').click()
+        const text = (id: string) => browser.locator(`#${id}`).first()
+        await overTime(world, text('status').getByText('completed').waitFor())
+        await overTime(world, text('jobs').getByText('agent completed').waitFor())
+        await overTime(world, text('events').getByText('job.completed').waitFor())
+        assert.equal(await text('output').textContent(), '"one two three"')
+        await overTime(world, text('live-status').getByText('completed').waitFor())
+        assert.equal(await text('live').textContent(), 'one two three')
+        assert.equal(await browser.locator('#twice #live').textContent(), 'one two three')
+        const events = (await text('events').textContent())?.split(',') ?? []
+        assert.equal(events.filter((type) => type === 'job.completed').length, 1)
+        await browser.locator('#toggle').click()
+        await browser.locator('#toggle').click()
+        await overTime(world, text('status').getByText('completed').waitFor())
+        // The client closes a live stream after its end.
+        assert.deepEqual(
+          complaints.filter((one) => !/^failed to get \S+\/live$/.test(one)),
+          [],
+        )
+      })
+    })
+  })
+})

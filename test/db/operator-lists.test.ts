@@ -1,0 +1,203 @@
+import assert from 'node:assert/strict'
+import { before, describe, test } from 'node:test'
+import { firstIdAt } from '../../src/core/ids.ts'
+import { buildNextIndex } from '../../src/db/build-indexes.ts'
+import type { Database, Queryable, Row } from '../../src/db/database.ts'
+import { rowsOf } from '../../src/db/rows.ts'
+import { type Sql, sql } from '../../src/db/sql.ts'
+import { type CallbackFilter, countCallbacks, findCallbackPage } from '../../src/jobs/callbacks/callback-list-store.ts'
+import { countMarks } from '../../src/push/outbox/delivery-list-store.ts'
+import { type DeliveryFilter, deliveryIdOf, findDeliveryPage } from '../../src/push/outbox/delivery-page.ts'
+import { searchUsers } from '../../src/users/user-store.ts'
+import { forEachEngine } from '../support/engines.ts'
+
+const ROWS = 12_000
+const START_MS = 1_700_000_000_000
+const idOf = (prefix: 'cbk' | 'ntf' | 'dev', n: number) => `${firstIdAt(prefix, START_MS + n)}${'0'.repeat(16)}`
+const range = (count: number) => Array.from({ length: count }, (_, n) => n)
+
+/** Every thousandth row is rare. */
+async function seed(db: Database): Promise<void> {
+  const rows = range(ROWS).map((n) => ({
+    callback: idOf('cbk', n),
+    notification: idOf('ntf', n),
+    device: idOf('dev', n % 100),
+    job: `job-${n}`,
+    type: n % 1_000 === 0 ? 'rare' : 'agent',
+    outcome: n % 1_000 === 0 ? 'stale' : 'applied',
+    state: n % 1_000 === 0 ? 'failed' : n % 1_000 === 500 ? 'pending' : 'sent',
+    at: START_MS + n,
+  }))
+  const r = rowsOf(db.engine, rows, {
+    callback: 'text',
+    notification: 'text',
+    device: 'text',
+    job: 'text',
+    type: 'text',
+    outcome: 'text',
+    state: 'text',
+    at: 'bigint',
+  })
+  await db.query(sql`
+    insert into jobs (id, type, status, thread_id, run_seq, start_attempts, check_attempts, deadline_at, created_at, updated_at)
+    select job, type, 'completed', 't', 1, 0, 0, at, at, at from ${r} as r`)
+  await db.query(sql`
+    insert into callbacks (id, path, type, job_id, thread_id, run_id, status, outcome, received_at, body)
+    select callback, '/webhooks/agent', type, job, 't', 'r', 'success', outcome, at, '{}' from ${r} as r`)
+  await db.query(sql`
+    insert into notifications (id, cause, job_id, title, body, data, priority, ttl_seconds, dry_run, created_at)
+    select notification, job || ':1:completed', job, '', '', '{}', 'high', 60, 0, at from ${r} as r`)
+  await db.query(sql`
+    insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
+    select notification, device, state, 1, case when state = 'pending' then at end, at, at from ${r} as r`)
+  for (const n of range(100)) {
+    await db.query(sql`
+      insert into devices (id, subject, token, token_hash, platform, provider, created_at, last_seen_at)
+      values (${idOf('dev', n)}, ${`user-${n % 50}`}, ${`token-${n}`}, ${`hash-${n}`}, 'web', 'fcm', 0, 0)`)
+  }
+  const users = rowsOf(
+    db.engine,
+    range(ROWS).map((n) => ({ sub: `sub-${n}`, email: `person-${n}@example.com` })),
+    { sub: 'text', email: 'text' },
+  )
+  await db.query(sql`
+    insert into users (sub, email, push_enabled, version, created_at, updated_at, last_seen_at)
+    select sub, email, 1, 1, 0, 0, 0 from ${users} as r`)
+  while ((await buildNextIndex(db)) !== 'done');
+  if (db.engine === 'postgres') await db.query(sql`analyze`)
+  else await db.transaction((tx) => tx.exec('analyze'))
+}
+
+/** Records how the engine explains each statement. */
+function explaining(db: Database, plans: string[]): Queryable {
+  const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
+  return {
+    engine: db.engine,
+    query: async <R extends Row>(statement: Sql) => {
+      const rows = await db.query(sql`${explain} ${statement}`)
+      plans.push(rows.map((row) => String(row['QUERY PLAN'] ?? row.detail)).join('\n'))
+      return db.query<R>(statement)
+    },
+  }
+}
+
+const CALLBACKS: { filter: CallbackFilter; index: string | null; found: number }[] = [
+  { filter: {}, index: null, found: 20 },
+  { filter: { jobId: 'job-77' }, index: 'callbacks_by_job', found: 1 },
+  { filter: { outcome: 'stale' }, index: 'callbacks_by_outcome', found: 12 },
+  { filter: { type: 'rare' }, index: 'jobs_by_type', found: 12 },
+  { filter: { type: 'rare', outcome: 'applied' }, index: 'callbacks_by_job', found: 0 },
+  { filter: { type: 'agent' }, index: 'jobs_by_type', found: 20 },
+  { filter: { receivedAfterMs: START_MS + 10, receivedBeforeMs: START_MS + 15 }, index: null, found: 4 },
+]
+
+const DELIVERIES: { filter: DeliveryFilter; index: string; found: number }[] = [
+  { filter: {}, index: 'deliveries', found: 20 },
+  { filter: { state: 'failed' }, index: 'deliveries_by_rare_state', found: 12 },
+  { filter: { state: 'pending' }, index: 'deliveries_due', found: 12 },
+  { filter: { user: 'user-7' }, index: 'deliveries_by_device', found: 20 },
+  { filter: { user: 'user-0', state: 'failed' }, index: 'deliveries_by_', found: 12 },
+  { filter: { job: 'job-77' }, index: 'notifications_cause_key|sqlite_autoindex_notifications_2', found: 1 },
+  {
+    filter: { job: 'job-77', user: 'user-1' },
+    index: 'notifications_cause_key|sqlite_autoindex_notifications_2',
+    found: 0,
+  },
+]
+
+describe('a list for operators', () => {
+  forEachEngine((engine) => {
+    let db: Database
+    before(async () => {
+      db = await engine.openDatabase()
+      await seed(db)
+    })
+    const first = { limit: 20, after: null }
+
+    for (const { filter, index, found } of CALLBACKS) {
+      test(`reads an index for callbacks by ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
+        const plans: string[] = []
+        const page = await findCallbackPage(explaining(db, plans), { filter, bodies: false }, first)
+        assert.equal(page.rows.length, found)
+        if (index !== null) assert.match(plans.join('\n'), new RegExp(`\\b${index}\\b`))
+        assert.doesNotMatch(plans.join('\n'), /Seq Scan on callbacks|SCAN callbacks(?! USING)/)
+      })
+    }
+
+    for (const { filter, index, found } of DELIVERIES) {
+      test(`reads an index for deliveries by ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
+        const plans: string[] = []
+        const page = await findDeliveryPage(explaining(db, plans), filter, first)
+        assert.equal(page.rows.length > 20 ? 20 : page.rows.length, found)
+        assert.match(plans.join('\n'), new RegExp(index))
+        assert.doesNotMatch(
+          plans.join('\n'),
+          /Seq Scan on (?:deliveries|notifications)|SCAN (?:deliveries|d|n)\b(?! USING)/,
+        )
+      })
+    }
+
+    for (const { text, found } of [
+      { text: 'sub-777', found: 11 },
+      { text: 'person-777', found: 11 },
+      { text: 'unknown', found: 0 },
+    ]) {
+      test(`reads the indexes for users that begin with ${text}`, async () => {
+        const plans: string[] = []
+        assert.equal((await searchUsers(explaining(db, plans), { ...first, text })).length, found)
+        assert.equal(plans.length, 2)
+        for (const plan of plans) assert.doesNotMatch(plan, /Seq Scan on users|SCAN users|Sort Key|TEMP B-TREE/)
+      })
+    }
+
+    test('pages of deliveries follow each other without a gap, for no filter, for a user and for the common state', async () => {
+      for (const filter of [{}, { user: 'user-7' }, { state: 'sent' as const, user: 'user-7' }]) {
+        const one = await findDeliveryPage(db, filter, { limit: 5, after: null })
+        assert.ok(one.hasMore)
+        const last = one.rows[4]
+        assert.ok(last)
+        const two = await findDeliveryPage(db, filter, { limit: 5, after: [deliveryIdOf(last)] })
+        const both = await findDeliveryPage(db, filter, { limit: 10, after: null })
+        const ids = (rows: typeof one.rows) => rows.map(deliveryIdOf)
+        assert.deepEqual([...ids(one.rows.slice(0, 5)), ...ids(two.rows.slice(0, 5))], ids(both.rows.slice(0, 10)))
+      }
+    })
+
+    test('of more pending deliveries than a page may read, the newest are found first', async () => {
+      await db.query(sql`update deliveries set state = 'pending', next_attempt_at = 1 where state = 'sent'`)
+      const page = await findDeliveryPage(db, { state: 'pending' }, { limit: 5, after: null })
+      assert.deepEqual([page.rows[0]?.notification_id, page.hasMore], [idOf('ntf', ROWS - 1), true])
+      await db.query(sql`update deliveries set state = 'sent', next_attempt_at = null where state = 'pending'`)
+    })
+
+    test('a state that few of the newest have ends a page early, and the next one goes on', async () => {
+      await db.query(sql`update deliveries set state = 'expired' where state = 'sent'`)
+      await db.query(sql`update deliveries set state = 'sent' where notification_id = ${idOf('ntf', 1)}`)
+      let pages = 0
+      let found = 0
+      for (let after: readonly [string] | null = null; ; pages++) {
+        const page: Awaited<ReturnType<typeof findDeliveryPage>> = await findDeliveryPage(
+          db,
+          { state: 'sent' },
+          { limit: 5, after },
+        )
+        found += page.rows.length
+        if (!page.hasMore) break
+        assert.ok(page.lastRead)
+        after = page.lastRead
+      }
+      assert.deepEqual([pages, found], [2, 1])
+    })
+
+    test('counts by minute read an index', async () => {
+      const plans: string[] = []
+      const on = explaining(db, plans)
+      const callbacks = await countCallbacks(on, { fromMs: START_MS, toMs: START_MS + 100 })
+      const marks = await countMarks(on, { fromMs: START_MS, toMs: START_MS + 100 })
+      const sum = (rows: { count: number }[]) => rows.reduce((total, { count }) => total + count, 0)
+      assert.deepEqual([sum(callbacks), sum(marks)], [100, 100])
+      assert.match(plans[1] ?? '', /deliveries_by_change/)
+      assert.doesNotMatch(plans.join('\n'), /Seq Scan|SCAN (callbacks|deliveries)(?! USING)/)
+    })
+  })
+})

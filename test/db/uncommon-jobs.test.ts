@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { IdGenerator } from '../../src/core/ids.ts'
+import { systemRandom } from '../../src/core/random.ts'
+import type { Database, Queryable, Row } from '../../src/db/database.ts'
+import { type Sql, sql } from '../../src/db/sql.ts'
+import { appendEvents, readEvents } from '../../src/events/event-store.ts'
+import type { JobStatus } from '../../src/jobs/job.ts'
+import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
+import { changeJobs, findJob, insertJob } from '../../src/jobs/job-store.ts'
+import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
+import { deleteEndedJobs } from '../../src/jobs/retention/delete-jobs.ts'
+import { countRuns, countUnfinished, findUnfinished } from '../../src/jobs/uncommon-jobs.ts'
+import { forEachEngine } from '../support/engines.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const TYPE = BUILT_IN_JOB_TYPES.get('agent') as JobType
+
+function setUp(db: Database) {
+  const clock = new ManualClock()
+  const ids = new IdGenerator(clock, systemRandom)
+  const addJob = async (fields: Partial<JobRow> = {}): Promise<string> => {
+    const id = ids.next('job')
+    const given = { id, input: '{}', project_id: null, created_by: 'ada', thread_id: `t-${id}`, run_id: null }
+    await insertJob(db, { ...newJob(TYPE, given, clock.now()), ...fields })
+    return id
+  }
+  const change = (id: string, fields: Partial<JobRow>) => db.transaction((tx) => changeJobs(tx, [{ ...fields, id }]))
+  const rowOf = async (id: string) => (await db.query(sql`select * from uncommon_jobs where id = ${id}`))[0]
+  return { clock, ids, addJob, change, rowOf }
+}
+
+describe('the jobs that a callback did not simply complete', () => {
+  forEachEngine((engine) => {
+    test('have a row from their creation until a callback completes them', async () => {
+      const db = await engine.openDatabase()
+      const { addJob, change, rowOf } = setUp(db)
+      const id = await addJob()
+      const row = { id, owner: 'ada', state: 'processing', failure: null, missed_by: null }
+      assert.deepEqual(await rowOf(id), row)
+      await change(id, { status: 'generating' })
+      assert.deepEqual(await rowOf(id), { ...row, state: 'generating' })
+      await change(id, { created_by: 'bob' })
+      assert.deepEqual(await rowOf(id), { ...row, state: 'generating', owner: 'bob' })
+      await change(id, { status: 'completed', settled_by: 'callback', finished_at: 1 })
+      assert.equal(await rowOf(id), undefined)
+    })
+
+    test('keep it when they fail, and when their callback was missed', async () => {
+      const db = await engine.openDatabase()
+      const { addJob, change, rowOf } = setUp(db)
+      const [failed, missed] = [await addJob(), await addJob()]
+      await change(failed, { status: 'failed', error_code: 'run_failed', settled_by: 'callback', finished_at: 1 })
+      await change(missed, { status: 'completed', settled_by: 'sweep', finished_at: 1 })
+      const row = { owner: 'ada', failure: null, missed_by: null }
+      assert.deepEqual(await rowOf(failed), { ...row, id: failed, state: 'failed', failure: 'run_failed' })
+      assert.deepEqual(await rowOf(missed), { ...row, id: missed, state: 'completed', missed_by: 'sweep' })
+      await deleteEndedJobs(db, { ids: [failed, missed], atMs: 1 })
+      assert.deepEqual([await rowOf(failed), await rowOf(missed)], [undefined, undefined])
+    })
+
+    test('are counted for the metrics and for the usage limit', async () => {
+      const db = await engine.openDatabase()
+      const { addJob, clock } = setUp(db)
+      const oldestMs = clock.now()
+      await addJob({ status: 'generating' })
+      await clock.advance(5)
+      for (const status of ['generating', 'awaiting_input', 'failed'] satisfies JobStatus[]) await addJob({ status })
+      await addJob({ status: 'completed', created_by: 'ada' })
+      await addJob({ created_by: 'bob' })
+      assert.equal(await countUnfinished(db, 'ada'), 3)
+      assert.equal(await countRuns(db, { createdBy: 'bob', period: '2026-01' }), 1)
+      const found = new Map((await findUnfinished(db)).map(({ status, ...rest }) => [status, rest]))
+      assert.deepEqual(found.get('generating'), { jobs: 2, oldest_at: oldestMs })
+      assert.equal(found.get('awaiting_input')?.jobs, 1)
+      assert.equal(found.get('processing')?.jobs, 1)
+    })
+
+    test('jobs with different changes in one write keep the columns that did not change', async () => {
+      const db = await engine.openDatabase()
+      const { addJob } = setUp(db)
+      const done = await addJob({ status: 'completed', output: '{"kept":1}', finished_at: 1 })
+      const open = await addJob()
+      await db.transaction((tx) =>
+        changeJobs(tx, [
+          { id: done, trace_id: 'late' },
+          { id: open, status: 'completed', output: '{"new":1}' },
+        ]),
+      )
+      const [first, second] = [await findJob(db, done), await findJob(db, open)]
+      assert.deepEqual([first?.trace_id, first?.output], ['late', '{"kept":1}'])
+      assert.deepEqual([second?.trace_id, second?.output], [null, '{"new":1}'])
+    })
+
+    test('the events of a job are read from the index of causes, however long the log is', async () => {
+      const db = await engine.openDatabase()
+      const { addJob } = setUp(db)
+      const id = await addJob()
+      await db.query(sql`
+        insert into events (subject, job_id, type, cause, data, created_at)
+        with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 20000)
+        select 'bob', 'job_' || n, 'job.updated', 'job_' || n || ':1:updated', '{}', 1 from numbers`)
+      const event = { subject: 'ada', job_id: id, type: 'job.updated', data: '{}', created_at: 1 } as const
+      await db.transaction((tx) => appendEvents(tx, [{ ...event, cause: `${id}:1:updated` }]))
+      if (db.engine === 'postgres') await db.query(sql`analyze`)
+      const plans: string[] = []
+      const explaining: Queryable = {
+        engine: db.engine,
+        query: async <R extends Row>(statement: Sql) => {
+          const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
+          const rows = await db.query(sql`${explain} ${statement}`)
+          plans.push(rows.map((row) => String(row['QUERY PLAN'] ?? row.detail)).join('\n'))
+          return db.query<R>(statement)
+        },
+      }
+      const found = await readEvents(explaining, { after: 0, upTo: 1e12, filter: { jobId: id }, limit: 10 })
+      assert.deepEqual(
+        found.map(({ job_id }) => job_id),
+        [id],
+      )
+      assert.match(plans.join(), /events_cause_key|sqlite_autoindex_events_1/)
+      await assert.rejects(
+        db.transaction((tx) => appendEvents(tx, [{ ...event, cause: 'another' }])),
+        /does not begin with the id of its job/,
+      )
+    })
+  })
+})

@@ -1,0 +1,230 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import type { Database } from '../../src/db/database.ts'
+import { Sql, sql } from '../../src/db/sql.ts'
+import { repeatJob } from '../../src/jobs/retry-job.ts'
+import { assertError } from '../support/assert-error.ts'
+import { openStream } from '../support/event-stream.ts'
+import { type JobWorld, RUN_MS, type ShownJob, startJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+const SUB = 'erika-4711'
+/** In every document, text and token of the user. */
+const MARK = 'Geheimnis'
+const ADMIN_ONLY = { status: 403, code: 'forbidden' } as const
+
+interface Operation {
+  id: string
+  action: string
+  state: string
+  total: number
+  done: number
+}
+
+const erase = (world: JobWorld, sub = SUB) =>
+  world.service.request<Operation>('DELETE', `/v1/users/${encodeURIComponent(sub)}`, { token: world.admin })
+
+async function read(world: JobWorld, id: string): Promise<Operation> {
+  return (await world.service.request<Operation>('GET', `/v1/operations/${id}`, { token: world.admin })).body
+}
+
+async function untilDone(world: JobWorld, id: string): Promise<Operation> {
+  await world.sweepUntil(async () => (await read(world, id)).state === 'done')
+  return read(world, id)
+}
+
+/** The names of the tables in which a text occurs. */
+async function tablesWith(db: Database, text: string): Promise<string[]> {
+  const names =
+    db.engine === 'sqlite'
+      ? sql`select name from sqlite_master where type = 'table' order by name`
+      : sql`select tablename as name from pg_tables where schemaname = current_schema() order by tablename`
+  const found: string[] = []
+  for (const { name } of await db.query<{ name: string }>(names)) {
+    const rows = await db.query(new Sql([`select * from ${name}`], []))
+    if (JSON.stringify(rows).includes(text)) found.push(name)
+  }
+  return found
+}
+
+/** Whether a transaction waits for another one. */
+async function waitsForLock(db: Database): Promise<boolean> {
+  const waiting = await db.query(sql`
+    select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+  return waiting.length > 0
+}
+
+/** Creates a user with data in every table that can hold data of a user. */
+async function startFullLife(world: JobWorld): Promise<{ ended: ShownJob; paused: ShownJob; running: ShownJob }> {
+  const { service, admin } = world
+  const scopes = ['write:projects', 'admin:*']
+  const token = service.tokenFor({ sub: SUB, email: `${MARK}@example.com`, scopes })
+  const send = async (method: string, path: string, body: object, headers: Record<string, string> = {}) => {
+    const answer = await service.request<{ id: string }>(method, path, { token, body, headers })
+    assert.ok(answer.status < 300, answer.text)
+    return answer.body
+  }
+  await send('POST', '/v1/devices', { token: `token-${MARK}-1234567890`, platform: 'web' })
+  await send('POST', '/v1/projects', { name: 'Stays' }, { 'idempotency-key': `key-${MARK}` })
+  await send('POST', '/v1/service-accounts', { name: 'Stays too', scopes: ['read:projects'] })
+  await send('POST', '/v1/notifications', { users: [SUB], title: `To ${MARK}`, body: 'alone' })
+  await service.request('PATCH', `/v1/users/${SUB}`, { token: admin, body: { display_name: MARK } })
+  const input = { title: MARK, n: 1 }
+  const ended = await world.start('report', { sub: SUB, input })
+  const failed = await world.start('throwing', { sub: SUB, input: { message: MARK } })
+  const paused = await world.start('pausing', { sub: SUB, input })
+  await world.pass(RUN_MS)
+  for (const { id } of [ended, failed, paused]) await world.get(id)
+  const running = await world.start('report', { sub: SUB, input: { ...input, sandbox: { duration_ms: 3_600_000 } } })
+  return { ended, paused, running }
+}
+
+describe('DELETE /v1/users/{sub}', () => {
+  forEachService((under) => {
+    test('erases everything of the user; only ids in the audit trail, the operation and the state name the user', async () => {
+      const world = await startJobWorld(under)
+      const { ended, paused, running } = await startFullLife(world)
+      const other = await world.start('report', { sub: 'bystander' })
+      for (const table of ['jobs', 'callbacks', 'users', 'devices', 'idempotency_keys', 'notifications', 'audit']) {
+        assert.ok((await tablesWith(world.db, MARK)).includes(table), `${table} holds something of the user`)
+      }
+      const stream = await openStream(world.service.url, '/v1/events', { token: world.token(SUB) })
+      const accepted = await erase(world)
+      assert.deepEqual(
+        [accepted.status, accepted.body.action, accepted.body.total, accepted.headers.location],
+        [202, 'erase', 5, `/v1/operations/${accepted.body.id}`],
+        accepted.text,
+      )
+      const refused = await world.request('GET', '/v1/users/me', SUB)
+      assertError(under, refused, { status: 403, code: 'forbidden', message: 'This account is blocked' })
+      assert.equal((await erase(world)).body.id, accepted.body.id, 'a second request finds the first')
+      const stop = await world.service.request('POST', `/v1/operations/${accepted.body.id}/cancel`, {
+        token: world.admin,
+      })
+      assertError(under, stop, { status: 409, code: 'conflict', message: 'An erasure cannot be stopped' })
+      const done = await untilDone(world, accepted.body.id)
+      assert.deepEqual([done.total, done.done], [5, 5])
+      await stream.ended()
+
+      assert.deepEqual(await tablesWith(world.db, MARK), [])
+      assert.deepEqual(await tablesWith(world.db, SUB), ['audit', 'operation_items', 'user_states'])
+      for (const { id } of [ended, paused, running]) {
+        const { created_by, input, output, interrupts } = await world.stored(id)
+        assert.deepEqual(
+          { created_by, input, output, interrupts },
+          { created_by: null, input: null, output: null, interrupts: null },
+        )
+      }
+      assert.deepEqual(
+        await Promise.all([ended, paused, running].map(async ({ id }) => (await world.stored(id)).status)),
+        ['completed', 'cancelled', 'cancelled'],
+      )
+      assert.equal((await world.stored(other.id)).created_by, 'bystander')
+      const counted = await world.db.query<{ runs: number }>(sql`select runs from usage_counters where subject = ''`)
+      assert.equal(
+        counted.reduce((sum, { runs }) => sum + runs, 0),
+        4,
+        'usage stays as numbers',
+      )
+      const audit = await world.service.request<{ data: { action: string }[] }>('GET', `/v1/audit?object=${SUB}`, {
+        token: world.admin,
+      })
+      assert.deepEqual(
+        audit.body.data.map(({ action }) => action),
+        ['user.erased', 'user.erasure_started', 'user.changed'],
+      )
+
+      await world.pass(5_000)
+      const again = await world.request<{ email: string | null; display_name: string | null }>(
+        'GET',
+        '/v1/users/me',
+        SUB,
+      )
+      assert.deepEqual([again.status, again.body.email, again.body.display_name], [200, null, null], 'a fresh profile')
+      const jobs = await world.request<{ data: object[] }>('GET', '/jobs', SUB)
+      assert.deepEqual(jobs.body.data, [])
+    })
+
+    test('a callback that comes after the erasure is answered and stores nothing; a replay and a retry are refused', async () => {
+      const world = await startJobWorld(under)
+      const job = await world.start('report', { sub: SUB, input: { title: MARK } })
+      await world.pass(RUN_MS)
+      const { thread_id, run_id } = await world.get(job.id)
+      const [stored] = await world.db.query<{ id: string }>(sql`select id from callbacks where job_id = ${job.id}`)
+      await untilDone(world, (await erase(world)).body.id)
+      const late = { thread_id, run_id, status: 'success', values: { report: MARK } }
+      const answer = await world.callback('report', late)
+      assert.deepEqual([answer.status, answer.body], [200, { received: true, outcome: 'stale', job_id: job.id }])
+      assert.deepEqual(await tablesWith(world.db, MARK), [])
+      const post = (path: string) => world.service.request('POST', path, { token: world.admin })
+      const replayed = await post(`/v1/callbacks/${stored?.id}/replay`)
+      assertError(under, replayed, { status: 409, code: 'conflict', message: 'The callback was erased with its user' })
+      assertError(under, await post(`/jobs/${job.id}/retry`), { status: 409, code: 'conflict' })
+      const body = { type: 'report', thread_id, run_id }
+      const claimed = await world.service.request('POST', '/jobs', { token: world.admin, body })
+      assertError(under, claimed, { status: 409, code: 'conflict', message: 'Another job follows that run' })
+    })
+
+    test('a retry that commits while the erasure runs keeps nothing: the new job is erased too', async () => {
+      const world = await startJobWorld(under)
+      const job = await world.start('report', { sub: SUB, input: { title: MARK } })
+      await world.pass(RUN_MS)
+      assert.equal((await world.get(job.id)).status, 'completed')
+      const { jobContext, jobs } = world.service.services
+      const erasure = Promise.withResolvers<Operation>()
+      const isOver = async ({ id }: Operation) => {
+        await world.clock.advance(1_000)
+        const [row] = await world.db.query<{ finished_at: number | null }>(
+          sql`select finished_at from operations where id = ${id}`,
+        )
+        return row?.finished_at !== null
+      }
+      await world.db.transaction(async (tx) => {
+        await repeatJob(tx, { jobContext, jobs }, { id: job.id, by: undefined, startsHere: false })
+        if (world.db.engine === 'sqlite') return
+        // Without the lock the erasure would end now, and miss the new job.
+        const started = (await erase(world)).body
+        erasure.resolve(started)
+        await until(async () => (await waitsForLock(world.db)) || (await isOver(started)))
+      })
+      if (world.db.engine === 'sqlite') erasure.resolve((await erase(world)).body)
+      await untilDone(world, (await erasure.promise).id)
+      assert.deepEqual(await tablesWith(world.db, MARK), [])
+    })
+
+    test('with the runtime away the jobs end as cancelled within half a minute', async () => {
+      const world = await startJobWorld(under)
+      const job = await world.start('report', { sub: SUB, input: { sandbox: { duration_ms: 3_600_000 } } })
+      await world.runtime.close()
+      const { id } = (await erase(world)).body
+      await world.sweepUntil(async () => (await world.stored(job.id)).status === 'cancelled')
+      assert.equal((await untilDone(world, id)).state, 'done')
+      assert.equal((await world.stored(job.id)).created_by, null)
+    })
+
+    test('a restart in the middle changes nothing: another node goes on', async () => {
+      const world = await startJobWorld(under)
+      await world.start('report', { sub: SUB, input: { title: MARK } })
+      const { id } = (await erase(world)).body
+      const next = await under.start({ db: world.db, clock: world.clock })
+      await world.service.services.operationRunner.close()
+      const token = next.tokenFor({ sub: 'root', scopes: ['admin:*'] })
+      await world.sweepUntil(async () => {
+        return (await next.request<Operation>('GET', `/v1/operations/${id}`, { token })).body.state === 'done'
+      })
+      assert.deepEqual(await tablesWith(world.db, MARK), [])
+    })
+
+    test('an unknown user is 404, the caller itself 409, and without admin:* it is 403', async () => {
+      const world = await startJobWorld(under)
+      assertError(under, await erase(world, 'unknown'), { status: 404, code: 'not_found', message: 'No such user' })
+      for (const own of ['root', 'me']) {
+        const refused = await erase(world, own)
+        assertError(under, refused, { status: 409, code: 'conflict', message: 'You cannot erase yourself' })
+      }
+      const token = world.service.tokenFor({ sub: 'watcher', scopes: ['read:operations', 'write:users'] })
+      assertError(under, await world.service.request('DELETE', `/v1/users/${SUB}`, { token }), ADMIN_ONLY)
+    })
+  })
+})

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { toJobTypes } from '../../src/jobs/job-types.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
+import { type JobWorld, RUN_MS, START_RUN, startJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+const jobTypes = toJobTypes({
+  scarce: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 60, max_running: 2 },
+})
+
+async function statusesOf(world: JobWorld, ids: readonly string[]): Promise<string[]> {
+  return Promise.all(ids.map(async (id) => (await world.stored(id)).status))
+}
+
+describe('a job type with max_running', () => {
+  forEachService((under) => {
+    test('has no more active runs than it says; the other jobs wait, and take a place when one is free', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const ids: string[] = []
+      for (let n = 0; n < 5; n++) ids.push((await world.start('scarce', { sub: `user-${n % 2}` })).id)
+      assert.equal(world.calls(START_RUN), 2)
+      const waiting = await world.get(ids[4] ?? '')
+      assert.equal(waiting.status, 'processing')
+      assert.deepEqual([waiting.run_id, waiting.reconcile.attempts, waiting.reconcile.last_error], [null, 0, null])
+      await world.pass(RUN_MS)
+      // The end of a job starts the next one, without a round of the sweep.
+      await world.sweepUntil(() => world.calls(START_RUN) >= 4, 10)
+      assert.equal(world.calls(START_RUN), 4)
+      await world.pass(RUN_MS)
+      await world.sweepUntil(() => world.calls(START_RUN) === 5, 10)
+      await world.pass(RUN_MS)
+      await world.sweepUntil(async () => (await statusesOf(world, ids)).every((status) => status === 'completed'))
+    })
+
+    test('a waiting job can be cancelled, ends at its deadline, and never gets a run', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      world.runtime.setFaults({ ...NO_RUNTIME_FAULTS, zombie: true })
+      const ids: string[] = []
+      for (let n = 0; n < 4; n++) ids.push((await world.start('scarce')).id)
+      const [, , cancelled = '', overdue = ''] = ids
+      const answer = await world.request('POST', `/jobs/${cancelled}/cancel`, 'ada')
+      assert.deepEqual([answer.status, answer.body.status], [200, 'cancelled'])
+      await world.leap(60_000)
+      await world.sweepUntil(async () => (await world.stored(overdue)).status === 'failed')
+      const { error, run_id } = await world.stored(overdue)
+      assert.deepEqual([error?.code, run_id], ['deadline_exceeded', null])
+      assert.equal(world.calls(START_RUN), 2)
+    })
+  })
+})

@@ -1,0 +1,253 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { rowsOf } from '../../src/db/rows.ts'
+import { sql } from '../../src/db/sql.ts'
+import { trimOperations } from '../../src/operations/operation-store.ts'
+import { assertError } from '../support/assert-error.ts'
+import { GET_RUN, type JobWorld, RUN_MS, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+interface Operation {
+  id: string
+  action: string
+  state: string
+  total: number
+  done: number
+  failed: number
+  failures: { id: string; error: string }[]
+  created_by: string
+  finished_at: string | null
+  dry_run?: boolean
+}
+
+const start = (world: JobWorld, body: object, headers: Record<string, string> = {}) =>
+  world.service.request<Operation>('POST', '/v1/operations', { token: world.admin, body, headers })
+
+async function finished(world: JobWorld, id: string): Promise<Operation> {
+  const read = async () => {
+    const token = world.admin
+    return (await world.service.request<Operation>('GET', `/v1/operations/${id}`, { token })).body
+  }
+  await until(async () => (await read()).finished_at !== null)
+  return read()
+}
+
+async function run(world: JobWorld, body: object): Promise<Operation> {
+  const answer = await start(world, body)
+  assert.equal(answer.status, 202, answer.text)
+  assert.equal(answer.headers.location, `/v1/operations/${answer.body.id}`)
+  return finished(world, answer.body.id)
+}
+
+async function ended(world: JobWorld, count: number, sub: string, type = 'report'): Promise<ShownJob[]> {
+  const jobs = []
+  for (let n = 0; n < count; n++) jobs.push(await world.start(type, { sub }))
+  await world.pass(RUN_MS)
+  for (const { id } of jobs) await world.get(id)
+  return jobs
+}
+
+const list = async (world: JobWorld, query: string) =>
+  (await world.service.request<{ data: ShownJob[] }>('GET', `/jobs?${query}`, { token: world.admin })).body.data
+
+describe('POST /v1/operations', () => {
+  forEachService((under) => {
+    const started = sharedJobWorld(under)
+
+    test('retry repeats each job that fits the filter once, for its owner, and leaves the others alone', async () => {
+      const world = await started()
+      const jobs = await ended(world, 3, 'bulk')
+      await ended(world, 1, 'other')
+      const paused = await world.start('pausing', { sub: 'bulk' })
+      await world.pass(RUN_MS)
+      await world.get(paused.id)
+      const filter = { created_by: 'bulk' }
+      const counted = await start(world, { action: 'retry', filter, dry_run: true })
+      assert.deepEqual([counted.status, counted.body], [200, { action: 'retry', total: 3, dry_run: true }])
+      assert.equal((await list(world, 'created_by=bulk')).length, 4, 'a dry run starts nothing')
+      const done = await run(world, { action: 'retry', filter })
+      assert.deepEqual(
+        [done.action, done.state, done.total, done.done, done.failed, done.failures, done.created_by],
+        ['retry', 'done', 3, 3, 0, [], 'root'],
+      )
+      for (const { id } of jobs) {
+        const retries = await list(world, `retry_of=${id}`)
+        assert.deepEqual(
+          retries.map(({ created_by, input }) => [created_by, input]),
+          [['bulk', { title: 'Done', n: 42 }]],
+        )
+      }
+      await world.sweepUntil(async () => (await list(world, 'created_by=bulk&status=completed')).length === 6)
+      const audit = await world.service.request<{ data: { action: string; after: unknown }[] }>(
+        'GET',
+        `/v1/audit?object=${done.id}`,
+        { token: world.admin },
+      )
+      assert.deepEqual(
+        audit.body.data.map(({ action, after }) => [action, after]),
+        [['operation.started', { action: 'retry', total: 3 }]],
+      )
+    })
+
+    test('items that fail say why, and do not stop the others', async () => {
+      const world = await started()
+      const [job] = await ended(world, 1, 'mixed')
+      const paused = await world.start('pausing', { sub: 'mixed' })
+      await world.pass(RUN_MS)
+      await world.get(paused.id)
+      const ids = [paused.id, 'job_none', job?.id ?? '', job?.id ?? '']
+      const done = await run(world, { action: 'retry', ids })
+      assert.deepEqual([done.state, done.total, done.done, done.failed], ['done', 3, 1, 2])
+      assert.deepEqual(done.failures, [
+        { id: paused.id, error: 'The job is awaiting_input: only a job that has ended can be repeated' },
+        { id: 'job_none', error: 'No such job' },
+      ])
+      assert.equal((await list(world, `retry_of=${job?.id}`)).length, 1, 'an id that is named twice is one item')
+      await world.quiet()
+    })
+
+    test('cancel ends unfinished jobs, those that wait for an answer at once', async () => {
+      const world = await started()
+      const paused = await world.start('pausing', { sub: 'stopped' })
+      await world.pass(RUN_MS)
+      await world.get(paused.id)
+      const running = await world.start('report', { sub: 'stopped' })
+      const done = await run(world, { action: 'cancel', filter: { created_by: 'stopped' } })
+      assert.deepEqual([done.total, done.done, done.failed], [2, 2, 0])
+      assert.equal((await world.stored(paused.id)).status, 'cancelled')
+      await world.quiet()
+      assert.equal((await world.stored(running.id)).status, 'cancelled')
+      const again = await run(world, { action: 'cancel', filter: { created_by: 'stopped' } })
+      assert.deepEqual([again.state, again.total], ['done', 0], 'nothing is left to cancel')
+      const named = await run(world, { action: 'cancel', ids: [paused.id] })
+      assert.deepEqual(named.failures, [{ id: paused.id, error: 'The job is cancelled already' }])
+    })
+
+    test('check asks the runtime about each job whose run may be active', async () => {
+      const world = await startJobWorld(under)
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const jobs = [await world.start('report'), await world.start('report')]
+      await world.clock.advance(RUN_MS)
+      const before = world.calls(GET_RUN)
+      const done = await run(world, { action: 'check', filter: { type: 'report' } })
+      assert.deepEqual([done.total, done.done, done.failed], [2, 2, 0])
+      assert.ok(world.calls(GET_RUN) >= before)
+      for (const { id } of jobs) assert.equal((await world.stored(id)).status, 'completed')
+    })
+
+    test('replay processes stored callbacks again, by the filters of their list', async () => {
+      const world = await started()
+      const [job] = await ended(world, 1, 'replayed')
+      const done = await run(world, { action: 'replay', filter: { job_id: job?.id } })
+      assert.deepEqual([done.state, done.total, done.done], ['done', 1, 1])
+      const entries = await world.db.query<{ via: string }>(
+        sql`select via from job_timeline where job_id = ${job?.id ?? ''} and via = 'replay'`,
+      )
+      assert.equal(entries.length, 1)
+      const none = await run(world, { action: 'replay', ids: ['cbk_none'] })
+      assert.deepEqual(none.failures, [{ id: 'cbk_none', error: 'No such callback' }])
+    })
+
+    test('an Idempotency-Key starts one operation', async () => {
+      const world = await started()
+      const [job] = await ended(world, 1, 'keyed')
+      const headers = { 'idempotency-key': 'bulk-once' }
+      const body = { action: 'retry', filter: { created_by: 'keyed' } }
+      const first = await start(world, body, headers)
+      await finished(world, first.body.id)
+      const second = await start(world, body, headers)
+      assert.deepEqual([second.status, second.body.id], [202, first.body.id])
+      assert.equal((await list(world, `retry_of=${job?.id}`)).length, 1)
+      await world.quiet()
+    })
+
+    test('what is no operation is a 400 that names the fault', async () => {
+      const world = await started()
+      const cases: [object, RegExp][] = [
+        [{ action: 'retry' }, /body must have either "ids" or "filter"/],
+        [{ action: 'retry', ids: ['job_1'], filter: { type: 'report' } }, /body must have either "ids" or "filter"/],
+        [{ action: 'delete', ids: ['job_1'] }, /body\/action/],
+        [{ action: 'retry', ids: [] }, /body\/ids/],
+        [{ action: 'retry', filter: {} }, /body\/filter/],
+        [{ action: 'retry', filter: { colour: 'red' } }, /colour/],
+        [{ action: 'retry', filter: { outcome: 'stale' } }, /body\/filter\/outcome is no filter of GET \/jobs/],
+        [
+          { action: 'replay', filter: { status: 'failed' } },
+          /body\/filter\/status is no filter of GET \/v1\/callbacks/,
+        ],
+        [{ action: 'retry', filter: { project: 'a', project_id: 'b' } }, /body\/filter must have either/],
+        [{ action: 'retry', filter: { created_after: 'yesterday' } }, /body\/filter\/created_after/],
+      ]
+      for (const [body, message] of cases) {
+        assertError(under, await start(world, body), { status: 400, code: 'invalid_request', message })
+      }
+      const token = world.token('ada')
+      const refused = await world.service.request('POST', '/v1/operations', {
+        token,
+        body: { action: 'check', ids: ['a'] },
+      })
+      assertError(under, refused, { status: 403, code: 'forbidden' })
+      const missing = await world.service.request('GET', '/v1/operations/opr_none', { token: world.admin })
+      assertError(under, missing, { status: 404, code: 'not_found', message: 'No such operation' })
+    })
+
+    test('more than 10,000 items are a 400 with their number, and start nothing', async () => {
+      const world = await started()
+      const [one] = await ended(world, 1, 'template')
+      const many = Array.from({ length: 10_001 }, (_, n) => ({ id: `job_many_${n}` }))
+      await world.db.query(sql`
+        insert into jobs (id, type, status, created_by, thread_id, run_seq, start_attempts, check_attempts, deadline_at,
+          created_at, finished_at, updated_at)
+        select r.id, type, 'failed', 'crowd', r.id, 1, 0, 0, deadline_at, created_at, finished_at, updated_at
+        from ${rowsOf(world.db.engine, many, { id: 'text' })} as r join jobs on jobs.id = ${one?.id ?? ''}`)
+      const body = { action: 'retry', filter: { created_by: 'crowd' } }
+      const message = 'body/filter fits 10001 jobs, and an operation takes 10000 at most'
+      for (const dry_run of [true, false]) {
+        assertError(under, await start(world, { ...body, dry_run }), { status: 400, code: 'invalid_request', message })
+      }
+      await world.db.query(sql`delete from jobs where id = 'job_many_0'`)
+      const counted = await start(world, { ...body, dry_run: true })
+      assert.deepEqual([counted.status, counted.body.total], [200, 10_000])
+      const ids = many.map(({ id }) => id)
+      assertError(under, await start(world, { action: 'retry', ids }), {
+        status: 400,
+        code: 'invalid_request',
+        message: /body\/ids/,
+      })
+      await world.db.query(sql`delete from jobs where created_by = 'crowd'`)
+    })
+
+    test('a stopped operation does no further item; a finished one cannot be stopped', async () => {
+      const world = await started()
+      const [job] = await ended(world, 1, 'halted')
+      const running = await run(world, { action: 'retry', ids: [job?.id ?? ''] })
+      const stop = (id: string) =>
+        world.service.request<Operation>('POST', `/v1/operations/${id}/cancel`, { token: world.admin })
+      assertError(under, await stop(running.id), {
+        status: 409,
+        code: 'conflict',
+        message: 'The operation is already done',
+      })
+      // As another node holds it, it waits here until it is stopped.
+      const waiting = 'opr_00000000000000000000000000'
+      await world.db.query(sql`
+        insert into nodes (id, started_at, expires_at) values ('elsewhere', 0, 9000000000000000)`)
+      await world.db.query(sql`
+        insert into operations (id, action, state, total, position, failed, created_by, origin, created_at, lease_node, lease_token)
+        values (${waiting}, 'retry', 'running', 2, 1, 0, 'root', '{}', 0, 'elsewhere', 'x')`)
+      const stopped = await stop(waiting)
+      assert.deepEqual([stopped.status, stopped.body.state, stopped.body.done], [200, 'cancelled', 1])
+      assert.equal((await stop(waiting)).status, 200)
+      const page = await world.service.request<{ data: Operation[] }>('GET', '/v1/operations?limit=100', {
+        token: world.service.tokenFor({ sub: 'reader', scopes: ['read:operations'] }),
+      })
+      assert.equal(page.body.data.find(({ id }) => id === waiting)?.state, 'cancelled')
+      await world.db.query(sql`delete from nodes where id = 'elsewhere'`)
+      while (await trimOperations(world.db, { beforeMs: Number.MAX_SAFE_INTEGER }));
+      const rest = await world.db.query(sql`select operation_id from operation_items`)
+      assert.deepEqual(rest, [])
+      await world.quiet()
+    })
+  })
+})

@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { assertError } from '../support/assert-error.ts'
+import { RUN_MS, type ShownJob, sharedJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+interface Export {
+  sub: string
+  profile: { sub: string } | null
+  usage: { runs: number }[]
+  devices: { token: string }[]
+  projects: { name: string }[]
+  jobs: (ShownJob & { notifications: object[] })[]
+}
+
+describe('all data of one user', () => {
+  forEachService((under) => {
+    const started = sharedJobWorld(under)
+
+    test('is exported as one document: profile, usage, devices, projects and jobs with exact numbers', async () => {
+      const world = await started()
+      const { service } = world
+      const token = service.tokenFor({ sub: 'ada', email: 'ada@example.com', scopes: ['write:projects'] })
+      const send = (path: string, body: object) => service.request('POST', path, { token, body })
+      await send('/v1/projects', { name: 'Engine' })
+      await send('/v1/devices', { token: 'a-device-token-1234567', platform: 'web' })
+      const raw = '{"type":"report","input":{"n":12345678901234567890,"z":-0}}'
+      const headers = { 'content-type': 'application/json' }
+      assert.equal((await service.request('POST', '/jobs', { token, raw, headers })).status, 202)
+      await world.quiet()
+      await world.pass(RUN_MS)
+      await world.start('report', { sub: 'another' })
+      const answer = await service.request<Export>('GET', '/v1/users/ada/export', { token: world.admin })
+      assert.equal(answer.status, 200, answer.text)
+      assert.match(String(answer.headers['content-type']), /^application\/json/)
+      assert.ok(answer.text.includes('{"n":12345678901234567890,"z":-0}'), 'the input is exact')
+      const { body } = answer
+      assert.equal(body.sub, 'ada')
+      assert.equal(body.profile?.sub, 'ada')
+      assert.deepEqual(
+        [body.jobs.map(({ created_by }) => created_by), body.projects.map(({ name }) => name), body.usage.length],
+        [['ada'], ['Engine'], 1],
+      )
+      assert.deepEqual(
+        body.devices.map((device) => device.token),
+        ['…234567'],
+      )
+      const audit = await service.request<{ data: { action: string }[] }>('GET', '/v1/audit?object=ada', {
+        token: world.admin,
+      })
+      assert.deepEqual(
+        audit.body.data.map(({ action }) => action),
+        ['user.exported'],
+      )
+    })
+
+    test('is exported whole when it takes many pages', async () => {
+      const world = await started()
+      const { service } = world
+      const token = service.tokenFor({ sub: 'busy', scopes: ['write:projects'] })
+      const names = Array.from({ length: 101 }, (_, i) => `Project ${i}`)
+      for (const name of names) await service.request('POST', '/v1/projects', { token, body: { name } })
+      const { body } = await service.request<Export>('GET', '/v1/users/busy/export', { token: world.admin })
+      assert.deepEqual(body.projects.map(({ name }) => name).reverse(), names)
+    })
+
+    test('of an unknown user is 404', async () => {
+      const { service, admin } = await started()
+      const answer = await service.request('GET', '/v1/users/unknown-user/export', { token: admin })
+      assertError(service, answer, { status: 404, code: 'not_found', message: 'No such user' })
+    })
+
+    test('the devices of a user are listed with read:users, never their tokens', async () => {
+      const { service } = await started()
+      const own = service.tokenFor({ sub: 'owner' })
+      await service.request('POST', '/v1/devices', {
+        token: own,
+        body: { token: 'secret-token-abcdef', platform: 'ios' },
+      })
+      const token = service.tokenFor({ sub: 'reader', scopes: ['read:users'] })
+      const { body } = await service.request<{ data: object[] }>('GET', '/v1/users/owner/devices', { token })
+      assert.equal(body.data.length, 1)
+      assert.ok(!JSON.stringify(body).includes('secret-token'))
+    })
+  })
+})

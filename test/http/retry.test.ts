@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
+import { assertError } from '../support/assert-error.ts'
+import { GET_RUN, RUN_MS, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+describe('POST /jobs/{id}/retry', () => {
+  forEachService((under) => {
+    const started = sharedJobWorld(under)
+
+    test('starts a new job with the same exact input, type, project and owner, and names the job it repeats', async () => {
+      const world = await started()
+      const raw = '{"type":"report","input":{"title":"Again","n":9007199254740993,"zero":-0}}'
+      const first = await world.service.request<ShownJob>('POST', '/jobs', {
+        token: world.token('ada'),
+        raw,
+        headers: { 'content-type': 'application/json' },
+      })
+      await world.quiet()
+      await world.pass(RUN_MS)
+      const again = await world.request('POST', `/jobs/${first.body.id}/retry`, 'ada')
+      assert.equal(again.status, 202, again.text)
+      assert.equal(again.headers.location, `/jobs/${again.body.id}`)
+      assert.notEqual(again.body.id, first.body.id)
+      assert.notEqual(again.body.thread_id, first.body.thread_id)
+      assert.deepEqual(
+        [again.body.retry_of, again.body.type, again.body.created_by, again.body.project_id],
+        [first.body.id, 'report', 'ada', null],
+      )
+      assert.match(again.text, /"n":9007199254740993,"zero":-0/)
+      await world.quiet()
+      await world.pass(RUN_MS)
+      assert.equal((await world.get(again.body.id)).status, 'completed')
+      const list = await world.request<{ data: ShownJob[] }>('GET', `/jobs?retry_of=${first.body.id}`, 'ada')
+      assert.deepEqual(
+        list.body.data.map(({ id }) => id),
+        [again.body.id],
+      )
+    })
+
+    test('an Idempotency-Key repeats a job once', async () => {
+      const world = await started()
+      const job = await world.start('throwing')
+      await world.pass(RUN_MS)
+      await world.get(job.id)
+      const headers = { 'idempotency-key': 'retry-once' }
+      const answers = [
+        await world.request('POST', `/jobs/${job.id}/retry`, 'ada', { headers }),
+        await world.request('POST', `/jobs/${job.id}/retry`, 'ada', { headers }),
+      ]
+      assert.deepEqual(
+        answers.map(({ status, headers }) => [status, headers['idempotency-replayed']]),
+        [
+          [202, undefined],
+          [202, 'true'],
+        ],
+      )
+      assert.equal(answers[0]?.body.id, answers[1]?.body.id)
+      const other = await world.start('throwing')
+      await world.pass(RUN_MS)
+      const reused = await world.request('POST', `/jobs/${other.id}/retry`, 'ada', { headers })
+      assertError(under, reused, { status: 422, code: 'idempotency_key_reused' })
+    })
+
+    test('a job that has not ended, or whose input is not stored, is a conflict', async () => {
+      const world = await started()
+      const paused = await world.start('pausing')
+      await world.pass(RUN_MS)
+      await world.get(paused.id)
+      const early = await world.request('POST', `/jobs/${paused.id}/retry`, 'ada')
+      assertError(under, early, {
+        status: 409,
+        code: 'conflict',
+        message: 'The job is awaiting_input: only a job that has ended can be repeated',
+      })
+      const run = await world.startElsewhere({ user_id: 'ada' })
+      const followed = await world.request('POST', '/jobs', 'ada', { body: { type: 'report', ...run } })
+      await world.quiet()
+      await world.pass(RUN_MS)
+      assert.equal((await world.get(followed.body.id)).status, 'completed')
+      const inputless = await world.request('POST', `/jobs/${followed.body.id}/retry`, 'ada')
+      assertError(under, inputless, { status: 409, code: 'conflict' })
+    })
+
+    test('another user does not see the job; an admin repeats it for its owner, which is audited', async () => {
+      const world = await started()
+      const job = await world.start('report')
+      await world.pass(RUN_MS)
+      await world.get(job.id)
+      const stranger = await world.request('POST', `/jobs/${job.id}/retry`, 'eve')
+      assertError(under, stranger, { status: 404, code: 'not_found' })
+      const again = await world.request('POST', `/jobs/${job.id}/retry`, 'root', { token: world.admin })
+      assert.deepEqual([again.status, again.body.created_by], [202, 'ada'])
+      const token = world.admin
+      type Audit = { data: { action: string; after: unknown }[] }
+      const audit = await world.service.request<Audit>('GET', `/v1/audit?object=${job.id}`, { token })
+      assert.deepEqual(
+        audit.body.data.map(({ action, after }) => [action, after]),
+        [['job.retried', { job_id: again.body.id }]],
+      )
+      await world.quiet()
+    })
+
+    test('a turn of a conversation is repeated on its thread', async () => {
+      const world = await started()
+      const first = await world.start('report')
+      await world.pass(RUN_MS)
+      await world.get(first.id)
+      const body = { type: 'report', input: { title: 'Next' }, continues: first.id }
+      const second = await world.request('POST', '/jobs', 'ada', { body })
+      await world.quiet()
+      await world.pass(RUN_MS)
+      await world.get(second.body.id)
+      const again = await world.request('POST', `/jobs/${second.body.id}/retry`, 'ada')
+      assert.deepEqual([again.status, again.body.continues, again.body.thread_id], [202, first.id, first.thread_id])
+      const busy = await world.request('POST', `/jobs/${second.body.id}/retry`, 'ada')
+      assertError(under, busy, { status: 409, code: 'conflict', message: 'A job on the thread is unfinished' })
+      await world.quiet()
+    })
+
+    test('counts towards the usage limit of the owner', async () => {
+      const world = await startJobWorld(under, { env: { USAGE_LIMIT_RUNS: '1' } })
+      const job = await world.start('report')
+      await world.pass(RUN_MS)
+      await world.get(job.id)
+      const again = await world.request('POST', `/jobs/${job.id}/retry`, 'ada')
+      assertError(under, again, { status: 429, code: 'usage_limit_exceeded' })
+    })
+  })
+})
+
+describe('POST /jobs/{id}/check', () => {
+  forEachService((under) => {
+    const started = sharedJobWorld(under)
+
+    test('asks the runtime and answers with the job', async () => {
+      const world = await started()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const job = await world.start('report')
+      await world.pass(RUN_MS)
+      const before = world.calls(GET_RUN)
+      const checked = await world.request('POST', `/jobs/${job.id}/check`, 'ada')
+      assert.deepEqual([checked.status, checked.body.status, checked.body.settled_by], [200, 'completed', 'read'])
+      assert.ok(world.calls(GET_RUN) > before)
+      const ended = world.calls(GET_RUN)
+      const repeated = await world.request('POST', `/jobs/${job.id}/check`, 'ada')
+      assert.deepEqual([repeated.status, repeated.body.status], [200, 'completed'])
+      assert.equal(world.calls(GET_RUN), ended, 'a job that has ended is not asked about')
+    })
+
+    test('an admin’s check of another user’s job is audited, the owner’s is not; a stranger gets 404', async () => {
+      const world = await started()
+      const job = await world.start('report')
+      await world.request('POST', `/jobs/${job.id}/check`, 'ada')
+      const stranger = await world.request('POST', `/jobs/${job.id}/check`, 'eve')
+      assertError(under, stranger, { status: 404, code: 'not_found' })
+      await world.request('POST', `/jobs/${job.id}/check`, 'root', { token: world.admin })
+      const rows = await world.db.query<{ actor_id: string }>(
+        sql`select actor_id from audit where object_id = ${job.id} and action = 'job.checked'`,
+      )
+      assert.deepEqual(
+        rows.map(({ actor_id }) => actor_id),
+        ['root'],
+      )
+    })
+  })
+})

@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { ApiError } from '../../src/core/errors.ts'
+import { JsonText } from '../../src/core/json/json-text.ts'
+import { fingerprintOf, fitAnswer, type GivenAnswer, isStillOpen } from '../../src/jobs/answers.ts'
+import { DocumentSchema } from '../../src/jobs/schemas/document-schema.ts'
+import type { ThreadState } from '../../src/runtime/runtime-types.ts'
+
+const FIRST = { id: 'a'.repeat(32), value: 'Publish it?' }
+const SECOND = { id: 'b'.repeat(32), value: 'To whom?' }
+const asks = (...questions: object[]) => JSON.stringify(questions)
+const input = (text: string): GivenAnswer => ({ input: new JsonText(text) })
+const answers = (text: string): GivenAnswer => ({ answers: new JsonText(text) })
+const printsOf = (...questions: object[]) => questions.map((question) => fingerprintOf(JsonText.of(question)))
+
+function refuses(given: GivenAnswer, interrupts: string | null, message: RegExp): Promise<void> {
+  return assert.rejects(fitAnswer(given, interrupts), (error) => {
+    assert.ok(error instanceof ApiError)
+    assert.equal(error.code, 'invalid_request')
+    assert.match(error.message, message)
+    return true
+  })
+}
+
+describe('answers', () => {
+  for (const text of ['false', '0', '""', 'null', '{"a":1e400}', '12345678901234567890', '-0', '[]']) {
+    test(`${text} goes to a single question by its id, to the letter`, async () => {
+      const answer = await fitAnswer(input(text), asks(FIRST))
+      assert.deepEqual(answer, { command: `{"resume":{"${FIRST.id}":${text}}}`, questions: printsOf(FIRST) })
+      assert.deepEqual(await fitAnswer(answers(`{"${FIRST.id}":${text}}`), asks(FIRST)), answer)
+    })
+  }
+
+  test('other work has a turn between the checks of two answers', async () => {
+    let turns = 0
+    const countTurns = () => setImmediate(() => ++turns < 2 && countTurns())
+    countTurns()
+    await fitAnswer(answers(`{"${FIRST.id}":1,"${SECOND.id}":2}`), asks(FIRST, SECOND), new DocumentSchema(true))
+    assert.equal(turns, 2)
+  })
+
+  test('several answers go by the ids of their questions', async () => {
+    const given = answers(`{"${SECOND.id}": {"n": 1.50}, "${FIRST.id}": false}`)
+    assert.deepEqual(await fitAnswer(given, asks(FIRST, SECOND)), {
+      command: `{"resume":{"${FIRST.id}":false,"${SECOND.id}":{"n": 1.50}}}`,
+      questions: printsOf(FIRST, SECOND),
+    })
+  })
+
+  test('the older name of an id is understood, and a question without an id gets the plain answer', async () => {
+    const older = { interrupt_id: 'older', value: 'Go on?' }
+    assert.equal((await fitAnswer(input('0'), asks(older))).command, '{"resume":{"older":0}}')
+    for (const nameless of [{ value: 'Go on?' }, { id: 7, value: 'Go on?' }]) {
+      assert.equal((await fitAnswer(input('"yes"'), asks(nameless))).command, '{"resume":"yes"}')
+    }
+    assert.equal((await fitAnswer(input('"yes"'), '["Go on?"]')).command, '{"resume":"yes"}')
+  })
+
+  test('a breakpoint asks nothing: null continues, and so does an empty object', async () => {
+    for (const interrupts of ['[]', null]) {
+      assert.deepEqual(await fitAnswer(input('null'), interrupts), { command: 'null', questions: [] })
+      assert.deepEqual(await fitAnswer(answers('{}'), interrupts), { command: 'null', questions: [] })
+      await refuses(
+        input('true'),
+        interrupts,
+        /^body\/input must be null: the job asks no question, it only waits to be continued$/,
+      )
+    }
+  })
+
+  test('an answer that does not fit is refused with the ids that would fit', async () => {
+    const two = asks(FIRST, SECOND)
+    await refuses(
+      input('1'),
+      two,
+      new RegExp(
+        `^body/input answers one question, and the job asks 2: use "answers" with "${FIRST.id}", "${SECOND.id}"$`,
+      ),
+    )
+    await refuses(answers(`{"${FIRST.id}":1}`), two, new RegExp(`^body/answers must have "${SECOND.id}"$`))
+    await refuses(
+      answers('{"x":1}'),
+      asks(FIRST),
+      /^body\/answers must not have "x", which the job does not ask, and must have "a+"$/,
+    )
+    await refuses(
+      answers(`{"${FIRST.id}":1,"x":1,"y":2}`),
+      asks(FIRST),
+      /^body\/answers must not have "x", "y", which the job does not ask$/,
+    )
+    await refuses(answers('{}'), asks({ value: 'Go on?' }), /^body\/answers must have a question without an id$/)
+    const long = 'z'.repeat(200)
+    await refuses(answers(`{"${long}":1}`), '[]', new RegExp(`^body/answers must not have "${'z'.repeat(100)}", which`))
+  })
+
+  const left = (state: Partial<ThreadState>): ThreadState => ({
+    values: null,
+    next: [],
+    runId: null,
+    error: null,
+    interrupts: [],
+    traces: { traceId: null, tracerTraceId: null },
+    ...state,
+  })
+
+  test('questions are open while the state asks each of them', () => {
+    const state = left({ next: ['ask'], interrupts: [FIRST, SECOND].map((question) => JsonText.of(question)) })
+    assert.ok(isStillOpen(printsOf(FIRST), state))
+    assert.ok(isStillOpen(printsOf(SECOND, FIRST), state))
+    assert.equal(isStillOpen(printsOf(FIRST, { ...SECOND, value: 'From whom?' }), state), false)
+    assert.equal(isStillOpen(printsOf(FIRST), left({ next: ['ask'] })), false)
+  })
+
+  test('a breakpoint is open while a step is next and nothing is asked', () => {
+    assert.ok(isStillOpen([], left({ next: ['write'] })))
+    assert.equal(isStillOpen([], left({})), false)
+    assert.equal(isStillOpen([], left({ next: ['ask'], interrupts: [JsonText.of(FIRST)] })), false)
+  })
+
+  test('a question is known by its content, however it is spelled', () => {
+    const spelled = (text: string) => fingerprintOf(new JsonText(text))
+    assert.equal(spelled('{"id":"q","value":1}'), spelled('{ "value": 1, "id": "q" }'))
+    assert.notEqual(spelled('{"id":"q","value":1}'), spelled('{"id":"q","value":2}'))
+    assert.equal(spelled('{"id":"q","value":1}').length, 22)
+  })
+})

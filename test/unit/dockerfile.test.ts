@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { describe, test } from 'node:test'
+import { parseDockerfile, UNDERSTOOD } from '../../verify/image-steps/dockerfile.ts'
+
+const read = (name: string) => readFileSync(new URL(`../../${name}`, import.meta.url), 'utf8')
+const stages = parseDockerfile(read('Dockerfile'))
+const image = stages.at(-1)
+const textsOf = (name: string) => (image?.steps ?? []).filter((step) => step.name === name).map(({ text }) => text)
+
+describe('the Dockerfile', () => {
+  test('is all understood by image-steps, which tries it without Docker', () => {
+    const names = new Set(stages.flatMap(({ steps }) => steps.map(({ name }) => name)))
+    assert.deepEqual(
+      [...names].filter((name) => !UNDERSTOOD.includes(name)),
+      [],
+    )
+  })
+
+  test('has one pinned base', () => {
+    const [base = '', ...others] = new Set(stages.map((stage) => stage.base))
+    assert.deepEqual(others, [])
+    assert.match(base, /^node:24\.\d+\.\d+-bookworm-slim$/)
+  })
+
+  test('installs without install scripts, and the image has neither development packages nor the bundled Node', () => {
+    for (const { name, steps } of stages.filter((stage) => stage.steps.some(({ text }) => text.startsWith('npm ci')))) {
+      const [install] = steps.filter(({ text }) => text.startsWith('npm ci'))
+      const before = steps.slice(0, steps.indexOf(install as (typeof steps)[number]))
+      assert.ok(
+        before.some(({ text }) => text.includes('.npmrc')),
+        name,
+      )
+      if (name === 'packages') assert.equal(install?.text, 'npm ci --omit=dev --omit=optional')
+    }
+    assert.deepEqual(
+      textsOf('COPY').filter((text) => text.includes('node_modules')),
+      ['--from=packages /app/node_modules node_modules'],
+    )
+    assert.match(read('.npmrc'), /^ignore-scripts=true$/m)
+  })
+
+  test('runs Node as process 1 and as a numbered user that is not root, with a health check', () => {
+    assert.deepEqual(textsOf('USER'), ['1000'])
+    assert.equal((JSON.parse(textsOf('CMD')[0] ?? '[]') as string[])[0], 'node')
+    assert.match(textsOf('HEALTHCHECK')[0] ?? '', /healthz/)
+  })
+
+  test('gets no secret and no build of this machine from its context', () => {
+    const ignored = read('.dockerignore').split('\n')
+    for (const name of ['.env', '.git', 'data', '**/node_modules', '**/dist']) assert.ok(ignored.includes(name), name)
+  })
+})

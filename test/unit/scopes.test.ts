@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ADMIN_SCOPE, hasAnyScope, SCOPES } from '../../src/auth/scopes.ts'
+
+test('any one of the required scopes is enough, and admin:* is enough for all', () => {
+  assert.equal(ADMIN_SCOPE, 'admin:*')
+  assert.ok(hasAnyScope(['read:users'], ['read:users']))
+  assert.ok(hasAnyScope(['write:projects', 'read:users'], ['read:projects', 'read:users']))
+  assert.ok(hasAnyScope(['admin:*'], ['read:users']))
+  assert.ok(hasAnyScope(['admin:*'], []))
+  assert.equal(hasAnyScope([], ['read:users']), false)
+  assert.equal(hasAnyScope(['read:users'], []), false)
+  assert.equal(hasAnyScope(['read:users'], ['write:users']), false)
+  assert.equal(hasAnyScope(['READ:USERS', 'read:user', 'admin', 'admin:'], ['read:users']), false)
+})
+
+test('every scope has a name of the form action:resource and a description', () => {
+  const scopes = Object.entries(SCOPES)
+  assert.ok(scopes.length >= 5)
+  for (const [name, description] of scopes) {
+    assert.match(name, /^(?:read|write|admin):(?:[a-z]+|\*)$/)
+    assert.match(description, /^[A-Z].{9,}/)
+  }
+})

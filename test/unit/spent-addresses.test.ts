@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict'
+import { beforeEach, describe, test } from 'node:test'
+import { SpentAddresses, UNKNOWN_CREDENTIALS_PER_SECOND } from '../../src/limits/spent-addresses.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const ADDRESS = '192.0.2.1'
+const OTHER = '192.0.2.2'
+const WINDOW_MS = 60_000
+
+describe('spent addresses', () => {
+  let clock: ManualClock
+  let spent: SpentAddresses
+  beforeEach(() => {
+    clock = new ManualClock()
+    spent = new SpentAddresses(clock)
+  })
+  const admitted = (attempts: number) =>
+    Array.from({ length: attempts }, () => spent.admitsUnknown(ADDRESS)).filter((isAdmitted) => isAdmitted).length
+
+  test('an address is spent from its refusal to the end of its window, and no longer', async () => {
+    assert.ok(spent.isEmpty)
+    assert.equal(spent.isSpent(ADDRESS), false)
+    spent.note(ADDRESS, WINDOW_MS)
+    assert.equal(spent.isEmpty, false)
+    assert.ok(spent.isSpent(ADDRESS))
+    assert.equal(spent.isSpent(OTHER), false)
+    await clock.advance(WINDOW_MS - 1)
+    assert.ok(spent.isSpent(ADDRESS))
+    await clock.advance(1)
+    assert.equal(spent.isSpent(ADDRESS), false)
+    assert.ok(spent.isEmpty, 'it is forgotten')
+  })
+
+  test('a later refusal moves the end, and does not begin a new second of checks', async () => {
+    spent.note(ADDRESS, 1_000)
+    assert.equal(admitted(30), UNKNOWN_CREDENTIALS_PER_SECOND)
+    await clock.advance(999)
+    spent.note(ADDRESS, WINDOW_MS)
+    assert.equal(admitted(1), 0)
+    await clock.advance(WINDOW_MS - 1)
+    assert.ok(spent.isSpent(ADDRESS))
+  })
+
+  test('of unknown credentials of a spent address, so many are checked in a second, and as many in the next', async () => {
+    spent.note(ADDRESS, WINDOW_MS)
+    assert.equal(admitted(UNKNOWN_CREDENTIALS_PER_SECOND + 5), UNKNOWN_CREDENTIALS_PER_SECOND)
+    await clock.advance(999)
+    assert.equal(admitted(5), 0)
+    await clock.advance(1)
+    assert.equal(admitted(UNKNOWN_CREDENTIALS_PER_SECOND + 5), UNKNOWN_CREDENTIALS_PER_SECOND)
+    await clock.advance(500)
+    assert.equal(admitted(1), 0, 'the second begins with its first check')
+  })
+
+  test('an address that is not spent has no bound', () => {
+    assert.equal(admitted(100), 100)
+    spent.note(OTHER, WINDOW_MS)
+    assert.equal(admitted(100), 100)
+  })
+
+  test('a clock that was set back keeps no address spent', () => {
+    let nowMs = 1_000_000
+    const back = new SpentAddresses({ elapsed: () => 0, now: () => nowMs, sleep: () => Promise.resolve() })
+    back.note(ADDRESS, WINDOW_MS)
+    assert.ok(back.isSpent(ADDRESS), 'in the same millisecond')
+    nowMs -= 1
+    assert.equal(back.isSpent(ADDRESS), false)
+  })
+})

@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { describe, test } from 'node:test'
+import { EXIT } from '../../src/cli/io.ts'
+import { parseConfig } from '../../src/config.ts'
+
+const UNIT = readFileSync(new URL('../../deploy/systemd/project-api.service', import.meta.url), 'utf8')
+const SETTINGS = { ISSUER_URL: 'https://issuer.example.com', WEBHOOK_SECRET: 'a'.repeat(32) }
+const settingOf = (name: string) => new RegExp(`^${name}=(.*)$`, 'm').exec(UNIT)?.[1]
+
+describe('the systemd unit', () => {
+  test('runs as the user that its instructions let read the files of secrets', () => {
+    const user = settingOf('User')
+    assert.ok(user)
+    assert.match(UNIT, new RegExp(`^# +useradd .* ${user}$`, 'm'))
+    assert.match(UNIT, new RegExp(`^# +chown .* root:${user} /etc/project-api/secrets$`, 'm'))
+    assert.equal(settingOf('DynamicUser'), undefined)
+  })
+
+  test('gives a stop longer than the drain, and does not repeat a start with wrong settings', () => {
+    const { shutdownTimeoutMs } = parseConfig(SETTINGS, () => '')
+    assert.ok(Number(settingOf('TimeoutStopSec')) * 1_000 > shutdownTimeoutMs)
+    assert.deepEqual(settingOf('RestartPreventExitStatus')?.split(' ').map(Number), [EXIT.usage, EXIT.config])
+  })
+})

@@ -1,0 +1,83 @@
+import { chmodSync, chownSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { systemClock } from '../../src/core/clock.ts'
+import { psql, serverUser, startPostgres } from '../../test/support/postgres.ts'
+import { freePort } from '../../test/support/server-process.ts'
+import { startBalancer } from '../torture/cluster/balancer.ts'
+import { ClientLoad } from './client-load.ts'
+import type { FailoverFigures, Scene } from './scene.ts'
+
+const LOAD_MS = 15_000
+const SERVER_CONNECTIONS = 8
+/** What PgBouncer cannot pass on, the role brings. */
+const ROLE_SETTINGS = [
+  "statement_timeout = '8s'",
+  "lock_timeout = '2s'",
+  "idle_in_transaction_session_timeout = '20s'",
+  'enable_hashjoin = off',
+  'enable_mergejoin = off',
+]
+
+/** Two nodes with 32 connections between them, on PgBouncer in transaction mode with 8 connections of the server. */
+export async function throughPgbouncer(scene: Scene): Promise<FailoverFigures> {
+  const { identity, runtime } = await scene.startOutsideWorld()
+  const postgres = await startPostgres()
+  scene.onClose(() => postgres.stop())
+  const direct = new URL(await postgres.createDatabase())
+  for (const setting of ROLE_SETTINGS) await psql(direct.href, `alter role postgres set ${setting}`)
+  const port = await freePort()
+  await scene.startServer('pgbouncer', (folder) => {
+    const user = serverUser()
+    const file = join(folder, 'pgbouncer.ini')
+    writeFileSync(
+      file,
+      `[databases]
+* = host=127.0.0.1 port=${direct.port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir =
+auth_type = trust
+auth_file = ${folder}/users.txt
+pool_mode = transaction
+default_pool_size = ${SERVER_CONNECTIONS}
+max_client_conn = 200
+ignore_startup_parameters = options,statement_timeout,lock_timeout,idle_in_transaction_session_timeout,extra_float_digits
+`,
+    )
+    writeFileSync(join(folder, 'users.txt'), '"postgres" ""\n')
+    if (user) chownSync(folder, user.uid, user.gid)
+    chmodSync(folder, 0o755)
+    return { args: [file], ready: /process up/, stopSignal: 'SIGINT', user }
+  })
+  const balancer = await startBalancer()
+  scene.onClose(() => balancer.close())
+  const pooled = new URL(direct.href)
+  pooled.port = String(port)
+  await scene.startNodes({
+    DATABASE_URL: pooled.href,
+    DATABASE_PREPARED: 'off',
+    ISSUER_URL: identity.issuer,
+    RUNTIME_URL: runtime.url,
+    PUBLIC_URL: balancer.url,
+  })
+  for (const node of scene.nodes) {
+    balancer.add(node)
+    await balancer.untilReady(node.name, 30_000)
+  }
+  const load = new ClientLoad(balancer.url, identity)
+  await systemClock.sleep(LOAD_MS)
+  const mine = `datname = '${direct.pathname.slice(1)}' and application_name = 'project-api'`
+  const used = await psql(direct.href, `select count(*) from pg_stat_activity where ${mine}`)
+  await load.stop()
+  const { lost, unfinished } = await load.audit()
+  return [
+    ['connections of the server', used],
+    ['requests answered', load.answered],
+    ['requests dropped or refused', load.failed],
+    ...[...load.refusals].map(([why, count]): FailoverFigures[number] => [`  ${why}`, count]),
+    ['acknowledged changes', load.acknowledged.length],
+    ['of them lost', lost],
+    ['jobs that did not end', unfinished],
+  ]
+}

@@ -1,0 +1,31 @@
+import type { SimulatedSystem } from '../system/simulated-system.ts'
+import type { JobView } from './job-scenario.ts'
+import { ERASED_USER, send, startJob, unexpected } from './operator-scenario.ts'
+
+const SHARE_OF_SEEDS = 0.2
+
+/** In some seeds an admin erases a user whose jobs have ended, run, or wait for an answer. */
+export function startErasure(system: SimulatedSystem): void {
+  const random = system.prng.split('erasures')
+  if (!random.chance(SHARE_OF_SEEDS)) return
+  system.time.after(random.int(0, system.plan.faultsMs * 0.3), () => void liveAndLeave(system))
+}
+
+async function liveAndLeave(system: SimulatedSystem): Promise<void> {
+  const { identity, observed, plan, time } = system
+  const random = system.prng.split('erased user')
+  const jobs: JobView[] = []
+  for (let index = random.int(1, 4); index > 0; index--) {
+    await startJob(system, { part: random.split(`job ${index}`), jobs, user: ERASED_USER, marker: `erased-${index}` })
+  }
+  await time.sleep(random.int(0, plan.faultsMs * 0.4))
+  if (!system.faultsActive || jobs.length === 0) return
+  const { sub } = identity.user(ERASED_USER)
+  const admin = system.client('eraser', identity.admin.token)
+  const answer = await send(system, { admin, part: random }, { method: 'DELETE', path: `/v1/users/${sub}` })
+  // The erasure has ended, and the answer was lost.
+  const hasEnded = answer?.status === 404
+  if (answer?.status !== 202 && !hasEnded) return unexpected(system, 'DELETE /v1/users/{sub}', answer)
+  observed.operators.hasErased = true
+  if (!hasEnded) observed.operators.operations.add((JSON.parse(answer.body) as { id: string }).id)
+}

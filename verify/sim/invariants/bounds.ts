@@ -1,0 +1,65 @@
+import type { JobRow } from '../../../src/jobs/job-row.ts'
+import type { WatchedJob } from '../clients/calm-scenario.ts'
+import type { SimRun } from '../outside/runtime.ts'
+import { type Evidence, isFinal } from './evidence.ts'
+
+/** A client that watches a job sees its end within this time, also when the callback is lost. */
+const WATCHED_MS = 15_000
+/** The additional time for an end that must be seen twice. */
+const SECOND_SIGHT_MS = 15_000
+/** The longest time between two checks by the sweep. */
+const SWEEP_MS = 300_000
+/** The sweep checks a young job more often: the pause is never longer than the time since the start. */
+const YOUNG_SLACK_MS = 20_000
+/** With slowed-down loops, nodes notice due work this much later. */
+const SLOW_LOOPS_MS = 3 * 120_000 + 60_000
+
+/** I1, its bound: after the faults, the end of a run shows soon to clients that watch, and in time to all others. */
+export function checkBounds(evidence: Evidence): void {
+  const { jobs, observed, plan, runtime, faultsStoppedAtMs, calmEndedAtMs, slowUntilMs, violate } = evidence
+  // With one or two slots, jobs wait for each other.
+  if (plan.slots !== null) return
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  for (const watched of observed.watched) checkWatched(watched, byId.get(watched.jobId), evidence)
+  for (const job of jobs) {
+    const run = runtime.runs.get(job.run_id ?? '')
+    if (!run || run.endedAtMs === null || !isFinal(job.status)) continue
+    // A job that a late callback created may wait for the loops of its node.
+    const heldUpMs = job.created_at > calmEndedAtMs ? slowUntilMs : 0
+    const lateMs = (job.finished_at ?? 0) - Math.max(run.endedAtMs, faultsStoppedAtMs, job.created_at, heldUpMs)
+    if (lateMs > SWEEP_MS + SLOW_LOOPS_MS) violate('I1', `${job.id} ended ${lateMs} ms after its run ${run.runId}`)
+  }
+}
+
+function checkWatched(
+  watched: WatchedJob,
+  job: JobRow | undefined,
+  { runtime, suspendedUntilMs, calmEndedAtMs, violate }: Evidence,
+): void {
+  const { jobId, way, fromMs, seenAtMs } = watched
+  const run = [...runtime.runs.values()].find(({ metadata }) => metadata.job_id === jobId && metadata.run_seq === 1)
+  if (!job || !run || run.endedAtMs === null) return
+  // A client that is connected to a suspended node sees nothing before that node runs again.
+  const sinceMs = Math.max(run.endedAtMs, fromMs, suspendedUntilMs)
+  const dueMs = sinceMs + boundOf(way, run) + (isSeenTwice(run) ? SECOND_SIGHT_MS : 0)
+  if (dueMs > calmEndedAtMs) return
+  const atMs = way === 'nothing' ? job.finished_at : seenAtMs
+  // The time of a pause is not stored.
+  if (way === 'nothing' && !isFinal(job.status)) return
+  if (atMs !== null && atMs <= dueMs) return
+  const when = atMs === null ? 'never' : `${atMs - sinceMs} ms later`
+  violate(
+    'I1',
+    `the end of ${run.runId} at ${run.endedAtMs} was seen ${when} by a client that watched ${jobId} by ${way}`,
+  )
+}
+
+function boundOf(way: WatchedJob['way'], run: SimRun): number {
+  if (way !== 'nothing') return WATCHED_MS
+  return Math.min(SWEEP_MS, (run.endedAtMs ?? 0) - run.createdAtMs) + YOUNG_SLACK_MS
+}
+
+function isSeenTwice({ forgotten, status, plan: { ending } }: SimRun): boolean {
+  const isUnclear = ending.kind === 'no_output' || (ending.kind === 'pause' && ending.asks !== 'one')
+  return isUnclear || forgotten || status === 'timeout'
+}

@@ -1,0 +1,107 @@
+import { isJsonObject } from '../../../src/core/json.ts'
+import type { SentAnswers } from '../clients/sent-documents.ts'
+import { isZombie, type SimRun } from '../outside/runtime.ts'
+import { type Evidence, isFinal } from './evidence.ts'
+
+/** The longest time between two checks of a job, plus some slack. */
+const MAX_CHECK_INTERVAL_MS = 330_000
+
+/** Each job has the runs that its clients asked for, and clients got correct answers. */
+export function checkRuns(evidence: Evidence): void {
+  checkStarts(evidence)
+  checkOwners(evidence)
+  checkResponses(evidence)
+  checkAnswers(evidence)
+}
+
+/** Each start and each resume of a job is one run, with the client's input. */
+function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  const own = [...runtime.runs.values()].filter((run) => typeof run.metadata.job_id === 'string')
+  const byStart = Map.groupBy(own, ({ metadata }) => `${metadata.job_id}:${metadata.run_seq}`)
+  for (const [start, runs] of byStart) {
+    // A run that vanished before the service knew of it is started again.
+    if (runs.filter((run) => !run.removed).length > 1)
+      violate('one run', `${runs.length} runs were started for ${start}`)
+  }
+  for (const run of own) {
+    const jobId = String(run.metadata.job_id)
+    const job = byId.get(jobId)
+    if (gone.has(jobId)) continue
+    if (!job) violate('one run', `run ${run.runId} was started for a job that does not exist`)
+    else if (run.metadata.run_seq === 1 && 'input' in run.work) {
+      const given = JSON.stringify(run.work.input)
+      const { marker } = run.work.input as { marker?: string }
+      const sent = observed.inputs.get(marker ?? '')
+      const isOfJob = job.input !== null && job.input === sent
+      if (given !== sent || !isOfJob) violate('one run', `run ${run.runId} was given ${given} instead of ${sent}`)
+    }
+  }
+}
+
+/**
+ * A job cancelled before its start gets no run, and a run that the service started gets no second job unless a client
+ * followed it.
+ */
+function checkOwners({ runtime, jobs, violate }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  const known = [...runtime.runs.values()].filter((run) => !run.removed)
+  for (const { runId, metadata } of known) {
+    const job = byId.get(String(metadata.job_id))
+    if (job?.status !== 'cancelled' || job.run_id !== null || job.run_seq !== metadata.run_seq) continue
+    violate('one run', `run ${runId} was started for ${job.id}, which was cancelled before it had one`)
+  }
+  for (const job of jobs) {
+    const run = runtime.runs.get(job.run_id ?? '')
+    const owner = run?.metadata.job_id
+    // A run that vanished before the service knew of it was started again: its late callback finds no job.
+    if (job.created_by !== null || owner === undefined || owner === job.id || run?.removed) continue
+    violate('one run', `${job.id} was made for run ${job.run_id} of ${owner}`)
+  }
+}
+
+function checkResponses({ observed, jobs, runtime, gone, violate, faultsStoppedAtMs }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  for (const [marker, answered] of observed.created) {
+    const made = jobs.filter((job) => job.input === observed.inputs.get(marker) && job.retry_of === null)
+    if (made.length > 1) violate('idempotency', `${made.length} jobs were made for ${marker}`)
+    for (const id of answered) {
+      if (!byId.has(id) && !gone.has(id)) violate('promises', `job ${id} was in a response and is not stored`)
+    }
+    if (answered.size > 1) violate('idempotency', `${marker} was answered with ${[...answered].join(' and ')}`)
+  }
+  for (const [runId, jobId] of observed.followed) {
+    if (byId.get(jobId)?.thread_id !== runtime.runs.get(runId)?.threadId)
+      violate('promises', `job ${jobId} does not follow run ${runId}`)
+  }
+  for (const [jobId, view] of observed.finals) {
+    if (byId.get(jobId)?.status !== view.status) violate('I3', `${jobId} was shown as ${view.status}`)
+  }
+  for (const [jobId, atMs] of observed.cancelled) {
+    const job = byId.get(jobId)
+    const dueByMs = Math.max(atMs, faultsStoppedAtMs) + MAX_CHECK_INTERVAL_MS
+    const run = runtime.runs.get(job?.run_id ?? '')
+    const heard = run && (isZombie(run) || (run.cancelHeardAtMs ?? Number.POSITIVE_INFINITY) <= dueByMs)
+    const wasOverdue = job && run && job.error_code === 'deadline_exceeded' && job.deadline_at > dueByMs
+    if (wasOverdue && !heard) violate('promises', `the cancellation of ${jobId} was never passed on`)
+  }
+}
+
+/** Every answer that was accepted reached a run, to the letter and by the id of its question. */
+function checkAnswers({ observed, jobs, runtime, violate }: Evidence): void {
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  for (const [jobId, answers] of observed.resumed) {
+    const job = byId.get(jobId)
+    const runs = runtime.runsOn(job?.thread_id ?? '')
+    const over = job && isFinal(job.status) && job.run_id === null
+    const lost = answers.filter((sent) => !runs.some((run) => isGiven(sent, run)))
+    if (lost.length > 0 && !over)
+      violate('promises', `${jobId} was resumed with ${JSON.stringify(lost)}, which no run got`)
+  }
+}
+
+function isGiven(sent: SentAnswers, { work, metadata }: SimRun): boolean {
+  if (sent === null) return 'input' in work && work.input === null && metadata.run_seq !== 1
+  const resume = 'command' in work ? work.command.resume : undefined
+  return isJsonObject(resume) && Object.entries(sent).every(([id, text]) => JSON.stringify(resume[id]) === text)
+}
