@@ -278,6 +278,23 @@ describe('leases', () => {
       assert.equal(await countStartAttempt(db, { ...attempt, token: other?.lease_token ?? '' }), true)
     })
 
+    test('a job that was cancelled or ended since it was leased is not started', async () => {
+      const [db] = await nodes()
+      const attempt = ({ id, lease_token }: LeasedJob) => ({ id, token: lease_token ?? '', nowMs: NOW + 500 })
+      const cancelled = await leased(db, { run_id: null })
+      await db.transaction(async (tx) => {
+        const [job] = await lockJobs(tx, [cancelled.id])
+        assert.ok(job)
+        await updateJobs(tx, [{ ...job, cancel_requested_at: NOW + 400 }])
+      })
+      assert.equal(await countStartAttempt(db, attempt(cancelled)), false)
+
+      const ended = await leased(db, { run_id: null })
+      const update = { jobId: ended.id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
+      await settleAt(db, NOW + 400, update)
+      assert.equal(await countStartAttempt(db, attempt(ended)), false)
+    })
+
     test('a check that is requested during another check follows it at once', async () => {
       const [db] = await nodes()
       const deferred = await leased(db)

@@ -76,7 +76,7 @@ export async function findStartDocuments(db: Queryable, id: string): Promise<Sta
 
 /**
  * Counts an attempt to start a run before the runtime is called. False when the lease was lost, or when the job was
- * cancelled meanwhile: a job that was cancelled before its first attempt must never be started.
+ * cancelled or ended meanwhile. An ended job has no row in `job_checks`, so it can never be started.
  */
 export async function countStartAttempt(
   db: Database,
@@ -85,7 +85,7 @@ export async function countStartAttempt(
   const rows = await db.query(sql`
     update job_checks set starts = starts + 1, last_start_at = ${nowMs}, unseen_at = null
     where job_id = ${id} and lease_id = ${token}
-      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null and finished_at is null)
+      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null)
     returning job_id`)
   return rows.length > 0
 }

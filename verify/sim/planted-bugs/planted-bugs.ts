@@ -111,11 +111,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'if (!holdsLeases() || context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {',
     'if (context.clock.now() < 0) {',
   ]),
-  bug('start-after-cancel', 'a job that is cancelled during the search for its run is started nevertheless', [
-    'jobs/worker/lease-store.ts',
-    'and exists (select 1 from jobs where id = job_id and cancel_requested_at is null and finished_at is null)',
-    '',
-  ]),
   bug('abandoned-start-forgotten', 'a start whose request was cut off counts as never made', [
     'jobs/worker/start.ts',
     'const wait = isRepeated ? waitForRun(job, { nowMs, timeoutMs: runtime.timeoutMs }) : null',
