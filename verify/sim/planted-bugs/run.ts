@@ -21,7 +21,7 @@ interface SearchResult {
 async function main(): Promise<number> {
   const { values } = parseArgs({
     options: {
-      seeds: { type: 'string', default: '1000' },
+      seeds: { type: 'string', default: '3000' },
       only: { type: 'string' },
       search: { type: 'boolean', default: false },
       workers: { type: 'string', default: String(availableParallelism()) },
