@@ -1,5 +1,5 @@
-import type { Engine, Row, SqlValue } from './database.ts'
-import { type ColumnType, rowsOf } from './rows.ts'
+import type { ColumnType, Engine, Row, SqlValue } from './database.ts'
+import { rowsOf } from './rows.ts'
 import { join, Sql, sql } from './sql.ts'
 
 interface Column<Value> {

@@ -1,14 +1,13 @@
-import type { Engine, Row } from './database.ts'
+import type { ColumnType, Engine, Row, SqlValue } from './database.ts'
+import { toBinaryArray } from './postgres/binary-array.ts'
 import { join, Sql, sql } from './sql.ts'
-
-export type ColumnType = 'text' | 'bigint'
 
 /** A longer text is bound separately: inside JSON it would have to be escaped and parsed again. */
 const MAX_TEXT_IN_JSON = 64 * 1024
 
 /**
- * Many rows as one bound value, to select from in a statement: `from ${rowsOf(db.engine, rows, { id: 'text' })} as r`.
- * One statement then writes a batch of any length, and is prepared only once.
+ * Many rows as bound values, to select from in a statement: `from ${rowsOf(db.engine, rows, { id: 'text' })} as r`. One
+ * statement then writes a batch of any length, and is prepared only once.
  */
 export function rowsOf<Name extends string>(
   engine: Engine,
@@ -16,17 +15,41 @@ export function rowsOf<Name extends string>(
   columns: Readonly<Record<Name, ColumnType>>,
 ): Sql {
   const names = Object.entries<ColumnType>(columns)
+  return engine === 'postgres' ? rowsOfArrays(names, rows) : rowsOfJson(names, rows)
+}
+
+/** An array for each column. */
+function rowsOfArrays(
+  columns: readonly [string, ColumnType][],
+  rows: readonly Readonly<Record<string, Row[string]>>[],
+): Sql {
+  const arrays = columns.map(([name, type]) => {
+    const values = rows.map((row) => row[name] ?? null)
+    return arrayOf(type, values)
+  })
+  const names = columns.map(([name]) => name).join(', ')
+  return sql`(select ${raw(names)} from unnest(${join(arrays, ', ')}) as given(${raw(names)}))`
+}
+
+/**
+ * The subquery hides the length of the array from PostgreSQL. A short array would otherwise seem cheaper than the cached
+ * plan, and the statement would be planned again each time.
+ */
+function arrayOf(type: ColumnType, values: readonly SqlValue[]): Sql {
+  return sql`(select ${toBinaryArray(type, values)}::${raw(type)}[])`
+}
+
+function rowsOfJson(
+  names: readonly [string, ColumnType][],
+  rows: readonly Readonly<Record<string, Row[string]>>[],
+): Sql {
   const longTexts = new Map<string, string[]>()
   const json = JSON.stringify(rows.map((row) => takeRow(names, row, longTexts)))
-  const field = engine === 'postgres' ? (name: string) => name : (name: string) => `value ->> '$.${name}'`
   const list = join(
-    names.map(([name]) => sql`${selectedValue(name, field, longTexts.get(name))} as ${raw(name)}`),
+    names.map(([name]) => sql`${selectedValue(name, longTexts.get(name))} as ${raw(name)}`),
     ', ',
   )
-  if (engine === 'sqlite') return sql`(select ${list} from json_each(${json}))`
-  const places = [...longTexts.keys()].map((name) => `, ${name}_at bigint`)
-  const types = names.map(([name, type]) => `${name} ${type}`).join(', ') + places.join('')
-  return sql`(select ${list} from json_to_recordset(${json}::json) as given(${raw(types)}))`
+  return sql`(select ${list} from json_each(${json}))`
 }
 
 /** Picks the named columns of a row. For a long text, the row contains its index in `longTexts`. */
@@ -48,15 +71,16 @@ function takeRow(
   return taken
 }
 
-function selectedValue(name: string, field: (name: string) => string, texts: readonly string[] | undefined): Sql {
-  if (texts === undefined) return raw(field(name))
+function selectedValue(name: string, texts: readonly string[] | undefined): Sql {
+  const field = (of: string) => raw(`value ->> '$.${of}'`)
+  if (texts === undefined) return field(name)
   // The number of values is a power of two, so that few different statements are prepared.
   const count = 2 ** Math.ceil(Math.log2(texts.length))
   const cases = Array.from(
     { length: count },
     (_, at) => sql`when ${raw(`${at}`)} then cast(${texts[at] ?? null} as text)`,
   )
-  return sql`case ${raw(field(`${name}_at`))} ${join(cases, ' ')} else ${raw(field(name))} end`
+  return sql`case ${field(`${name}_at`)} ${join(cases, ' ')} else ${field(name)} end`
 }
 
 /** SQL text. Call it only with names from the source code. */
@@ -66,10 +90,6 @@ function raw(text: string): Sql {
 
 /** A condition that a column is one of many texts, with one bound value: `where ${isAmong(db.engine, sql`id`, ids)}`. */
 export function isAmong(engine: Engine, column: Sql, texts: readonly string[]): Sql {
-  if (engine === 'postgres') return sql`${column} = any(${arrayLiteral(texts)}::text[])`
+  if (engine === 'postgres') return sql`${column} = any(${arrayOf('text', texts)}::text[])`
   return sql`${column} in (select value from json_each(${JSON.stringify(texts)}))`
-}
-
-function arrayLiteral(texts: readonly string[]): string {
-  return `{${texts.map((text) => `"${text.replace(/["\\]/g, '\\$&')}"`).join(',')}}`
 }

@@ -1,13 +1,13 @@
-import type { SqlValue } from './database.ts'
+import type { BoundValue } from './database.ts'
 
 /** A statement whose values can only be bound, never inserted into its text. */
 export class Sql {
   readonly parts: readonly string[]
-  readonly values: readonly SqlValue[]
+  readonly values: readonly BoundValue[]
   #text: string | undefined
   #positionalText: string | undefined
 
-  constructor(parts: readonly string[], values: readonly SqlValue[]) {
+  constructor(parts: readonly string[], values: readonly BoundValue[]) {
     this.parts = parts
     this.values = values
   }
@@ -26,10 +26,10 @@ export class Sql {
 }
 
 /** Tagged template for statements; a nested `sql` fragment is inserted together with its bound values. */
-export function sql(strings: TemplateStringsArray, ...values: (SqlValue | Sql)[]): Sql {
-  if (!values.some((value) => value instanceof Sql)) return new Sql(strings, values as SqlValue[])
+export function sql(strings: TemplateStringsArray, ...values: (BoundValue | Sql)[]): Sql {
+  if (!values.some((value) => value instanceof Sql)) return new Sql(strings, values as BoundValue[])
   const parts: string[] = [strings[0] ?? '']
-  const bound: SqlValue[] = []
+  const bound: BoundValue[] = []
   const append = (text: string) => {
     parts[parts.length - 1] += text
   }
@@ -54,7 +54,7 @@ export const EMPTY = sql``
 /** Fragments joined by one of these separators. */
 export function join(fragments: readonly Sql[], separator: ', ' | ' and ' | ' or ' | ' ' | ' union all '): Sql {
   const parts: string[] = ['']
-  const values: SqlValue[] = []
+  const values: BoundValue[] = []
   fragments.forEach((fragment, index) => {
     parts[parts.length - 1] += (index === 0 ? '' : separator) + (fragment.parts[0] ?? '')
     fragment.values.forEach((value, at) => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { type Database, LockTimeout, type Transaction, UniqueViolation } from '../../src/db/database.ts'
-import { isAmong } from '../../src/db/rows.ts'
+import { isAmong, rowsOf } from '../../src/db/rows.ts'
 import { EMPTY, join, sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { forEachEngine } from '../support/engines.ts'
@@ -49,6 +49,27 @@ function databaseContract(connect: () => Promise<Database>): void {
         insert into items (id, n, ratio, note) values (${item.id}, ${item.n}, ${item.ratio}, ${item.note})`)
       assert.deepEqual(await db.query<Item>(selectItem(item.id)), [item])
     }
+  })
+
+  test('many rows are written by one statement, with any characters, lengths and numbers, also none', async () => {
+    const columns = { id: 'text', n: 'bigint', note: 'text' } as const
+    const write = (rows: readonly { id: string; n: number | null; note: string | null }[]) =>
+      db.query(sql`
+        insert into items (id, n, note) select id, n, note from ${rowsOf(db.engine, rows, columns)} as r where true`)
+    const notes = [
+      '',
+      '{"a":"\\u0000"}',
+      `' " \\ , {} NULL`,
+      'Zürich 東京 👩‍👩‍👧',
+      'ü'.repeat(100_000),
+      'x'.repeat(70_000),
+      null,
+    ]
+    const numbers = [0, -1, 2 ** 32, -(2 ** 32) - 1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER, null]
+    const rows = notes.map((note, at) => ({ id: `rows-${at}`, n: numbers[at] ?? null, note }))
+    await write(rows)
+    await write([])
+    for (const row of rows) assert.deepEqual(await db.query<Item>(selectItem(row.id)), [{ ...row, ratio: null }])
   })
 
   test('rows are found by a list of texts with any characters', async () => {

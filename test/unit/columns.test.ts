@@ -24,28 +24,28 @@ test('an insert names every column once, and its values are bound in the same or
 test('an update writes every column that is not fixed, and carries the id to find its row', () => {
   assert.equal(NOTES.assignments.text, 'body = r.body, views = r.views')
   const changes = NOTES.changes('postgres', [NOTE])
-  assert.match(changes.text, /as given\(id text, body text, views bigint\)/)
-  assert.deepEqual(changes.values, ['[{"id":"n1","body":null,"views":3}]'])
+  assert.match(
+    changes.text,
+    /\(select \$1::text\[\]\), \(select \$2::text\[\]\), \(select \$3::bigint\[\]\)\) as given\(id, body, views\)/,
+  )
 })
 
 test('rows for an insert carry every column', () => {
   assert.deepEqual(NOTES.rows('sqlite', [NOTE]).values, [JSON.stringify([NOTE])])
 })
 
-test('a long text is a bound value of its own, and the number of such values is a power of two', () => {
+test('on SQLite a long text is a bound value of its own, and the number of such values is a power of two', () => {
   const long = 'x'.repeat(70_000)
   const rows = [long, 'short', `${long}y`, `${long}z`].map((body, n) => ({ ...NOTE, id: `n${n}`, body }))
-  for (const engine of ['sqlite', 'postgres'] as const) {
-    const { text, values } = NOTES.changes(engine, rows)
-    assert.deepEqual(values.slice(0, 4), [long, `${long}y`, `${long}z`, null])
-    assert.deepEqual(JSON.parse(String(values[4])), [
-      { id: 'n0', body_at: 0, views: 3 },
-      { id: 'n1', body: 'short', views: 3 },
-      { id: 'n2', body_at: 1, views: 3 },
-      { id: 'n3', body_at: 2, views: 3 },
-    ])
-    assert.match(text, /when 3 then cast\(\$4 as text\) else/)
-  }
+  const { text, values } = NOTES.changes('sqlite', rows)
+  assert.deepEqual(values.slice(0, 4), [long, `${long}y`, `${long}z`, null])
+  assert.deepEqual(JSON.parse(String(values[4])), [
+    { id: 'n0', body_at: 0, views: 3 },
+    { id: 'n1', body: 'short', views: 3 },
+    { id: 'n2', body_at: 1, views: 3 },
+    { id: 'n3', body_at: 2, views: 3 },
+  ])
+  assert.match(text, /when 3 then cast\(\$4 as text\) else/)
 })
 
 test('large columns and initial values come from the same table', () => {

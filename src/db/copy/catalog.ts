@@ -1,7 +1,6 @@
-import type { Queryable } from '../database.ts'
+import type { ColumnType, Queryable } from '../database.ts'
 import { MIGRATIONS } from '../migrate.ts'
 import { readMigrations } from '../migration-files.ts'
-import type { ColumnType } from '../rows.ts'
 import { Sql, sql } from '../sql.ts'
 
 /** A table as both engines have it. */

@@ -1,5 +1,5 @@
-import type { Row, Transaction } from '../database.ts'
-import { Sql, sql } from '../sql.ts'
+import type { Row, SqlValue, Transaction } from '../database.ts'
+import { join, Sql, sql } from '../sql.ts'
 import type { Table } from './catalog.ts'
 
 const MAX_ROWS = 1_000
@@ -33,18 +33,24 @@ async function* readFromPostgres(tx: Transaction, table: Table): AsyncGenerator<
 async function* readFromSqlite(tx: Transaction, table: Table): AsyncGenerator<Row[]> {
   const { name } = table
   const key = await findKey(tx, name)
-  let after: string | number = key === 'rowid' ? Number.MIN_SAFE_INTEGER : ''
+  const keyList = key.join(', ')
+  const keyAndSize = [...key.map((column, at) => `${column} as k${at}`), `${bytesOf(table)} as bytes`].join(', ')
+  // Smaller than every key.
+  let after: SqlValue[] = key.map((column) => (column === 'rowid' ? Number.MIN_SAFE_INTEGER : ''))
+  const isAbove = () => sql`${text(`(${keyList}) >`)} (${listOfValues(after)})`
   for (;;) {
-    const sizes = await tx.query<{ k: string | number; bytes: number }>(sql`
-      select ${text(`${key} as k, ${bytesOf(table)} as bytes from ${name} where ${key} >`)} ${after}
-      order by k limit ${MAX_ROWS}`)
-    if (sizes.length === 0) return
+    const rows = await tx.query<Row & { bytes: number }>(sql`
+      select ${text(`${keyAndSize} from ${name}`)}
+      where ${isAbove()} order by ${text(keyList)} limit ${MAX_ROWS}`)
+    if (rows.length === 0) return
     let taken = 0
-    while (taken < sizes.length) {
-      const count = countFitting(sizes.slice(taken))
-      const upTo: string | number = sizes[taken + count - 1]?.k ?? after
+    while (taken < rows.length) {
+      const count = countFitting(rows.slice(taken))
+      const last = rows[taken + count - 1]
+      const upTo = key.map((_, at) => last?.[`k${at}`] ?? null)
       yield await tx.query(sql`
-        select ${text(`${listOf(table)} from ${name} where ${key} >`)} ${after} and ${text(key)} <= ${upTo}`)
+        select ${text(`${listOf(table)} from ${name}`)} where ${isAbove()}
+          and ${text(`(${keyList}) <=`)} (${listOfValues(upTo)})`)
       after = upTo
       taken += count
     }
@@ -52,13 +58,19 @@ async function* readFromSqlite(tx: Transaction, table: Table): AsyncGenerator<Ro
 }
 
 /** A table without row ids is read by its key. */
-async function findKey(tx: Transaction, table: string): Promise<string> {
+async function findKey(tx: Transaction, table: string): Promise<string[]> {
   const [found] = await tx.query<{ wr: number }>(sql`select wr from pragma_table_list where name = ${table}`)
-  if (found?.wr !== 1) return 'rowid'
-  const keys = await tx.query<{ name: string }>(sql`select name from pragma_table_info(${table}) where pk > 0`)
-  const [key] = keys
-  if (key === undefined || keys.length > 1) throw new Error(`${table} has no row ids and no key of one column`)
-  return key.name
+  if (found?.wr !== 1) return ['rowid']
+  const keys = await tx.query<{ name: string }>(sql`
+    select name from pragma_table_info(${table}) where pk > 0 order by pk`)
+  return keys.map(({ name }) => name)
+}
+
+function listOfValues(values: readonly SqlValue[]): Sql {
+  return join(
+    values.map((value) => sql`${value}`),
+    ', ',
+  )
 }
 
 function countFitting(sizes: readonly { bytes: number }[]): number {

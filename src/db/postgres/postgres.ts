@@ -28,9 +28,9 @@ const MAX_ATTEMPTS = 3
 const INT8 = 20
 /**
  * Batches are joined to their tables by key. A plan cached while a table was small would otherwise scan the whole table
- * for every batch after it has grown.
+ * for every batch after it has grown. So would a plan made for a filter that few rows pass.
  */
-const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off'
+const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off -c enable_material=off'
 
 /** The server acknowledges commits that a crash can lose. */
 export class UnsafeServerError extends Error {

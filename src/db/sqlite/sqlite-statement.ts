@@ -1,6 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { BoundedMap } from '../../core/bounded-map.ts'
-import type { Row, SqlValue } from '../database.ts'
+import type { BoundValue, Row, SqlValue } from '../database.ts'
 
 /** `read` cannot change anything; `schema` is every statement that is neither a read nor a plain change of rows. */
 export type StatementKind = 'read' | 'write' | 'schema'
@@ -22,7 +22,7 @@ export class SqliteStatements {
     this.#connection = connection
   }
 
-  run(text: string, values: readonly SqlValue[]): Row[] {
+  run(text: string, values: readonly BoundValue[]): Row[] {
     let prepared = this.#prepared.get(text)
     if (!prepared) {
       prepared = prepare(this.#connection, text)
@@ -69,7 +69,7 @@ function prepare(connection: DatabaseSync, text: string): Prepared {
 }
 
 /** node:sqlite binds every number as a float, which makes `7 / $1` and `cast($1 as text)` differ from PostgreSQL. */
-function toBound(value: SqlValue): string | number | bigint | null {
+function toBound(value: BoundValue): BoundValue | bigint {
   if (typeof value !== 'number') return value
   if (Number.isSafeInteger(value)) return BigInt(value)
   // SQLite would store NaN as null without an error.

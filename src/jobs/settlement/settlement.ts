@@ -89,7 +89,7 @@ export class Settlement {
   /** Jobs whose next check is due now. */
   readonly #due = new Set<string>()
   /** Jobs whose checks end: the runtime is no longer asked about them. */
-  readonly #unwatched: string[] = []
+  readonly #unwatched = new Set<string>()
   readonly #events: NewEvent[] = []
   readonly #usage: JobUsage[] = []
   readonly #intents: PushIntent[] = []
@@ -148,10 +148,10 @@ export class Settlement {
     await Promise.all([
       changeJobs(
         tx,
-        Array.from(this.#jobs.values(), (held) => changesOf(held, this.#unwatched.includes(held.job.id))),
+        Array.from(this.#jobs.values(), (held) => changesOf(held, this.#unwatched.has(held.job.id))),
       ),
       makeDue(tx, [...this.#due], this.#context.atMs),
-      deleteChecks(tx, this.#unwatched),
+      deleteChecks(tx, [...this.#unwatched]),
       insertJobRuns(tx, this.#runs),
       appendEvents(tx, this.#events),
       countUsage(tx, this.#usage),
@@ -233,7 +233,7 @@ export class Settlement {
       job.settled_by = via === null ? null : (job.first_hint ?? via)
       job.next_check_at = null
       job.last_error = null
-      this.#unwatched.push(job.id)
+      this.#unwatched.add(job.id)
       if (isCheck) {
         job.checked_at = atMs
         job.check_attempts += 1

@@ -1,5 +1,6 @@
 import type { Queryable, Transaction } from '../../db/database.ts'
 import { forUpdate } from '../../db/locking.ts'
+import { isAmong } from '../../db/rows.ts'
 import { join, type Sql, sql } from '../../db/sql.ts'
 import type { ListKind, PageRequest } from '../../http/paging.ts'
 import type { Platform } from '../push-provider.ts'
@@ -53,6 +54,8 @@ const COMMON_STATES: readonly DeliveryState[] = ['sent', 'pending']
 const MAX_READ = 5_000
 /** More than a user can have. */
 const MAX_DEVICES = 100
+/** A job has one notification for each pause and one for its end. */
+const MAX_NOTIFICATIONS_OF_JOB = 1_000
 
 const DELIVERY = sql`d.notification_id, d.device_id, d.state, d.attempts, d.last_error, d.created_at, d.updated_at,
   v.subject, v.platform, n.job_id`
@@ -125,11 +128,10 @@ async function keysOf(
     ${NEWEST_FIRST} limit ${limit}`
   const devices = user === undefined ? undefined : await findDeviceIds(db, user)
   if (job !== undefined) {
-    const ids = devices?.map((id) => sql`${id}`)
-    if (ids?.length === 0) return null
-    return select(sql`notification_id in (
-      select id from notifications where cause > ${job} and cause < ${`${job}zzzz`} and job_id = ${job})
-      and ${ids ? sql`device_id in (${join(ids, ', ')})` : sql`1 = 1`}`)
+    const notifications = await findNotificationIds(db, job)
+    if (notifications.length === 0 || devices?.length === 0) return null
+    return select(sql`${isAmong(db.engine, sql`notification_id`, notifications)}
+      and ${devices ? isAmong(db.engine, sql`device_id`, devices) : sql`1 = 1`}`)
   }
   if (devices === undefined) return select(sql`1 = 1`)
   if (devices.length === 0) return null
@@ -144,6 +146,14 @@ async function findDeviceIds(db: Queryable, subject: string): Promise<string[]> 
   const rows = await db.query<{ id: string }>(
     sql`select id from devices where subject = ${subject} order by id desc limit ${MAX_DEVICES}`,
   )
+  return rows.map(({ id }) => id)
+}
+
+/** The cause of a job's notification begins with the job's id. */
+async function findNotificationIds(db: Queryable, jobId: string): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(sql`
+    select id from notifications where cause > ${jobId} and cause < ${`${jobId}zzzz`} and job_id = ${jobId}
+    order by cause desc limit ${MAX_NOTIFICATIONS_OF_JOB}`)
   return rows.map(({ id }) => id)
 }
 
