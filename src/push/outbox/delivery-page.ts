@@ -1,6 +1,6 @@
 import type { Queryable, Transaction } from '../../db/database.ts'
 import { forUpdate } from '../../db/locking.ts'
-import { isAmong } from '../../db/rows.ts'
+import { isAmong, rowsOf } from '../../db/rows.ts'
 import { join, type Sql, sql } from '../../db/sql.ts'
 import type { ListKind, PageRequest } from '../../http/paging.ts'
 import type { Platform } from '../push-provider.ts'
@@ -85,21 +85,29 @@ export async function findDeliveryPage(
   const someInState = (some: Sql) => sql`
     select notification_id, device_id from (select notification_id, device_id, state from deliveries ${some}) as scanned
     where state = ${state ?? null} and ${isAfter} ${NEWEST_FIRST} limit ${limit + 1}`
-  const keys = isWaitingFew
+  const select = isWaitingFew
     ? someInState(sql`where next_attempt_at is not null order by next_attempt_at limit ${MAX_READ}`)
     : isScan
       ? someInState(sql`where ${isAfter} ${NEWEST_FIRST} limit ${MAX_READ}`)
       : await keysOf(db, filter, { isAfter, limit: limit + 1 })
-  if (keys === null) return { rows: [], hasMore: false }
-  // A cross join: SQLite then begins with the keys. With a plain join it may read every delivery instead.
-  const rows = await db.query<ListedDelivery>(sql`
-    select ${DELIVERY} from (${keys}) as k cross join deliveries d ${WITH_DEVICE}
-    where d.notification_id = k.notification_id and d.device_id = k.device_id
-    order by d.notification_id desc, d.device_id desc`)
-  if (rows.length > limit || !isScan) return { rows, hasMore: rows.length > limit }
+  const keys = select === null ? [] : await db.query<DeliveryKey>(select)
+  // The keys are read first: PostgreSQL would plan one statement with all the joins again each time.
+  const rows = await findDeliveries(db, keys)
+  const hasMore = keys.length > limit
+  if (hasMore || !isScan) return { rows, hasMore }
   const [bound] = await db.query<DeliveryKey>(sql`
     select notification_id, device_id from deliveries where ${isAfter} ${NEWEST_FIRST} limit 1 offset ${MAX_READ - 1}`)
   return bound ? { rows, hasMore: true, lastRead: [deliveryIdOf(bound)] } : { rows, hasMore: false }
+}
+
+async function findDeliveries(db: Queryable, keys: readonly DeliveryKey[]): Promise<ListedDelivery[]> {
+  if (keys.length === 0) return []
+  const wanted = rowsOf(db.engine, keys, { notification_id: 'text', device_id: 'text' })
+  // A cross join: SQLite then begins with the keys. With a plain join it may read every delivery instead.
+  return db.query<ListedDelivery>(sql`
+    select ${DELIVERY} from ${wanted} as k cross join deliveries d ${WITH_DEVICE}
+    where d.notification_id = k.notification_id and d.device_id = k.device_id
+    order by d.notification_id desc, d.device_id desc`)
 }
 
 /** Whether so few deliveries wait for an attempt that all of them may be read. If many do, the newest are among them. */
