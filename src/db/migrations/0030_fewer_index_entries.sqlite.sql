@@ -5,7 +5,8 @@ drop index if exists callbacks_by_type;
 drop index if exists deliveries_by_state;
 
 -- The rows are small, and are found by their key: without row ids, the table is the index of its key.
-create table smaller_deliveries (
+alter table deliveries rename to former_deliveries;
+create table deliveries (
   notification_id text not null references notifications (id),
   device_id text not null,
   state text not null,
@@ -21,12 +22,11 @@ create table smaller_deliveries (
   lease_node text,
   primary key (notification_id, device_id)
 ) without rowid;
-insert into smaller_deliveries (notification_id, device_id, state, attempts, next_attempt_at, lease_token, lease_until,
+insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, lease_token, lease_until,
   provider_message_id, last_error, created_at, updated_at, retrying_since, lease_node)
 select notification_id, device_id, state, attempts, next_attempt_at, lease_token, lease_until,
-  provider_message_id, last_error, created_at, updated_at, retrying_since, lease_node from deliveries;
-drop table deliveries;
-alter table smaller_deliveries rename to deliveries;
+  provider_message_id, last_error, created_at, updated_at, retrying_since, lease_node from former_deliveries;
+drop table former_deliveries;
 create index deliveries_due on deliveries (next_attempt_at) where next_attempt_at is not null;
 create index deliveries_shelved on deliveries (notification_id) where state = 'no_credentials';
 create index deliveries_by_device on deliveries (device_id, notification_id);
