@@ -1,11 +1,12 @@
 import { uuidFrom } from '../../core/random.ts'
 import { inSpan, noTracer } from '../../core/tracing.ts'
+import { GroupCommit } from '../../db/group-commit.ts'
 import type { Node } from '../../db/nodes/node.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
 import { TurnsByOwner } from './lease-in-turn.ts'
-import { type Lease, type LeasedJob, leaseJob, type StartDocuments } from './lease-store.ts'
+import { type Lease, type LeasedJob, leaseJob, leaseJobs, type StartDocuments } from './lease-store.ts'
 import { processJob } from './process-job.ts'
 import { CheckRecorder } from './record-check.ts'
 
@@ -29,6 +30,8 @@ export class JobWorker {
   readonly #node: Pick<Node, 'id' | 'isAlive'>
   readonly #recorder: CheckRecorder
   readonly #turns = new TurnsByOwner()
+  /** The leases of jobs that are checked soon. Callbacks arrive in groups, and their jobs are leased in groups too. */
+  readonly #leases: GroupCommit<string, LeasedJob | undefined>
   /** The last round took a job for each free slot, so that more may be due. */
   #isFull = false
   /** Called when half of the slots are free after such a round: taking one job for each freed slot would cost more. */
@@ -44,6 +47,15 @@ export class JobWorker {
     this.#recorder = new CheckRecorder(context)
     this.#slots = slots
     this.#leaseMs = runtimeTimeoutMs * CALLS_PER_LEASE + LEASE_SLACK_MS
+    this.#leases = new GroupCommit({
+      commit: (ids) => this.#leaseTogether(ids),
+      sizeOf: (id) => id.length,
+      maxBatch: slots,
+      maxBatchBytes: Number.POSITIVE_INFINITY,
+      maxWaiting: slots,
+      maxWaitingBytes: Number.POSITIVE_INFINITY,
+      lanes: 1,
+    })
   }
 
   get freeSlots(): number {
@@ -69,7 +81,7 @@ export class JobWorker {
 
   /** Checks the job in the background, if a slot is free. */
   checkSoon(jobId: string, via: Via): void {
-    if (this.freeSlots > 0) this.#track(this.#leaseAndProcess(jobId, via))
+    if (this.freeSlots > 0) this.#track(this.#processLeased(jobId, via, this.#leases.submit(jobId)))
   }
 
   /**
@@ -77,15 +89,26 @@ export class JobWorker {
    * result is used.
    */
   check(jobId: string): Promise<void> {
-    const work = this.#leaseAndProcess(jobId, 'read')
+    if (!this.#mayLease) return Promise.resolve()
+    const work = this.#processLeased(jobId, 'read', leaseJob(this.#context.db, jobId, this.newLease()))
     this.#track(work, this.#forReaders)
     return work
   }
 
-  async #leaseAndProcess(jobId: string, via: Via): Promise<void> {
-    if (!this.#mayLease) return
-    const job = await this.#orLog(jobId, leaseJob(this.#context.db, jobId, this.newLease()))
+  async #processLeased(jobId: string, via: Via, leasing: Promise<LeasedJob | undefined>): Promise<void> {
+    const job = await this.#orLog(jobId, leasing)
     if (job) await this.#process(job, via)
+  }
+
+  async #leaseTogether(ids: readonly string[]): Promise<(LeasedJob | undefined)[]> {
+    const leased = this.#mayLease ? await leaseJobs(this.#context.db, ids, this.newLease()) : []
+    const byId = new Map(leased.map((job) => [job.id, job]))
+    return ids.map((id) => {
+      const job = byId.get(id)
+      // The first of two requests for one job gets it.
+      byId.delete(id)
+      return job
+    })
   }
 
   /** For the sweep: leases due jobs, as many as there are free slots and at most `limit`. Returns how many it leased. */

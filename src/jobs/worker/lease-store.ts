@@ -36,6 +36,21 @@ export async function leaseJob(db: Database, id: string, lease: Lease): Promise<
   return job
 }
 
+/**
+ * Leases those of the jobs that no other worker holds, with one statement. A job whose check is locked by another
+ * transaction is left out: it stays due.
+ */
+export async function leaseJobs(db: Database, ids: readonly string[], lease: Lease): Promise<LeasedJob[]> {
+  const leased = await db.query<{ job_id: string }>(sql`
+    update job_checks set ${leaseFields(lease)}
+    where job_id in (
+      select job_id from job_checks where ${isAmong(db.engine, sql`job_id`, ids)} and ${isFree(lease.nowMs)}
+        and (queued_at is null or due_at <= ${lease.nowMs})
+      ${forUpdateSkipLocked(db.engine)})
+    returning job_id`)
+  return findLeased(db, leased, lease)
+}
+
 /** Leases jobs whose check is due, the longest due first. Nodes that ask at the same time get different jobs. */
 export async function leaseDueJobs(db: Database, limit: number, lease: Lease): Promise<LeasedJob[]> {
   const leased = await db.query<{ job_id: string }>(sql`
