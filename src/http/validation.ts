@@ -27,8 +27,20 @@ for (const [name, format] of Object.entries(FORMATS)) ajv.addFormat(name, format
  * headers arrive as text, and only whole numbers in digits, `true` and `false` are converted. Unknown fields are refused.
  */
 export const compileValidator: FastifySchemaCompiler<object> = ({ schema, httpPart }) => {
-  const validate = ajv.compile(schema) as Validate
+  const validate = compiledOnFirstUse(schema)
   return httpPart === 'body' ? validate : converting(schema as TextSchema, validate)
+}
+
+/** Compiling the validators of all routes would add about 100 ms to the startup. */
+function compiledOnFirstUse(schema: object): Validate {
+  let compiled: Validate | undefined
+  const validate: Validate = (data: unknown) => {
+    compiled ??= ajv.compile(schema) as Validate
+    const isValid = compiled(data)
+    validate.errors = compiled.errors ?? null
+    return isValid
+  }
+  return validate
 }
 
 type Validate = ReturnType<FastifySchemaCompiler<object>>
