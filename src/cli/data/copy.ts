@@ -50,6 +50,7 @@ export async function copy(line: CommandLine): Promise<ExitCode> {
 
 function targetOf(to: string): Config['database'] {
   if (/^postgres(?:ql)?:\/\//.test(to) && URL.canParse(to)) return { engine: 'postgres', url: to }
-  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(to)) throw new UsageError('--to must be a URL that starts with postgres://, or a folder')
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(to))
+    throw new UsageError('--to must be a URL that starts with postgres://, or a folder')
   return { engine: 'sqlite', dataDir: to }
 }
