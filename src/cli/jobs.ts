@@ -157,11 +157,14 @@ async function reconcile({ line, services, db, ids, options }: Context): Promise
     const checked = { by, action: 'job.checked', object: { kind: 'job', id } } as const
     await db.transaction((tx) => recordAudit(tx, jobContext, checked))
   }
+  // Jobs that the operator did not name may be deleted meanwhile.
+  const read = ids.length > 0 ? jobOrFail : findJob
   let changed = 0
   for (const id of wanted) {
-    const before = await jobOrFail(db, id)
+    const before = await read(db, id)
     await jobWorker.check(id)
-    const job = await jobOrFail(db, id)
+    const job = await read(db, id)
+    if (!before || !job) continue
     if (job.status !== before.status) changed += 1
     if (options.json) print(line, options, job)
     else line.print([id, whatHappened(before, job), job.error_code ?? job.last_error ?? ''].join('  ').trimEnd())
