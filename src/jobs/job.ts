@@ -71,9 +71,11 @@ export type FailureCode = (typeof FAILURE_CODES)[number]
  * the job.
  */
 export type Verdict =
-  /** `misfit`: how the output differs from the type's schema, or why it was not checked. */
-  | { kind: 'completed'; output: JsonText; tokens: Tokens; misfit?: OutputMisfit }
-  /** `twice`: replicas of the runtime lag, so the job fails only if this is seen a second time, at least 10 s later. */
+  /**
+   * `misfit`: how the output differs from the type's schema, or why it was not checked. `twice`: replicas of the runtime
+   * lag, so the verdict counts only if it is seen a second time, at least 10 s later.
+   */
+  | { kind: 'completed'; output: JsonText; tokens: Tokens; misfit?: OutputMisfit; twice?: true }
   | { kind: 'failed'; code: FailureCode; message: string; twice?: true }
   | { kind: 'cancelled'; twice?: true }
   | { kind: 'awaiting_input'; interrupts: readonly JsonText[]; twice?: true }

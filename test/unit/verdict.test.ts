@@ -131,6 +131,12 @@ describe('the verdict from an answer of the runtime', () => {
     })
   })
 
+  test('an output beside an unfinished step must be seen twice: it may be a draft, or that of the turn before', () => {
+    const state = left({ values: VALUES, next: ['write'] })
+    assert.deepEqual(judgeRun(run('success'), state, first(REPORT)), { ...COMPLETED, twice: true })
+    assert.deepEqual(judgeRun(run('success'), left({ values: VALUES }), first(REPORT)), COMPLETED)
+  })
+
   test('a question that the run was given the answer to must be seen twice; a new one beside it counts at once', () => {
     const asked = JsonText.of({ id: 'q', value: 'Are you sure?' })
     const answered = { ...first(PAUSING), answered: QUESTION.map(fingerprintOf) }

@@ -63,11 +63,12 @@ function judgeSuccess(
 }
 
 type Failure = Extract<Verdict, { kind: 'failed' }>
+type Completion = Extract<Verdict, { kind: 'completed' }>
 
 function judgeOutput(
   values: JsonPart | null,
   { type, isLaterTurn }: Pick<JudgeOptions, 'type' | 'isLaterTurn'>,
-): Verdict | null {
+): Completion | null {
   const output = values === null ? undefined : extractOutput(type, values, { isLaterTurn })
   if (values === null || output === undefined) return null
   const misfit = misfitOf(output, type)
@@ -92,8 +93,8 @@ interface JudgedRun extends Omit<JudgeOptions, 'canAsk'> {
 
 /**
  * The verdict from the runtime's answer. `state` is null for an active run, and for a run that left no state. A lagging
- * replica may show an older state: without the text of an error, without a question, or with a question that is already
- * answered. A verdict that may come from such a state must be seen twice.
+ * replica may show an older state: without the text of an error, without a question, with a question that is already
+ * answered, or with an earlier output. A verdict that may come from such a state must be seen twice.
  */
 export function judgeRun(run: RuntimeRun, state: ThreadState | null, judged: JudgedRun): Verdict {
   switch (run.status) {
@@ -132,7 +133,10 @@ function judgeState(state: ThreadState | null, judged: JudgedRun): Verdict {
   const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
   // The same rule as for callbacks: without `may_pause`, the output decides.
   if (paused && (type.mayPause || completed === null)) return pause(state, judged)
-  return completed ?? { ...outputMissing(type), twice: true }
+  if (completed === null) return { ...outputMissing(type), twice: true }
+  // A step without a question: this may be an older state, with a draft or with the output of the turn before.
+  const isUnfinished = paused && state.interrupts.length === 0
+  return isUnfinished ? { ...completed, twice: true } : completed
 }
 
 function outputMissing(type: JobType): Failure {
