@@ -159,17 +159,19 @@ async function reconcile({ line, services, db, ids, options }: Context): Promise
   }
   // Jobs that the operator did not name may be deleted meanwhile.
   const read = ids.length > 0 ? jobOrFail : findJob
+  let checked = 0
   let changed = 0
   for (const id of wanted) {
     const before = await read(db, id)
-    await jobWorker.check(id)
+    if (before) await jobWorker.check(id)
     const job = await read(db, id)
     if (!before || !job) continue
+    checked += 1
     if (job.status !== before.status) changed += 1
     if (options.json) print(line, options, job)
     else line.print([id, whatHappened(before, job), job.error_code ?? job.last_error ?? ''].join('  ').trimEnd())
   }
-  if (!options.json) line.print(`${wanted.length} checked, ${changed} changed`)
+  if (!options.json) line.print(`${checked} checked, ${changed} changed`)
 }
 
 function whatHappened(before: ListedJob, job: ListedJob): string {

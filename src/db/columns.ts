@@ -46,7 +46,7 @@ export class Columns<R extends Row> {
     )
   }
 
-  /** Many rows as one bound value: for `insert … select ${list} from ${rows} as r`. */
+  /** Many rows as bound values: for `insert … select ${list} from ${rows} as r`. */
   rows(engine: Engine, rows: readonly R[]): Sql {
     return rowsOf(engine, rows, this.#types)
   }

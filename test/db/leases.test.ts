@@ -20,6 +20,7 @@ import {
   type LeasedJob,
   leaseDueJobs,
   leaseJob,
+  leaseJobs,
   releaseLeases,
 } from '../../src/jobs/worker/lease-store.ts'
 import { givePlaces, takesPlace } from '../../src/jobs/worker/places-store.ts'
@@ -235,6 +236,18 @@ describe('leases', () => {
         const { id } = await createJob(db, { status, next_check_at: null })
         assert.equal(await leaseJob(db, id, leaseAt(NOW)), undefined)
       }
+    })
+
+    test('of several jobs leave out those that another worker holds or that wait for a place', async () => {
+      const [one, two] = await nodes()
+      const free = [await createJob(one), await createJob(one)].map(({ id }) => id)
+      const held = await leased(one)
+      const { id: queued } = await createJob(one, { next_check_at: NOW + 1 })
+      await one.query(sql`update job_checks set queued_at = ${NOW} where job_id = ${queued}`)
+      const wanted = [...free, ...free, held.id, queued, 'job_unknown']
+      const taken = await leaseJobs(one, wanted, leaseAt(NOW))
+      assert.deepEqual(taken.map(({ id }) => id).sort(), free.toSorted())
+      assert.deepEqual(await leaseJobs(two, wanted, leaseAt(NOW)), [])
     })
 
     test('of due jobs are each given to one worker, on any number of nodes, the longest due first', async () => {

@@ -16,6 +16,7 @@ const ROLE_SETTINGS = [
   "idle_in_transaction_session_timeout = '20s'",
   'enable_hashjoin = off',
   'enable_mergejoin = off',
+  'enable_material = off',
 ]
 
 /** Two nodes with 32 connections between them, on PgBouncer in transaction mode with 8 connections of the server. */

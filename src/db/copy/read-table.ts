@@ -35,8 +35,8 @@ async function* readFromSqlite(tx: Transaction, table: Table): AsyncGenerator<Ro
   const key = await findKey(tx, name)
   const keyList = key.join(', ')
   const keyAndSize = [...key.map((column, at) => `${column} as k${at}`), `${bytesOf(table)} as bytes`].join(', ')
-  // Smaller than every key.
-  let after: SqlValue[] = key.map((column) => (column === 'rowid' ? Number.MIN_SAFE_INTEGER : ''))
+  // Smaller than every key: an empty text sorts before all others, but after every number.
+  let after: SqlValue[] = key.map((column) => (table.columns[column] === 'text' ? '' : Number.MIN_SAFE_INTEGER))
   const isAbove = () => sql`${text(`(${keyList}) >`)} (${listOfValues(after)})`
   for (;;) {
     const rows = await tx.query<Row & { bytes: number }>(sql`

@@ -37,18 +37,20 @@ export async function leaseJob(db: Database, id: string, lease: Lease): Promise<
 }
 
 /**
- * Leases those of the jobs that no other worker holds, with one statement. A job whose check is locked by another
- * transaction is left out: it stays due.
+ * Leases those of the jobs that no other worker holds, all or none. A job whose check is locked by another transaction is
+ * left out: it is checked when it is due.
  */
-export async function leaseJobs(db: Database, ids: readonly string[], lease: Lease): Promise<LeasedJob[]> {
-  const leased = await db.query<{ job_id: string }>(sql`
-    update job_checks set ${leaseFields(lease)}
-    where job_id in (
-      select job_id from job_checks where ${isAmong(db.engine, sql`job_id`, ids)} and ${isFree(lease.nowMs)}
-        and (queued_at is null or due_at <= ${lease.nowMs})
-      ${forUpdateSkipLocked(db.engine)})
-    returning job_id`)
-  return findLeased(db, leased, lease)
+export function leaseJobs(db: Database, ids: readonly string[], lease: Lease): Promise<LeasedJob[]> {
+  return db.transaction(async (tx) => {
+    const leased = await tx.query<{ job_id: string }>(sql`
+      update job_checks set ${leaseFields(lease)}
+      where job_id in (
+        select job_id from job_checks where ${isAmong(tx.engine, sql`job_id`, ids)} and ${isFree(lease.nowMs)}
+          and (queued_at is null or due_at <= ${lease.nowMs})
+        ${forUpdateSkipLocked(tx.engine)})
+      returning job_id`)
+    return findLeased(tx, leased, lease)
+  })
 }
 
 /** Leases jobs whose check is due, the longest due first. Nodes that ask at the same time get different jobs. */
@@ -64,7 +66,7 @@ export async function leaseDueJobs(db: Database, limit: number, lease: Lease): P
 
 /** A check whose job has ended without it, for example on a node of the release before, is deleted. */
 export async function findLeased(
-  db: Database,
+  db: Queryable,
   leased: readonly { job_id: string }[],
   { token }: Lease,
 ): Promise<LeasedJob[]> {
@@ -91,7 +93,7 @@ export async function findStartDocuments(db: Queryable, id: string): Promise<Sta
 
 /**
  * Counts an attempt to start a run before the runtime is called. False when the lease was lost, or when the job was
- * cancelled or ended meanwhile. An ended job has no row in `job_checks`, so it can never be started.
+ * cancelled or ended meanwhile. The end of a job deletes its row here, but a node of the release before leaves it.
  */
 export async function countStartAttempt(
   db: Database,
@@ -100,7 +102,7 @@ export async function countStartAttempt(
   const rows = await db.query(sql`
     update job_checks set starts = starts + 1, last_start_at = ${nowMs}, unseen_at = null
     where job_id = ${id} and lease_id = ${token}
-      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null)
+      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null and finished_at is null)
     returning job_id`)
   return rows.length > 0
 }

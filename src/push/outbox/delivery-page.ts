@@ -54,7 +54,7 @@ const COMMON_STATES: readonly DeliveryState[] = ['sent', 'pending']
 const MAX_READ = 5_000
 /** More than a user can have. */
 const MAX_DEVICES = 100
-/** A job has one notification for each pause and one for its end. */
+/** A job has one notification for each pause and one for its end. The list shows the newest of more than these. */
 const MAX_NOTIFICATIONS_OF_JOB = 1_000
 
 const DELIVERY = sql`d.notification_id, d.device_id, d.state, d.attempts, d.last_error, d.created_at, d.updated_at,
@@ -92,7 +92,7 @@ export async function findDeliveryPage(
       : await keysOf(db, filter, { isAfter, limit: limit + 1 })
   const keys = select === null ? [] : await db.query<DeliveryKey>(select)
   // The keys are read first: PostgreSQL would plan one statement with all the joins again each time.
-  const rows = await findDeliveries(db, keys)
+  const rows = await findDeliveries(db, keys, state)
   const hasMore = keys.length > limit
   if (hasMore || !isScan) return { rows, hasMore }
   const [bound] = await db.query<DeliveryKey>(sql`
@@ -100,13 +100,19 @@ export async function findDeliveryPage(
   return bound ? { rows, hasMore: true, lastRead: [deliveryIdOf(bound)] } : { rows, hasMore: false }
 }
 
-async function findDeliveries(db: Queryable, keys: readonly DeliveryKey[]): Promise<ListedDelivery[]> {
+/** A delivery that changed its state since its key was read is left out. */
+async function findDeliveries(
+  db: Queryable,
+  keys: readonly DeliveryKey[],
+  state: DeliveryState | undefined,
+): Promise<ListedDelivery[]> {
   if (keys.length === 0) return []
+  const isInState = state === undefined ? sql`1 = 1` : sql`d.state = ${state}`
   const wanted = rowsOf(db.engine, keys, { notification_id: 'text', device_id: 'text' })
   // A cross join: SQLite then begins with the keys. With a plain join it may read every delivery instead.
   return db.query<ListedDelivery>(sql`
     select ${DELIVERY} from ${wanted} as k cross join deliveries d ${WITH_DEVICE}
-    where d.notification_id = k.notification_id and d.device_id = k.device_id
+    where d.notification_id = k.notification_id and d.device_id = k.device_id and ${isInState}
     order by d.notification_id desc, d.device_id desc`)
 }
 
@@ -161,7 +167,7 @@ async function findDeviceIds(db: Queryable, subject: string): Promise<string[]> 
 async function findNotificationIds(db: Queryable, jobId: string): Promise<string[]> {
   const rows = await db.query<{ id: string }>(sql`
     select id from notifications where cause > ${jobId} and cause < ${`${jobId}zzzz`} and job_id = ${jobId}
-    order by cause desc limit ${MAX_NOTIFICATIONS_OF_JOB}`)
+    order by id desc limit ${MAX_NOTIFICATIONS_OF_JOB}`)
   return rows.map(({ id }) => id)
 }
 
