@@ -31,7 +31,7 @@ export class JobWorker {
   readonly #recorder: CheckRecorder
   readonly #turns = new TurnsByOwner()
   /** The leases of jobs that are checked soon. Callbacks arrive in groups, and their jobs are leased in groups too. */
-  readonly #leases: GroupCommit<string, LeasedJob | undefined>
+  readonly #leases: GroupCommit<string, LeasedJob | Error | undefined>
   /** The last round took a job for each free slot, so that more may be due. */
   #isFull = false
   /** Called when half of the slots are free after such a round: taking one job for each freed slot would cost more. */
@@ -81,7 +81,7 @@ export class JobWorker {
 
   /** Checks the job in the background, if a slot is free. */
   checkSoon(jobId: string, via: Via): void {
-    if (this.freeSlots > 0) this.#track(this.#processLeased(jobId, via, this.#leases.submit(jobId)))
+    if (this.freeSlots > 0) this.#track(this.#processLeased(jobId, via, this.#leaseSoon(jobId)))
   }
 
   /**
@@ -100,15 +100,26 @@ export class JobWorker {
     if (job) await this.#process(job, via)
   }
 
-  async #leaseTogether(ids: readonly string[]): Promise<(LeasedJob | undefined)[]> {
-    const leased = this.#mayLease ? await leaseJobs(this.#context.db, ids, this.newLease()) : []
-    const byId = new Map(leased.map((job) => [job.id, job]))
-    return ids.map((id) => {
-      const job = byId.get(id)
-      // The first of two requests for one job gets it.
-      byId.delete(id)
-      return job
-    })
+  async #leaseSoon(jobId: string): Promise<LeasedJob | undefined> {
+    const leased = await this.#leases.submit(jobId)
+    if (leased instanceof Error) throw leased
+    return leased
+  }
+
+  /** Never rejects: a second attempt would find the jobs leased by the first one. */
+  async #leaseTogether(ids: readonly string[]): Promise<(LeasedJob | Error | undefined)[]> {
+    try {
+      const leased = this.#mayLease ? await leaseJobs(this.#context.db, ids, this.newLease()) : []
+      const byId = new Map(leased.map((job) => [job.id, job]))
+      return ids.map((id) => {
+        const job = byId.get(id)
+        // The first of two requests for one job gets it.
+        byId.delete(id)
+        return job
+      })
+    } catch (error) {
+      return ids.map(() => error as Error)
+    }
   }
 
   /** For the sweep: leases due jobs, as many as there are free slots and at most `limit`. Returns how many it leased. */

@@ -37,20 +37,18 @@ export async function leaseJob(db: Database, id: string, lease: Lease): Promise<
 }
 
 /**
- * Leases those of the jobs that no other worker holds, all or none. A job whose check is locked by another transaction is
- * left out: it is checked when it is due.
+ * Leases those of the jobs that no other worker holds. A job whose check is locked by another transaction is left out: it
+ * is checked when it is due.
  */
-export function leaseJobs(db: Database, ids: readonly string[], lease: Lease): Promise<LeasedJob[]> {
-  return db.transaction(async (tx) => {
-    const leased = await tx.query<{ job_id: string }>(sql`
-      update job_checks set ${leaseFields(lease)}
-      where job_id in (
-        select job_id from job_checks where ${isAmong(tx.engine, sql`job_id`, ids)} and ${isFree(lease.nowMs)}
-          and (queued_at is null or due_at <= ${lease.nowMs})
-        ${forUpdateSkipLocked(tx.engine)})
-      returning job_id`)
-    return findLeased(tx, leased, lease)
-  })
+export async function leaseJobs(db: Database, ids: readonly string[], lease: Lease): Promise<LeasedJob[]> {
+  const leased = await db.query<{ job_id: string }>(sql`
+    update job_checks set ${leaseFields(lease)}
+    where job_id in (
+      select job_id from job_checks where ${isAmong(db.engine, sql`job_id`, ids)} and ${isFree(lease.nowMs)}
+        and (queued_at is null or due_at <= ${lease.nowMs})
+      ${forUpdateSkipLocked(db.engine)})
+    returning job_id`)
+  return findLeased(db, leased, lease)
 }
 
 /** Leases jobs whose check is due, the longest due first. Nodes that ask at the same time get different jobs. */
@@ -66,7 +64,7 @@ export async function leaseDueJobs(db: Database, limit: number, lease: Lease): P
 
 /** A check whose job has ended without it, for example on a node of the release before, is deleted. */
 export async function findLeased(
-  db: Queryable,
+  db: Database,
   leased: readonly { job_id: string }[],
   { token }: Lease,
 ): Promise<LeasedJob[]> {
