@@ -43,13 +43,14 @@ export function Palette() {
     addEventListener('keydown', listen)
     return () => removeEventListener('keydown', listen)
   }, [])
-  const close = () => {
-    setShown(null)
-    setText('')
+  // The browser reports the end of a dialog late: the next one may be open already.
+  const close = (ended: typeof shown) => {
+    setShown((now) => (now === ended ? null : now))
+    if (ended === 'palette') setText('')
   }
   if (shown === 'help') {
     return (
-      <Dialog title="Keyboard" onClose={close}>
+      <Dialog key="help" title="Keyboard" onClose={() => close('help')}>
         <dl class="facts">
           {HELP.map(([keys, does]) => (
             <>
@@ -69,11 +70,16 @@ export function Palette() {
   const target = placeOf(text) ?? pages[0]?.path ?? null
   const go = (path: string | null) => {
     if (path === null) return
-    close()
+    close('palette')
     navigate(path)
   }
   return (
-    <Dialog title="Go to" confirm={{ label: 'Go', onConfirm: () => go(target) }} onClose={close}>
+    <Dialog
+      key="palette"
+      title="Go to"
+      confirm={{ label: 'Go', onConfirm: () => go(target) }}
+      onClose={() => close('palette')}
+    >
       <label class="field">
         <span>A page, or the id of a job, run, thread or callback</span>
         <input autoFocus value={text} onInput={(event) => setText(event.currentTarget.value)} />
