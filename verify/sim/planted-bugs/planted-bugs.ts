@@ -156,8 +156,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
-      'return completed ?? { ...outputMissing(type), twice: true }',
-      "return completed ?? { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
+      'if (completed === null) return { ...outputMissing(type), twice: true }',
+      "if (completed === null) return { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
     ],
     [
       'jobs/settlement/verdict.ts',
@@ -246,8 +246,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('missing-at-first-sight', 'a state that lags fails a job whose output it does not show yet', [
     'jobs/settlement/verdict.ts',
-    'return completed ?? { ...outputMissing(type), twice: true }',
-    'return completed ?? outputMissing(type)',
+    'if (completed === null) return { ...outputMissing(type), twice: true }',
+    'if (completed === null) return outputMissing(type)',
   ]),
   bug('draft-at-first-sight', 'a state that lags completes a job with a draft or with the output of the turn before', [
     'jobs/settlement/verdict.ts',
