@@ -35,7 +35,11 @@ export function toBinaryArray(type: ColumnType, values: readonly SqlValue[]): Bu
 
 function sizeOf(type: ColumnType, value: SqlValue): number {
   if (value === null) return NULL_LENGTH
-  return type === 'text' ? Buffer.byteLength(String(value)) : BIGINT_BYTES
+  if (type === 'bigint') return BIGINT_BYTES
+  const text = String(value)
+  // The encoding would replace it by another character.
+  if (!text.isWellFormed()) throw new RangeError('A text with an unpaired surrogate cannot be stored')
+  return Buffer.byteLength(text)
 }
 
 function writeBigint(array: Buffer, value: number, at: number): void {

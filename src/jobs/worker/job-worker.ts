@@ -14,6 +14,8 @@ const DEFAULT_SLOTS = 100
 /** A start calls the runtime at most five times, and the lease must last longer than these calls. */
 const CALLS_PER_LEASE = 6
 const LEASE_SLACK_MS = 5_000
+/** The ids of the jobs that wait for their lease, far more than there are slots. */
+const MAX_LEASING_BYTES = 64 * 1024
 
 /**
  * Processes jobs in the background, a bounded number at once. A job that finds no free slot is not lost: it stays due in
@@ -51,9 +53,9 @@ export class JobWorker {
       commit: (ids) => this.#leaseTogether(ids),
       sizeOf: (id) => id.length,
       maxBatch: slots,
-      maxBatchBytes: Number.POSITIVE_INFINITY,
+      maxBatchBytes: MAX_LEASING_BYTES,
       maxWaiting: slots,
-      maxWaitingBytes: Number.POSITIVE_INFINITY,
+      maxWaitingBytes: MAX_LEASING_BYTES,
       lanes: 1,
     })
   }
