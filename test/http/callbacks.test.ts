@@ -7,7 +7,15 @@ import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestResponse } from '../support/http-client.ts'
 import { readJobRows } from '../support/job-rows.ts'
-import { GET_RUN, type JobWorld, RUN_MS, type ShownJob, sharedJobWorld, WEBHOOK_SECRET } from '../support/job-world.ts'
+import {
+  GET_RUN,
+  GET_STATE,
+  type JobWorld,
+  RUN_MS,
+  type ShownJob,
+  sharedJobWorld,
+  WEBHOOK_SECRET,
+} from '../support/job-world.ts'
 import { forEachService, forEachVariant } from '../support/service.ts'
 
 interface Page<Item> {
@@ -127,22 +135,23 @@ describe('callbacks', () => {
     })
 
     test('a callback that proves no end is stored, and the runtime is asked at once', async () => {
-      const payloads: [name: string, type: string, fields: object][] = [
-        ['running', 'report', { status: 'running', values: null }],
-        ['pending', 'report', { status: 'pending', values: null }],
-        ['an unknown status', 'report', { status: 'thinking' }],
-        ['no values', 'report', { values: undefined }],
-        ['no output among the values', 'report', { values: { draft: 1 } }],
-        ['a graph that may pause', 'pausing', {}],
-        ['interrupted by another client', 'report', { status: 'interrupted', values: null }],
+      const payloads: [name: string, asksFor: 'run' | 'state', type: string, fields: object][] = [
+        ['running', 'run', 'report', { status: 'running', values: null }],
+        ['pending', 'run', 'report', { status: 'pending', values: null }],
+        ['an unknown status', 'run', 'report', { status: 'thinking' }],
+        ['no values', 'state', 'report', { values: undefined }],
+        ['no output among the values', 'state', 'report', { values: { draft: 1 } }],
+        ['a graph that may pause', 'state', 'pausing', {}],
+        ['interrupted by another client', 'state', 'report', { status: 'interrupted', values: null }],
       ]
-      for (const [name, type, fields] of payloads) {
+      for (const [name, asksFor, type, fields] of payloads) {
         const { world, job, end } = await start(type)
-        const before = world.calls(GET_RUN)
+        const asked = () => ({ run: world.calls(GET_RUN), state: world.calls(GET_STATE) })
+        const before = asked()
         const { body } = await world.callback(type, end(fields))
         assert.deepEqual(body, { received: true, outcome: 'deferred', job_id: job.id }, name)
         await world.quiet()
-        assert.equal(world.calls(GET_RUN), before + 1, `${name}: asked once`)
+        assert.deepEqual(asked(), { ...before, [asksFor]: before[asksFor] + 1 }, `${name}: one call`)
         const [callback] = await callbacksOf(world, job.id)
         assert.equal(callback?.outcome, 'deferred')
         assert.match((await world.stored(job.id)).status, /^(?:processing|generating)$/, 'the runtime says it runs')

@@ -24,7 +24,7 @@ const QUICK = {
   roundMs: 500,
   warmUpMs: 5_000,
   callbackRounds: 3,
-  confirmed: { rounds: 3, size: 500 },
+  confirmed: { rounds: 3, size: 1_500 },
   streams: { durationMs: 5_000 },
   sweepJobs: 2_000,
   push: { rounds: 3, size: 2_000 },

@@ -9,6 +9,7 @@ import { settleJobs } from '../settlement/settle.ts'
 import type { Settlement } from '../settlement/settlement.ts'
 import { appendTimeline, type NewTimelineRow } from '../settlement/timeline-store.ts'
 import { judgeCallback } from '../settlement/verdict.ts'
+import type { ReportedRun } from '../worker/inspect.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome, type CallbackRow, insertCallbacks } from './callback-store.ts'
 import { type MatchedCallback, matchCallbacks, type ReceivedCallback } from './match-callbacks.ts'
@@ -74,8 +75,9 @@ export class CallbackIntake {
     }
     if (answer instanceof ApiError) throw answer
     const { jobId, outcome } = answer
-    this.#context.log.info({ jobId, runId: callback.payload.runId, outcome }, 'callback.received')
-    this.confirm(answer)
+    const { runId, status, traces } = callback.payload
+    this.#context.log.info({ jobId, runId, outcome }, 'callback.received')
+    this.confirm(answer, { runId, status, traces })
     return answer
   }
 
@@ -88,9 +90,12 @@ export class CallbackIntake {
     return this.#commit(tx, settlement, callbacks)
   }
 
-  /** Asks the runtime if the callback alone does not prove the end of the run. */
-  confirm({ jobId, outcome }: CallbackAnswer): void {
-    if (CALLBACK_OUTCOMES[outcome].unconfirmed) this.#worker.checkSoon(jobId, 'callback')
+  /**
+   * Asks the runtime if the callback alone does not prove the end of the run. If the run that it reported is given, one
+   * call is enough: for the state of the run.
+   */
+  confirm({ jobId, outcome }: CallbackAnswer, reported?: ReportedRun): void {
+    if (CALLBACK_OUTCOMES[outcome].unconfirmed) this.#worker.checkSoon(jobId, 'callback', reported)
   }
 
   drain(): Promise<void> {

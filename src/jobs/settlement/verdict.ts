@@ -96,7 +96,7 @@ interface JudgedRun extends Omit<JudgeOptions, 'canAsk'> {
  * replica may show an older state: without the text of an error, without a question, with a question that is already
  * answered, or with an earlier output. A verdict that may come from such a state must be seen twice.
  */
-export function judgeRun(run: RuntimeRun, state: ThreadState | null, judged: JudgedRun): Verdict {
+export function judgeRun(run: Pick<RuntimeRun, 'status'>, state: ThreadState | null, judged: JudgedRun): Verdict {
   switch (run.status) {
     case 'pending':
       return { kind: 'pending' }

@@ -1,18 +1,32 @@
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
+import type { RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { RunObservation } from '../job.ts'
 import type { JobType } from '../job-types.ts'
 import { judgeRun, needsState } from '../settlement/verdict.ts'
 import type { LeasedJob } from './lease-store.ts'
 
+/** A run as its callback shows it. */
+export type ReportedRun = Pick<RuntimeRun, 'runId' | 'status' | 'traces'>
+
+interface Inspection {
+  job: LeasedJob
+  runId: string
+  type: JobType
+  /** Given when a callback asks for this check. */
+  reported?: ReportedRun | undefined
+  signal: AbortSignal
+}
+
 /**
  * Asks the runtime about a run: fetches the run; if it ended, fetches its state and reads the output from the state's
  * values. If a cancellation was requested and the run is still active, asks the runtime to cancel it again.
+ *
+ * A run that ended according to its callback is not fetched: only its state is missing.
  */
-export async function inspectRun(
-  runtime: RuntimeClient,
-  { job, runId, type, signal }: { job: LeasedJob; runId: string; type: JobType; signal: AbortSignal },
-): Promise<RunObservation> {
-  let run = await runtime.fetchRun(job.thread_id, runId, signal)
+export async function inspectRun(runtime: RuntimeClient, inspection: Inspection): Promise<RunObservation> {
+  const { job, runId, type, reported, signal } = inspection
+  const hasEnded = reported?.runId === runId && needsState(reported.status)
+  let run: ReportedRun | null = hasEnded ? reported : await runtime.fetchRun(job.thread_id, runId, signal)
   if (run && job.cancel_requested_at !== null && !needsState(run.status)) {
     await runtime.cancelRun(job.thread_id, runId, signal)
     run = await runtime.fetchRun(job.thread_id, runId, signal)

@@ -5,9 +5,10 @@ import type { Node } from '../../db/nodes/node.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
+import type { ReportedRun } from './inspect.ts'
 import { TurnsByOwner } from './lease-in-turn.ts'
-import { type Lease, type LeasedJob, leaseJob, leaseJobs, type StartDocuments } from './lease-store.ts'
-import { processJob } from './process-job.ts'
+import { type Lease, type LeasedJob, leaseJob, leaseJobs } from './lease-store.ts'
+import { type JobWork, processJob } from './process-job.ts'
 import { CheckRecorder } from './record-check.ts'
 
 const DEFAULT_SLOTS = 100
@@ -16,6 +17,8 @@ const CALLS_PER_LEASE = 6
 const LEASE_SLACK_MS = 5_000
 /** The ids of the jobs that wait for their lease, far more than there are slots. */
 const MAX_LEASING_BYTES = 64 * 1024
+
+type CheckCause = Pick<JobWork, 'via' | 'reported' | 'fresh'>
 
 /**
  * Processes jobs in the background, a bounded number at once. A job that finds no free slot is not lost: it stays due in
@@ -78,12 +81,12 @@ export class JobWorker {
   startFresh(job: JobRow): void {
     const { input, resume_input, output: _output, interrupts: _interrupts, ...slim } = job
     const leased = { ...slim, last_start_at: null, unseen_at: null }
-    this.#track(this.#process(leased, null, { input, resume_input }))
+    this.#track(this.#process(leased, { via: null, fresh: { input, resume_input } }))
   }
 
-  /** Checks the job in the background, if a slot is free. */
-  checkSoon(jobId: string, via: Via): void {
-    if (this.freeSlots > 0) this.#track(this.#processLeased(jobId, via, this.#leaseSoon(jobId)))
+  /** Checks the job in the background, if a slot is free. `reported` is its run, if a callback asks for the check. */
+  checkSoon(jobId: string, via: Via, reported?: ReportedRun): void {
+    if (this.freeSlots > 0) this.#track(this.#processLeased(jobId, { via, reported }, this.#leaseSoon(jobId)))
   }
 
   /**
@@ -92,14 +95,14 @@ export class JobWorker {
    */
   check(jobId: string): Promise<void> {
     if (!this.#mayLease) return Promise.resolve()
-    const work = this.#processLeased(jobId, 'read', leaseJob(this.#context.db, jobId, this.newLease()))
+    const work = this.#processLeased(jobId, { via: 'read' }, leaseJob(this.#context.db, jobId, this.newLease()))
     this.#track(work, this.#forReaders)
     return work
   }
 
-  async #processLeased(jobId: string, via: Via, leasing: Promise<LeasedJob | undefined>): Promise<void> {
+  async #processLeased(jobId: string, cause: CheckCause, leasing: Promise<LeasedJob | undefined>): Promise<void> {
     const job = await this.#orLog(jobId, leasing)
-    if (job) await this.#process(job, via)
+    if (job) await this.#process(job, cause)
   }
 
   async #leaseSoon(jobId: string): Promise<LeasedJob | undefined> {
@@ -131,7 +134,7 @@ export class JobWorker {
     if (slots <= 0) return 0
     const due = await this.#turns.lease(this.#context.db, slots, this.newLease())
     this.#isFull = due.length === slots
-    for (const job of due) this.#track(this.#process(job, 'sweep'))
+    for (const job of due) this.#track(this.#process(job, { via: 'sweep' }))
     return due.length
   }
 
@@ -145,19 +148,18 @@ export class JobWorker {
     await this.idle()
   }
 
-  #process(job: LeasedJob, via: Via | null, fresh?: StartDocuments): Promise<void> {
+  #process(job: LeasedJob, cause: CheckCause): Promise<void> {
     const { tracer = noTracer } = this.#context
-    const { trace_context: cause } = job
+    const { trace_context: parent } = job
     const span = tracer.start(job.run_id === null ? 'job.start' : 'job.check', {
       // A job that no request made has no trace. Then the span is part of the current one, or begins a trace.
-      ...(cause !== null && { parent: cause }),
-      links: [fresh ? null : cause, cause === null || tracer.current === cause ? null : tracer.current],
-      attributes: { 'job.id': job.id, 'job.type': job.type, 'job.via': via },
+      ...(parent !== null && { parent }),
+      links: [cause.fresh ? null : parent, parent === null || tracer.current === parent ? null : tracer.current],
+      attributes: { 'job.id': job.id, 'job.type': job.type, 'job.via': cause.via },
     })
     const work = {
       job,
-      via,
-      ...(fresh && { fresh }),
+      ...cause,
       holdsLeases: () => this.#node.isAlive,
       recorder: this.#recorder,
       signal: this.#stopping.signal,

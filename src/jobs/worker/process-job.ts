@@ -9,7 +9,7 @@ import type { JobContext } from '../job-context.ts'
 import type { JobType } from '../job-types.ts'
 import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
-import { inspectRun } from './inspect.ts'
+import { inspectRun, type ReportedRun } from './inspect.ts'
 import type { LeasedJob, StartDocuments } from './lease-store.ts'
 import type { CheckOutcome, CheckRecorder } from './record-check.ts'
 import { startJobRun } from './start.ts'
@@ -28,6 +28,8 @@ export interface JobWork {
   job: LeasedJob
   /** Null when the job was just created or resumed. */
   via: Via | null
+  /** Given when a callback asks for this check. */
+  reported?: ReportedRun | undefined
   /** Given when this process has just written the job, so that no earlier attempt to start it can exist. */
   fresh?: StartDocuments
   /** Whether this process holds its leases: other nodes take them when its heartbeat fails for too long. */
@@ -57,7 +59,7 @@ export async function processJob(context: JobContext, work: JobWork): Promise<vo
 }
 
 async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, work: JobWork): Promise<CheckOutcome> {
-  const { job, signal } = work
+  const { job, reported, signal } = work
   try {
     const type = context.types.get(job.type)
     if (!type) {
@@ -66,7 +68,7 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     }
     // A run found after the deadline may have ended before the deadline: the next check shows it.
     if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
-    const observed = await inspectRun(runtime, { job, runId: job.run_id, type, signal })
+    const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, signal })
     if (isLost(observed))
       return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed
     return failIfOverdue(context, job, observed)
