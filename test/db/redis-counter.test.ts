@@ -6,11 +6,12 @@ import { Redis } from 'ioredis'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Log } from '../../src/core/log.ts'
 import { type Charge, createLimiter, type Limiter } from '../../src/limits/limiter.ts'
+import { PATIENCE_MS } from '../support/patience.ts'
 import { type RedisServer, startRedis } from '../support/redis.ts'
 
 const limits = { unauthenticated: 100, authenticated: 1_000, service: 10_000 }
 /** Node's test runner fails a test on an unhandled rejection, so each of these also shows that there is none. */
-const TIMEOUT = { timeout: 30_000 }
+const TIMEOUT = { timeout: PATIENCE_MS }
 
 let server: RedisServer
 

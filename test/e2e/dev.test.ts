@@ -11,6 +11,7 @@ import { promisify } from 'node:util'
 import { assertError } from '../support/assert-error.ts'
 import { findProgram } from '../support/binaries.ts'
 import { HttpClient } from '../support/http-client.ts'
+import { PATIENCE_MS } from '../support/patience.ts'
 import { freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
 import { freePort } from '../support/server-process.ts'
 import { isCi } from '../support/services.ts'
@@ -54,7 +55,7 @@ async function startDev(settings: Settings = {}, { args = [] as string[], folder
 async function paste(lines: readonly string[]): Promise<string> {
   const program = `${process.execPath} ${fileURLToPath(new URL('../../src/main.ts', import.meta.url))}`
   const script = lines.join('\n').replaceAll('npx project-api', program)
-  return (await run('sh', ['-c', script], { timeout: 20_000 })).stdout
+  return (await run('sh', ['-c', script], { timeout: PATIENCE_MS })).stdout
 }
 
 for (const variant of ['A', 'B']) {

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, globSync } from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
+import { PATIENCE_MS } from './patience.ts'
 
 /** The folder of the newest PostgreSQL server on this machine. */
 export function findPostgres(): string | undefined {
@@ -47,13 +48,13 @@ function configuredFolder(): string[] {
     .find((file) => existsSync(file))
   if (config === undefined) return []
   try {
-    return [execFileSync(config, ['--bindir'], { encoding: 'utf8', timeout: 10_000 }).trim()]
+    return [execFileSync(config, ['--bindir'], { encoding: 'utf8', timeout: PATIENCE_MS }).trim()]
   } catch {
     return [dirname(config)]
   }
 }
 
 function versionIn(folder: string): number {
-  const said = execFileSync(join(folder, 'postgres'), ['--version'], { encoding: 'utf8', timeout: 10_000 })
+  const said = execFileSync(join(folder, 'postgres'), ['--version'], { encoding: 'utf8', timeout: PATIENCE_MS })
   return Number(/\d+(?:\.\d+)?/.exec(said)?.[0] ?? 0)
 }

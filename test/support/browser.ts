@@ -1,6 +1,7 @@
 import { after } from 'node:test'
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { findChromium } from './binaries.ts'
+import { PATIENCE_MS } from './patience.ts'
 import { isCi } from './services.ts'
 
 const SWITCHES = [
@@ -14,7 +15,6 @@ const SWITCHES = [
   '--disable-sync',
 ]
 const LOOPBACK = new Set(['127.0.0.1', 'localhost', '[::1]'])
-const PATIENCE_MS = 20_000
 
 /** Options for a test that needs a real browser. */
 export function needsChromium(): { skip: string | false } {

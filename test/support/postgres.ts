@@ -4,6 +4,7 @@ import { chownSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { findPostgres } from './binaries.ts'
+import { PATIENCE_MS } from './patience.ts'
 import { ServerProcess, startOnFreePort } from './server-process.ts'
 
 const run = promisify(execFile)
@@ -105,7 +106,7 @@ export async function dropDatabase(url: string): Promise<void> {
 /** Runs one statement and answers with what `psql` prints: rows as lines, columns separated by `|`. */
 export async function psql(url: string, statement: string): Promise<string> {
   const args = ['-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', statement]
-  const { stdout } = await run(join(findPostgres() ?? '', 'psql'), args, { timeout: 30_000 })
+  const { stdout } = await run(join(findPostgres() ?? '', 'psql'), args, { timeout: PATIENCE_MS })
   return stdout.trim()
 }
 
@@ -137,7 +138,7 @@ interface Cluster {
 async function initialize({ bin, data, folder, user }: Cluster): Promise<void> {
   const access = ['-U', 'postgres', '-A', 'trust']
   const args = ['-D', data, ...access, '-E', 'UTF8', '--locale=C', '--no-sync', '--no-instructions']
-  await run(join(bin, 'initdb'), args, { cwd: folder, env: { LC_ALL: 'C' }, timeout: 60_000, ...user })
+  await run(join(bin, 'initdb'), args, { cwd: folder, env: { LC_ALL: 'C' }, timeout: PATIENCE_MS, ...user })
 }
 
 /** A killed server leaves a tiny segment to the next start on its folder; without one, the segment would stay for good. */

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { PATIENCE_MS } from './patience.ts'
 
 /**
  * Signals a process and all its descendants, and returns their ids. PostgreSQL gives each child a session of its own, so a
@@ -21,7 +22,7 @@ export function killTree(root: number): void {
 }
 
 /** Asks a process to end, and waits until it and all below it are gone; past the time limit it kills them. */
-export async function endTree(root: number, signal: NodeJS.Signals, timeoutMs = 20_000): Promise<void> {
+export async function endTree(root: number, signal: NodeJS.Signals, timeoutMs = PATIENCE_MS): Promise<void> {
   const all = new Set(signalTree(root, 'SIGCONT'))
   if (signal === 'SIGKILL') killTree(root)
   else signalProcess(root, signal)

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { PATIENCE_MS } from './patience.ts'
 
 export type Settings = Record<string, string>
 
@@ -25,7 +26,6 @@ export interface Ending {
 }
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
-const PATIENCE_MS = 20_000
 
 /**
  * The program as an operator runs it: a separate process with only the given settings. It never outlives the test process

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
+import { PATIENCE_MS } from './patience.ts'
 
 export interface RawAnswer {
   status: number
@@ -23,8 +24,6 @@ export async function rawExchange(url: string, bytes: string | Buffer): Promise<
   socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes)
   return parseAnswers(await readToEnd(socket))
 }
-
-const PATIENCE_MS = 20_000
 
 export async function readToEnd(socket: Socket): Promise<Buffer> {
   const chunks: Buffer[] = []

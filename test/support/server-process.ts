@@ -5,6 +5,7 @@ import { createServer, Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { PATIENCE_MS } from './patience.ts'
 import { endTree, signalTree } from './process-tree.ts'
 
 export interface ServerCommand {
@@ -16,8 +17,6 @@ export interface ServerCommand {
   stopSignal: NodeJS.Signals
   user?: { uid: number; gid: number } | undefined
 }
-
-const START_TIMEOUT_MS = 30_000
 
 /**
  * A real server in a temporary folder of its own that a test may stop, kill, pause and restart. It never outlives the
@@ -132,7 +131,7 @@ function untilReady(child: ChildProcess, { command, ready }: ServerCommand): Pro
       clearTimeout(timer)
       reject(new Error(`${command} ${reason}:\n${said}`))
     }
-    const timer = setTimeout(() => fail('did not get ready in time'), START_TIMEOUT_MS)
+    const timer = setTimeout(() => fail('did not get ready in time'), PATIENCE_MS)
     const listen = (chunk: Buffer) => {
       said = (said + chunk.toString()).slice(-8_192)
       if (!ready.test(said)) return

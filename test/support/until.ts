@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises'
+import { PATIENCE_MS } from './patience.ts'
 
-const PATIENCE_MS = 20_000
 const BETWEEN_LOOKS_MS = 10
 
 /** Polls until the condition holds: for work of another process, which sends no event to the test. */

@@ -17,6 +17,7 @@ import type { PushMessage, PushVerdict } from '../../src/push/push-provider.ts'
 import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certificate.ts'
 import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { PATIENCE_MS } from '../support/patience.ts'
 
 const never = new AbortController().signal
 const clock = new ManualClock()
@@ -563,7 +564,7 @@ test('a process trusts the certificate by NODE_EXTRA_CA_CERTS, and ends after cl
     console.log(JSON.stringify(verdicts.map(({ kind, reason }) => reason ?? kind)))`
   try {
     const run = promisify(execFile)
-    const options = { env: { ...process.env, NODE_EXTRA_CA_CERTS: file }, timeout: 30_000 }
+    const options = { env: { ...process.env, NODE_EXTRA_CA_CERTS: file }, timeout: PATIENCE_MS }
     const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', program], options)
     assert.deepEqual(JSON.parse(stdout), Array(20).fill('sent'))
   } finally {
