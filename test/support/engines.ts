@@ -1,11 +1,11 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe } from 'node:test'
 import type { Database, Engine } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
-import { needsPostgres, sharedPostgresDatabase } from './services.ts'
+import { needsPostgres, sharedMigratedDatabase, sharedPostgresDatabase } from './services.ts'
 
 export interface EngineUnderTest {
   name: Engine
@@ -45,28 +45,33 @@ interface OwnedStore extends Store {
   remove(): Promise<void>
 }
 
-function engineUnderTest(name: Engine, create: () => Promise<OwnedStore>): EngineUnderTest {
+type Content = 'empty' | 'migrated'
+
+function engineUnderTest(name: Engine, create: (content: Content) => Promise<OwnedStore>): EngineUnderTest {
   const stores: OwnedStore[] = []
   after(async () => {
     await Promise.all(stores.map((store) => store.remove()))
   })
-  const createStore = async () => {
-    const store = await create()
+  const createdStore = async (content: Content) => {
+    const store = await create(content)
     stores.push(store)
     return store
   }
-  const openDatabase = async () => {
-    const store = await createStore()
-    const db = await store.connect()
-    await migrate(db)
-    return db
+  return {
+    name,
+    createStore: () => createdStore('empty'),
+    openDatabase: async () => (await createdStore('migrated')).connect(),
   }
-  return { name, createStore, openDatabase }
 }
 
-async function createSqliteStore(): Promise<OwnedStore> {
+async function createSqliteStore(content: Content): Promise<OwnedStore> {
   const folder = await mkdtemp(join(tmpdir(), 'test-sqlite-'))
-  const db = await openSqlite({ path: join(folder, 'main.db') })
+  const path = join(folder, 'main.db')
+  if (content === 'migrated') {
+    migratedFile ??= migrateFile()
+    await writeFile(path, await migratedFile)
+  }
+  const db = await openSqlite({ path })
   return {
     connect: async () => db,
     remove: async () => {
@@ -76,9 +81,23 @@ async function createSqliteStore(): Promise<OwnedStore> {
   }
 }
 
-async function createPostgresStore(): Promise<OwnedStore> {
+let migratedFile: Promise<Buffer> | undefined
+
+/** The file of a database with this code's schema: migrating takes longer than copying. */
+async function migrateFile(): Promise<Buffer> {
+  const folder = await mkdtemp(join(tmpdir(), 'test-sqlite-'))
+  const path = join(folder, 'main.db')
+  const db = await openSqlite({ path })
+  await migrate(db)
+  await db.close()
+  const bytes = await readFile(path)
+  await rm(folder, { recursive: true })
+  return bytes
+}
+
+async function createPostgresStore(content: Content): Promise<OwnedStore> {
   const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
-  const { url, drop } = await sharedPostgresDatabase()
+  const { url, drop } = await (content === 'migrated' ? sharedMigratedDatabase() : sharedPostgresDatabase())
   const opened: Database[] = []
   return {
     connect: async () => {

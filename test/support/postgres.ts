@@ -86,10 +86,10 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   }
 }
 
-/** A fresh, empty database on the server of the given address; answers with its own address. */
-export async function createDatabase(serverUrl: string): Promise<string> {
+/** A copy of a database on the server of the given address, by default an empty one; answers with its own address. */
+export async function createDatabase(serverUrl: string, template = 'template0'): Promise<string> {
   const name = `test_${randomBytes(8).toString('hex')}`
-  await psql(serverUrl, `create database ${name} template template0`)
+  await psql(serverUrl, `create database ${name} template ${template}`)
   const url = new URL(serverUrl)
   url.pathname = `/${name}`
   return url.href

@@ -1,3 +1,5 @@
+import { migrate } from '../../src/db/migrate.ts'
+import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { findPostgres, findRedis } from './binaries.ts'
 import { createDatabase, dropDatabase, startPostgres } from './postgres.ts'
 import { startRedis } from './redis.ts'
@@ -25,6 +27,22 @@ export async function sharedPostgresDatabase(): Promise<{ url: string; drop: () 
   return { url, drop: () => dropDatabase(url) }
 }
 
+/** The same with this code's schema: a copy of a database that is migrated once for all test files. */
+export async function sharedMigratedDatabase(): Promise<{ url: string; drop: () => Promise<void> }> {
+  const server = await sharedPostgres()
+  template ??= process.env.TEST_POSTGRES_TEMPLATE ?? createTemplate(server)
+  const url = await createDatabase(server, await template)
+  return { url, drop: () => dropDatabase(url) }
+}
+
+async function createTemplate(serverUrl: string): Promise<string> {
+  const url = await createDatabase(serverUrl)
+  const db = await openPostgres({ url })
+  await migrate(db)
+  await db.close()
+  return new URL(url).pathname.slice(1)
+}
+
 /** The Redis all test files share: a test keeps to keys and channels with a prefix of its own. */
 export function sharedRedis(): Promise<{ url: string }> {
   const given = process.env.TEST_REDIS_URL
@@ -50,6 +68,7 @@ export async function startSharedServices(): Promise<SharedServices> {
       const postgres = await startPostgres()
       started.push(postgres)
       env.TEST_POSTGRES_URL = postgres.url
+      env.TEST_POSTGRES_TEMPLATE = await createTemplate(postgres.url)
     }
     if (env.TEST_REDIS_URL === undefined && findRedis() !== undefined) {
       const redis = await startRedis()
@@ -64,6 +83,7 @@ export async function startSharedServices(): Promise<SharedServices> {
 }
 
 let ownRedis: Promise<{ url: string }> | undefined
+let template: string | Promise<string> | undefined
 let ownPostgres: Promise<{ url: string }> | undefined
 
 async function sharedPostgres(): Promise<string> {
