@@ -29,18 +29,16 @@ export async function sharedPostgresDatabase(): Promise<{ url: string; drop: () 
 
 /** The same with this code's schema: a copy of a database that is migrated once for all test files. */
 export async function sharedMigratedDatabase(): Promise<{ url: string; drop: () => Promise<void> }> {
-  const server = await sharedPostgres()
-  template ??= process.env.TEST_POSTGRES_TEMPLATE ?? createTemplate(server)
-  const url = await createDatabase(server, await template)
+  const url = await createDatabase(await sharedPostgres(), process.env.TEST_POSTGRES_TEMPLATE)
+  // A file that runs alone has no such database to copy.
+  if (process.env.TEST_POSTGRES_TEMPLATE === undefined) await migrateAt(url)
   return { url, drop: () => dropDatabase(url) }
 }
 
-async function createTemplate(serverUrl: string): Promise<string> {
-  const url = await createDatabase(serverUrl)
+async function migrateAt(url: string): Promise<void> {
   const db = await openPostgres({ url })
   await migrate(db)
   await db.close()
-  return new URL(url).pathname.slice(1)
 }
 
 /** The Redis all test files share: a test keeps to keys and channels with a prefix of its own. */
@@ -61,14 +59,19 @@ export async function startSharedServices(): Promise<SharedServices> {
   const env = { ...process.env }
   const started: { stop: () => Promise<void> }[] = []
   const stop = async () => {
-    for (const server of started.splice(0)) await server.stop()
+    for (const server of started.splice(0).reverse()) await server.stop()
   }
   try {
     if (env.TEST_POSTGRES_URL === undefined && findPostgres() !== undefined) {
       const postgres = await startPostgres()
       started.push(postgres)
       env.TEST_POSTGRES_URL = postgres.url
-      env.TEST_POSTGRES_TEMPLATE = await createTemplate(postgres.url)
+    }
+    if (env.TEST_POSTGRES_URL !== undefined) {
+      const template = await createDatabase(env.TEST_POSTGRES_URL)
+      started.push({ stop: () => dropDatabase(template) })
+      await migrateAt(template)
+      env.TEST_POSTGRES_TEMPLATE = new URL(template).pathname.slice(1)
     }
     if (env.TEST_REDIS_URL === undefined && findRedis() !== undefined) {
       const redis = await startRedis()
@@ -83,7 +86,6 @@ export async function startSharedServices(): Promise<SharedServices> {
 }
 
 let ownRedis: Promise<{ url: string }> | undefined
-let template: string | Promise<string> | undefined
 let ownPostgres: Promise<{ url: string }> | undefined
 
 async function sharedPostgres(): Promise<string> {

@@ -215,12 +215,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a check ends with the time of its reader, and makes the next one later',
     [
       'jobs/worker/job-worker.ts',
-      'if (job) await this.#process(job, via)',
+      'if (job) await this.#process(job, cause)',
       `const cut = new AbortController()
-    if (via === 'read') void this.#context.clock.sleep(3_000).then(() => cut.abort(new Error('the reader left')))
+    if (cause.via === 'read') void this.#context.clock.sleep(3_000).then(() => cut.abort(new Error('the reader left')))
     const signal = AbortSignal.any([this.#stopping.signal, cut.signal])
     const holdsLeases = () => this.#node.isAlive
-    if (job) await processJob(this.#context, { job, via, holdsLeases, recorder: this.#recorder, signal })`,
+    if (job) await processJob(this.#context, { job, ...cause, holdsLeases, recorder: this.#recorder, signal })`,
     ],
     ['jobs/worker/record-check.ts', "const isPlanned = via === 'read' &&", "const isPlanned = via === 'nothing' &&"],
   ),
