@@ -52,7 +52,8 @@ function nodeArguments(args: string[], results: string): string[] {
   const patterns = args.filter((arg) => !arg.startsWith('-'))
   return [
     '--test',
-    '--test-concurrency=2',
+    // Many tests wait for other processes, so more than one for each core keeps the machine busy.
+    '--test-concurrency=4',
     // Far beyond any test on a busy machine: a test that hangs fails instead of holding up the run.
     '--test-timeout=600000',
     '--test-reporter=spec',

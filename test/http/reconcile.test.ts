@@ -124,6 +124,17 @@ describe('reconciliation', () => {
       assert.equal(world.allCalls, all)
     })
 
+    test('the callback of a graph that may pause is confirmed by one call, for the state of its run', async () => {
+      const world = await shared()
+      const { id } = await world.start('agent')
+      const [runs, states] = [world.calls(GET_RUN), world.calls(GET_STATE)]
+      await world.pass(RUN_MS)
+      await world.quiet()
+      const job = await world.stored(id)
+      assert.deepEqual([job.status, job.settled_by], ['completed', 'callback'])
+      assert.deepEqual([world.calls(GET_RUN), world.calls(GET_STATE)], [runs, states + 1])
+    })
+
     test('if the runtime fails or refuses, the stored job is returned with the reason; when it is back, the job continues', async () => {
       const world = await shared()
       world.runtime.setFaults({ drop_callbacks: 1 })
@@ -645,6 +656,25 @@ describe('reconciliation', () => {
       await heal(world)
       await world.sweepUntil(async () => isOver(await world.stored(body.job_id)))
       const job = await world.get(body.job_id)
+      assert.deepEqual([job.status, job.error], ['completed', null])
+      assert.match(JSON.stringify(job.output), /The answer/)
+    })
+
+    test('a callback decides if the runtime deleted the thread, also when the callback comes twice', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id, thread_id } = await world.start('agent')
+      const { run_id } = await world.stored(id)
+      await fetch(`${world.runtime.url}/threads/${thread_id}`, { method: 'DELETE' })
+      const messages = [{ type: 'ai', content: 'The answer' }]
+      const callback = { thread_id, run_id, status: 'success', values: { messages } }
+      assert.equal((await world.callback('agent', callback)).body.outcome, 'deferred')
+      await world.quiet()
+      // The second sighting is that of the second callback: only the clock goes on, not the sweep.
+      await world.clock.leap(10_000)
+      await world.callback('agent', { ...callback, webhook_sent_at: 'later' })
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      const job = await world.get(id)
       assert.deepEqual([job.status, job.error], ['completed', null])
       assert.match(JSON.stringify(job.output), /The answer/)
     })

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { after, describe } from 'node:test'
 import type { Database, Engine } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
+import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { needsPostgres, sharedMigratedDatabase, sharedPostgresDatabase } from './services.ts'
 
@@ -96,7 +97,6 @@ async function migrateFile(): Promise<Buffer> {
 }
 
 async function createPostgresStore(content: Content): Promise<OwnedStore> {
-  const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
   const { url, drop } = await (content === 'migrated' ? sharedMigratedDatabase() : sharedPostgresDatabase())
   const opened: Database[] = []
   return {

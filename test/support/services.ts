@@ -59,7 +59,7 @@ export async function startSharedServices(): Promise<SharedServices> {
   const env = { ...process.env }
   const started: { stop: () => Promise<void> }[] = []
   const stop = async () => {
-    for (const server of started.splice(0).reverse()) await server.stop()
+    for (const server of started.splice(0)) await server.stop()
   }
   try {
     if (env.TEST_POSTGRES_URL === undefined && findPostgres() !== undefined) {
@@ -69,7 +69,8 @@ export async function startSharedServices(): Promise<SharedServices> {
     }
     if (env.TEST_POSTGRES_URL !== undefined) {
       const template = await createDatabase(env.TEST_POSTGRES_URL)
-      started.push({ stop: () => dropDatabase(template) })
+      // A private server is removed as a whole.
+      if (process.env.TEST_POSTGRES_URL !== undefined) started.push({ stop: () => dropDatabase(template) })
       await migrateAt(template)
       env.TEST_POSTGRES_TEMPLATE = new URL(template).pathname.slice(1)
     }

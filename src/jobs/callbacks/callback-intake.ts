@@ -77,7 +77,8 @@ export class CallbackIntake {
     const { jobId, outcome } = answer
     const { runId, status, traces } = callback.payload
     this.#context.log.info({ jobId, runId, outcome }, 'callback.received')
-    this.confirm(answer, { runId, status, traces })
+    // Nothing is known about an adopted run but this callback, so the runtime is asked for all of it.
+    this.confirm(answer, outcome === 'deferred' ? { runId, status, traces } : undefined)
     return answer
   }
 
@@ -92,7 +93,7 @@ export class CallbackIntake {
 
   /**
    * Asks the runtime if the callback alone does not prove the end of the run. If the run that it reported is given, one
-   * call is enough: for the state of the run.
+   * call is usually enough: for the state of the run.
    */
   confirm({ jobId, outcome }: CallbackAnswer, reported?: ReportedRun): void {
     if (CALLBACK_OUTCOMES[outcome].unconfirmed) this.#worker.checkSoon(jobId, 'callback', reported)

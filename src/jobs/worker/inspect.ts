@@ -35,6 +35,9 @@ export async function inspectRun(runtime: RuntimeClient, inspection: Inspection)
   const state = needsState(run.status)
     ? await runtime.fetchState(job.thread_id, runId, type.wantedValues, signal)
     : null
+  // The runtime may have deleted the run and its thread. Then its callback is accepted, as soon as that was seen twice.
+  const isGone = hasEnded && state === null && (await runtime.fetchRun(job.thread_id, runId, signal)) === null
+  if (isGone) return { runId, verdict: lost(job), traces: null }
   const traces = {
     traceId: run.traces.traceId ?? state?.traces.traceId ?? null,
     tracerTraceId: run.traces.tracerTraceId ?? state?.traces.tracerTraceId ?? null,
