@@ -33,24 +33,13 @@ const WANTED = wantAll(
   wantFields({ values: WANTED_TRACES }),
 )
 
-/** By the wanted parts of `values`: each job type has its own, and they never change. */
-const wantedByValues = new WeakMap<Wanted, Wanted>()
-
-function wantedWith(values: Wanted): Wanted {
-  const known = wantedByValues.get(values)
-  if (known !== undefined) return known
-  const wanted = wantAll(WANTED, wantFields({ values }))
-  wantedByValues.set(values, wanted)
-  return wanted
-}
-
 /**
  * Parses JSON regardless of the content type, and finds the parts of `values` that the job type needs. An invalid body gets
  * a 400 that describes the fault.
  */
 export async function parseCallback(raw: Buffer | string, wantedValues: Wanted = WHOLE): Promise<CallbackPayload> {
   const text = typeof raw === 'string' ? raw : decodeBody(raw)
-  const { root } = await scanBody(text, wantedWith(wantedValues))
+  const { root } = await scanBody(text, wantAll(WANTED, wantFields({ values: wantedValues })))
   if (root.kind !== 'object') throw new ApiError('invalid_request', 'body must be an object')
   const values = root.at('values')?.kind === 'object' ? root.at('values') : undefined
   const metadata = root.at('metadata')

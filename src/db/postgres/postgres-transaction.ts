@@ -22,7 +22,6 @@ export class PostgresTransaction implements Transaction {
   }
 
   begin(): void {
-    this.#batchWrites()
     this.#begun = this.#client.query('begin')
     // The next statement reports the failure; this only prevents an unhandled rejection.
     this.#begun.catch(() => {})
@@ -75,7 +74,6 @@ export class PostgresTransaction implements Transaction {
   async #send<T extends QueryResult | QueryResult[]>(statement: () => Promise<T>): Promise<T> {
     if (this.#ended) throw new Error('The transaction has ended')
     if (this.#failure) throw this.#failure
-    this.#batchWrites()
     try {
       const [result] = await Promise.all([statement(), this.#begun])
       return result
@@ -83,14 +81,6 @@ export class PostgresTransaction implements Transaction {
       this.#failure ??= translatedPostgresError(error)
       throw this.#failure
     }
-  }
-
-  /** Statements that are issued together are sent in one write. */
-  #batchWrites(): void {
-    const { stream } = this.#client.connection
-    stream.cork()
-    // Runs after all promises that are already resolved: the statements that follow from them are sent in this write too.
-    process.nextTick(() => stream.uncork())
   }
 }
 
