@@ -6,7 +6,6 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import { fingerprintOf, readDocument } from '../../client/codegen/document.ts'
-import { PATIENCE_MS } from '../support/patience.ts'
 
 const ROOT = new URL('../../client/', import.meta.url)
 const BUNDLER = createRequire(import.meta.url).resolve('esbuild-wasm/bin/esbuild')
@@ -23,7 +22,7 @@ function bundled(entry: string): Buffer {
     '--platform=browser',
     '--external:react',
   ]
-  return execFileSync(process.execPath, [BUNDLER, ...args], { cwd: fileURLToPath(ROOT), timeout: PATIENCE_MS })
+  return execFileSync(process.execPath, [BUNDLER, ...args], { cwd: fileURLToPath(ROOT), timeout: 120_000 })
 }
 
 for (const entry of ['src/index.ts', 'src/react/index.ts', 'src/ai-sdk/index.ts']) {

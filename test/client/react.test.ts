@@ -12,7 +12,6 @@ import { jobsStore, liveStore } from '../../client/src/react/stores.ts'
 import { needsChromium, openPage } from '../support/browser.ts'
 import { startJobWorld } from '../support/job-world.ts'
 import { overTime } from '../support/over-time.ts'
-import { PATIENCE_MS } from '../support/patience.ts'
 import { QuickClock, type ScriptedAnswer, startScriptedServer } from '../support/scripted-server.ts'
 import { forEachVariant } from '../support/service.ts'
 import { until } from '../support/until.ts'
@@ -22,7 +21,7 @@ const BUNDLER = createRequire(import.meta.url).resolve('esbuild-wasm/bin/esbuild
 function bundlePage(): string {
   const page = fileURLToPath(new URL('./hooks-page.ts', import.meta.url))
   const args = [page, '--bundle', '--format=esm', '--define:process.env.NODE_ENV="development"']
-  return execFileSync(process.execPath, [BUNDLER, ...args], { timeout: PATIENCE_MS, maxBuffer: 64e6 }).toString()
+  return execFileSync(process.execPath, [BUNDLER, ...args], { timeout: 120_000, maxBuffer: 64e6 }).toString()
 }
 
 describe('the hooks', () => {

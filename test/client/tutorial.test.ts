@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { before, describe, test } from 'node:test'
 import { needsChromium, openPage } from '../support/browser.ts'
 import { repositoryPath } from '../support/doc-code.ts'
-import { PATIENCE_MS } from '../support/patience.ts'
 import { Program } from '../support/program.ts'
 import { freePort } from '../support/server-process.ts'
 import { BUILT_CLIENT, startTutorialSite, type TutorialSite } from '../support/tutorial-site.ts'
@@ -43,7 +42,7 @@ describe('the code of the tutorial, beside dev', needsChromium(), () => {
     const check = () => {
       writeFileSync(join(site.folder, 'tsconfig.json'), JSON.stringify(TSCONFIG))
       const args = [repositoryPath('node_modules/typescript/bin/tsc'), '-p', 'tsconfig.json']
-      return spawnSync(process.execPath, args, { cwd: site.folder, timeout: PATIENCE_MS }).stdout.toString()
+      return spawnSync(process.execPath, args, { cwd: site.folder, timeout: 120_000 }).stdout.toString()
     }
     assert.equal(check(), '')
     writeFileSync(

@@ -1,6 +1,5 @@
 import { Agent, type IncomingMessage, request as send } from 'node:http'
 import type { TestResponse } from './http-client.ts'
-import { PATIENCE_MS } from './patience.ts'
 
 export interface RawRequest {
   method: string
@@ -9,6 +8,9 @@ export interface RawRequest {
   headers: readonly (readonly [name: string, value: string])[]
   body: string | null
 }
+
+/** Shorter than the server's own timeouts: a request without an answer by then hangs. */
+const STALL_MS = 20_000
 
 /** Sends generated requests, also with repeated headers. Reads the start of an event stream and closes it. */
 export class FuzzClient {
@@ -22,7 +24,7 @@ export class FuzzClient {
   request({ method, target, headers, body }: RawRequest): Promise<TestResponse> {
     const { promise, resolve, reject } = Promise.withResolvers<TestResponse>()
     const { hostname, port } = this.#url
-    const outgoing = send({ agent: this.#agent, hostname, port, method, path: target, timeout: PATIENCE_MS })
+    const outgoing = send({ agent: this.#agent, hostname, port, method, path: target, timeout: STALL_MS })
     for (const [name, value] of headers) outgoing.appendHeader(name, value)
     outgoing.once('timeout', () => outgoing.destroy(new Error(`No answer to ${method} ${target}`)))
     outgoing.once('error', reject)

@@ -3,7 +3,6 @@ import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { repositoryPath, writeCodeOf } from './doc-code.ts'
-import { PATIENCE_MS } from './patience.ts'
 import { runProgram } from './program.ts'
 import { type ScriptedServer, startScriptedServer } from './scripted-server.ts'
 
@@ -68,12 +67,12 @@ export const BUILT_CLIENT = 'built-client/index'
 function bundle(folder: string): void {
   const compiler = repositoryPath('node_modules/typescript/bin/tsc')
   const build = [compiler, '-p', repositoryPath('client'), '--outDir', join(folder, 'built-client')]
-  execFileSync(process.execPath, build, { timeout: PATIENCE_MS })
+  execFileSync(process.execPath, build, { timeout: 120_000 })
   const client = join(folder, `${BUILT_CLIENT}.js`)
   const args = ['report.ts', 'chat.ts', '--bundle', '--format=esm', '--outdir=built', '--log-level=error']
   // The program, because the library never exits.
   execFileSync(process.execPath, [BUNDLER, ...args, `--alias:@project-api/client=${client}`], {
     cwd: folder,
-    timeout: PATIENCE_MS,
+    timeout: 120_000,
   })
 }
