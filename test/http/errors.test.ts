@@ -8,13 +8,13 @@ import type { App } from '../../src/http/app-instance.ts'
 import { publicAccess } from '../../src/http/gate/access.ts'
 import { HANDLER_DEADLINE } from '../../src/http/server/handler-deadline.ts'
 import { assertError, messageOf } from '../support/assert-error.ts'
-import { forEachService, forEachVariant, type TestService } from '../support/service.ts'
+import { forEachServiceAndVariant, forEachVariant, type TestService } from '../support/service.ts'
 
 const JSON_TYPE = { 'content-type': 'application/json' }
 const MEGABYTE = 1024 * 1024
 
 describe('errors', () => {
-  forEachService((under) => {
+  forEachServiceAndVariant((under) => {
     const writer = (service: TestService) => service.tokenFor({ scopes: ['write:projects'] })
     const post = async (raw: string | Buffer, headers: Record<string, string> = JSON_TYPE) => {
       const service = await under.shared()

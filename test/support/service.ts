@@ -2,13 +2,14 @@ import diagnostics from 'node:diagnostics_channel'
 import type { AddressInfo } from 'node:net'
 import { after, describe } from 'node:test'
 import { buildApp } from '../../src/app.ts'
+import { createDrain } from '../../src/cli/startup/drain.ts'
 import { parseConfig, type Variant } from '../../src/config.ts'
 import type { Env } from '../../src/config-reader.ts'
 import { BoundedMap } from '../../src/core/bounded-map.ts'
 import { type Log, silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Tracer } from '../../src/core/tracing.ts'
-import type { Database } from '../../src/db/database.ts'
+import type { Database, Engine } from '../../src/db/database.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import type { JobTypes } from '../../src/jobs/job-types.ts'
 import type { ProjectNotifications } from '../../src/projects/project-notifications.ts'
@@ -20,6 +21,7 @@ import { databaseAt } from './clocked-database.ts'
 import { type EngineUnderTest, forEachEngine, onSqlite } from './engines.ts'
 import { HttpClient } from './http-client.ts'
 import { ManualClock } from './manual-clock.ts'
+import { PATIENCE_MS } from './patience.ts'
 import { WatchedDatabase } from './watched-database.ts'
 
 export const VARIANTS: readonly Variant[] = ['A', 'B']
@@ -86,6 +88,7 @@ export class TestService extends HttpClient {
   readonly idp: IdentityProvider
   readonly clock: ManualClock
   readonly #tokens = new BoundedMap<string, string>(1000)
+  readonly #drain: ReturnType<typeof createDrain>
 
   constructor(parts: { app: App; services: Services; idp: IdentityProvider; clock: ManualClock }) {
     const { port } = parts.app.server.address() as AddressInfo
@@ -94,6 +97,7 @@ export class TestService extends HttpClient {
     this.services = parts.services
     this.idp = parts.idp
     this.clock = parts.clock
+    this.#drain = createDrain(parts.app.server)
   }
 
   get db(): Database {
@@ -118,8 +122,11 @@ export class TestService extends HttpClient {
     return token
   }
 
+  /** As the program stops: without its drain, a connection on which no request came yet would hold it for a minute. */
   override async close(): Promise<void> {
     super.close()
+    await Promise.all([this.services.streams.close(), this.services.live.close()])
+    await this.#drain({ listenMs: 0, answerMs: PATIENCE_MS })
     await this.app.close()
     await this.services.close()
   }
@@ -136,18 +143,30 @@ export interface ServiceUnderTest {
   start(options?: Partial<Omit<TestServiceOptions, 'variant'>>): Promise<TestService>
 }
 
-/** Registers the same tests for both variants on both engines, and stops their services afterwards. */
-export function forEachService(register: (service: ServiceUnderTest) => void): void {
-  forEachEngine((engine) => registerVariants(engine, register))
+type Register = (service: ServiceUnderTest) => void
+
+const VARIANT_ON: Record<Engine, Variant> = { sqlite: 'A', postgres: 'B' }
+
+/**
+ * Registers the same tests on both engines, as variant A on SQLite and as variant B on PostgreSQL, and stops their services
+ * afterwards. The variants differ only in the error envelope, so each test runs once on each engine and as each variant.
+ */
+export function forEachService(register: Register): void {
+  forEachEngine((engine) => registerVariants(engine, [VARIANT_ON[engine.name]], register))
 }
 
-/** The same only on the embedded engine, for tests that do not depend on the database. */
-export function forEachVariant(register: (service: ServiceUnderTest) => void): void {
-  onSqlite((engine) => registerVariants(engine, register))
+/** Both variants on both engines, for the tests of the errors themselves. */
+export function forEachServiceAndVariant(register: Register): void {
+  forEachEngine((engine) => registerVariants(engine, VARIANTS, register))
 }
 
-function registerVariants(engine: EngineUnderTest, register: (service: ServiceUnderTest) => void): void {
-  for (const variant of VARIANTS) describe(`as variant ${variant}`, () => register(serviceUnderTest(variant, engine)))
+/** Both variants on the embedded engine, for tests that do not depend on the database. */
+export function forEachVariant(register: Register): void {
+  onSqlite((engine) => registerVariants(engine, VARIANTS, register))
+}
+
+function registerVariants(engine: EngineUnderTest, variants: readonly Variant[], register: Register): void {
+  for (const variant of variants) describe(`as variant ${variant}`, () => register(serviceUnderTest(variant, engine)))
 }
 
 function serviceUnderTest(variant: Variant, engine: EngineUnderTest): ServiceUnderTest {
