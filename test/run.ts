@@ -2,8 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { buildConsole } from '../src/cli/startup/build-console.ts'
+import { COMPILE_CACHE } from './support/compile-cache.ts'
 import { isCi, startSharedServices } from './support/services.ts'
 
 /**
@@ -29,6 +29,7 @@ async function main(args: string[]): Promise<number> {
       if (interrupted) return 130
       const results = join(folder, 'results.tap')
       child = spawn(process.execPath, nodeArguments(args, results), {
+        // Each test file is a process of its own.
         env: { ...services.env, NODE_COMPILE_CACHE: COMPILE_CACHE },
         stdio: 'inherit',
       })
@@ -41,9 +42,6 @@ async function main(args: string[]): Promise<number> {
     rmSync(folder, { recursive: true, force: true })
   }
 }
-
-/** Each test file is a process of its own: without a cache, each would compile the service anew. */
-const COMPILE_CACHE = fileURLToPath(new URL('../node_modules/.cache/project-api', import.meta.url))
 
 /** Without test/runtime, which wants the real agent runtime installed: `npm run test:runtime`. */
 const ALL_TESTS = 'test/{unit,db,http,e2e,client,browser}/**/*.test.ts'

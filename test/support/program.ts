@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { COMPILE_CACHE } from './compile-cache.ts'
 import { PATIENCE_MS } from './patience.ts'
 
 export type Settings = Record<string, string>
@@ -134,9 +135,6 @@ export function runProgram(args: readonly string[], options: ProgramOptions = {}
 export function freshFolder(): string {
   return mkdtempSync(join(scratch(), 'program-'))
 }
-
-/** The program's own compile cache: without it, most of a start is compilation. */
-const COMPILE_CACHE = fileURLToPath(new URL('../../node_modules/.cache/project-api', import.meta.url))
 
 const programs = new Set<Program>()
 after(async () => {

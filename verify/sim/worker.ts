@@ -1,9 +1,9 @@
 import { enableCompileCache } from 'node:module'
-import { fileURLToPath } from 'node:url'
+import { COMPILE_CACHE } from '../../test/support/compile-cache.ts'
 import type { SeedResult, WorkerTask } from './worker-process.ts'
 
 // Imported after the cache is on: loading takes half of a short run.
-enableCompileCache(fileURLToPath(new URL('../../node_modules/.cache/project-api', import.meta.url)))
+enableCompileCache(COMPILE_CACHE)
 const { createSimulator } = await import('./simulate.ts')
 
 /** One seed in this many is played twice, to prove that the seed alone decides what happens (I9). */

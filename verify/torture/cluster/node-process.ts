@@ -4,12 +4,12 @@ import { Socket } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../../src/core/clock.ts'
+import { COMPILE_CACHE } from '../../../test/support/compile-cache.ts'
 import { freePort } from '../../../test/support/server-process.ts'
 import type { Target } from './fault-proxy.ts'
 
 const LAUNCHER = fileURLToPath(new URL('../../../bin/project-api.js', import.meta.url))
 const REAPER = fileURLToPath(new URL('../../../test/support/program-reaper.ts', import.meta.url))
-const COMPILE_CACHE = fileURLToPath(new URL('../../../node_modules/.cache/project-api', import.meta.url))
 const STOP_TIMEOUT_MS = 20_000
 const BETWEEN_STARTS_MS = 300
 /** Exit code when the database is unavailable: a service manager starts the node again. */
