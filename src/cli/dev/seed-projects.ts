@@ -6,6 +6,9 @@ const SEEDS = [
   { name: 'Support bot', description: 'Answers what the handbook knows' },
 ]
 
+/** On a busy machine the first request waits for everything that a start loads. */
+const ANSWER_TIMEOUT_MS = 60_000
+
 /** Creates the first projects through the API, unless there are some: the database may outlive this process. */
 export async function seedProjects(url: string, identity: IdentityProvider): Promise<void> {
   const token = identity.mint({ user: 'ada', expiresInSeconds: 60 })
@@ -14,7 +17,7 @@ export async function seedProjects(url: string, identity: IdentityProvider): Pro
       method,
       headers: { authorization: `Bearer ${token}`, ...(body && { 'content-type': 'application/json' }) },
       ...(body && { body: JSON.stringify(body) }),
-      signal: AbortSignal.timeout(10_000),
+      signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
     })
     const text = await response.text()
     if (!response.ok) throw new Error(`Seeding failed: ${response.status} ${text}`)
