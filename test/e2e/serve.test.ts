@@ -3,14 +3,24 @@ import { once } from 'node:events'
 import { Agent, type IncomingMessage, request as send } from 'node:http'
 import { connect } from 'node:net'
 import { describe, test } from 'node:test'
+import { assertError } from '../support/assert-error.ts'
+import { openStream } from '../support/event-stream.ts'
 import { HttpClient } from '../support/http-client.ts'
+import { type LiveView, openLive } from '../support/live-view.ts'
+import type { Settings } from '../support/program.ts'
 import { type Served, sharedIssuer, startServe } from '../support/served.ts'
+import { freePort } from '../support/server-process.ts'
 import { until } from '../support/until.ts'
 
 const NO_LIMITS = { RATE_LIMIT_AUTHENTICATED: '1000000', RATE_LIMIT_UNAUTHENTICATED: '1000000' }
 
 async function mint(): Promise<string> {
   return (await sharedIssuer()).mint({ sub: 'a-user', scopes: ['read:projects', 'write:projects'] })
+}
+
+/** A runtime's address at which no program listens. */
+async function unreachableRuntime(): Promise<Settings> {
+  return { RUNTIME_URL: `http://127.0.0.1:${await freePort()}` }
 }
 
 /** Sends the head of an upload and half of its body; resolves once the service has begun with it. */
@@ -51,6 +61,14 @@ async function isListening(url: string): Promise<boolean> {
   } finally {
     socket.destroy()
   }
+}
+
+/** Views the live output of a job that no runtime ever starts. The settings must name a runtime. */
+async function viewJob(served: Served, token: string): Promise<{ view: LiveView; path: string }> {
+  const body = { type: 'agent', input: {} }
+  const { status, body: job, text } = await served.request<{ id: string }>('POST', '/jobs', { token, body })
+  assert.equal(status, 202, text)
+  return { view: await openLive(served.url, job.id, { token }), path: `/jobs/${job.id}/live` }
 }
 
 describe('SIGTERM', { concurrency: true }, () => {
@@ -126,6 +144,27 @@ describe('SIGTERM', { concurrency: true }, () => {
     assert.match(output, /"service\.stopped"/)
   })
 
+  test('ends live output and event streams at once, and refuses new ones while it still serves', async () => {
+    // The drain outlasts the test: what ends here did not end because the time was up.
+    const served = await startServe({ settings: { ...(await unreachableRuntime()), SHUTDOWN_TIMEOUT_MS: '600000' } })
+    const token = await mint()
+    const { view, path } = await viewJob(served, token)
+    const events = await openStream(served.url, '/v1/events', { token })
+    served.program.signal('SIGTERM')
+    for (const stream of [view, events]) {
+      await until(() => stream.isOver)
+      assert.ok(stream.retryMs !== null, 'the client is told when to reconnect')
+    }
+    for (const refused of [path, '/v1/events']) {
+      const answer = await served.request('GET', refused, { token })
+      const { headers } = answer
+      assertError({ variant: 'B' }, answer, { status: 503, code: 'service_unavailable', message: 'Shutting down' })
+      assert.match(String(headers['retry-after']), /^\d+$/)
+    }
+    assert.equal((await served.request('GET', '/v1/projects', { token })).status, 200)
+    await served.program.kill()
+  })
+
   test('given twice is the same as once', async () => {
     const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '400' } })
     served.program.signal('SIGTERM')
@@ -148,6 +187,17 @@ describe('SIGINT', { concurrency: true }, () => {
     assert.equal(code, 0)
     assert.match(output, /"service\.stopped"/)
     silent.destroy()
+  })
+
+  test('ends at once while a client views live output', async () => {
+    const served = await startServe({ settings: { ...PATIENT, ...(await unreachableRuntime()) } })
+    const { view } = await viewJob(served, await mint())
+    served.program.signal('SIGINT')
+    const { code, output } = await served.program.untilEnded()
+    assert.equal(code, 0)
+    assert.match(output, /"service\.stopped"/)
+    await until(() => view.isOver)
+    assert.ok(view.retryMs !== null, 'the client is told when to reconnect')
   })
 
   test('waits for a request under way', async () => {
