@@ -18,6 +18,7 @@ import {
   requeueDelivery,
 } from './outbox/delivery-page.ts'
 import type { DeliveryState } from './outbox/delivery-store.ts'
+import type { PushOptOut } from './push-opt-out.ts'
 
 const CAN_RESEND: readonly DeliveryState[] = ['failed', 'expired']
 
@@ -25,11 +26,12 @@ export interface DeliveryServices {
   db: Database
   clock: Clock
   ids: IdGenerator
+  pushOptOut: PushOptOut
 }
 
 /** Lists deliveries for operators, and sends a failed delivery again. */
 export function deliveryRoutes(app: App, services: DeliveryServices): void {
-  const { db, clock } = services
+  const { db, clock, pushOptOut } = services
   const reading = { access: scopes('read:operations') }
   app.get('/v1/deliveries', { config: reading, schema: schema.listDeliveryItems }, async (request) => {
     const { state, user, job, ...query } = request.query
@@ -51,14 +53,15 @@ export function deliveryRoutes(app: App, services: DeliveryServices): void {
   app.post('/v1/deliveries/:id/resend', { config: resending, schema: schema.resendDelivery }, (request) => {
     const key = readDeliveryId(request.params.id)
     return db.transaction(async (tx) => {
-      const delivery = key && (await lockDelivery(tx, key))
+      const delivery = key && (await lockDelivery(tx, key, pushOptOut))
       if (!delivery) throw new ApiError('not_found', 'No such delivery')
-      const { state, subject, disabled_at } = delivery
+      const { state, subject, disabled_at, is_opted_out } = delivery
       if (!CAN_RESEND.includes(state)) {
         throw new ApiError('conflict', `The delivery is ${state}: only a failed one can be sent again`)
       }
       if (subject === null) throw new ApiError('conflict', 'The device was deleted')
       if (disabled_at !== null) throw new ApiError('conflict', 'The device is disabled')
+      if (is_opted_out === 1) throw new ApiError('conflict', 'The user has turned push off')
       const atMs = clock.now()
       await requeueDelivery(tx, delivery, atMs)
       const resent = { by: auditOriginOf(request), action: 'delivery.resent', before: { state } } as const

@@ -64,7 +64,9 @@ export const resendDelivery = {
   operationId: 'resendDelivery',
   tags,
   summary: 'Send a failed delivery again',
-  description: 'For a delivery that failed or expired. Its time to live begins again.',
+  description:
+    'For a delivery that failed or expired. Its time to live begins again. It is refused when the device was deleted or is ' +
+    'disabled, and when its user has turned push off.',
   params: pathParams('id', 'The delivery’s id.'),
   response: { 200: DeliveryItem },
 }

@@ -124,5 +124,22 @@ describe('GET /v1/deliveries', () => {
       const none = await service.request('POST', '/v1/deliveries/dlv_none/resend', { token })
       assertError(under, none, { status: 404, code: 'not_found', message: 'No such delivery' })
     })
+
+    test('a delivery to a user who has turned push off is not sent again before the user turns it on', async () => {
+      const service = await under.start()
+      const { device, notification } = await send(service, 'ada')
+      await service.db.query(sql`update deliveries set state = 'failed', next_attempt_at = null`)
+      const own = service.tokenFor({ sub: 'ada' })
+      const setPush = (on: boolean) =>
+        service.request('PATCH', '/v1/users/me', { token: own, body: { push_enabled: on } })
+      const path = `/v1/deliveries/dlv_${notification.slice(4)}${device.slice(4)}/resend`
+      const resend = () => service.request<Delivery>('POST', path, { token: admin(service) })
+      await setPush(false)
+      assertError(under, await resend(), { status: 409, code: 'conflict', message: 'The user has turned push off' })
+      const [kept] = (await list(service, 'state=failed')).data
+      assert.equal(kept?.notification_id, notification, 'it stays as it was')
+      await setPush(true)
+      assert.deepEqual([(await resend()).status, (await list(service, 'state=failed')).data], [200, []])
+    })
   })
 })

@@ -3,6 +3,7 @@ import { forUpdate } from '../../db/locking.ts'
 import { isAmong, rowsOf } from '../../db/rows.ts'
 import { join, type Sql, sql } from '../../db/sql.ts'
 import type { ListKind, PageRequest } from '../../http/paging.ts'
+import type { PushOptOut } from '../push-opt-out.ts'
 import type { Platform } from '../push-provider.ts'
 import type { DeliveryState } from './delivery-store.ts'
 
@@ -171,12 +172,17 @@ async function findNotificationIds(db: Queryable, jobId: string): Promise<string
   return rows.map(({ id }) => id)
 }
 
+/** A delivery, and whether it can still be sent to its device. */
+type LockedDelivery = ListedDelivery & { disabled_at: number | null; is_opted_out: number }
+
 export async function lockDelivery(
   tx: Transaction,
   { notification_id, device_id }: DeliveryKey,
-): Promise<(ListedDelivery & { disabled_at: number | null }) | undefined> {
-  const [row] = await tx.query<ListedDelivery & { disabled_at: number | null }>(sql`
-    select ${DELIVERY}, v.disabled_at from deliveries d ${WITH_DEVICE}
+  pushOptOut: PushOptOut,
+): Promise<LockedDelivery | undefined> {
+  const [row] = await tx.query<LockedDelivery>(sql`
+    select ${DELIVERY}, v.disabled_at, case when ${pushOptOut(sql`v.subject`)} then 1 else 0 end as is_opted_out
+    from deliveries d ${WITH_DEVICE}
     where d.notification_id = ${notification_id} and d.device_id = ${device_id} ${forUpdate(tx.engine, sql`d`)}`)
   return row
 }
