@@ -90,6 +90,17 @@ describe('POST /v1/operations', () => {
       )
     })
 
+    test('the filters by run and thread ignore the case of the id, as the list of jobs does', async () => {
+      const world = await started()
+      const [job] = await ended(world, 1, 'in-capitals')
+      assert.ok(job)
+      const { run_id, thread_id } = await world.get(job.id)
+      for (const filter of [{ run_id: run_id?.toUpperCase() }, { thread_id: thread_id.toUpperCase() }]) {
+        const counted = await start(world, { action: 'retry', filter, dry_run: true })
+        assert.equal(counted.body.total, 1, counted.text)
+      }
+    })
+
     test('items that fail say why, and do not stop the others', async () => {
       const world = await started()
       const [job] = await ended(world, 1, 'mixed')
@@ -178,6 +189,8 @@ describe('POST /v1/operations', () => {
         ],
         [{ action: 'retry', filter: { project: 'a', project_id: 'b' } }, /body\/filter must have either/],
         [{ action: 'retry', filter: { created_after: 'yesterday' } }, /body\/filter\/created_after/],
+        [{ action: 'retry', filter: { run_id: 'run_1' } }, /body\/filter\/run_id must be a UUID/],
+        [{ action: 'retry', filter: { thread_id: '9a4bcb3e' } }, /body\/filter\/thread_id must be a UUID/],
       ]
       for (const [body, message] of cases) {
         assertError(under, await start(world, body), { status: 400, code: 'invalid_request', message })

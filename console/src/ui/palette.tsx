@@ -18,7 +18,7 @@ function placeOf(text: string): string | null {
   const id = text.trim()
   if (id.startsWith('job_')) return `/jobs/${id}`
   if (id.startsWith('cbk_')) return `/callbacks?id=${id}`
-  if (/^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(id)) return `/find/${id.toLowerCase()}`
+  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)) return `/find/${id.toLowerCase()}`
   return null
 }
 

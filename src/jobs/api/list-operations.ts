@@ -8,6 +8,7 @@ const tags = ['Jobs']
 const text = (description: string, maxLength = 255) => Type.Optional(boundedText({ maxLength, description }))
 const oneOf = <Value extends string>(values: readonly Value[], description: string) =>
   Type.Optional(Type.Unsafe<Value>({ type: 'string', enum: [...values], description }))
+const uuid = (description: string) => Type.Optional(Type.String({ format: 'uuid', description }))
 const time = (description: string) => Type.Optional(Type.String({ format: 'date-time', description }))
 
 const { input, output, ...always } = Job.properties
@@ -28,8 +29,8 @@ export const jobFilters = {
   created_by: text('The owner; only with `read:operations` or `admin:*`.'),
   error_code: oneOf<FailureCode>(FAILURE_CODES, 'Why a failed job failed.'),
   settled_by: oneOf<Via>(VIAS, 'What revealed first that the run had ended.'),
-  run_id: text('The id of a run of the job, also of an earlier one.'),
-  thread_id: text('The id of a thread: the jobs of one conversation.'),
+  run_id: uuid('The id of a run of the job, also of an earlier one.'),
+  thread_id: uuid('The id of a thread: the jobs of one conversation.'),
   trace_id: text('The trace id that the graph reported.'),
   retry_of: text('The id of the job that was repeated.'),
   created_after: time('Jobs created later than this time.'),

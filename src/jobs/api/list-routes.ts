@@ -88,8 +88,9 @@ export function readJobFilter(query: JobQuery, place: string): JobFilter {
     projectId: project ?? project_id,
     errorCode: query.error_code,
     settledBy: query.settled_by,
-    runId: query.run_id,
-    threadId: query.thread_id,
+    // As they are stored.
+    runId: query.run_id?.toLowerCase(),
+    threadId: query.thread_id?.toLowerCase(),
     traceId: query.trace_id,
     retryOf: query.retry_of,
     createdAfterMs: created_after === undefined ? undefined : Date.parse(created_after),
