@@ -22,7 +22,7 @@ function jobOf(n: number): JobRow {
   const given = {
     id: idOf(n),
     input: '{"in":1}',
-    project_id: n % 1_000 === 0 ? 'prj_rare' : null,
+    project_id: projectOf(n),
     created_by: `user-${Math.floor(n / 100) % 97}`,
     thread_id: `thread-${n}`,
     run_id: `run-${n}`,
@@ -40,6 +40,12 @@ function jobOf(n: number): JobRow {
     next_check_at: null,
     finished_at: START_MS + n + 1,
   }
+}
+
+/** A large project has most of the newer jobs, and a few older ones of `user-50`. */
+function projectOf(n: number): string | null {
+  if (n % 1_000 === 0) return 'prj_rare'
+  return n > 5_100 || (n > 5_000 && n < 5_004) ? 'prj_large' : null
 }
 
 async function seed(db: Database): Promise<void> {
@@ -96,6 +102,7 @@ const FILTERS: { filter: JobFilter; index: string | typeof PRIMARY_KEY; found: n
   { filter: { createdBy: 'user-3', errorCode: 'run_lost' }, index: 'uncommon_jobs_by_owner', found: 2 },
   { filter: { type: 'rare' }, index: 'jobs_by_type', found: 12 },
   { filter: { projectId: 'prj_rare' }, index: 'jobs_by_project', found: 12 },
+  { filter: { createdBy: 'user-50', projectId: 'prj_large' }, index: 'jobs_by_owner_and_project', found: 3 },
   { filter: { errorCode: 'run_lost' }, index: 'uncommon_jobs_by_error', found: 20 },
   { filter: { settledBy: 'sweep' }, index: 'uncommon_jobs_by_missed_callback', found: 12 },
   { filter: { threadId: 'thread-77' }, index: 'jobs_by_conversation', found: 1 },
@@ -142,6 +149,11 @@ describe('a list of jobs', () => {
       assert.deepEqual(summed(none), { found: [], lastRead: null, hasMore: false })
       const nothingYet = await list({ settledBy: 'callback', createdBeforeMs: START_MS + 8_000, status: 'failed' })
       assert.deepEqual(summed(nothingYet), { found: [], lastRead: null, hasMore: false })
+    })
+
+    test('the first page has the few jobs of a user in a large project, also when they are old', async () => {
+      const page = await list({ createdBy: 'user-50', projectId: 'prj_large' })
+      assert.deepEqual(summed(page), { found: [5_003, 5_002, 5_001], lastRead: null, hasMore: false })
     })
 
     test('filters can be combined, and a page that is full goes on after its last job', async () => {

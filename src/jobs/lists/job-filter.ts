@@ -54,6 +54,11 @@ export const DRIVERS: readonly Driver[] = [
     without: { status: COMMON_STATUS },
   },
   { index: 'uncommon_jobs_by_error', by: ['errorCode'], isUncommon: true, only: sql`failure is not null` },
+  {
+    index: 'jobs_by_owner_and_project',
+    by: ['createdBy', 'projectId'],
+    only: sql`project_id is not null`,
+  },
   { index: 'jobs_by_project', by: ['projectId'], only: sql`project_id is not null` },
   { index: 'jobs_by_owner', by: ['createdBy'] },
   {

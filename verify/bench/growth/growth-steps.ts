@@ -79,6 +79,7 @@ export const GROWTH_STEPS: Readonly<Record<string, GrowthStep>> = {
   'list-owner-status': list((n) => ({ createdBy: ownerAt(n), status: 'failed' })),
   'list-type': list(() => ({ type: 'rare' })),
   'list-project': list(() => ({ projectId: 'prj_rare' })),
+  'list-owner-project': list((n) => ({ createdBy: ownerAt(n), projectId: 'prj_large' })),
   'list-error': list(() => ({ errorCode: 'run_failed' })),
   'list-settled-by': list(() => ({ settledBy: 'sweep' })),
   'list-thread': list((n) => ({ threadId: threadIdOf(n) })),

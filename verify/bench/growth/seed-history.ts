@@ -69,7 +69,7 @@ function statementsFor(
         case when ${is(1)} then 'failed' when ${is(2)} then 'cancelled' when ${isEnded} then 'completed' else 'generating' end, '{"topic":"sales","quarter":3}',
         case when ${isEnded} then '{"title":"Quarterly report","text":"Numbers for the board"}' end,
         case when ${is(1)} then 'run_failed' end, case when ${is(1)} then 'It failed' end,
-        case when ${is(3)} then 'prj_rare' end, ${OWNER}, ${THREAD}, ${RUN},
+        case when ${is(3)} then 'prj_rare' else 'prj_large' end, ${OWNER}, ${THREAD}, ${RUN},
         'trace-' || n,
         case when ${isEnded} then case when ${is(9)} then 'sweep' else 'callback' end end,
         1, 1, 0, 9000000000000, 1700000000000 + n, 1700000000000 + n,

@@ -1,0 +1,1 @@
+-- The indexes of this version are in the file beside this one.
