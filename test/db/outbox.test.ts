@@ -9,6 +9,8 @@ import { DELIVERY_ERRORS } from '../../src/push/outbox/delivery-judge.ts'
 import { findBacklog } from '../../src/push/outbox/delivery-list-store.ts'
 import type { Outbox } from '../../src/push/outbox/outbox.ts'
 import type { PushVerdict } from '../../src/push/push-provider.ts'
+import { countByTime } from '../../src/stats/stats-rollup.ts'
+import { findCounts } from '../../src/stats/stats-store.ts'
 import { forEachEngine, type Store } from '../support/engines.ts'
 import { type Delivery, IDLE_MS, Post } from '../support/post.ts'
 import { MEMORY_PROVIDER, ScriptedSender } from '../support/scripted-sender.ts'
@@ -755,6 +757,42 @@ describe('the outbox', () => {
       await post.pass(2 * LEASE_MS)
       assert.deepEqual(await post.states(), { sent: 5 })
       assert.deepEqual([sender.given.length, marked.length], [5, 5])
+    })
+
+    test('a delivery that was marked only after an outage of the database is in the statistics, at the time of its mark', async () => {
+      const post = await open()
+      for (const table of ['stats', 'stats_cursors']) await post.db.transaction((tx) => tx.exec(`delete from ${table}`))
+      let isDown = true
+      const flaky: Database = {
+        ...post.db,
+        transaction: (work) => {
+          if (isDown) return Promise.reject(new UnavailableError('The database is unavailable'))
+          return post.db.transaction(work)
+        },
+      }
+      const count = async () => {
+        while (await countByTime(post.db, post.clock.now()));
+      }
+      await post.addDevices(1)
+      const sender = new ScriptedSender()
+      const { marked } = post.start(sender, flaky)
+      await post.notify()
+      await post.pass(LEASE_MS / 2)
+      await count()
+      isDown = false
+      const upAgainMs = post.clock.now()
+      await post.pass(2 * IDLE_MS)
+      assert.deepEqual([(await post.only()).state, sender.given.length], ['sent', 1])
+      await count()
+      const counts = await findCounts(post.db, { bucketMs: MINUTE_MS, fromMs: 0 })
+      assert.deepEqual(
+        counts.map(({ name, count: pushes }) => [name, pushes]),
+        [['push:sent', 1]],
+      )
+      const [mark] = marked
+      const [row] = await post.db.query<{ updated_at: number }>(sql`select updated_at from deliveries`)
+      assert.ok(mark && mark.at >= upAgainMs)
+      assert.equal(row?.updated_at, mark.at)
     })
 
     test('a delivery whose sender rejects is attempted again after the lease', async () => {

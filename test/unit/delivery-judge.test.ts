@@ -75,7 +75,6 @@ describe('what an attempt means for its delivery', () => {
       provider_message_id: 'm-1',
       last_error: null,
       retrying_since: null,
-      at: clock.now(),
       dead_report: null,
       disable_reason: null,
       seen_at: 7,

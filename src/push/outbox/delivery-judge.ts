@@ -19,7 +19,7 @@ export const DELIVERY_ERRORS = {
   paused: 'push delivery is paused: the push provider does not accept the credentials',
 } as const
 
-export type MarkedDelivery = DeliveryMark & DeliveryNote
+export type MarkedDelivery = DeliveryMark & Omit<DeliveryNote, 'at'>
 
 type Marker = (state: DeliveryState, rest?: Partial<MarkedDelivery>) => MarkedDelivery
 type DisableVerdict = Extract<PushVerdict, { kind: 'disable' }>
@@ -66,7 +66,6 @@ export class DeliveryJudge {
       provider_message_id: null,
       last_error: null,
       retrying_since: null,
-      at: this.#options.clock.now(),
       dead_report: null,
       disable_reason: null,
       seen_at: delivery.seen_at,

@@ -84,7 +84,6 @@ export type DeliveryMark = {
   provider_message_id: string | null
   last_error: string | null
   retrying_since: number | null
-  at: number
   /** Whether to keep or to forget an untrusted report that the device is dead; null: no change. */
   dead_report: 'keep' | 'forget' | null
   /** Why to disable the device; null: no change. */
@@ -94,9 +93,10 @@ export type DeliveryMark = {
 }
 
 /** The result of a delivery, for the job's timeline. */
-export type DeliveryNote = Pick<DeliveryMark, 'notification_id' | 'device_id' | 'state' | 'last_error' | 'at'> & {
+export type DeliveryNote = Pick<DeliveryMark, 'notification_id' | 'device_id' | 'state' | 'last_error'> & {
   job_id: string | null
   attempts: number
+  at: number
 }
 
 const KEY = { notification_id: 'text', device_id: 'text' } as const
@@ -107,11 +107,11 @@ function keyOf({ notification_id, device_id }: { notification_id: string; device
 
 /**
  * Writes the marks whose lease is still valid, and returns them. The others change nothing: the new lease holder writes its
- * own marks.
+ * own marks. `atMs` is the time of this write: the statistics count deliveries by it soon after, and never look back.
  */
 export async function markDeliveries<Mark extends DeliveryMark>(
   tx: Transaction,
-  marks: readonly Mark[],
+  { marks, atMs }: { marks: readonly Mark[]; atMs: number },
 ): Promise<Mark[]> {
   const columns = {
     ...KEY,
@@ -121,13 +121,12 @@ export async function markDeliveries<Mark extends DeliveryMark>(
     provider_message_id: 'text',
     last_error: 'text',
     retrying_since: 'bigint',
-    at: 'bigint',
     disable_reason: 'text',
     seen_at: 'bigint',
   } as const
   const held = await tx.query<{ notification_id: string; device_id: string }>(sql`
     update deliveries set
-      state = r.state, next_attempt_at = r.next_attempt_at, updated_at = r.at, lease_token = null, lease_until = null,
+      state = r.state, next_attempt_at = r.next_attempt_at, updated_at = ${atMs}, lease_token = null, lease_until = null,
       lease_node = null,
       provider_message_id = r.provider_message_id, last_error = r.last_error, retrying_since = r.retrying_since
     from ${rowsOf(tx.engine, marks, columns)} as r
@@ -144,11 +143,11 @@ export async function markDeliveries<Mark extends DeliveryMark>(
       where devices.id = r.device_id and devices.disabled_at is null and devices.last_seen_at = r.seen_at`)
   }
   await update(
-    sql`disabled_at = r.at, disabled_reason = r.disable_reason`,
+    sql`disabled_at = ${atMs}, disabled_reason = r.disable_reason`,
     marked.filter(({ disable_reason }) => disable_reason !== null),
   )
   await update(
-    sql`called_dead_at = coalesce(devices.called_dead_at, r.at)`,
+    sql`called_dead_at = coalesce(devices.called_dead_at, ${atMs})`,
     marked.filter(({ dead_report }) => dead_report === 'keep'),
   )
   await update(

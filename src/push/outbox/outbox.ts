@@ -260,10 +260,15 @@ export class Outbox {
   }
 
   async #commit(marks: MarkedDelivery[]): Promise<true[]> {
-    const { db, onMarked } = this.#options
+    const { db, clock, onMarked } = this.#options
     const marked = await db.transaction(async (tx) => {
-      const counted = await markDeliveries(tx, marks)
-      await onMarked(tx, counted)
+      // Read for each attempt to write: a retry may come a minute after the answer.
+      const atMs = clock.now()
+      const counted = await markDeliveries(tx, { marks, atMs })
+      await onMarked(
+        tx,
+        counted.map((mark) => ({ ...mark, at: atMs })),
+      )
       return counted
     })
     for (const { state } of marked) this.#meter.count('deliveries_total', { state })
