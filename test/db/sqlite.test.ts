@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import { DatabaseSync } from 'node:sqlite'
-import { after, before, describe, test } from 'node:test'
+import { after, before, describe, mock, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { UniqueViolation } from '../../src/db/database.ts'
@@ -412,6 +412,76 @@ describe('a commit of the embedded database', () => {
     assert.ok((await stat(path)).size > 20_000_000)
     assert.ok((await stat(`${path}-wal`)).size < 30_000_000)
     await db.close()
+  })
+
+  test('runs no checkpoint on the event loop', async (t) => {
+    const path = join(folder, 'short-log.db')
+    const db = await openSqlite({ path })
+    await db.query(sql`create table t (n integer primary key)`)
+    const { size } = await stat(path)
+    // SQLite before 3.51 does a real checkpoint when it does not know the kind, such as `noop`.
+    const prepare = t.mock.method(DatabaseSync.prototype, 'prepare')
+    const exec = t.mock.method(DatabaseSync.prototype, 'exec')
+    for (let n = 0; n < 20; n++) await db.query(sql`insert into t values (${n})`)
+    const texts = [...prepare.mock.calls, ...exec.mock.calls].map((call) => String(call.arguments[0]))
+    assert.ok(texts.includes('commit'), 'the statements are seen')
+    assert.deepEqual(
+      texts.filter((text) => text.includes('checkpoint')),
+      [],
+    )
+    assert.equal((await stat(path)).size, size)
+    await db.close()
+  })
+
+  test('does not wait for a checkpoint each time while a reader keeps the log from starting anew', async () => {
+    const path = join(folder, 'read-log.db')
+    const checkpoint = mock.fn<() => void>()
+    const openLog = (file: string): WriteAheadLog => {
+      const log = openWriteAheadLog(file)
+      return { ...log, checkpoint: () => log.checkpoint().then(checkpoint) }
+    }
+    const db = await openSqlite({ path, openLog, maxLogPages: 30 })
+    await db.query(sql`create table t (n integer primary key, note text)`)
+    const reader = new DatabaseSync(path)
+    reader.exec('begin; select count(*) from t')
+    const insert = async (count: number) => {
+      for (let n = 0; n < count; n++) await db.query(sql`insert into t (note) values (${'x'.repeat(30_000)})`)
+    }
+    const sizeOfLog = async () => (await stat(`${path}-wal`)).size
+    // Each insert writes about ten pages.
+    await insert(15)
+    const whileRead = checkpoint.mock.callCount()
+    assert.ok(whileRead >= 3 && whileRead <= 8, `${whileRead} checkpoints`)
+    const size = await sizeOfLog()
+    assert.ok(size > 500_000, 'the reader keeps the log from starting anew')
+    reader.close()
+    await insert(15)
+    assert.ok((await sizeOfLog()) < size + 200_000, 'the next checkpoint starts a new log in the same file')
+    assert.ok(checkpoint.mock.callCount() >= whileRead + 2)
+    await db.close()
+  })
+})
+
+describe('the write-ahead log', () => {
+  test('knows how many pages it has, also those of an earlier process, but not those of the log before it', () => {
+    const path = join(folder, 'pages.db')
+    const writer = new DatabaseSync(path)
+    writer.exec('pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table t (note text)')
+    const insert = (bytes: number) => writer.prepare('insert into t values (?)').run('x'.repeat(bytes))
+    const pages = () => Number(writer.prepare('pragma wal_checkpoint(passive)').get()?.log)
+    insert(100_000)
+    const log = openWriteAheadLog(path)
+    const long = pages()
+    assert.deepEqual([log.hasPage(1), log.hasPage(long), log.hasPage(long + 1)], [true, true, false])
+    // The checkpoint above has moved the whole log, so this starts a new one.
+    insert(10_000)
+    const short = pages()
+    assert.ok(short < long)
+    assert.deepEqual([log.hasPage(1), log.hasPage(short), log.hasPage(short + 1)], [true, true, false])
+    writer.exec('pragma wal_checkpoint(truncate)')
+    assert.equal(log.hasPage(1), false)
+    writer.close()
+    log.close()
   })
 })
 

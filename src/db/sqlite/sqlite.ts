@@ -157,10 +157,14 @@ class SqliteDatabase implements Database {
 
   async #prepare(): Promise<void> {
     if (this.#broken) throw this.#broken
-    if (!this.#file || this.#writer.logPages < this.#checkpointAt) return
+    const log = this.#file?.log
+    if (!log?.hasPage(this.#checkpointAt)) return
     // A failed checkpoint loses nothing: the log keeps everything for the next one.
-    await this.#file.log.checkpoint().catch(() => undefined)
-    this.#checkpointAt = this.#writer.logPages + this.#maxLogPages
+    await log.checkpoint().catch(() => undefined)
+    // While another process reads from the log, no new log starts, and this one grows. The next checkpoint waits for more
+    // pages: otherwise every group would wait for one.
+    this.#checkpointAt = this.#maxLogPages
+    while (log.hasPage(this.#checkpointAt)) this.#checkpointAt += this.#maxLogPages
   }
 
   /** Reads see the state before the group until the group is on the disk. If the sync fails, they never see it. */

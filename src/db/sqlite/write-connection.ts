@@ -37,15 +37,6 @@ export class WriteConnection {
     return this.#schemaChanged
   }
 
-  /** SQLite before 3.51 does not know `noop`, and does a checkpoint instead. */
-  get logPages(): number {
-    try {
-      return Number(this.#statements.run('pragma wal_checkpoint(noop)', [])[0]?.log)
-    } catch (error) {
-      throw translated(error)
-    }
-  }
-
   /** A statement of the group. */
   query(statement: Sql): Row[] {
     this.#begin()
