@@ -9,6 +9,8 @@ export const AUDIT_ACTIONS = {
   'user.exported': 'the data of a user was exported',
   'user.erasure_started': 'the erasure of a user was started',
   'user.erased': 'the erasure of a user was completed',
+  'project.changed': 'a project of another caller was changed',
+  'project.deleted': 'a project of another caller was deleted',
   'notification.sent': 'a notification was sent',
   'callback.replayed': 'a stored callback was processed again',
   'operation.started': 'an operation on many jobs or callbacks was started; each of its changes is listed too',
@@ -30,6 +32,7 @@ export type AuditActorKind = (typeof AUDIT_ACTOR_KINDS)[number]
 export const AUDIT_OBJECT_KINDS = [
   'service_account',
   'user',
+  'project',
   'notification',
   'callback',
   'job',

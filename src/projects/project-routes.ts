@@ -1,3 +1,6 @@
+import type { FastifyRequest } from 'fastify'
+import { auditOriginOf } from '../audit/audit-origin.ts'
+import { type AuditFields, recordAudit } from '../audit/record-audit.ts'
 import { principalId } from '../auth/principal.ts'
 import { ReadCoalescer } from '../core/async/read-coalescer.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
@@ -28,7 +31,8 @@ export interface ProjectServices {
 }
 
 /** Projects: a caller with the scope reads and changes all of them. */
-export function projectRoutes(app: App, { db, clock, ids, creation, projectEvents }: ProjectServices): void {
+export function projectRoutes(app: App, services: ProjectServices): void {
+  const { db, clock, ids, creation, projectEvents } = services
   const read = { access: scopes('read:projects') }
   const pages = new ReadCoalescer<string, string>()
   const write = { access: scopes('write:projects') }
@@ -88,9 +92,19 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
       if (request.body.metadata) checkMetadata(request.body.metadata)
       const { id } = request.params
       const row = await db.transaction(async (tx) => {
+        const before = await store.findProject(tx, id)
         const changed = await store.updateProject(tx, { ...request.body, id, versions, atMs: clock.now() })
         if (!changed) throw await absentOrChanged(tx, id)
         await projectEvents.record(tx, 'updated', changed)
+        if (before && !isCreator(request, before)) {
+          await recordAudit(tx, services, {
+            by: auditOriginOf(request),
+            action: 'project.changed',
+            object: { kind: 'project', id },
+            before: toAudited(before, request.body),
+            after: toAudited(changed, request.body),
+          })
+        }
         return changed
       })
       reply.header('etag', etagOf(row.version))
@@ -108,6 +122,14 @@ export function projectRoutes(app: App, { db, clock, ids, creation, projectEvent
         const deleted = await store.deleteProjectRow(tx, { id, versions })
         if (!deleted) throw await absentOrChanged(tx, id)
         await projectEvents.record(tx, 'deleted', deleted)
+        if (!isCreator(request, deleted)) {
+          await recordAudit(tx, services, {
+            by: auditOriginOf(request),
+            action: 'project.deleted',
+            object: { kind: 'project', id },
+            before: { name: deleted.name, created_by: deleted.created_by },
+          })
+        }
       })
       return reply.code(204).send(null)
     },
@@ -128,6 +150,17 @@ export function toProject(row: store.ProjectRow): schema.Project {
     created_at: toRfc3339(row.created_at),
     updated_at: toRfc3339(row.updated_at),
   }
+}
+
+function isCreator(request: FastifyRequest, { created_by }: store.ProjectRow): boolean {
+  return created_by === principalId(callerOf(request))
+}
+
+/** The fields that a change names. Metadata is a document, so the audit trail gets only its size. */
+function toAudited(row: store.ProjectRow, change: schema.ProjectChange): AuditFields {
+  const { name, description, metadata } = row
+  const fields = { name, description, metadata: `${Buffer.byteLength(metadata)} bytes` }
+  return Object.fromEntries(Object.entries(fields).filter(([field]) => Object.hasOwn(change, field)))
 }
 
 function checkMetadata({ text }: JsonText): void {

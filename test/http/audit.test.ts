@@ -112,6 +112,54 @@ describe('GET /v1/audit', () => {
       assert.match(String(data[0]?.after?.display_name), /^\[redacted\] z+/)
     })
 
+    test('changes to the project of another caller have before and after, without its metadata; creators’ own are not listed', async () => {
+      const { service } = await started()
+      const own = { token: service.tokenFor({ sub: 'maker', scopes: ['write:projects'] }) }
+      const admin = { token: service.tokenFor({ sub: 'project-admin', scopes: ['admin:*'] }) }
+      const create = async (name: string) =>
+        (await service.request<{ id: string }>('POST', '/v1/projects', { ...own, body: { name } })).body.id
+      const path = (id: string) => `/v1/projects/${id}`
+
+      const mine = await create('Mine')
+      await service.request('PATCH', path(mine), { ...own, body: { name: 'Still mine' } })
+      assert.equal((await service.request('DELETE', path(mine), own)).status, 204)
+      assert.deepEqual(await actionsOf(mine), [])
+
+      const id = await create('First')
+      const changes = [{ name: 'Second', description: 'd'.repeat(2_000) }, { metadata: { secret: 'document' } }]
+      for (const body of changes) {
+        assert.equal((await service.request('PATCH', path(id), { ...admin, body })).status, 200)
+      }
+      const stale = { ...admin, headers: { 'if-match': '"1"' } }
+      assert.equal((await service.request('PATCH', path(id), { ...stale, body: { name: 'Late' } })).status, 412)
+      assert.equal((await service.request('DELETE', path(id), stale)).status, 412)
+      const headers = { 'x-request-id': 'delete-project' }
+      assert.equal((await service.request('DELETE', path(id), { ...admin, headers })).status, 204)
+      assert.equal((await service.request('DELETE', path(id), admin)).status, 404)
+
+      const { data } = await list(`?object=${id}`)
+      assert.deepEqual(
+        data.map(({ action, before, after }) => [action, before, after]),
+        [
+          ['project.deleted', { name: 'Second', created_by: 'maker' }, null],
+          ['project.changed', { metadata: '2 bytes' }, { metadata: '21 bytes' }],
+          [
+            'project.changed',
+            { name: 'First', description: null },
+            { name: 'Second', description: `${'d'.repeat(200)}…` },
+          ],
+        ],
+      )
+      const [last] = data
+      assert.deepEqual(last?.actor, { kind: 'user', id: 'project-admin' })
+      assert.deepEqual(last?.object, { kind: 'project', id })
+      assert.equal(last?.request_id, 'delete-project')
+      assert.deepEqual(
+        (await list('?action=project.changed&actor=project-admin')).data.map(({ object }) => object.id),
+        [id, id],
+      )
+    })
+
     test('changes by an admin to the job of another owner are listed; changes by the owner are not', async () => {
       const world = await started()
       const admin = { token: world.admin }
