@@ -4,6 +4,11 @@ import { TokenFault } from './token-fault.ts'
 import type { Claims } from './token-format.ts'
 
 const MAX_SUB_LENGTH = 255
+/**
+ * No address is longer: RFC 5321 allows 64 characters before the @ and 255 after it. PostgreSQL indexes the address together
+ * with the `sub`, in at most about 2,700 bytes; both fit, at three bytes a character.
+ */
+const MAX_EMAIL_LENGTH = 320
 /** Users and service accounts are stored under their bare ids, so no user may have the id of a service account. */
 const SERVICE_ACCOUNT_ID = /^svc_[0-9a-z]{26}$/i
 /** The last time a Date can hold. A later `exp` is reduced to it, so that date arithmetic cannot fail. */
@@ -50,13 +55,16 @@ function isNumericDate(value: unknown): value is number {
   return typeof value === 'number' && Number.isFinite(value)
 }
 
-/** The email is stored in the profile, so text that a database cannot store is refused. */
+/**
+ * The email is stored in the profile, so text that a database cannot store is refused. A text that is too long to be an
+ * address counts as no email: the email decides nothing, and the user should not lose access because of it.
+ */
 function readEmail(value: unknown): string | null {
   if (value === undefined || value === null) return null
   if (typeof value !== 'string' || !isStorableText(value)) {
     throw new TokenFault('claims', 'The claim email is not acceptable')
   }
-  return value
+  return value.length > MAX_EMAIL_LENGTH ? null : value
 }
 
 /** A list is refused: it comes from a trigger of the identity provider, not from the user pool's attribute. */

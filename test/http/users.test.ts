@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { hash } from 'node:crypto'
 import { describe, test } from 'node:test'
+import { buildNextIndex } from '../../src/db/build-indexes.ts'
 import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
 import type { User } from '../../src/users/user-schema.ts'
 import { assertError } from '../support/assert-error.ts'
@@ -27,6 +29,15 @@ function as(service: TestService, who: MintRequest) {
   const token = service.tokenFor(who)
   return <Body = User>(method: string, path: string, options: TestRequest = {}) =>
     service.request<Body>(method, path, { token, ...options })
+}
+
+/** Text of three bytes a character that PostgreSQL cannot compress, so that it takes its whole length in an index. */
+function incompressible(length: number): string {
+  const codes = Array.from(
+    { length },
+    (_, n) => 0x4e00 + (hash('sha256', `${length} ${n}`, 'buffer').readUInt16BE() % 20_000),
+  )
+  return String.fromCodePoint(...codes)
 }
 
 const pathOf = (sub: string) => `/v1/users/${encodeURIComponent(sub)}`
@@ -266,6 +277,28 @@ describe('users', () => {
       assert.equal(await seen('new@example.com'), 'new@example.com')
       assert.equal(await seen('пошта@приклад.укр'), 'пошта@приклад.укр')
       assert.equal(database.count(WRITES), 3, 'one for each email')
+    })
+
+    test('an email that is too long to be an address is ignored, and the longest possible one is stored', async () => {
+      const service = await under.start()
+      while ((await buildNextIndex(service.db)) !== 'done');
+      const seen = async (sub: string, email: string) => {
+        const answer = await service.request<User>('GET', ME, { token: service.tokenFor({ sub, email }) })
+        assert.equal(answer.status, 200, answer.text)
+        return answer.body.email
+      }
+      assert.equal(await seen('ada', incompressible(1_500)), null)
+      assert.equal(await seen('ada', 'ada@example.com'), 'ada@example.com')
+      assert.equal(await seen('ada', incompressible(321)), 'ada@example.com', 'it removes nothing')
+      const longest = incompressible(320)
+      assert.equal(await seen(incompressible(255), longest), longest)
+      const token = service.tokenFor({ sub: 'reader', scopes: ['read:users'] })
+      const path = `/v1/users?search=${encodeURIComponent(longest.slice(0, 10))}`
+      const found = await service.request<{ data: User[] }>('GET', path, { token })
+      assert.deepEqual(
+        found.body.data.map(({ email }) => email),
+        [longest],
+      )
     })
 
     test('last_seen_at follows within minutes, in few writes, and is no change of the profile', async () => {
