@@ -136,7 +136,7 @@ export async function buildApp(services: Services): Promise<App> {
   healthRoutes(app, readiness)
   metrics.gauge('build_info', () => [[{ version: VERSION, variant: config.variant, engine: services.db.engine }, 1]])
   metricsRoute(app, { metrics, isPublic: config.metricsPublic })
-  settingsRoute(app, effectiveSettings(config))
+  settingsRoute(app, () => effectiveSettings(config))
   openapiRoute(app, description)
   referencePageRoutes(app)
   if (config.console) {

@@ -10,6 +10,7 @@ export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'silent'
 
 const MIN_WEBHOOK_KEY_BYTES = 24
 const DEFAULT_POOL_SIZE = 10
+export const DEFAULT_JOB_TYPES_FILE = 'job-types.json'
 
 export interface Config {
   /** Strict unless `NODE_ENV` is `development` or `test`. */
@@ -29,6 +30,8 @@ export interface Config {
   redisPrefix: string
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   webhookSecrets: readonly string[]
+  /** The file of the job types. The default file may be missing. */
+  jobTypesFile: string
   push: { projectId: string; clientEmail: string; privateKey: string } | null
   /** Null: the push provider's own addresses. */
   pushApiUrl: string | null
@@ -82,6 +85,7 @@ export function parseConfig(env: Env, readFile: (path: string) => string): Confi
     redisPrefix: read.text('REDIS_PREFIX') ?? '',
     runtime: runtime(read),
     webhookSecrets: webhookSecrets(read, production),
+    jobTypesFile: read.text('JOB_TYPES_FILE') ?? DEFAULT_JOB_TYPES_FILE,
     push: push(read),
     pushApiUrl: read.baseUrl('PUSH_API_URL'),
     pushTokenUrl: read.url('PUSH_TOKEN_URL'),

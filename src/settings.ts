@@ -30,6 +30,7 @@ const VALUES: Record<string, (config: Config) => SettingValue> = {
   REDIS_PREFIX: ({ redisPrefix }) => redisPrefix,
   RUNTIME_URL: ({ runtime }) => runtime?.url ?? null,
   RUNTIME_TIMEOUT_MS: ({ runtime }) => runtime?.timeoutMs ?? null,
+  JOB_TYPES_FILE: ({ jobTypesFile }) => jobTypesFile,
   PUSH_API_URL: ({ pushApiUrl }) => pushApiUrl,
   PUSH_TOKEN_URL: ({ pushTokenUrl }) => pushTokenUrl,
   RATE_LIMIT_UNAUTHENTICATED: ({ limits }) => limits.unauthenticated,

@@ -30,12 +30,11 @@ const getSettings = {
   },
 }
 
-/** The settings of this node, for operators. */
+/** The settings of this node, for operators. They are read for each request, because a reload may change secrets. */
 export function settingsRoute(
   app: App,
-  settings: readonly { name: string; value: SettingValue; secret: boolean }[],
+  readSettings: () => { name: string; value: SettingValue; secret: boolean }[],
 ): void {
   const config = { access: scopes('read:operations') }
-  const data = [...settings]
-  app.get('/v1/settings', { config, schema: getSettings }, () => ({ data }))
+  app.get('/v1/settings', { config, schema: getSettings }, () => ({ data: readSettings() }))
 }

@@ -1,6 +1,6 @@
 import { Ajv } from 'ajv'
 import { type Static, Type } from 'typebox'
-import { type Config, parseConfig } from '../../config.ts'
+import { type Config, DEFAULT_JOB_TYPES_FILE, parseConfig } from '../../config.ts'
 import { ConfigError, ConfigReader } from '../../config-reader.ts'
 import { isJsonObject } from '../../core/json.ts'
 import { faultsOfJobTypes, faultsOfOddNames, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
@@ -9,7 +9,6 @@ import { faultsOfTexts } from '../../push/notification-text.ts'
 import type { CommandLine } from '../io.ts'
 import { faultsOfTextSizes } from './check-texts.ts'
 
-const DEFAULT_FILE = 'job-types.json'
 const NO_FILE = '{"types":{}}'
 
 const fileSchema = Type.Object(
@@ -30,7 +29,7 @@ export class JobTypesError extends Error {
 }
 
 /** The settings and the job types; the faults of both are reported together. */
-export function loadSettings(line: CommandLine): LoadedJobTypes & { config: Config } {
+export function loadSettings(line: Pick<CommandLine, 'env' | 'readFile'>): LoadedJobTypes & { config: Config } {
   const faults: string[] = []
   const config = collect(faults, () => parseConfig(line.env, line.readFile))
   const loaded = collect(faults, () => loadJobTypes(line))
@@ -39,9 +38,9 @@ export function loadSettings(line: CommandLine): LoadedJobTypes & { config: Conf
 }
 
 /** The configured job types; without a file, only the built-in `agent`. A file named by a setting must exist. */
-export function loadJobTypes(line: CommandLine): LoadedJobTypes {
+export function loadJobTypes(line: Pick<CommandLine, 'env' | 'readFile'>): LoadedJobTypes {
   const asked = new ConfigReader(line.env, line.readFile).text('JOB_TYPES_FILE')
-  const file = asked ?? DEFAULT_FILE
+  const file = asked ?? DEFAULT_JOB_TYPES_FILE
   try {
     return parseJobTypesFile(line.readFile(file))
   } catch (error) {
