@@ -33,6 +33,13 @@ export function findJobs(db: Queryable, ids: readonly string[]): Promise<JobRow[
   return db.query<JobRow>(sql`select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(db.engine, sql`id`, ids)}`)
 }
 
+/** The same without the documents, which may be many megabytes. */
+export function findSlimJobs(db: Queryable, ids: readonly string[]): Promise<SlimJob[]> {
+  return db.query<SlimJob>(
+    sql`select ${SLIM_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(db.engine, sql`id`, ids)}`,
+  )
+}
+
 /** The fields of a job that a live view reads repeatedly. */
 export async function findRunState(
   db: Queryable,

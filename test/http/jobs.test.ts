@@ -5,8 +5,9 @@ import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import { readJobRows } from '../support/job-rows.ts'
-import { type JobWorld, RUN_MS, type ShownJob, START_RUN, sharedJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, type ShownJob, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
+import { WatchedDatabase } from '../support/watched-database.ts'
 
 interface Page<Item> {
   data: Item[]
@@ -17,6 +18,9 @@ interface Page<Item> {
 const GONE = { status: 404, code: 'not_found', message: 'No such job' } as const
 const invalid = (message: string | RegExp) => ({ status: 400, code: 'invalid_request', message }) as const
 const conflict = (message: string | RegExp) => ({ status: 409, code: 'conflict', message }) as const
+
+/** A statement that reads the documents of jobs. */
+const READS_OUTPUT = /^\s*select\b[\s\S]*\boutput\b/
 
 /** A name of its own for each test, so that they can share a service. */
 const newUser = () => `user-${randomUUID()}`
@@ -38,6 +42,10 @@ function inShort({ kind, via, detail }: TimelineEntry): string {
 describe('jobs', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under)
+    const watchedWorld = async () => {
+      const watched = new WatchedDatabase(await under.engine.openDatabase())
+      return { watched, world: await startJobWorld(under, { db: watched.db }) }
+    }
 
     test('a job is accepted with every field, and its run has the thread, the metadata and the callback URL', async () => {
       const world = await shared()
@@ -395,6 +403,42 @@ describe('jobs', () => {
       }
       assert.equal((await world.stored(id)).status, 'awaiting_input', 'and nothing happened to it')
       assert.equal((await world.get(id, world.admin)).id, id)
+    })
+
+    test('operations that do not answer with the output of a job do not read it from the database', async () => {
+      const { world, watched } = await watchedWorld()
+      const sub = newUser()
+      const { id } = await world.start('report', { sub })
+      await world.pass(RUN_MS)
+      assert.equal((await world.stored(id)).status, 'completed')
+      const readsOf = async (method: string, path: string, status: number) => {
+        watched.forget()
+        const answer = await world.request(method, `/jobs/${id}${path}`, sub)
+        await world.quiet()
+        assert.equal(answer.status, status, answer.text)
+        return watched.count(READS_OUTPUT)
+      }
+      assert.equal(await readsOf('GET', '', 200), 1)
+      assert.equal(await readsOf('POST', '/check', 200), 1)
+      assert.equal(await readsOf('GET', '/timeline', 200), 0)
+      assert.equal(await readsOf('HEAD', '/events', 200), 0)
+      assert.equal(await readsOf('GET', '/live', 200), 0, 'the run is over, so the stream ends at once')
+      assert.equal(await readsOf('POST', '/retry', 202), 0)
+      assert.ok((await readsOf('POST', '/cancel', 409)) <= 1, 'the access check adds none')
+    })
+
+    test('a reader that waits for another holder of the lease reads the documents once more, at the end', async () => {
+      const { world, watched } = await watchedWorld()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id } = await world.start('report')
+      await world.pass(RUN_MS)
+      const untilMs = world.clock.now() + 3_600_000
+      await world.db.query(
+        sql`update job_checks set lease_id = 'of another node', leased_until = ${untilMs} where job_id = ${id}`,
+      )
+      watched.forget()
+      assert.equal((await world.getInTime(id)).status, 'processing')
+      assert.equal(watched.count(READS_OUTPUT), 2)
     })
 
     test('a finished job cannot be cancelled, and one that asks nothing cannot be answered', async () => {

@@ -3,7 +3,10 @@ import { auditOriginOf } from '../../audit/audit-origin.ts'
 import type { AuditOrigin } from '../../audit/record-audit.ts'
 import { principalId } from '../../auth/principal.ts'
 import { ADMIN_SCOPE, hasAnyScope, OPERATIONS_SCOPE } from '../../auth/scopes.ts'
+import { ApiError } from '../../core/errors.ts'
 import { callerOf, insufficientScope } from '../../http/gate/access.ts'
+
+export const NO_SUCH_JOB = 'No such job'
 
 type OwnedJob = { created_by: string | null }
 
@@ -21,9 +24,10 @@ export function isOwner(request: FastifyRequest, job: OwnedJob): boolean {
   return job.created_by === principalId(callerOf(request))
 }
 
-/** A job is visible to its owner, to admins and to callers with `read:operations`. */
-export function maySee(request: FastifyRequest, job: OwnedJob): boolean {
-  return isOwner(request, job) || seesAllJobs(request)
+/** A job is visible to its owner, to admins and to callers with `read:operations`; for other callers it does not exist. */
+export function checkMaySee<Job extends OwnedJob>(request: FastifyRequest, job: Job | undefined): Job {
+  if (job && (isOwner(request, job) || seesAllJobs(request))) return job
+  throw new ApiError('not_found', NO_SUCH_JOB)
 }
 
 /** A caller that sees a job but neither owns it nor is an admin cannot change it. */

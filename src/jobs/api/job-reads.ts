@@ -1,40 +1,59 @@
 import { ReadCoalescer } from '../../core/async/read-coalescer.ts'
 import type { Database } from '../../db/database.ts'
-import type { JobRow } from '../job-row.ts'
-import { findJobs } from '../job-store.ts'
+import type { JobRow, SlimJob } from '../job-row.ts'
+import { findJobs, findSlimJobs } from '../job-store.ts'
 
 /** An output may be many megabytes, so one statement fetches no more than this many jobs. */
 const MAX_BATCH = 20
-
-type Batch = Promise<ReadonlyMap<string, JobRow>>
 
 /**
  * Finds single jobs for concurrent requests: those of one turn of the event loop share a few statements, which run one
  * after the other. Each request continues as soon as its own statement is done.
  */
 export class JobReads {
-  readonly #db: Database
-  readonly #reads = new ReadCoalescer<'jobs', ReadonlyMap<string, Batch>>()
-  #wanted = new Set<string>()
+  readonly #whole: BatchedReads<JobRow>
+  readonly #slim: BatchedReads<SlimJob>
 
   constructor(db: Database) {
-    this.#db = db
+    this.#whole = new BatchedReads((ids) => findJobs(db, ids))
+    this.#slim = new BatchedReads((ids) => findSlimJobs(db, ids))
   }
 
-  async find(id: string): Promise<JobRow | undefined> {
+  find(id: string): Promise<JobRow | undefined> {
+    return this.#whole.find(id)
+  }
+
+  /** For requests that do not answer with the documents. */
+  findSlim(id: string): Promise<SlimJob | undefined> {
+    return this.#slim.find(id)
+  }
+}
+
+type Batch<Job> = Promise<ReadonlyMap<string, Job>>
+
+class BatchedReads<Job extends { id: string }> {
+  readonly #load: (ids: readonly string[]) => Promise<Job[]>
+  readonly #reads = new ReadCoalescer<'jobs', ReadonlyMap<string, Batch<Job>>>()
+  #wanted = new Set<string>()
+
+  constructor(load: (ids: readonly string[]) => Promise<Job[]>) {
+    this.#load = load
+  }
+
+  async find(id: string): Promise<Job | undefined> {
     this.#wanted.add(id)
     const batch = (await this.#reads.read('jobs', async () => this.#loadWanted())).get(id)
     return (await batch)?.get(id)
   }
 
-  #loadWanted(): ReadonlyMap<string, Batch> {
+  #loadWanted(): ReadonlyMap<string, Batch<Job>> {
     const ids = [...this.#wanted]
     this.#wanted = new Set()
-    const batchOf = new Map<string, Batch>()
+    const batchOf = new Map<string, Batch<Job>>()
     let earlier: Promise<unknown> = Promise.resolve()
     for (let from = 0; from < ids.length; from += MAX_BATCH) {
       const wanted = ids.slice(from, from + MAX_BATCH)
-      const batch = earlier.then(() => this.#load(wanted))
+      const batch = earlier.then(() => this.#loadBatch(wanted))
       for (const id of wanted) batchOf.set(id, batch)
       // A failed batch fails its own requests, not the next batch.
       earlier = batch.catch(() => {})
@@ -42,7 +61,7 @@ export class JobReads {
     return batchOf
   }
 
-  async #load(ids: readonly string[]): Batch {
-    return new Map((await findJobs(this.#db, ids)).map((job) => [job.id, job]))
+  async #loadBatch(ids: readonly string[]): Batch<Job> {
+    return new Map((await this.#load(ids)).map((job) => [job.id, job]))
   }
 }

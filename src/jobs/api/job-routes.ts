@@ -15,7 +15,7 @@ import { writesDocuments } from '../../http/schemas.ts'
 import type { GivenAnswer } from '../answers.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobRow } from '../job-row.ts'
+import type { JobRow, SlimJob } from '../job-row.ts'
 import type { Jobs, NewJobRequest } from '../jobs.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
@@ -23,13 +23,15 @@ import { findJobState } from '../retention/delete-store.ts'
 import { repeatJob } from '../retry-job.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { auditedOriginOf, checkMayChange, isAdmin, maySee } from './job-access.ts'
+import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, NO_SUCH_JOB } from './job-access.ts'
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { openLiveStream, streamLive } from './live-operation.ts'
 import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
 
 const TIMELINE = listById('timeline')
+/** A live view takes a whole job, but uses none of its documents. */
+const NO_DOCUMENTS = { input: null, output: null, resume_input: null, interrupts: null }
 
 export interface JobRouteServices {
   jobContext: JobContext
@@ -48,7 +50,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const reads = new JobReads(db)
   const config = { access: bearer() }
   const serializerCompiler = writesDocuments
-  const not_found = 'No such job'
+  const not_found = NO_SUCH_JOB
   const one = { ...config, refusals: { not_found } }
   const awaitsRuntime = true as const
   const forbidden = 'Insufficient scope'
@@ -100,7 +102,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   )
 
   app.get('/jobs/:id/timeline', { config: one, schema: schema.listTimeline }, async (request) => {
-    const job = await ownJob(request, request.params.id)
+    const job = await ownSlimJob(request, request.params.id)
     const page = readPageRequest(TIMELINE, request.query)
     const rows = await findTimelinePage(db, job.id, page)
     return toPage(TIMELINE, {
@@ -119,7 +121,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       serializerCompiler,
     },
     async (request, reply) => {
-      const job = await ownJob(request, request.params.id)
+      const job = await ownSlimJob(request, request.params.id)
       await openStream(streams, { request, reply, interest: { jobId: job.id }, after: request.query.after })
     },
   )
@@ -132,7 +134,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       serializerCompiler,
     },
     async (request, reply) => {
-      const job = await ownJob(request, request.params.id)
+      const job = { ...(await ownSlimJob(request, request.params.id)), ...NO_DOCUMENTS }
       const { after } = request.query
       openLiveStream(live, { request, reply, job, ...(after === undefined ? {} : { after }) })
     },
@@ -147,7 +149,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/cancel',
     { config: cancelling, schema: schema.cancelJob, serializerCompiler },
     async (request, reply) => {
-      const found = await changeableJob(request, request.params.id)
+      const found = await ownSlimJob(request, request.params.id)
+      checkMayChange(request, found)
       const cancelled = await jobs.cancel(found.id, auditedOriginOf(request, found))
       const job = await reconciler.refresh(cancelled)
       reply.code(isTerminal(job.status) ? 200 : 202)
@@ -170,7 +173,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/resume',
     { config: resuming, schema: schema.resumeJob, serializerCompiler },
     async (request, reply) => {
-      const paused = await changeableJob(request, request.params.id)
+      const paused = await ownJob(request, request.params.id)
+      checkMayChange(request, paused)
       const job = await jobs.resume(paused, readAnswer(request.body), auditedOriginOf(request, paused))
       jobs.begin(job)
       reply.code(202)
@@ -192,7 +196,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/retry',
     { config: retrying, schema: schema.retryJob, serializerCompiler },
     async (request, reply) => {
-      const ended = await changeableJob(request, request.params.id)
+      const ended = await ownSlimJob(request, request.params.id)
+      checkMayChange(request, ended)
       return creation.create(request, reply, async (tx) => {
         const job = await repeatJob(tx, { jobContext, jobs }, { id: ended.id, by: auditedOriginOf(request, ended) })
         return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
@@ -202,7 +207,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   const checking = { ...config, awaitsRuntime, refusals: { forbidden, not_found } }
   app.post('/jobs/:id/check', { config: checking, schema: schema.checkJob, serializerCompiler }, async (request) => {
-    const job = await changeableJob(request, request.params.id)
+    const job = await ownJob(request, request.params.id)
+    checkMayChange(request, job)
     const by = auditedOriginOf(request, job)
     if (by) {
       const checked = { by, action: 'job.checked', object: { kind: 'job', id: job.id } } as const
@@ -216,8 +222,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     refusals: { forbidden, not_found, conflict: 'The job is processing: only a job that has ended can be deleted' },
   }
   app.delete('/jobs/:id', { config: deleting, schema: schema.deleteJob }, async (request, reply) => {
-    const job = await findJobState(db, request.params.id)
-    if (!job || !maySee(request, job)) throw new ApiError('not_found', not_found)
+    const job = checkMaySee(request, await findJobState(db, request.params.id))
     checkMayChange(request, job)
     if (!isTerminal(job.status)) {
       throw new ApiError('conflict', `The job is ${job.status}: only a job that has ended can be deleted`)
@@ -235,16 +240,14 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     data: [...types.values()].map(toJobType),
   }))
 
+  /** For routes that use the documents of the job. */
   async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
-    const job = await reads.find(id)
-    if (!job || !maySee(request, job)) throw new ApiError('not_found', not_found)
-    return job
+    return checkMaySee(request, await reads.find(id))
   }
 
-  async function changeableJob(request: FastifyRequest, id: string): Promise<JobRow> {
-    const job = await ownJob(request, id)
-    checkMayChange(request, job)
-    return job
+  /** For routes that do not use the documents: an output may be many megabytes. */
+  async function ownSlimJob(request: FastifyRequest, id: string): Promise<SlimJob> {
+    return checkMaySee(request, await reads.findSlim(id))
   }
 
   async function auditStart(tx: Transaction, request: FastifyRequest, job: JobRow): Promise<void> {

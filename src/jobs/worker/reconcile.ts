@@ -2,8 +2,8 @@ import { SingleFlight } from '../../core/async/single-flight.ts'
 import { TROUBLES } from '../../runtime/troubles.ts'
 import { isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobRow } from '../job-row.ts'
-import { findJob } from '../job-store.ts'
+import type { JobRow, SlimJob } from '../job-row.ts'
+import { findJob, findSlimJobs } from '../job-store.ts'
 import type { JobWorker } from './job-worker.ts'
 
 const BUDGET_MS = 3_000
@@ -74,11 +74,11 @@ export class Reconciler {
     const { db, clock } = this.#context
     const sinceMs = clock.now()
     await this.#ask(id)
-    let job = await findJob(db, id)
+    let [job] = await findSlimJobs(db, [id])
     // Another node or the sweep holds the lease: wait for its result, within the budget.
     while (job && isBeingChecked(job, sinceMs, clock.now()) && clock.now() - sinceMs < BUDGET_MS) {
       await clock.sleep(POLL_MS)
-      job = await findJob(db, id)
+      ;[job] = await findSlimJobs(db, [id])
     }
   }
 
@@ -88,7 +88,7 @@ export class Reconciler {
   }
 }
 
-function isBeingChecked(job: JobRow, sinceMs: number, nowMs: number): boolean {
+function isBeingChecked(job: SlimJob, sinceMs: number, nowMs: number): boolean {
   const seenSince = job.checked_at !== null && job.checked_at >= sinceMs
   return isWatched(job.status) && !seenSince && job.lease_until !== null && job.lease_until > nowMs
 }
