@@ -10,7 +10,12 @@ export function forUpdate(engine: Engine, of?: Sql): Sql {
   return of === undefined ? sql`for update` : sql`for update of ${of}`
 }
 
-/** The same, skipping rows that another transaction has locked: for workers that take any row. */
+/** Keeps the selected rows from being deleted until the transaction ends. Others may still change them. */
+export function forKeyShare(engine: Engine): Sql {
+  return engine === 'postgres' ? sql`for key share` : EMPTY
+}
+
+/** Like `forUpdate`, skipping rows that another transaction has locked: for workers that take any row. */
 export function forUpdateSkipLocked(engine: Engine): Sql {
   return engine === 'postgres' ? sql`for update skip locked` : EMPTY
 }

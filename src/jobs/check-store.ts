@@ -2,15 +2,19 @@ import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
 import { isAmong } from '../db/rows.ts'
-import { join, sql } from '../db/sql.ts'
+import { join, type Sql, sql } from '../db/sql.ts'
 import { WATCHED_STATUSES } from './job.ts'
 import type { JobRow } from './job-row.ts'
 
 /** A SQL condition: the runtime is asked about jobs in this status. */
-export const IS_WATCHED = sql`status in (${join(
-  WATCHED_STATUSES.map((status) => sql`${status}`),
-  ', ',
-)})`
+export const IS_WATCHED = sql`status in (${watchedStatuses()})`
+
+function watchedStatuses(): Sql {
+  return join(
+    WATCHED_STATUSES.map((status) => sql`${status}`),
+    ', ',
+  )
+}
 
 /** When the runtime is asked about a job, and which worker asks. A job has a check only while its status is watched. */
 export type JobCheck = {
@@ -106,7 +110,7 @@ export async function insertMissingChecks(
     insert into job_checks (job_id, owner, due_at, starts, last_start_at, checks)
     select jobs.id, coalesce(created_by, ''), cast(${nowMs} as bigint), 1, cast(${nowMs} as bigint), check_attempts
     from uncommon_jobs join jobs on jobs.id = uncommon_jobs.id
-    where ${IS_WATCHED} and state = status and not exists (select 1 from job_checks where job_id = jobs.id)
+    where state in (${watchedStatuses()}) and status = state and not exists (select 1 from job_checks where job_id = jobs.id)
     limit ${limit} on conflict (job_id) do nothing returning job_id`)
   return inserted.length === limit
 }

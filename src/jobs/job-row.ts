@@ -97,7 +97,7 @@ const COLUMNS = {
 
 export const JOBS = new Columns<StoredJob>(COLUMNS)
 
-export function isStored(name: keyof JobRow): name is keyof StoredJob {
+export function isStored(name: string): name is keyof StoredJob {
   return name in COLUMNS
 }
 
@@ -127,8 +127,20 @@ export const JOB_SUMMARIES = {
 }
 
 /** A job without its documents, which may be large. */
-export type SlimJob = Omit<JobRow, 'input' | 'output' | 'resume_input' | 'interrupts'>
-export const SLIM_FIELDS = sql`${new Columns(SLIM).list}, ${CHECK_FIELDS}`
+export type SlimJob = Omit<JobRow, 'input' | 'output' | 'resume_input' | 'interrupts'> & {
+  /** 1 if the job has no input, because its run was started elsewhere. */
+  is_followed?: number
+}
+export const SLIM_FIELDS = sql`
+  ${new Columns(SLIM).list}, ${CHECK_FIELDS}, case when input is null then 1 else 0 end as is_followed`
+
+/**
+ * Whether the thread may have messages of earlier turns. A job that this service started on a new thread has none. The
+ * thread of a run that was started elsewhere is not known.
+ */
+export function isLaterTurn(job: SlimJob & Partial<Pick<JobRow, 'input'>>): boolean {
+  return job.continues !== null || job.is_followed === 1 || job.input === null
+}
 
 type Given = Pick<JobRow, 'id' | 'input' | 'project_id' | 'created_by' | 'thread_id' | 'run_id'> & {
   continues?: JobRow['continues']

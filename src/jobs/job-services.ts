@@ -71,8 +71,8 @@ export function createJobServices(options: JobServicesOptions) {
     close: async () => {
       await intake.drain()
       await sweep?.stop()
-      await watch?.stop()
-      await jobWorker.close()
+      // A round of the watch may wait for checks, which only the worker can end.
+      await Promise.all([watch?.stop(), jobWorker.close()])
     },
   }
 }

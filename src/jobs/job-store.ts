@@ -162,18 +162,26 @@ export async function hasEarlierRun(db: Queryable, job: Pick<JobRow, 'id' | 'thr
 const STREAMED_PER_OWNER = 20
 const OWNERS_PER_STATEMENT = 50
 
-/** The watched jobs with these ids, and the newest ones of these owners, that were not checked since. */
+/**
+ * The watched jobs with these ids, and the newest ones of these owners, that were not checked since, the least recently
+ * checked first.
+ */
 export async function findForStreams(
   db: Queryable,
   wanted: { jobIds: readonly string[]; subjects: readonly string[]; checkedBeforeMs: number },
 ): Promise<string[]> {
   const isOld = sql`(last_check_at is null or last_check_at <= ${wanted.checkedBeforeMs})`
-  const found = new Set<string>()
+  const found = new Map<string, number>()
   const add = async (statement: Sql) => {
-    for (const { job_id } of await db.query<{ job_id: string }>(statement)) found.add(job_id)
+    const rows = await db.query<{ job_id: string; last_check_at: number | null }>(statement)
+    for (const { job_id, last_check_at } of rows) found.set(job_id, last_check_at ?? 0)
+    // On SQLite each statement holds the event loop.
+    await new Promise(setImmediate)
   }
   if (wanted.jobIds.length > 0) {
-    await add(sql`select job_id from job_checks where ${isAmong(db.engine, sql`job_id`, wanted.jobIds)} and ${isOld}`)
+    await add(sql`
+      select job_id, last_check_at from job_checks
+      where ${isAmong(db.engine, sql`job_id`, wanted.jobIds)} and ${isOld}`)
   }
   for (let from = 0; from < wanted.subjects.length; from += OWNERS_PER_STATEMENT) {
     const newest = wanted.subjects.slice(from, from + OWNERS_PER_STATEMENT).map(
@@ -185,8 +193,9 @@ export async function findForStreams(
         order by id desc limit ${STREAMED_PER_OWNER}) as newest`,
     )
     await add(sql`
-      select job_id from (${join(newest, ' union all ')}) as streamed join job_checks on job_id = streamed.id
+      select job_id, last_check_at
+      from (${join(newest, ' union all ')}) as streamed join job_checks on job_id = streamed.id
       where ${isOld}`)
   }
-  return [...found]
+  return [...found].sort((a, b) => a[1] - b[1]).map(([id]) => id)
 }

@@ -85,10 +85,9 @@ export class Jobs {
   /** Runs inside the caller's transaction. After its commit, the caller calls `begin` to start the run. */
   async create(tx: Transaction, request: NewJobRequest): Promise<JobRow> {
     if (this.#context.runtime === null) throw noRuntime()
+    if ('runId' in request.work) return this.#follow(tx, request, request.work)
     await this.#checkUsageLimit(tx, request.createdBy)
-    return 'input' in request.work
-      ? this.#createOwn(tx, request, request.work)
-      : this.#follow(tx, request, request.work)
+    return this.#createOwn(tx, request, request.work)
   }
 
   /** Starts the run that `create` or `resume` has just leased. A job without such a lease is due, and the sweep takes it. */
@@ -235,6 +234,7 @@ export class Jobs {
     const { ids, clock } = this.#context
     const [known] = await findJobRuns(tx, [run.runId])
     if (known) return this.#claim(tx, { jobId: known.job_id, threadId: run.threadId }, request)
+    await this.#checkUsageLimit(tx, request.createdBy)
     const given = {
       id: ids.next('job'),
       input: null,
@@ -261,6 +261,7 @@ export class Jobs {
     if (job.created_by === createdBy && fits) return job
     if (job.created_by !== null || job.erased_at !== null || !fits)
       throw new ApiError('conflict', 'Another job follows that run')
+    await this.#checkUsageLimit(tx, createdBy)
     job.created_by = createdBy
     job.project_id = projectId
     job.updated_at = this.#context.clock.now()

@@ -184,9 +184,11 @@ describe('leases', () => {
       await createDueJobs(one, { owner: 'bob', count: 2, dueAtMs: NOW + 5_000 })
       await one.query(sql`update job_checks set limited_type = 'agent', queued_at = due_at, due_at = ${NOW + 99_000}`)
       const type = { name: 'agent', maxRunning: 4 }
-      const gives = Array.from({ length: 6 }, (_, n) => givePlaces(n % 2 ? one : two, type, NOW))
-      assert.ok((await Promise.all(gives)).some((areQueued) => areQueued))
-      await givePlaces(one, type, NOW)
+      const gives = Array.from({ length: 6 }, (_, n) =>
+        givePlaces(n % 2 ? one : two, type, { nowMs: NOW, after: null }),
+      )
+      assert.ok((await Promise.all(gives)).some(({ areWanted }) => areWanted))
+      await givePlaces(one, type, { nowMs: NOW, after: null })
       const active = await one.query<{ job_id: string; owner: string; due_at: number }>(
         sql`select job_id, owner, due_at from job_checks where queued_at is null`,
       )
@@ -200,6 +202,34 @@ describe('leases', () => {
       assert.ok(await leaseJob(one, waiting[0]?.job_id ?? '', leaseAt(NOW + 99_000)), 'its deadline is due')
       const agent = { ...AGENT, maxRunning: 4 }
       assert.equal(await one.transaction((tx) => takesPlace(tx, agent)), false)
+    })
+
+    test('places that become free one at a time are given in turn by owner', async () => {
+      const [db] = await nodes()
+      await db.query(sql`delete from job_checks`)
+      for (const owner of ['ada', 'bob', 'carl']) await createDueJobs(db, { owner, count: 5, dueAtMs: NOW })
+      await db.query(sql`update job_checks set limited_type = 'agent', queued_at = due_at, due_at = ${NOW + 99_000}`)
+      const type = { name: 'agent', maxRunning: 1 }
+      const turns: string[] = []
+      let after: string | null = null
+      for (let n = 0; n < 6; n++) {
+        after = (await givePlaces(db, type, { nowMs: NOW, after })).last
+        const [active] = await db.query<{ owner: string }>(sql`
+          delete from job_checks where queued_at is null returning owner`)
+        turns.push(active?.owner ?? 'nobody')
+      }
+      assert.deepEqual(turns, ['ada', 'bob', 'carl', 'ada', 'bob', 'carl'])
+    })
+
+    test('a due job does not wait for those of another owner, among many owners without a due job', async () => {
+      const [db] = await nodes()
+      await db.query(sql`delete from job_checks`)
+      await createDueJobs(db, { owner: 'ada', count: 100, dueAtMs: NOW - 20_000 })
+      await createDueJobs(db, { owner: 'm', count: 900, dueAtMs: NOW + 60_000 })
+      await db.query(sql`update job_checks set owner = job_id where owner = 'm'`)
+      const [single] = await createDueJobs(db, { owner: 'zoe', count: 1, dueAtMs: NOW })
+      const first = await new TurnsByOwner().lease(db, 50, leaseAt(NOW))
+      assert.ok(first.some(({ id }) => id === single))
     })
 
     test('a check whose job has ended on another release is deleted instead of leased', async () => {

@@ -23,6 +23,7 @@ const TYPES: WorldOptions = {
   jobTypes: toJobTypes({
     agent: { assistant_id: 'agent' },
     report: { assistant_id: 'report', output_key: 'report', may_pause: false },
+    chat: { assistant_id: 'agent', may_pause: false },
     pausing: { assistant_id: 'pause', output_key: 'report' },
     throwing: { assistant_id: 'throw', output_key: 'report' },
     graphless: { assistant_id: 'no-such-graph', output_key: 'report' },
@@ -107,6 +108,24 @@ describe('conversations', () => {
         assert.equal(ended.settled_by, via)
       })
     }
+
+    test('a run that was started elsewhere never gets the answer of an earlier turn', async () => {
+      const world = await shared()
+      const history = [
+        { type: 'human', content: 'one' },
+        { type: 'ai', content: 'first' },
+        { type: 'human', content: 'two' },
+      ]
+      const report = async (messages: object[]) => {
+        const ids = { thread_id: randomUUID(), run_id: randomUUID() }
+        const answer = await world.callback('chat', { ...ids, status: 'success', values: { messages } })
+        assert.equal(answer.body.outcome, 'adopted')
+        return world.stored(answer.body.job_id)
+      }
+      assert.equal((await report([...history, { type: 'ai', content: 'second' }])).output, 'second')
+      const silent = await report(history)
+      assert.deepEqual([silent.status, silent.output], ['processing', null], 'the runtime is asked')
+    })
 
     test('only an ended job of the owner can be continued', async () => {
       const world = await shared()

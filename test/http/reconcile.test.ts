@@ -283,6 +283,35 @@ describe('reconciliation', () => {
       assert.deepEqual([row.doubt_code, row.doubt_at], [null, null])
     })
 
+    test('a run that was hidden once and then seen running ends by its callback', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ lose_runs: true })
+      const input = { title: 'Done', sandbox: { duration_ms: 20_000 } }
+      const { id } = await world.start('report', { input })
+      await world.get(id)
+      world.runtime.setFaults({ lose_runs: false })
+      await world.pass(11_000)
+      assert.equal((await world.get(id)).status, 'generating')
+      await world.pass(10_000)
+      const job = await world.stored(id)
+      assert.deepEqual([job.status, job.settled_by], ['completed', 'callback'])
+    })
+
+    test('a check that ends after its job was deleted leaves nothing of the job', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '5000' } })
+      const { id } = await world.start('report')
+      world.runtime.setFaults({ hang_lookups: true })
+      const before = world.calls(GET_RUN)
+      const reading = world.request('GET', `/jobs/${id}`, 'ada')
+      await until(() => world.calls(GET_RUN) > before)
+      await world.clock.advance(RUN_MS)
+      await until(async () => (await world.stored(id)).status === 'completed')
+      assert.equal((await world.request('DELETE', `/jobs/${id}`, 'ada')).status, 204)
+      await world.pass(5_000)
+      await reading
+      assert.deepEqual(await world.db.query(sql`select kind from job_timeline where job_id = ${id}`), [])
+    })
+
     test('an error without its text is fetched, so that the job has the same error by callback and by check', async () => {
       const world = await shared()
       world.runtime.setFaults({ drop_callbacks: 1 })

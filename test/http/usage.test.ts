@@ -147,6 +147,18 @@ describe('the limit of runs', () => {
     const start = (world: JobWorld, sub: string, more: object = {}) =>
       world.request<ShownJob>('POST', '/jobs', sub, { body: { type: 'report', input: {} }, ...more })
 
+    test('does not refuse a caller that follows the same run again', async () => {
+      const world = await startJobWorld(under, { env: { USAGE_LIMIT_RUNS: '1' } })
+      const sub = newUser()
+      const body = { type: 'report', ...(await world.startElsewhere({ user_id: sub })) }
+      const first = await world.request('POST', '/jobs', sub, { body })
+      const second = await world.request('POST', '/jobs', sub, { body })
+      assert.deepEqual([first.status, second.status, second.body.id], [202, 202, first.body.id])
+      const other = { type: 'report', ...(await world.startElsewhere({ user_id: sub })) }
+      const refused = await world.request('POST', '/jobs', sub, { body: other })
+      assertError(world.service, refused, { status: 429, code: 'usage_limit_exceeded' })
+    })
+
     test('counts what has ended and what still runs, for each caller alone, and starts nothing beyond it', async () => {
       const world = await shared()
       const [sub, other] = [newUser(), newUser()]

@@ -5,6 +5,7 @@ import { type Transaction, UniqueViolation } from '../../db/database.ts'
 import { GroupCommit } from '../../db/group-commit.ts'
 import type { Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import { isLaterTurn } from '../job-row.ts'
 import { settleJobs } from '../settlement/settle.ts'
 import type { Settlement } from '../settlement/settlement.ts'
 import { appendTimeline, type NewTimelineRow } from '../settlement/timeline-store.ts'
@@ -145,12 +146,13 @@ export class CallbackIntake {
     if (wrongJob || job.thread_id !== payload.threadId) return { outcome: 'stale', jobId: job.id }
     const cancelRequested = job.cancel_requested_at !== null
     const canAsk = this.#context.runtime !== null
-    const isLaterTurn = job.continues !== null
     const { outcome, transition } = settlement.apply({
       jobId: job.id,
       runId: isHint ? null : payload.runId,
       ...(runSeq === undefined ? {} : { runSeq }),
-      verdict: isHint ? UNKNOWN_TURN : judgeCallback(payload, { type, cancelRequested, canAsk, isLaterTurn }),
+      verdict: isHint
+        ? UNKNOWN_TURN
+        : judgeCallback(payload, { type, cancelRequested, canAsk, isLaterTurn: isLaterTurn(job) }),
       via: 'callback',
       traces: isHint ? null : payload.traces,
       unverified: true,

@@ -88,12 +88,15 @@ const HUMAN = new Set<unknown>(['user', 'human', 'HumanMessage', 'HumanMessageCh
 /** The role, the type or the class name shows the author of the message. */
 function isFrom(names: ReadonlySet<unknown>, message: JsonPart): boolean {
   const fields = fieldsOf(message)
-  const className = message.at('id')?.kind === 'array' ? (message.at('id')?.parse(MAX_NAME_LENGTH) as unknown[]) : []
-  const given = [fields.at('role'), fields.at('type'), message.at('type')].map((part) => part?.parse(MAX_NAME_LENGTH))
-  return [...given, className?.at(-1)].some((name) => names.has(name))
+  const given = [fields.at('role'), fields.at('type'), message.at('type')]
+  if (given.some((part) => names.has(part?.parse(MAX_NAME_LENGTH)))) return true
+  const id = message.at('id')
+  const path = id?.kind === 'array' ? id.parse(MAX_NAME_LENGTH) : undefined
+  return Array.isArray(path) && names.has(path.at(-1))
 }
 
-const MAX_NAME_LENGTH = 1_000
+/** A longer name, or path of a class, is none that is known. Parsing it for each of many messages would take long. */
+const MAX_NAME_LENGTH = 200
 
 function readTokens(part: JsonPart | undefined): Tokens {
   const input = count(part?.at('input_tokens'))

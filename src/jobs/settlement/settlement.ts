@@ -185,7 +185,12 @@ export class Settlement {
     const code = doubtOf(verdict)
     if (code === null || !isWatched(job.status)) {
       // Only an answer of the runtime counts as a sighting, not a callback.
-      if (job.doubt_code !== null && !unverified) this.#noteDoubt(job, null)
+      if (job.doubt_code !== null && !unverified) {
+        this.#noteDoubt(job, null)
+        // The run goes on, so that the sighting was no hint of its end.
+        const isActive = verdict.kind === 'running' || verdict.kind === 'pending'
+        if (isActive && job.first_hint !== 'callback') job.first_hint = null
+      }
       return false
     }
     if (job.doubt_code !== code) this.#noteDoubt(job, code)

@@ -1,6 +1,7 @@
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { RunObservation } from '../job.ts'
+import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import { judgeRun, needsState } from '../settlement/verdict.ts'
 import type { LeasedJob } from './lease-store.ts'
@@ -44,7 +45,7 @@ export async function inspectRun(runtime: RuntimeClient, inspection: Inspection)
   }
   const judged = {
     type,
-    isLaterTurn: job.continues !== null,
+    isLaterTurn: isLaterTurn(job),
     cancelRequested: job.cancel_requested_at !== null,
     answered: JSON.parse(job.resume_questions ?? '[]') as string[],
   }

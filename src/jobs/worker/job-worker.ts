@@ -31,6 +31,8 @@ export class JobWorker {
   readonly #running = new Set<Promise<void>>()
   /** Checks that reads started. They use no slot, because a client waits for each of them. */
   readonly #forReaders = new Set<Promise<void>>()
+  /** Checks of jobs that clients watch on a stream. They have slots of their own, so that a full sweep does not delay them. */
+  readonly #forStreams = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
   readonly #node: Pick<Node, 'id' | 'isAlive'>
   readonly #recorder: CheckRecorder
@@ -57,7 +59,7 @@ export class JobWorker {
       sizeOf: (id) => id.length,
       maxBatch: slots,
       maxBatchBytes: MAX_LEASING_BYTES,
-      maxWaiting: slots,
+      maxWaiting: 2 * slots,
       maxWaitingBytes: MAX_LEASING_BYTES,
       lanes: 1,
     })
@@ -87,6 +89,13 @@ export class JobWorker {
   /** Checks the job in the background, if a slot is free. `reported` is its run, if a callback asks for the check. */
   checkSoon(jobId: string, via: Via, reported?: ReportedRun): void {
     if (this.freeSlots > 0) this.#track(this.#processLeased(jobId, { via, reported }, this.#leaseSoon(jobId)))
+  }
+
+  /** Checks a job that a client watches on a stream, in the background. Resolves when the check has begun. */
+  async checkForStream(jobId: string, signal: AbortSignal): Promise<void> {
+    while (this.#forStreams.size >= this.#slots && !signal.aborted) await Promise.race(this.#forStreams)
+    if (!this.#mayLease || signal.aborted) return
+    this.#track(this.#processLeased(jobId, { via: 'sweep' }, this.#leaseSoon(jobId)), this.#forStreams)
   }
 
   /**
@@ -140,7 +149,8 @@ export class JobWorker {
 
   /** Resolves when no job is being processed. */
   async idle(): Promise<void> {
-    while (this.#running.size + this.#forReaders.size > 0) await Promise.all([...this.#running, ...this.#forReaders])
+    const inProgress = () => [...this.#running, ...this.#forReaders, ...this.#forStreams]
+    while (inProgress().length > 0) await Promise.all(inProgress())
   }
 
   async close(): Promise<void> {

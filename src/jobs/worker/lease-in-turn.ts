@@ -7,6 +7,8 @@ import { findLeased, isFree, type Lease, type LeasedJob, leaseDueJobs, leaseFiel
 const MAX_OWNERS = 32
 /** One statement skips at most this many owners without a due job. */
 const MAX_PASSED = 200
+/** A search ends after this many statements. The next search continues there. */
+const MAX_STATEMENTS = 10
 
 /**
  * Leases due jobs. When there are more than the limit, they are taken in turn by owner: each owner gets an equal share, and
@@ -68,10 +70,24 @@ export interface FoundOwners {
 /** The next owners after the last one, and then from the first one on. Each owner costs two index lookups. */
 export async function findOwners(db: Queryable, search: OwnerSearch): Promise<FoundOwners> {
   const { after, limit } = search
-  const found = await ownersFrom(db, search, after === null ? sql`owner >= ''` : sql`owner > ${after}`)
-  if (after === null || !found.isEnd || found.owners.length === limit) return found
-  const first = await ownersFrom(db, { ...search, limit: limit - found.owners.length }, sql`owner <= ${after}`)
-  return { owners: [...found.owners, ...first.owners], last: first.last }
+  const owners: string[] = []
+  let last = after
+  let isSecondHalf = after === null
+  for (let n = 0; n < MAX_STATEMENTS && owners.length < limit; n++) {
+    // On SQLite each statement holds the event loop.
+    if (n > 0) await new Promise(setImmediate)
+    const from = last === null ? sql`owner >= ''` : sql`owner > ${last}`
+    const range = isSecondHalf && after !== null ? sql`${from} and owner <= ${after}` : from
+    const found = await ownersFrom(db, { ...search, limit: limit - owners.length }, range)
+    owners.push(...found.owners)
+    last = found.last ?? last
+    if (found.isEnd && owners.length < limit) {
+      if (isSecondHalf) break
+      isSecondHalf = true
+      last = null
+    }
+  }
+  return { owners, last }
 }
 
 async function ownersFrom(

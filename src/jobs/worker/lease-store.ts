@@ -1,4 +1,4 @@
-import type { Database, Queryable, Transaction } from '../../db/database.ts'
+import { type Database, LockTimeout, type Queryable, type Transaction } from '../../db/database.ts'
 import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { isStopped } from '../../db/nodes/node-store.ts'
 import { isAmong, rowsOf } from '../../db/rows.ts'
@@ -26,14 +26,22 @@ export function leaseFields({ token, node, untilMs }: Lease): Sql {
   return sql`lease_id = ${token}, lease_node = ${node}, leased_until = ${untilMs}`
 }
 
-/** Leases one job that no other worker holds. A job that waits because of `max_running` is not leased. */
+/**
+ * Leases one job that no other worker holds. A job that waits because of `max_running` is not leased, nor one whose check
+ * stays locked: the transaction that locks it may be about to lease it, so this waits.
+ */
 export async function leaseJob(db: Database, id: string, lease: Lease): Promise<LeasedJob | undefined> {
-  const leased = await db.query<{ job_id: string }>(sql`
-    update job_checks set ${leaseFields(lease)}
-    where job_id = ${id} and ${isFree(lease.nowMs)} and (queued_at is null or due_at <= ${lease.nowMs})
-    returning job_id`)
-  const [job] = await findLeased(db, leased, lease)
-  return job
+  try {
+    const leased = await db.query<{ job_id: string }>(sql`
+      update job_checks set ${leaseFields(lease)}
+      where job_id = ${id} and ${isFree(lease.nowMs)} and (queued_at is null or due_at <= ${lease.nowMs})
+      returning job_id`)
+    const [job] = await findLeased(db, leased, lease)
+    return job
+  } catch (error) {
+    if (error instanceof LockTimeout) return undefined
+    throw error
+  }
 }
 
 /**

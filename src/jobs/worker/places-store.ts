@@ -43,19 +43,33 @@ export async function takesPlace(tx: Transaction, { name, maxRunning }: JobType)
   return (await countFree(tx, { name, maxRunning })) > 0
 }
 
-/** Gives free places to waiting jobs, in turn by owner. Returns whether jobs still wait. */
-export async function givePlaces(db: Database, type: LimitedType, nowMs: number): Promise<boolean> {
+export interface GivenPlaces {
+  /** Whether jobs still wait. */
+  areWanted: boolean
+  /** The last owner that had its turn. */
+  last: string | null
+}
+
+/**
+ * Gives free places to waiting jobs, in turn by owner: the owner after the last one is first. Often only one place is free,
+ * so that without this the first owner would get every place.
+ */
+export async function givePlaces(
+  db: Database,
+  type: LimitedType,
+  { nowMs, after }: { nowMs: number; after: string | null },
+): Promise<GivenPlaces> {
   const { name } = type
-  if (!(await hasQueued(db, name))) return false
+  if (!(await hasQueued(db, name))) return { areWanted: false, last: after }
   return db.transaction(async (tx) => {
-    if (!(await lockPlaces(tx, name))) return true
+    if (!(await lockPlaces(tx, name))) return { areWanted: true, last: after }
     const free = await countFree(tx, type)
-    if (free <= 0) return true
+    if (free <= 0) return { areWanted: true, last: after }
     const among = sql`limited_type = ${name} and queued_at is not null`
-    const { owners } = await findOwners(tx, {
+    const { owners, last } = await findOwners(tx, {
       among,
       having: () => sql`1 = 1`,
-      after: null,
+      after,
       limit: Math.min(free, MAX_OWNERS),
     })
     const share = Math.ceil(free / Math.max(owners.length, 1))
@@ -63,11 +77,11 @@ export async function givePlaces(db: Database, type: LimitedType, nowMs: number)
       (owner) => sql`select job_id from (
         select job_id from job_checks where ${among} and owner = ${owner} order by queued_at limit ${share}) as share`,
     )
-    if (shares.length === 0) return false
+    if (shares.length === 0) return { areWanted: false, last }
     await tx.query(sql`
       update job_checks set queued_at = null, due_at = ${nowMs} where job_id in (
         select job_id from (${join(shares, ' union all ')}) as shares limit ${free})`)
-    return hasQueued(tx, name)
+    return { areWanted: await hasQueued(tx, name), last }
   })
 }
 

@@ -6,6 +6,7 @@ import { RuntimeUnavailable, TROUBLES } from '../../runtime/troubles.ts'
 import { findUnconfirmed } from '../callbacks/callback-store.ts'
 import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
@@ -124,7 +125,7 @@ async function findReportedEnd(
       type,
       cancelRequested,
       canAsk: false,
-      isLaterTurn: job.continues !== null,
+      isLaterTurn: isLaterTurn(job),
     })
     if (isEnd(verdict.kind)) return { runId: job.run_id, verdict, traces: payload.traces }
   }

@@ -1,4 +1,3 @@
-import { type Backoff, backoffMs } from '../../core/async/backoff.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { Random } from '../../core/random.ts'
 import { noTracer, type Tracer } from '../../core/tracing.ts'
@@ -10,7 +9,8 @@ import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 import { type LeasedJob, releaseLeases } from './lease-store.ts'
 
-const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
+/** The pause before the next check grows with the time since the job's last change, between these limits. */
+const PAUSE = { minMs: 5_000, maxMs: 5 * 60_000 }
 
 /** An observation of the job's run, or the reason why there is none. */
 export type CheckOutcome = RunObservation | CheckTrouble
@@ -89,9 +89,9 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
     const doubts = new Map(settled.map(({ job }) => [job.id, job.doubt_at]))
     await releaseLeases(
       tx,
-      checks.map(({ job, via, outcome }) => {
+      checks.map(({ job, outcome }) => {
         const doubtAtMs = doubts.get(job.id) ?? null
-        const planned = nextCheckAt({ job, via, outcome }, { atMs, random })
+        const planned = nextCheckAt({ job, outcome }, { atMs, random })
         return {
           job_id: job.id,
           token: job.lease_token ?? '',
@@ -108,15 +108,24 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
 }
 
 function nextCheckAt(
-  { job, via, outcome }: Pick<ConcludedCheck, 'job' | 'via' | 'outcome'>,
+  { job, outcome }: Pick<ConcludedCheck, 'job' | 'outcome'>,
   { atMs, random }: { atMs: number; random: Random },
 ): number {
   if ('trouble' in outcome && outcome.nextAtMs !== undefined) return outcome.nextAtMs
-  // A run that has just started gets its first check soon, even if starting it took many attempts.
+  // A run that has just started gets its first check soon, even if starting it took long.
   const justStarted = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
-  const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, justStarted ? 0 : job.check_attempts, random)
-  const dueMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
-  // A polling client must not delay the next check of the sweep.
-  const isPlanned = via === 'read' && job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs
+  const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - job.updated_at, random)
+  const dueMs = atMs < job.deadline_at ? Math.min(pausedMs, job.deadline_at) : pausedMs
+  // A check before its time, for a client that polls or watches, does not delay the next check of the sweep.
+  const isPlanned = job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs
   return isPlanned ? Math.min(job.next_check_at ?? dueMs, dueMs) : dueMs
+}
+
+/**
+ * Between half of the age and the whole. The number of checks does not matter: clients that polled or watched the job
+ * would otherwise make the pauses longer.
+ */
+function pauseMs(ageMs: number, random: Random): number {
+  const longestMs = Math.min(Math.max(ageMs, PAUSE.minMs), PAUSE.maxMs)
+  return Math.round(longestMs / 2 + (longestMs / 2) * random.fraction())
 }

@@ -47,6 +47,8 @@ export function startSweep(context: JobContext, worker: JobWorker, breaker: Brea
 class Places {
   readonly #context: JobContext
   readonly #types: readonly LimitedType[]
+  /** For each type, the last owner that had its turn on this node. */
+  readonly #lastOwners = new Map<string, string | null>()
   #isFirst = true
   #areWanted = false
 
@@ -65,7 +67,12 @@ class Places {
     if (this.#isFirst) await releaseUnlimited(db, this.#types, clock.now())
     this.#isFirst = false
     let areWanted = false
-    for (const type of this.#types) areWanted = (await givePlaces(db, type, clock.now())) || areWanted
+    for (const type of this.#types) {
+      const after = this.#lastOwners.get(type.name) ?? null
+      const given = await givePlaces(db, type, { nowMs: clock.now(), after })
+      this.#lastOwners.set(type.name, given.last)
+      areWanted ||= given.areWanted
+    }
     this.#areWanted = areWanted
   }
 }

@@ -7,6 +7,8 @@ import type { JobWorker } from './job-worker.ts'
 const EVERY_MS = 2_000
 /** With a round every two seconds, a job that a client watches is checked at least every five seconds. */
 const MAX_AGE_MS = 3_000
+/** If a round takes longer, for example because the runtime is slow, clients may watch other jobs meanwhile. */
+const MAX_ROUND_MS = 5_000
 
 /** The jobs and the owners whose streams are open. */
 export interface Interests {
@@ -23,12 +25,17 @@ export function startWatch(context: JobContext, worker: JobWorker, breaker: Brea
   return startLoop({
     clock,
     everyMs: EVERY_MS,
-    run: async () => {
+    run: async (signal) => {
       const { jobIds, subjects } = interests()
-      if (breaker.state !== 'closed' || worker.freeSlots === 0 || jobIds.size + subjects.size === 0) return
-      const checkedBeforeMs = clock.now() - MAX_AGE_MS
+      if (breaker.state !== 'closed' || jobIds.size + subjects.size === 0) return
+      const startedMs = clock.now()
+      const checkedBeforeMs = startedMs - MAX_AGE_MS
       const ids = await findForStreams(db, { jobIds: [...jobIds], subjects: [...subjects], checkedBeforeMs })
-      for (const id of ids) worker.checkSoon(id, 'sweep')
+      for (const id of ids) {
+        await worker.checkForStream(id, signal)
+        // The next round begins with the jobs that were checked least recently.
+        if (signal.aborted || clock.now() - startedMs >= MAX_ROUND_MS) return
+      }
     },
     onError: (error) => log.warn({ err: error }, 'watch.failed'),
   })

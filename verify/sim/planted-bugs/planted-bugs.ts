@@ -222,11 +222,15 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     const holdsLeases = () => this.#node.isAlive
     if (job) await processJob(this.#context, { job, ...cause, holdsLeases, recorder: this.#recorder, signal })`,
     ],
-    ['jobs/worker/record-check.ts', "const isPlanned = via === 'read' &&", "const isPlanned = via === 'nothing' &&"],
+    [
+      'jobs/worker/record-check.ts',
+      'const isPlanned = job.run_id !== null &&',
+      'const isPlanned = job.run_id === "none" &&',
+    ],
   ),
   bug('watched-not-checked', 'an open stream does not make its jobs be checked', [
     'jobs/worker/watch.ts',
-    "for (const id of ids) worker.checkSoon(id, 'sweep')",
+    'await worker.checkForStream(id, signal)',
     '',
   ]),
   bug('list-not-checked', 'a page of the list shows its unfinished jobs as they are stored', [
@@ -315,8 +319,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('no-backoff', 'the sweep checks every job every second', [
     'jobs/worker/record-check.ts',
-    'const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, justStarted ? 0 : job.check_attempts, random)',
-    'const backedOffMs = atMs',
+    'const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - job.updated_at, random)',
+    'const pausedMs = atMs',
   ]),
   bug(
     'breaker-stays-open',
