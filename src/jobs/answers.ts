@@ -1,9 +1,9 @@
-import { createHash } from 'node:crypto'
+import { createHash, type Hash } from 'node:crypto'
 import { ApiError } from '../core/errors.ts'
+import type { JsonPart } from '../core/json/json-part.ts'
 import { scanJson } from '../core/json/json-scan.ts'
-import { canonicalJson, JsonText, writeJson } from '../core/json/json-text.ts'
+import { canonicalPieces, JsonText, writeJson } from '../core/json/json-text.ts'
 import { WHOLE, wantFields, wantItems } from '../core/json/wanted.ts'
-import { isJsonObject } from '../core/json.ts'
 import type { ThreadState } from '../runtime/runtime-types.ts'
 import type { DocumentSchema } from './schemas/document-schema.ts'
 
@@ -18,6 +18,8 @@ export interface Answer {
   questions: string[]
 }
 
+const WANTED_QUESTIONS = wantItems(wantFields({ id: WHOLE, interrupt_id: WHOLE }))
+
 /**
  * Matches an answer to the open questions, a JSON list. The runtime drops a plain `false`, `0`, `""` or `null`, so the
  * answer is sent with the id of its question. Older runtimes give no ids; then a single question gets the plain answer.
@@ -27,10 +29,8 @@ export async function fitAnswer(
   interrupts: string | null,
   schema: DocumentSchema | null = null,
 ): Promise<Answer> {
-  const { items } = (await scanJson(interrupts ?? '[]', { wanted: wantItems(WHOLE) })).root
-  const questions = items.map(({ text }) => new JsonText(text))
+  const { items: questions } = (await scanJson(interrupts ?? '[]', { wanted: WANTED_QUESTIONS })).root
   const ids = questions.map(idOf)
-  const fingerprints = questions.map(fingerprintOf)
   if ('answers' in given) {
     checkIds(Object.keys(JSON.parse(given.answers.text) as object), ids)
     if (questions.length === 0) return { command: 'null', questions: [] }
@@ -40,7 +40,7 @@ export async function fitAnswer(
       // Each check may take its whole time, so other requests get a turn between two of them.
       await new Promise(setImmediate)
     }
-    return { command: byId(answers), questions: fingerprints }
+    return { command: byId(answers), questions: await fingerprintsOf(questions) }
   }
   const { input } = given
   const [id] = ids
@@ -55,7 +55,10 @@ export async function fitAnswer(
     return { command: 'null', questions: [] }
   }
   checkFits(schema, input, 'body/input')
-  return { command: id === null ? writeJson({ resume: input }) : byId({ [id]: input }), questions: fingerprints }
+  return {
+    command: id === null ? writeJson({ resume: input }) : byId({ [id]: input }),
+    questions: await fingerprintsOf(questions),
+  }
 }
 
 /** Whether the questions, or the breakpoint, are still open in the state of the thread. */
@@ -94,16 +97,35 @@ function list(ids: readonly (string | null)[]): string {
   return ids.map((id) => (id === null ? 'a question without an id' : JSON.stringify(id.slice(0, 100)))).join(', ')
 }
 
-function idOf({ text }: JsonText): string | null {
-  const question: unknown = JSON.parse(text)
-  if (!isJsonObject(question)) return null
-  const id = question.id ?? question.interrupt_id
-  return typeof id === 'string' ? id : null
+function idOf(question: JsonPart): string | null {
+  const id = question.at('id')
+  const used = id === undefined || id.kind === 'null' ? question.at('interrupt_id') : id
+  return used?.kind === 'string' ? (JSON.parse(used.text) as string) : null
 }
 
 /** The runtime gives the second question of one step the id of the first, so the id alone does not name a question. */
 export function fingerprintOf(question: JsonText): string {
-  return createHash('sha256').update(canonicalJson(question)).digest('base64url').slice(0, 22)
+  const hash = createHash('sha256')
+  for (const piece of canonicalPieces(question)) hash.update(piece)
+  return inShort(hash)
+}
+
+/** Questions may be many megabytes, so other requests get turns meanwhile. */
+async function fingerprintsOf(questions: readonly JsonPart[]): Promise<string[]> {
+  const fingerprints: string[] = []
+  for (const { text } of questions) {
+    const hash = createHash('sha256')
+    for (const piece of canonicalPieces(new JsonText(text))) {
+      hash.update(piece)
+      await new Promise(setImmediate)
+    }
+    fingerprints.push(inShort(hash))
+  }
+  return fingerprints
+}
+
+function inShort(hash: Hash): string {
+  return hash.digest('base64url').slice(0, 22)
 }
 
 function invalid(message: string): ApiError {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { ApiError } from '../../src/core/errors.ts'
 import { JsonText } from '../../src/core/json/json-text.ts'
@@ -39,6 +40,26 @@ describe('answers', () => {
     assert.equal(turns, 2)
   })
 
+  test('a large question is not parsed, and other work has turns while it is read', async (t) => {
+    const MB = 1024 * 1024
+    const question = `{"id":"large","value":[${'{}, '.repeat((10 * MB) / 4)}{}]}`
+    const expected = fingerprintOf(new JsonText(question))
+    const parse = t.mock.method(JSON, 'parse')
+    let turns = 0
+    const count = () => {
+      turns += 1
+      ticking = setImmediate(count)
+    }
+    let ticking = setImmediate(count)
+    const answer = await fitAnswer(input('1'), `[${question}]`)
+    clearImmediate(ticking)
+    assert.deepEqual(answer, { command: '{"resume":{"large":1}}', questions: [expected] })
+    const parsed = parse.mock.calls.map((call) => String(call.arguments[0]))
+    assert.deepEqual(parsed, ['"large"'], 'only the id is parsed')
+    // Every 256 K characters, once while the id is looked for and once for the fingerprint.
+    assert.ok(turns >= 75, `${turns} turns`)
+  })
+
   test('several answers go by the ids of their questions', async () => {
     const given = answers(`{"${SECOND.id}": {"n": 1.50}, "${FIRST.id}": false}`)
     assert.deepEqual(await fitAnswer(given, asks(FIRST, SECOND)), {
@@ -50,7 +71,9 @@ describe('answers', () => {
   test('the older name of an id is understood, and a question without an id gets the plain answer', async () => {
     const older = { interrupt_id: 'older', value: 'Go on?' }
     assert.equal((await fitAnswer(input('0'), asks(older))).command, '{"resume":{"older":0}}')
-    for (const nameless of [{ value: 'Go on?' }, { id: 7, value: 'Go on?' }]) {
+    assert.equal((await fitAnswer(input('0'), asks({ id: null, ...older }))).command, '{"resume":{"older":0}}')
+    assert.equal((await fitAnswer(input('0'), '[{"id":"a","id":"\\u0062"}]')).command, '{"resume":{"b":0}}')
+    for (const nameless of [{ value: 'Go on?' }, { id: 7, ...older }, { value: { id: 'inner' } }, [{ id: 'inner' }]]) {
       assert.equal((await fitAnswer(input('"yes"'), asks(nameless))).command, '{"resume":"yes"}')
     }
     assert.equal((await fitAnswer(input('"yes"'), '["Go on?"]')).command, '{"resume":"yes"}')
@@ -122,5 +145,18 @@ describe('answers', () => {
     assert.equal(spelled('{"id":"q","value":1}'), spelled('{ "value": 1, "id": "q" }'))
     assert.notEqual(spelled('{"id":"q","value":1}'), spelled('{"id":"q","value":2}'))
     assert.equal(spelled('{"id":"q","value":1}').length, 22)
+  })
+
+  test('the fingerprint of a large question is that of its text without white space', async () => {
+    const texts = ['a "quoted" \\ text ', '😀'].map((part) => part.repeat((1024 * 1024) / part.length))
+    for (const value of [...texts, ...texts.map((text) => `-${text}`), texts.map((text) => ({ text, n: [1, {}] }))]) {
+      const question = { id: 'q', value }
+      const compact = JSON.stringify(question)
+      const expected = createHash('sha256').update(compact).digest('base64url').slice(0, 22)
+      for (const text of [compact, JSON.stringify(question, null, '\t\n\r ')]) {
+        assert.equal(fingerprintOf(new JsonText(text)), expected)
+        assert.deepEqual((await fitAnswer(input('1'), `[${text}]`)).questions, [expected])
+      }
+    }
   })
 })

@@ -149,6 +149,19 @@ describe('the verdict from an answer of the runtime', () => {
     }
   })
 
+  test('a question of a run that answered none is not read, because it may be large', () => {
+    const large = new JsonText('{}')
+    const text = () => assert.fail('the question was read')
+    Object.defineProperty(large, 'text', { get: text })
+    for (const status of ['success', 'interrupted']) {
+      const verdict = judgeRun(run(status), left({ interrupts: [large] }), first(PAUSING))
+      assert.equal(verdict.kind, 'awaiting_input')
+      assert.equal('twice' in verdict, false)
+    }
+    const breakpoint = judgeRun(run('success'), left({ next: ['write'] }), first(PAUSING))
+    assert.deepEqual(breakpoint, { kind: 'awaiting_input', interrupts: [], twice: true })
+  })
+
   test('interrupted after a cancel request: cancelled at once, with any state', () => {
     const cancelling = { ...first(PAUSING), cancelRequested: true }
     for (const state of [null, left(), left({ next: ['ask'], interrupts: QUESTION })]) {

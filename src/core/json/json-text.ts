@@ -38,15 +38,19 @@ const MAX_SORTED_LENGTH = 64 * 1024
 export function canonicalJson(value: unknown): string {
   if (value === null || typeof value !== 'object') return JSON.stringify(value)
   if (value instanceof NumberText) return value.text
-  if (value instanceof JsonText) return canonicalText(value.text)
+  if (value instanceof JsonText) return Array.from(canonicalPieces(value)).join('')
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
   const fields = Object.entries(value).filter(([, inner]) => inner !== undefined)
   const sorted = fields.sort(([a], [b]) => (a < b ? -1 : 1))
   return `{${sorted.map(([key, inner]) => `${JSON.stringify(key)}:${canonicalJson(inner)}`).join(',')}}`
 }
 
-function canonicalText(text: string): string {
-  return text.length > MAX_SORTED_LENGTH ? withoutSpace(text) : canonicalJson(JSON.parse(text, keepNumber))
+/**
+ * The canonical text of a document, in pieces that each take a few milliseconds. The caller can yield to the event loop
+ * after each piece.
+ */
+export function canonicalPieces({ text }: JsonText): Iterable<string> {
+  return text.length > MAX_SORTED_LENGTH ? withoutSpace(text) : [canonicalJson(JSON.parse(text, keepNumber))]
 }
 
 class NumberText {
@@ -61,11 +65,14 @@ function keepNumber(_key: string, value: unknown, context?: { source: string }):
   return typeof value === 'number' && context ? new NumberText(context.source) : value
 }
 
+const CHARACTERS_A_PIECE = 256 * 1024
+
 /** Removes the white space between the values of a valid JSON text. */
-function withoutSpace(text: string): string {
-  const runs: string[] = []
+function* withoutSpace(text: string): Generator<string> {
+  let runs: string[] = []
   let start = 0
   let inString = false
+  let until = CHARACTERS_A_PIECE
   for (let at = 0; at < text.length; at++) {
     const char = text[at]
     if (inString && char === '\\') at += 1
@@ -74,6 +81,17 @@ function withoutSpace(text: string): string {
       if (at > start) runs.push(text.slice(start, at))
       start = at + 1
     }
+    if (at >= until && !isHighSurrogate(text.charCodeAt(at))) {
+      yield runs.join('') + text.slice(start, at + 1)
+      runs = []
+      start = at + 1
+      until = start + CHARACTERS_A_PIECE
+    }
   }
-  return runs.join('') + text.slice(start)
+  yield runs.join('') + text.slice(start)
+}
+
+/** A piece must not end between the two halves of a character: its UTF-8 would differ. */
+function isHighSurrogate(char: number): boolean {
+  return char >= 0xd800 && char <= 0xdbff
 }

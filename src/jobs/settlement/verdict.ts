@@ -123,7 +123,8 @@ function failure(code: FailureCode, text: string | null | undefined, otherwise: 
 }
 
 function pause({ interrupts }: ThreadState, { answered }: JudgedRun): Verdict {
-  const isNew = interrupts.some((question) => !answered.includes(fingerprintOf(question)))
+  // A question may be many megabytes: its fingerprint is computed only if there is one to compare.
+  const isNew = interrupts.some((question) => answered.length === 0 || !answered.includes(fingerprintOf(question)))
   return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, twice: true }
 }
 
