@@ -16,7 +16,7 @@ import type { StepOutcome, SteppedAction, SteppedWork } from '../operations/bulk
 import { sentenceOf } from '../operations/item-errors.ts'
 import { findOperation, insertOperation, type OperationRow } from '../operations/operation-store.ts'
 import { removeCreator } from '../projects/project-store.ts'
-import { eraseDevices } from '../push/trim-notifications.ts'
+import { eraseDevicesAndNotifications } from '../push/trim-notifications.ts'
 import { removeAccountCreator } from '../service-accounts/service-account-store.ts'
 import { eraseCounters } from '../usage/usage-store.ts'
 import { beginErasure, endErasure, findErasure } from '../users/user-state-store.ts'
@@ -82,7 +82,7 @@ async function eraseStep(
   const { objectId: sub, startedAtMs } = wanted
   const { atMs } = settlement
   // Devices first: the end of the user's jobs is not pushed any more.
-  if (await eraseDevices(tx, sub, BATCH)) return { done: 0, next: 'more' }
+  if (await eraseDevicesAndNotifications(tx, sub, BATCH)) return { done: 0, next: 'more' }
   const unfinished = await findUnfinishedOf(tx, { owner: sub, limit: CANCELLED_AT_ONCE })
   if (unfinished.some(({ isCancelRequested }) => isCancelRequested === 0)) {
     return requestCancels(services, tx, settlement, { ids: unfinished.map(({ id }) => id), by: wanted.by })

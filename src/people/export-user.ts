@@ -6,7 +6,7 @@ import { toProject } from '../projects/project-routes.ts'
 import { findProjectsOf } from '../projects/project-store.ts'
 import { toDevice } from '../push/device-routes.ts'
 import { listDevices } from '../push/device-store.ts'
-import { listNotificationsOf } from '../push/notification-store.ts'
+import { isRecipient, listNotificationsOf } from '../push/notification-store.ts'
 import { listUsagePeriods } from '../usage/usage-store.ts'
 import { toUser } from '../users/user-routes.ts'
 import { findUser } from '../users/user-store.ts'
@@ -16,12 +16,13 @@ const PAGE = 100
 /** Whether the service holds anything that belongs to this user. */
 export async function isKnownUser(db: Database, sub: string): Promise<boolean> {
   const first = { limit: 1, after: null }
-  const [user, devices, jobs] = await Promise.all([
+  const [user, devices, jobs, isNotified] = await Promise.all([
     findUser(db, sub),
     listDevices(db, sub, first),
     findJobPage(db, { filter: { createdBy: sub }, summary: true }, first),
+    isRecipient(db, sub),
   ])
-  return user !== undefined || devices.length > 0 || jobs.rows.length > 0
+  return user !== undefined || devices.length > 0 || jobs.rows.length > 0 || isNotified
 }
 
 /**

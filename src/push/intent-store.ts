@@ -60,5 +60,17 @@ export async function recordPushIntents(
     join notifications n on n.id = r.id
     join devices d on d.subject = r.subject and ${reachable}
     where true`)
+  await insertRecipients(
+    tx,
+    intents.filter(({ job_id }) => job_id === null),
+  )
   tx.announce('deliveries')
+}
+
+/** A notification of a job is found by the job, so the end of a job writes no row for it. */
+async function insertRecipients(tx: Transaction, intents: readonly PushIntent[]): Promise<void> {
+  if (intents.length === 0) return
+  await tx.query(sql`
+    insert into notification_recipients (notification_id, subject)
+    select r.id, r.subject from ${rowsOf(tx.engine, intents, COLUMNS)} as r join notifications n on n.id = r.id`)
 }

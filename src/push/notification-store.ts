@@ -21,7 +21,10 @@ export type NotificationRow = {
 
 const COLUMNS = sql`id, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at`
 
-/** Queues one delivery for each reachable device among the targets, unless its user turned push off. */
+/**
+ * Records a notification and its recipients, and queues one delivery for each reachable device among the targets, unless its
+ * user turned push off.
+ */
 export async function insertNotification(
   tx: Transaction,
   notification: NotificationRow,
@@ -42,6 +45,13 @@ export async function insertNotification(
     targets.deviceIds.map((device) => ({ device })),
     { device: 'text' },
   )
+  // Also a user who gets no delivery is a recipient: the text may be about the user. Before the deliveries, so that a device
+  // that is deleted meanwhile has no delivery without a recipient.
+  await tx.query(sql`
+    insert into notification_recipients (notification_id, subject)
+    select ${id}, t.subject from (
+      select s.subject from ${subjects} as s
+      union select d.subject from devices d where d.id in (select device from ${devices} as r)) as t`)
   await tx.query(sql`
     insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
     select ${id}, d.id, 'pending', 0, ${created_at}, ${created_at}, ${created_at} from devices d
@@ -50,6 +60,12 @@ export async function insertNotification(
       and not ${targets.pushOptOut(sql`d.subject`)}
     on conflict (notification_id, device_id) do nothing`)
   tx.announce('deliveries')
+}
+
+/** Whether a notification without a job is addressed to this user. */
+export async function isRecipient(db: Queryable, subject: string): Promise<boolean> {
+  const rows = await db.query(sql`select 1 as found from notification_recipients where subject = ${subject} limit 1`)
+  return rows.length > 0
 }
 
 export async function findNotification(db: Queryable, id: string): Promise<NotificationRow | undefined> {

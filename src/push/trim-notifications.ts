@@ -1,8 +1,10 @@
 import { firstIdAt } from '../core/ids.ts'
 import type { Database, Transaction } from '../db/database.ts'
+import { forUpdate } from '../db/locking.ts'
 import { isAmong, rowsOf } from '../db/rows.ts'
-import { sql } from '../db/sql.ts'
+import { type Sql, sql } from '../db/sql.ts'
 import { type TrimmedPage, type TrimRange, trimPage } from '../db/trim-page.ts'
+import { deleteAnswersAt } from '../http/idempotency-store.ts'
 
 /** Which of these jobs ended before this time. */
 export type EndedBefore = (tx: Transaction, jobIds: readonly string[], beforeMs: number) => Promise<ReadonlySet<string>>
@@ -79,23 +81,70 @@ export async function deleteNotificationsOf(
 }
 
 /**
- * Deletes a bounded number of a user's devices and of the deliveries to them, with the notifications that no other device
- * gets. What the user sent as an admin stays without its sender. True if there may be more.
+ * Deletes a bounded number of a user's devices, of the deliveries to them, and of the notifications that are for no other
+ * user. What the user sent as an admin stays without its sender. True if there may be more.
  */
-export async function eraseDevices(tx: Transaction, subject: string, limit: number): Promise<boolean> {
+export async function eraseDevicesAndNotifications(tx: Transaction, subject: string, limit: number): Promise<boolean> {
   const sent = await tx.query(sql`
     update notifications set created_by = null where id in (
       select id from notifications where created_by = ${subject} limit ${limit}) returning id`)
+  if (await eraseAddressed(tx, subject, limit)) return true
   const devices = sql`select id from devices where subject = ${subject} order by id limit ${limit}`
-  const deliveries = await tx.query<{ notification_id: string }>(sql`
-    delete from deliveries where (notification_id, device_id) in (
-      select notification_id, device_id from deliveries where device_id in (${devices}) limit ${limit})
-    returning notification_id`)
-  const ids = [...new Set(deliveries.map(({ notification_id }) => notification_id))]
-  await tx.query(sql`
-    delete from notifications where ${isAmong(tx.engine, sql`id`, ids)}
-      and not exists (select 1 from deliveries d where d.notification_id = notifications.id)`)
+  const deliveries = await deleteSomeDeliveries(tx, sql`device_id in (${devices})`, limit)
+  await deleteUnlessForOthers(tx, deliveries, subject)
   if (deliveries.length === limit) return true
   const deleted = await tx.query(sql`delete from devices where id in (${devices}) returning id`)
   return deleted.length === limit || sent.length === limit
+}
+
+/** The same for the notifications addressed to the user, whose devices may have been deleted since. */
+async function eraseAddressed(tx: Transaction, subject: string, limit: number): Promise<boolean> {
+  // Locked: of two recipients who are erased at the same time, the second one must see that the first one is gone.
+  const addressed = await tx.query<{ id: string }>(sql`
+    select id from notifications where id in (
+      select notification_id from notification_recipients where subject = ${subject} order by notification_id limit ${limit})
+    order by id ${forUpdate(tx.engine)}`)
+  if (addressed.length === 0) return false
+  const among = isAmong(tx.engine, sql`id`, idsOf(addressed))
+  const own = await tx.query<{ id: string }>(
+    sql`select id from notifications where ${among} and ${isForNoOther(subject)}`,
+  )
+  const isOfOwn = isAmong(tx.engine, sql`notification_id`, idsOf(own))
+  if ((await deleteSomeDeliveries(tx, isOfOwn, limit)).length === limit) return true
+  await deleteUnlessForOthers(tx, idsOf(own), subject)
+  await tx.query(sql`
+    delete from notification_recipients
+    where subject = ${subject} and ${isAmong(tx.engine, sql`notification_id`, idsOf(addressed))}`)
+  return addressed.length === limit
+}
+
+function idsOf(rows: readonly { id: string }[]): string[] {
+  return rows.map(({ id }) => id)
+}
+
+/** Answers with the notification of each deleted delivery. */
+async function deleteSomeDeliveries(tx: Transaction, which: Sql, limit: number): Promise<string[]> {
+  const deleted = await tx.query<{ id: string }>(sql`
+    delete from deliveries where (notification_id, device_id) in (
+      select notification_id, device_id from deliveries where ${which} limit ${limit})
+    returning notification_id as id`)
+  return idsOf(deleted)
+}
+
+/** A condition on a notification: no user but this one is its recipient. Earlier releases recorded no recipients. */
+function isForNoOther(subject: string): Sql {
+  return sql`not exists (
+    select 1 from notification_recipients r where r.notification_id = notifications.id and r.subject <> ${subject})`
+}
+
+/** Deletes the notifications that have no other recipient and no delivery left, with the answers kept for their senders. */
+async function deleteUnlessForOthers(tx: Transaction, ids: readonly string[], subject: string): Promise<void> {
+  const deleted = await tx.query<{ id: string }>(sql`
+    delete from notifications where ${isAmong(tx.engine, sql`id`, ids)} and ${isForNoOther(subject)}
+      and not exists (select 1 from deliveries d where d.notification_id = notifications.id)
+    returning id`)
+  await deleteAnswersAt(
+    tx,
+    deleted.map(({ id }) => `/v1/notifications/${id}`),
+  )
 }

@@ -3,6 +3,7 @@ import { describe, test } from 'node:test'
 import type { Database } from '../../src/db/database.ts'
 import { Sql, sql } from '../../src/db/sql.ts'
 import { repeatJob } from '../../src/jobs/retry-job.ts'
+import { eraseDevicesAndNotifications } from '../../src/push/trim-notifications.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { type JobWorld, RUN_MS, type ShownJob, startJobWorld } from '../support/job-world.ts'
@@ -78,6 +79,32 @@ async function startFullLife(world: JobWorld): Promise<{ ended: ShownJob; paused
   for (const { id } of [ended, failed, paused]) await world.get(id)
   const running = await world.start('report', { sub: SUB, input: { ...input, sandbox: { duration_ms: 3_600_000 } } })
   return { ended, paused, running }
+}
+
+/** Sends a notification as an admin, and answers with its id. */
+async function notify(
+  { service, admin }: JobWorld,
+  { title, ...targets }: { title: string; users?: readonly string[]; devices?: readonly string[] },
+): Promise<string> {
+  const answer = await service.request<{ id: string }>('POST', '/v1/notifications', {
+    token: admin,
+    headers: { 'idempotency-key': title.toLowerCase().replaceAll(' ', '-') },
+    body: { ...targets, title, body: 'A text', data: { title } },
+  })
+  assert.equal(answer.status, 201, answer.text)
+  return answer.body.id
+}
+
+async function registerDevice({ service }: JobWorld, { sub, token }: { sub: string; token: string }): Promise<string> {
+  const body = { token, platform: 'web' }
+  return (await service.request<{ id: string }>('POST', '/v1/devices', { token: service.tokenFor({ sub }), body })).body
+    .id
+}
+
+/** The titles that `GET /v1/notifications` shows. */
+async function titlesIn({ service, admin }: JobWorld): Promise<string[]> {
+  const list = await service.request<{ data: { title: string }[] }>('GET', '/v1/notifications', { token: admin })
+  return list.body.data.map(({ title }) => title)
 }
 
 describe('DELETE /v1/users/{sub}', () => {
@@ -190,6 +217,68 @@ describe('DELETE /v1/users/{sub}', () => {
       })
       if (world.db.engine === 'sqlite') erasure.resolve((await erase(world)).body)
       await untilDone(world, (await erasure.promise).id)
+      assert.deepEqual(await tablesWith(world.db, MARK), [])
+    })
+
+    test('notifications to the user are erased without the devices they went to, with the answers kept for their sender', async () => {
+      const world = await startJobWorld(under, { projectNotifications: { updated: { title: MARK, body: 'Changed' } } })
+      const { service, admin } = world
+      const token = service.tokenFor({ sub: SUB, scopes: ['write:projects'] })
+      await notify(world, { users: [SUB], title: `${MARK} without a device` })
+      const deleted = await registerDevice(world, { sub: SUB, token: 'token-that-is-deleted' })
+      await registerDevice(world, { sub: SUB, token: 'token-that-moves' })
+      await notify(world, { devices: [deleted], title: `${MARK} to a device` })
+      await notify(world, { users: [SUB], title: `${MARK} to all devices` })
+      await notify(world, { users: [SUB, 'bystander'], title: 'To two users' })
+      const project = await service.request<{ id: string }>('POST', '/v1/projects', { token, body: { name: 'Plan' } })
+      await service.request('PATCH', `/v1/projects/${project.body.id}`, { token, body: { name: 'Plan B' } })
+      assert.equal((await titlesIn(world)).length, 5)
+      await service.request('DELETE', `/v1/devices/${deleted}`, { token })
+      await registerDevice(world, { sub: 'bystander', token: 'token-that-moves' })
+
+      await untilDone(world, (await erase(world)).body.id)
+      assert.deepEqual(await titlesIn(world), ['To two users'])
+      assert.deepEqual(await tablesWith(world.db, MARK), [])
+      assert.deepEqual(await tablesWith(world.db, SUB), ['audit', 'operation_items', 'user_states'])
+
+      await untilDone(world, (await erase(world, 'bystander')).body.id)
+      assert.deepEqual(await titlesIn(world), [])
+      const left = await world.db.query(sql`
+        select location from idempotency_keys where location like '/v1/notifications/%'
+        union all select notification_id from deliveries`)
+      assert.deepEqual(left, [])
+      assert.equal((await service.request('GET', '/v1/notifications', { token: admin })).status, 200)
+    })
+
+    test('a user who is known only as the recipient of a notification can be erased', async () => {
+      const world = await startJobWorld(under)
+      await notify(world, { users: ['never-signed-in'], title: MARK })
+      const accepted = await erase(world, 'never-signed-in')
+      assert.equal(accepted.status, 202, accepted.text)
+      await untilDone(world, accepted.body.id)
+      assert.deepEqual(await tablesWith(world.db, MARK), [])
+      assertError(under, await erase(world, 'never-signed-in'), { status: 404, code: 'not_found' })
+    })
+
+    test('a notification to two users who are erased at the same time is erased', async () => {
+      const world = await startJobWorld(under)
+      await notify(world, { users: ['first', 'second'], title: MARK })
+      const eraseAtOnce = (sub: string, meanwhile = async () => {}) =>
+        world.db.transaction(async (tx) => {
+          await eraseDevicesAndNotifications(tx, sub, 500)
+          await meanwhile()
+        })
+      let isOver = false
+      let second = Promise.resolve()
+      const eraseSecond = async () => {
+        second = eraseAtOnce('second').finally(() => {
+          isOver = true
+        })
+        // On SQLite the second one begins after the first one.
+        if (world.db.engine === 'postgres') await until(async () => isOver || (await waitsForLock(world.db)))
+      }
+      await eraseAtOnce('first', eraseSecond)
+      await second
       assert.deepEqual(await tablesWith(world.db, MARK), [])
     })
 

@@ -11,6 +11,8 @@ import { MIGRATIONS, migrate } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
 import type { Job, TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { JOB_STATUSES, type JobStatus } from '../../src/jobs/job.ts'
+import { deleteDevice } from '../../src/push/device-store.ts'
+import { eraseDevicesAndNotifications } from '../../src/push/trim-notifications.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { startTestService, VARIANTS } from '../support/service.ts'
@@ -134,5 +136,24 @@ describe('a database of the release before', () => {
         }
       })
     }
+
+    test('a notification that an admin sent before is erased with its user, also after its device was deleted', async () => {
+      const db = await (await engine.createStore()).connect()
+      await migrateAsBefore(db)
+      const id = idOf('ntf', 0, 0)
+      await db.query(sql`
+        insert into notifications (id, cause, title, body, data, priority, ttl_seconds, dry_run, created_at)
+        values (${id}, ${`api:${id}`}, 'Hello', 'Ada', '{}', 'high', 60, 0, ${START_MS})`)
+      await db.query(sql`
+        insert into devices (id, subject, token, token_hash, platform, created_at, last_seen_at)
+        values ('dev_1', 'ada', 'token', 'hash', 'web', ${START_MS}, ${START_MS})`)
+      await db.query(sql`
+        insert into deliveries (notification_id, device_id, state, attempts, created_at, updated_at)
+        values (${id}, 'dev_1', 'sent', 1, ${START_MS}, ${START_MS})`)
+      await migrate(db)
+      assert.equal(await deleteDevice(db, { id: 'dev_1', subject: 'ada' }), true)
+      assert.equal(await db.transaction((tx) => eraseDevicesAndNotifications(tx, 'ada', 500)), false)
+      assert.deepEqual(await db.query(sql`select id from notifications`), [])
+    })
   })
 })

@@ -10,7 +10,7 @@ const TABLES: Record<string, readonly string[]> = {
   jobs: ['jobs', 'job_runs', 'callbacks', 'job_timeline', 'job_tombstones', 'uncommon_jobs', 'job_checks'],
   usage: ['usage_records', 'usage_counters'],
   events: ['events', 'event_log'],
-  push: ['devices', 'notifications', 'deliveries'],
+  push: ['devices', 'notifications', 'notification_recipients', 'deliveries'],
   stats: ['stats', 'stats_cursors'],
   operations: ['operations', 'operation_items'],
   audit: ['audit'],
