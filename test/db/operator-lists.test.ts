@@ -3,11 +3,16 @@ import { before, describe, test } from 'node:test'
 import { firstIdAt } from '../../src/core/ids.ts'
 import { buildNextIndex } from '../../src/db/build-indexes.ts'
 import type { Database, Queryable, Row } from '../../src/db/database.ts'
-import { rowsOf } from '../../src/db/rows.ts'
+import { isAmong, rowsOf } from '../../src/db/rows.ts'
 import { type Sql, sql } from '../../src/db/sql.ts'
 import { type CallbackFilter, countCallbacks, findCallbackPage } from '../../src/jobs/callbacks/callback-list-store.ts'
 import { countMarks } from '../../src/push/outbox/delivery-list-store.ts'
-import { type DeliveryFilter, deliveryIdOf, findDeliveryPage } from '../../src/push/outbox/delivery-page.ts'
+import {
+  type DeliveryFilter,
+  type DeliveryPage,
+  deliveryIdOf,
+  findDeliveryPage,
+} from '../../src/push/outbox/delivery-page.ts'
 import { searchUsers } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 
@@ -68,6 +73,38 @@ async function seed(db: Database): Promise<void> {
   else await db.transaction((tx) => tx.exec('analyze'))
 }
 
+const BUSY = idOf('dev', 1_000)
+const CALM = idOf('dev', 1_001)
+const deliveryTo = (device_id: string, n: number) => ({ notification_id: idOf('ntf', n), device_id })
+const WANTED = [
+  deliveryTo(BUSY, 11_900),
+  deliveryTo(BUSY, 9_500),
+  // Older than the last row that the first page may read of the other device.
+  deliveryTo(CALM, 9_499),
+  deliveryTo(CALM, 4_000),
+  deliveryTo(BUSY, 3_999),
+  deliveryTo(BUSY, 1),
+]
+
+/** A user with two devices. One got every notification, the other got two. So many wait that a list cannot read them all. */
+async function addBusyUser(db: Database): Promise<void> {
+  for (const id of [BUSY, CALM]) {
+    await db.query(sql`
+      insert into devices (id, subject, token, token_hash, platform, provider, created_at, last_seen_at)
+      values (${id}, 'user-busy', ${id}, ${id}, 'web', 'fcm', 0, 0)`)
+  }
+  const ofCalm = WANTED.filter(({ device_id }) => device_id === CALM).map(({ notification_id }) => notification_id)
+  const isOfCalm = isAmong(db.engine, sql`id`, ofCalm)
+  for (const { id, where } of [
+    { id: BUSY, where: sql`1 = 1` },
+    { id: CALM, where: isOfCalm },
+  ]) {
+    await db.query(sql`
+      insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
+      select id, ${id}, 'expired', 1, 1, 0, 0 from notifications where ${where}`)
+  }
+}
+
 /** Records how the engine explains each statement. */
 function explaining(db: Database, plans: string[]): Queryable {
   const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
@@ -97,6 +134,8 @@ const DELIVERIES: { filter: DeliveryFilter; index: string; found: number }[] = [
   { filter: { state: 'pending' }, index: 'deliveries_due', found: 12 },
   { filter: { user: 'user-7' }, index: 'deliveries_by_device', found: 20 },
   { filter: { user: 'user-0', state: 'failed' }, index: 'deliveries_by_', found: 12 },
+  { filter: { user: 'user-7', state: 'sent' }, index: 'deliveries_by_device', found: 20 },
+  { filter: { user: 'user-0', state: 'pending' }, index: 'deliveries_due', found: 12 },
   { filter: { job: 'job-77' }, index: 'notifications_cause_key|sqlite_autoindex_notifications_2', found: 1 },
   {
     filter: { job: 'job-77', user: 'user-1' },
@@ -177,17 +216,42 @@ describe('a list for operators', () => {
       let pages = 0
       let found = 0
       for (let after: readonly [string] | null = null; ; pages++) {
-        const page: Awaited<ReturnType<typeof findDeliveryPage>> = await findDeliveryPage(
-          db,
-          { state: 'sent' },
-          { limit: 5, after },
-        )
+        const page: DeliveryPage = await findDeliveryPage(db, { state: 'sent' }, { limit: 5, after })
         found += page.rows.length
         if (!page.hasMore) break
         assert.ok(page.lastRead)
         after = page.lastRead
       }
       assert.deepEqual([pages, found], [2, 1])
+    })
+
+    test('a common state that few deliveries of a user have ends a page early, and the next one goes on', async () => {
+      await addBusyUser(db)
+      for (const state of ['sent', 'pending'] as const) {
+        for (const { notification_id, device_id } of WANTED) {
+          await db.query(sql`
+            update deliveries set state = ${state} where notification_id = ${notification_id} and device_id = ${device_id}`)
+        }
+        const pages: DeliveryPage[] = []
+        for (let after: readonly [string] | null = null; ; ) {
+          const page: DeliveryPage = await findDeliveryPage(db, { user: 'user-busy', state }, { limit: 5, after })
+          pages.push(page)
+          if (!page.hasMore) break
+          assert.ok(page.lastRead)
+          after = page.lastRead
+        }
+        const ids = WANTED.map(deliveryIdOf)
+        assert.deepEqual(
+          pages.map(({ rows }) => rows.map(deliveryIdOf)),
+          [ids.slice(0, 2), ids.slice(2, 3), [], ids.slice(3, 5), ids.slice(5)],
+        )
+        // Each of the two devices may use half of the 5,000 rows.
+        const bounds = [9_500, 7_000, 4_500, 2_000].map((n) => [deliveryIdOf(deliveryTo(BUSY, n))])
+        assert.deepEqual(
+          pages.map(({ lastRead }) => lastRead),
+          [...bounds, undefined],
+        )
+      }
     })
 
     test('counts by minute read an index', async () => {

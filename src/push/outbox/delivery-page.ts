@@ -48,10 +48,12 @@ export const DELIVERY_LIST: ListKind<readonly [string]> = {
   isPosition: (value): value is [string] => value.length === 1 && typeof value[0] === 'string' && ID.test(value[0]),
 }
 
+const KEY = sql`(notification_id, device_id)`
+const keyOf = ({ notification_id, device_id }: DeliveryKey) => sql`(${notification_id}, ${device_id})`
 const NEWEST_FIRST = sql`order by notification_id desc, device_id desc`
 /** Every delivery passes through these states, so there is no index for them. */
 const COMMON_STATES: readonly DeliveryState[] = ['sent', 'pending']
-/** A list by a common state reads at most this many of the newest deliveries. */
+/** A page of a list by a common state reads at most this many deliveries. */
 const MAX_READ = 5_000
 /** More than a user can have. */
 const MAX_DEVICES = 100
@@ -68,36 +70,37 @@ export interface DeliveryPage {
   lastRead?: readonly [string]
 }
 
-/** A page of deliveries, newest first. Each filter reads an index; a user's deliveries are merged from the user's devices. */
+interface KeyRange {
+  /** Those of the user; undefined: all. */
+  devices: readonly string[] | undefined
+  isInRange: Sql
+  limit: number
+}
+
+/**
+ * A page of deliveries, newest first. Each filter reads an index; a user's deliveries are merged from the user's devices. A
+ * list by a common state may end a page early, and the next page continues after `lastRead`.
+ */
 export async function findDeliveryPage(
   db: Queryable,
   filter: DeliveryFilter,
   page: PageRequest<readonly [string]>,
 ): Promise<DeliveryPage> {
-  const { limit } = page
-  const after = page.after === null ? undefined : readDeliveryId(page.after[0])
-  const isAfter = after
-    ? sql`(notification_id, device_id) < (${after.notification_id}, ${after.device_id})`
-    : sql`1 = 1`
   const { state, user, job } = filter
-  const isByState = state !== undefined && COMMON_STATES.includes(state) && user === undefined && job === undefined
+  const devices = user === undefined ? undefined : await findDeviceIds(db, user)
+  if (devices?.length === 0) return { rows: [], hasMore: false }
+  const after = page.after === null ? undefined : readDeliveryId(page.after[0])
+  const isAfter = after ? sql`${KEY} < ${keyOf(after)}` : sql`1 = 1`
+  const isByState = state !== undefined && COMMON_STATES.includes(state) && job === undefined
   const isWaitingFew = isByState && state === 'pending' && (await waitFew(db))
-  const isScan = isByState && !isWaitingFew
-  const someInState = (some: Sql) => sql`
-    select notification_id, device_id from (select notification_id, device_id, state from deliveries ${some}) as scanned
-    where state = ${state ?? null} and ${isAfter} ${NEWEST_FIRST} limit ${limit + 1}`
-  const select = isWaitingFew
-    ? someInState(sql`where next_attempt_at is not null order by next_attempt_at limit ${MAX_READ}`)
-    : isScan
-      ? someInState(sql`where ${isAfter} ${NEWEST_FIRST} limit ${MAX_READ}`)
-      : await keysOf(db, filter, { isAfter, limit: limit + 1 })
+  const bound = isByState && !isWaitingFew ? await findBound(db, devices, isAfter) : undefined
+  const isInRange = bound ? sql`${isAfter} and ${KEY} >= ${keyOf(bound)}` : isAfter
+  const range = { devices, isInRange, limit: page.limit + 1 }
+  const select = isWaitingFew ? selectWaiting(db, range) : await selectKeys(db, filter, range)
   const keys = select === null ? [] : await db.query<DeliveryKey>(select)
   // The keys are read first: PostgreSQL would plan one statement with all the joins again each time.
   const rows = await findDeliveries(db, keys, state)
-  const hasMore = keys.length > limit
-  if (hasMore || !isScan) return { rows, hasMore }
-  const [bound] = await db.query<DeliveryKey>(sql`
-    select notification_id, device_id from deliveries where ${isAfter} ${NEWEST_FIRST} limit 1 offset ${MAX_READ - 1}`)
+  if (keys.length > page.limit) return { rows, hasMore: true }
   return bound ? { rows, hasMore: true, lastRead: [deliveryIdOf(bound)] } : { rows, hasMore: false }
 }
 
@@ -125,11 +128,44 @@ async function waitFew(db: Queryable): Promise<boolean> {
   return (row?.waiting ?? 0) <= MAX_READ
 }
 
-/** Null: no delivery can match. */
-async function keysOf(
+/** All deliveries that wait for an attempt are read, at most `MAX_READ`. */
+function selectWaiting(db: Queryable, { devices, isInRange, limit }: KeyRange): Sql {
+  return sql`
+    select notification_id, device_id from (
+      select notification_id, device_id, state from deliveries where next_attempt_at is not null
+      order by next_attempt_at limit ${MAX_READ}) as waiting
+    where state = 'pending' and ${isAmongDevices(db, devices)} and ${isInRange} ${NEWEST_FIRST} limit ${limit}`
+}
+
+/**
+ * The oldest delivery that a page by a common state may read; undefined if it may read all. `MAX_READ` is shared equally by
+ * the devices. The page ends where the first device has used its share, so that it skips no delivery of that device.
+ */
+async function findBound(
   db: Queryable,
-  { state, user, job }: DeliveryFilter,
-  { isAfter, limit }: { isAfter: Sql; limit: number },
+  devices: readonly string[] | undefined,
+  isAfter: Sql,
+): Promise<DeliveryKey | undefined> {
+  const scans = devices?.map((id) => sql`device_id = ${id}`) ?? [sql`1 = 1`]
+  const lastOfShare = Math.floor(MAX_READ / scans.length) - 1
+  const [bound] = await db.query<DeliveryKey>(
+    newestOfAll(
+      scans.map(
+        (scan) => sql`
+          select notification_id, device_id from deliveries where ${scan} and ${isAfter}
+          ${NEWEST_FIRST} limit 1 offset ${lastOfShare}`,
+      ),
+      1,
+    ),
+  )
+  return bound
+}
+
+/** Null: no delivery can match. */
+async function selectKeys(
+  db: Queryable,
+  { state, job }: DeliveryFilter,
+  { devices, isInRange, limit }: KeyRange,
 ): Promise<Sql | null> {
   const isInState =
     state === undefined
@@ -139,22 +175,28 @@ async function keysOf(
         : // Repeats the condition of the partial index: without it, neither engine uses the index.
           sql`state = ${state} and state not in ('sent', 'pending')`
   const select = (where: Sql) => sql`
-    select notification_id, device_id from deliveries where ${where} and ${isInState} and ${isAfter}
+    select notification_id, device_id from deliveries where ${where} and ${isInState} and ${isInRange}
     ${NEWEST_FIRST} limit ${limit}`
-  const devices = user === undefined ? undefined : await findDeviceIds(db, user)
   if (job !== undefined) {
     const notifications = await findNotificationIds(db, job)
-    if (notifications.length === 0 || devices?.length === 0) return null
-    return select(sql`${isAmong(db.engine, sql`notification_id`, notifications)}
-      and ${devices ? isAmong(db.engine, sql`device_id`, devices) : sql`1 = 1`}`)
+    if (notifications.length === 0) return null
+    return select(sql`${isAmong(db.engine, sql`notification_id`, notifications)} and ${isAmongDevices(db, devices)}`)
   }
   if (devices === undefined) return select(sql`1 = 1`)
-  if (devices.length === 0) return null
-  const each = devices.map(
-    (id) => sql`select notification_id, device_id from (${select(sql`device_id = ${id}`)}) as one`,
+  return newestOfAll(
+    devices.map((id) => select(sql`device_id = ${id}`)),
+    limit,
   )
+}
+
+function newestOfAll(selects: readonly Sql[], limit: number): Sql {
+  const each = selects.map((select) => sql`select notification_id, device_id from (${select}) as one`)
   return sql`
     select notification_id, device_id from (${join(each, ' union all ')}) as merged ${NEWEST_FIRST} limit ${limit}`
+}
+
+function isAmongDevices(db: Queryable, devices: readonly string[] | undefined): Sql {
+  return devices === undefined ? sql`1 = 1` : isAmong(db.engine, sql`device_id`, devices)
 }
 
 async function findDeviceIds(db: Queryable, subject: string): Promise<string[]> {
