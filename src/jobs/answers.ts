@@ -18,11 +18,14 @@ export interface Answer {
   questions: string[]
 }
 
+/** Without the id of its question, the runtime takes such an answer for none. */
+const DROPPED = new Set(['false', '0', '-0', '""', 'null'])
+
 const WANTED_QUESTIONS = wantItems(wantFields({ id: WHOLE, interrupt_id: WHOLE }))
 
 /**
- * Matches an answer to the open questions, a JSON list. The runtime drops a plain `false`, `0`, `""` or `null`, so the
- * answer is sent with the id of its question. Older runtimes give no ids; then a single question gets the plain answer.
+ * Matches an answer to the open questions, a JSON list. The answer is sent with the id of its question. Older runtimes
+ * give no ids; then a single question gets the plain answer.
  */
 export async function fitAnswer(
   given: GivenAnswer,
@@ -32,9 +35,8 @@ export async function fitAnswer(
   const { items: questions } = (await scanJson(interrupts ?? '[]', { wanted: WANTED_QUESTIONS })).root
   const ids = questions.map(idOf)
   if ('answers' in given) {
-    checkIds(Object.keys(JSON.parse(given.answers.text) as object), ids)
-    if (questions.length === 0) return { command: 'null', questions: [] }
     const answers = await answersOf(given.answers, ids)
+    if (questions.length === 0) return { command: 'null', questions: [] }
     for (const [id, answer] of Object.entries(answers)) {
       checkFits(schema, answer, `body/answers/${id}`)
       // Each check may take its whole time, so other requests get a turn between two of them.
@@ -54,6 +56,9 @@ export async function fitAnswer(
       throw invalid('body/input must be null: the job asks no question, it only waits to be continued')
     return { command: 'null', questions: [] }
   }
+  if (id === null && DROPPED.has(input.text)) {
+    throw invalid(`body/input must not be ${input.text}: the question has no id, and the runtime drops such an answer`)
+  }
   checkFits(schema, input, 'body/input')
   return {
     command: id === null ? writeJson({ resume: input }) : byId({ [id]: input }),
@@ -68,10 +73,29 @@ export function isStillOpen(questions: readonly string[], { interrupts, next }: 
   return questions.every((question) => open.has(question))
 }
 
+/** The answers by the ids of their questions. There must be one for each question, and no other. */
 async function answersOf({ text }: JsonText, ids: readonly (string | null)[]): Promise<Record<string, JsonText>> {
-  const known = ids.filter((id) => id !== null)
-  const { root } = await scanJson(text, { wanted: wantFields(Object.fromEntries(known.map((id) => [id, WHOLE]))) })
-  return Object.fromEntries(known.map((id) => [id, new JsonText(root.at(id)?.text ?? 'null')]))
+  const asked = ids.filter((id) => id !== null)
+  const { root } = await scanJson(text, { wanted: wantFields(Object.fromEntries(asked.map((id) => [id, WHOLE]))) })
+  const isAll = root.values === root.fields.values().reduce((sum, { values }) => sum + values, 1)
+  const missing = ids.filter((id) => id === null || root.at(id) === undefined)
+  if (missing.length > 0 || !isAll) throw invalid(faultOfIds({ text, asked, missing }))
+  return Object.fromEntries(asked.map((id) => [id, new JsonText(root.at(id)?.text ?? 'null')]))
+}
+
+/** Parsing a longer text only to name its keys would take too long. */
+const MAX_NAMED_LENGTH = 64 * 1024
+
+function faultOfIds(found: { text: string; asked: readonly string[]; missing: readonly (string | null)[] }): string {
+  const { text, asked, missing } = found
+  const given = text.length > MAX_NAMED_LENGTH ? null : Object.keys(JSON.parse(text) as object)
+  const unknown = given?.filter((id) => !asked.includes(id))
+  const faults = [
+    ...(unknown === undefined ? ['must have the ids of the open questions and no others'] : []),
+    ...(unknown?.length ? [`must not have ${list(unknown)}, which the job does not ask`] : []),
+    ...(missing.length > 0 ? [`must have ${list(missing)}`] : []),
+  ]
+  return `body/answers ${faults.join(', and ') || 'must have each id once'}`
 }
 
 function checkFits(schema: DocumentSchema | null, answer: JsonText, place: string): void {
@@ -83,18 +107,12 @@ function byId(answers: Record<string, JsonText>): string {
   return writeJson({ resume: answers })
 }
 
-function checkIds(given: readonly string[], asked: readonly (string | null)[]): void {
-  const unknown = given.filter((id) => !asked.includes(id))
-  const missing = asked.filter((id) => id === null || !given.includes(id))
-  const faults = [
-    ...(unknown.length > 0 ? [`must not have ${list(unknown)}, which the job does not ask`] : []),
-    ...(missing.length > 0 ? [`must have ${list(missing)}`] : []),
-  ]
-  if (faults.length > 0) throw invalid(`body/answers ${faults.join(', and ')}`)
-}
+const MAX_LISTED = 10
 
 function list(ids: readonly (string | null)[]): string {
-  return ids.map((id) => (id === null ? 'a question without an id' : JSON.stringify(id.slice(0, 100)))).join(', ')
+  const shown = ids.slice(0, MAX_LISTED)
+  const names = shown.map((id) => (id === null ? 'a question without an id' : JSON.stringify(id.slice(0, 100))))
+  return ids.length > MAX_LISTED ? `${names.join(', ')} and ${ids.length - MAX_LISTED} more` : names.join(', ')
 }
 
 function idOf(question: JsonPart): string | null {

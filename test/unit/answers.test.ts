@@ -77,6 +77,13 @@ describe('answers', () => {
       assert.equal((await fitAnswer(input('"yes"'), asks(nameless))).command, '{"resume":"yes"}')
     }
     assert.equal((await fitAnswer(input('"yes"'), '["Go on?"]')).command, '{"resume":"yes"}')
+    for (const dropped of ['false', '0', '""', 'null']) {
+      await refuses(
+        input(dropped),
+        '["Go on?"]',
+        new RegExp(`^body/input must not be ${dropped}: the question has no id, and the runtime drops such an answer$`),
+      )
+    }
   })
 
   test('a breakpoint asks nothing: null continues, and so does an empty object', async () => {
@@ -112,6 +119,15 @@ describe('answers', () => {
       /^body\/answers must not have "x", "y", which the job does not ask$/,
     )
     await refuses(answers('{}'), asks({ value: 'Go on?' }), /^body\/answers must have a question without an id$/)
+    await refuses(answers(`{"${FIRST.id}":1,"${FIRST.id}":2}`), asks(FIRST), /^body\/answers must have each id once$/)
+    const many = Array.from({ length: 20_000 }, (_, n) => `"k${n}":0`).join()
+    await refuses(
+      answers(`{${many}}`),
+      asks(FIRST),
+      /^body\/answers must have the ids of the open questions and no others, and must have "a+"$/,
+    )
+    const eleven = Array.from({ length: 11 }, (_, n) => `"k${n}":0`).join()
+    await refuses(answers(`{"${FIRST.id}":1,${eleven}}`), asks(FIRST), /"k9" and 1 more, which the job does not ask$/)
     const long = 'z'.repeat(200)
     await refuses(answers(`{"${long}":1}`), '[]', new RegExp(`^body/answers must not have "${'z'.repeat(100)}", which`))
   })
