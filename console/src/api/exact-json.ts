@@ -27,3 +27,10 @@ export function parseExact(text: string): unknown {
   }
   return JSON.parse(text, keep as (this: unknown, key: string, value: unknown) => unknown)
 }
+
+/** False if this browser would change a number of this JSON. Browsers without `JSON.rawJSON` write only rounded numbers. */
+export function isSentExactly(json: string): boolean {
+  if ('rawJSON' in JSON) return true
+  const numbers = json.replace(/"(?:[^"\\]|\\.)*"/g, '').match(/-?\d[\d.eE+-]*/g) ?? []
+  return numbers.every((number) => String(Number(number)) === number)
+}

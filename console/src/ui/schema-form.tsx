@@ -1,10 +1,13 @@
 import { useState } from 'preact/hooks'
+import { isSentExactly, parseExact } from '../api/exact-json.ts'
 
 export interface Schema {
   type?: string
   title?: string
   description?: string
   enum?: unknown[]
+  minimum?: number
+  maximum?: number
   properties?: Record<string, Schema>
   required?: string[]
 }
@@ -31,12 +34,16 @@ export function initialValue(schema: Schema | null): unknown {
 /** A form for the simple schemas of most questions. For any other schema it shows a text box for JSON. */
 export function SchemaForm({ schema, value, onChange, label = schema?.title ?? 'Answer' }: SchemaFormProps) {
   if (schema?.enum) {
+    const choices = schema.enum
     return (
       <Labelled label={label} hint={schema.description}>
-        <select value={JSON.stringify(value)} onChange={(event) => onChange(JSON.parse(event.currentTarget.value))}>
-          {schema.enum.map((choice) => (
+        <select
+          value={JSON.stringify(value)}
+          onChange={(event) => onChange(choices[event.currentTarget.selectedIndex])}
+        >
+          {choices.map((choice) => (
             <option key={JSON.stringify(choice)} value={JSON.stringify(choice)}>
-              {String(choice)}
+              {typeof choice === 'string' ? choice : JSON.stringify(choice)}
             </option>
           ))}
         </select>
@@ -59,17 +66,7 @@ export function SchemaForm({ schema, value, onChange, label = schema?.title ?? '
     )
   }
   if (schema?.type === 'number' || schema?.type === 'integer') {
-    return (
-      <Labelled label={label} hint={schema.description}>
-        <input
-          type="number"
-          required
-          step={schema.type === 'integer' ? 1 : 'any'}
-          value={typeof value === 'number' ? value : ''}
-          onInput={(event) => onChange(event.currentTarget.valueAsNumber)}
-        />
-      </Labelled>
-    )
+    return <NumberField schema={schema} label={label} value={value} onChange={onChange} />
   }
   if (schema?.type === 'object' && schema.properties) {
     const fields = value as Record<string, unknown> | null
@@ -90,38 +87,119 @@ export function SchemaForm({ schema, value, onChange, label = schema?.title ?? '
   return <JsonBox label={label} value={value} onChange={onChange} />
 }
 
-function JsonBox({ label, value, onChange }: { label: string; value: unknown; onChange: (value: unknown) => void }) {
-  const [text, setText] = useState(() => (value === null || value === undefined ? '' : JSON.stringify(value)))
+type FieldProps = Required<Omit<SchemaFormProps, 'schema'>>
+
+/** The number is read from its text, because the browser's own number field changes long numbers. */
+function NumberField({ schema, ...field }: FieldProps & { schema: Schema }) {
+  const { input, problem } = useTyped(field, {
+    read: (text) => parseExact(text.trim()),
+    problemOf: (text) => problemOfNumber(text.trim(), schema),
+  })
+  // The number pad of an iPhone has no minus sign.
+  const inputMode = schema.minimum !== undefined && schema.minimum >= 0 ? 'decimal' : 'text'
   return (
-    <Labelled label={label} hint="JSON, or plain text. Text that is not JSON is sent as a string.">
-      <textarea
-        rows={3}
-        required
-        value={text}
-        onInput={(event) => {
-          const written = event.currentTarget.value
-          setText(written)
-          onChange(fromText(written))
-        }}
-      />
+    <Labelled label={field.label} hint={schema.description} problem={problem}>
+      <input {...input} inputMode={inputMode} autocomplete="off" />
     </Labelled>
   )
 }
 
+function JsonBox(field: FieldProps) {
+  const { input, problem } = useTyped(field, { read: fromText, problemOf: problemOfJson })
+  return (
+    <Labelled
+      label={field.label}
+      hint="JSON, or plain text. Text that is not JSON is sent as a string."
+      problem={problem}
+    >
+      <textarea {...input} rows={3} />
+    </Labelled>
+  )
+}
+
+interface TextReader {
+  read: (text: string) => unknown
+  /** Why the text cannot be sent. */
+  problemOf: (text: string) => string | null
+}
+
+type TextEvent = preact.TargetedEvent<HTMLInputElement | HTMLTextAreaElement>
+
+/**
+ * Keeps the text as the operator types it. Its problem is shown when the form is sent, not when the field is left: a
+ * message at that moment would move the button away from the pointer that clicks it.
+ */
+function useTyped({ value, onChange }: FieldProps, { read, problemOf }: TextReader) {
+  const [text, setText] = useState(() => (value === null || value === undefined ? '' : JSON.stringify(value)))
+  const [isRefused, setRefused] = useState(false)
+  const problem = isRefused ? problemOf(text) : null
+  const input = {
+    required: true,
+    value: text,
+    'aria-invalid': problem !== null,
+    onInvalid: (event: TextEvent) => {
+      // The browser's own bubble would cover the message below the field.
+      event.preventDefault()
+      event.currentTarget.form?.querySelector<HTMLElement>(':is(input, textarea):invalid')?.focus()
+      setRefused(true)
+    },
+    onInput: ({ currentTarget }: TextEvent) => {
+      const found = problemOf(currentTarget.value)
+      currentTarget.setCustomValidity(found ?? '')
+      setText(currentTarget.value)
+      onChange(found === null ? read(currentTarget.value) : null)
+    },
+  }
+  return { input, problem }
+}
+
+const JSON_NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/
+const WOULD_CHANGE =
+  'This browser would change a number that you typed. Update the browser, or send the answer with the API.'
+
+/** Compares the rounded number, as the service does when it checks the answer. The number that is sent is exact. */
+function problemOfNumber(text: string, { type, minimum, maximum }: Schema): string | null {
+  const rounded = Number(text)
+  // 1e400 is a whole number, but it is infinite when it is rounded.
+  const hasFraction = Number.isFinite(rounded) && !Number.isInteger(rounded)
+  if (type === 'integer' && (hasFraction || !JSON_NUMBER.test(text))) return 'Type a whole number, for example 12.'
+  if (!JSON_NUMBER.test(text)) return 'Type a number, for example 12, -0.5 or 1e6.'
+  if (minimum !== undefined && rounded < minimum) return `Type a number of at least ${minimum}.`
+  if (maximum !== undefined && rounded > maximum) return `Type a number of at most ${maximum}.`
+  return isSentExactly(text) ? null : WOULD_CHANGE
+}
+
+function problemOfJson(text: string): string | null {
+  if (text === '') return 'Type an answer.'
+  return typeof fromText(text) === 'string' || isSentExactly(text) ? null : WOULD_CHANGE
+}
+
 function fromText(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseExact(text)
   } catch {
     return text
   }
 }
 
-function Labelled(props: { label: string; hint?: string | undefined; children: preact.ComponentChildren }) {
+interface LabelledProps {
+  label: string
+  hint?: string | undefined
+  problem?: string | null
+  children: preact.ComponentChildren
+}
+
+function Labelled({ label, hint, problem, children }: LabelledProps) {
   return (
     <label class="field">
-      <span>{props.label}</span>
-      {props.children}
-      {props.hint && <small class="muted">{props.hint}</small>}
+      <span>{label}</span>
+      {children}
+      {problem && (
+        <small class="problem" role="alert">
+          {problem}
+        </small>
+      )}
+      {hint && <small class="muted">{hint}</small>}
     </label>
   )
 }

@@ -62,6 +62,6 @@ export function AnswerForm({ job }: { job: Job }) {
 
 export function questionText(value: unknown): string {
   if (typeof value === 'string') return value
-  if (typeof value === 'object' && value !== null && 'question' in value) return String(value.question)
+  if (typeof value === 'object' && value !== null && 'question' in value) return questionText(value.question)
   return JSON.stringify(value)
 }

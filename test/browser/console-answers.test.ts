@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import type { Page } from 'playwright-core'
+import { needsChromium } from '../support/browser.ts'
+import { ConsoleWorld, findAxeFaults } from '../support/console.ts'
+import { freshFolder } from '../support/program.ts'
+
+const LONG = '9007199254740993'
+const { rawJSON } = JSON as unknown as { rawJSON(text: string): unknown }
+
+const FIELDS = {
+  account: { type: 'integer', title: 'Account' },
+  amount: { type: 'number', title: 'Amount' },
+  copies: { type: 'integer', title: 'Copies', description: 'How many to print.', minimum: 1, maximum: 100 },
+}
+/** Each graph returns the answer as its output. `both` asks two questions at once. */
+const JOB_TYPES = {
+  order: {
+    assistant_id: 'pause',
+    output_key: 'report',
+    resume_schema: { type: 'object', properties: FIELDS, required: Object.keys(FIELDS) },
+  },
+  anything: { assistant_id: 'pause', output_key: 'report' },
+  both: { assistant_id: 'ask_both', output_key: 'report' },
+}
+
+describe('answers to questions in the console', needsChromium(), () => {
+  let world: ConsoleWorld
+  before(async () => {
+    const file = join(freshFolder(), 'job-types.json')
+    writeFileSync(file, JSON.stringify({ types: JOB_TYPES }))
+    world = await ConsoleWorld.start({ JOB_TYPES_FILE: file })
+  })
+  after(() => world.close())
+
+  const formOf = (page: Page) => page.getByRole('form', { name: 'Answer' })
+  const sendButton = (page: Page) => formOf(page).getByRole('button', { name: 'Send the answer' })
+  const ask = (type: string) => world.startJob(type, { status: 'awaiting_input' })
+
+  /** Sends the answer, and returns the text of the request and of the output that the graph makes of it. */
+  async function send(page: Page, id: string): Promise<{ sent: string | null; stored: string }> {
+    const requested = page.waitForRequest(`**/jobs/${id}/resume`)
+    await sendButton(page).click()
+    const sent = (await requested).postData()
+    await world.untilJob(id, 'completed')
+    const token = await world.tokenOf('admin')
+    const response = await fetch(`${world.url}/jobs/${id}`, { headers: { authorization: `Bearer ${token}` } })
+    return { sent, stored: await response.text() }
+  }
+
+  test('a question that is a number is shown with every digit', async () => {
+    const input = { sandbox: { pause: { question: rawJSON(LONG) } } }
+    const id = await world.startJob('anything', { status: 'awaiting_input', input })
+    const { page } = await world.open(`/jobs/${id}`)
+    await formOf(page).getByText(LONG).waitFor()
+    await page.context().close()
+  })
+
+  for (const [amount, copies] of [
+    ['1e400', '100'],
+    ['-0', '1.0'],
+  ] as const) {
+    test(`number fields send ${LONG}, ${amount} and ${copies} as they were typed`, async () => {
+      const id = await ask('order')
+      const { page, complaints } = await world.open(`/jobs/${id}`)
+      await formOf(page).getByLabel('Account').fill(LONG)
+      await formOf(page).getByLabel('Amount').fill(amount)
+      await formOf(page).getByLabel('Copies').fill(copies)
+      const { sent, stored } = await send(page, id)
+      const answer = `{"account":${LONG},"amount":${amount},"copies":${copies}}`
+      assert.equal(sent, `{"input":${answer}}`)
+      assert.ok(stored.includes(`"answer":${answer}`), stored)
+      assert.deepEqual(complaints, [])
+      await page.context().close()
+    })
+  }
+
+  test('JSON that an operator types is sent with every digit', async () => {
+    const id = await ask('anything')
+    const { page, complaints } = await world.open(`/jobs/${id}`)
+    await sendButton(page).click()
+    await formOf(page).getByText('Type an answer.').waitFor()
+    await formOf(page).getByLabel('Answer').fill(`{ "id": ${LONG}, "list": [1e400, -0, 1.0], "text": "1.0" }`)
+    const { sent, stored } = await send(page, id)
+    const answer = `{"id":${LONG},"list":[1e400,-0,1.0],"text":"1.0"}`
+    assert.equal(sent, `{"input":${answer}}`)
+    assert.ok(stored.includes(`"answer":${answer}`), stored)
+    assert.deepEqual(complaints, [])
+    await page.context().close()
+  })
+
+  test('answers to several questions are sent with every digit', async () => {
+    const id = await ask('both')
+    const { page } = await world.open(`/jobs/${id}`)
+    await formOf(page).getByLabel('Answer').first().fill(LONG)
+    await formOf(page).getByLabel('Answer').last().fill('1e400')
+    const { sent } = await send(page, id)
+    assert.match(sent ?? '', new RegExp(`^{"answers":{"\\w+":${LONG},"\\w+":1e400}}$`))
+    await page.context().close()
+  })
+
+  test('a choice is shown and sent with every digit', async () => {
+    const id = await ask('anything')
+    const { page } = await world.open(`/jobs/${id}`)
+    await formOf(page).waitFor()
+    // The service rounds the numbers of a schema, so the test answers in its place.
+    const schema = `{"title":"Account","enum":["none",${LONG},1.0]}`
+    await page.route('**/v1/job-types', (route) =>
+      route.fulfill({
+        contentType: 'application/json',
+        body: `{"data":[{"name":"anything","resume_schema":${schema}}]}`,
+      }),
+    )
+    await page.reload()
+    await formOf(page).getByLabel('Account').selectOption({ label: '1.0' })
+    await formOf(page).getByLabel('Account').selectOption({ label: LONG })
+    const { sent } = await send(page, id)
+    assert.equal(sent, `{"input":${LONG}}`)
+    await page.context().close()
+  })
+
+  test('text that is not a number, or does not fit the schema, is refused next to its field', async () => {
+    const id = await ask('order')
+    const { page, complaints } = await world.open(`/jobs/${id}`)
+    await formOf(page).getByLabel('Account').fill(LONG)
+    // Copied from a table, with a space that JSON does not allow.
+    await formOf(page).getByLabel('Amount').fill('\u00a05 ')
+    const refusals: [field: string, text: string, message: string][] = [
+      ['Amount', 'ten', 'Type a number, for example 12, -0.5 or 1e6.'],
+      ['Amount', '1,5', 'Type a number, for example 12, -0.5 or 1e6.'],
+      ['Amount', '0x10', 'Type a number, for example 12, -0.5 or 1e6.'],
+      ['Amount', ' ', 'Type a number, for example 12, -0.5 or 1e6.'],
+      ['Account', '1.5', 'Type a whole number, for example 12.'],
+      ['Account', 'Infinity', 'Type a whole number, for example 12.'],
+      ['Copies', '', 'Type a whole number, for example 12.'],
+      ['Copies', '0', 'Type a number of at least 1.'],
+      ['Copies', '101', 'Type a number of at most 100.'],
+    ]
+    let requests = 0
+    page.on('request', (request) => {
+      if (request.url().endsWith('/resume')) requests += 1
+    })
+    await formOf(page).getByLabel('Copies').fill('2')
+    for (const [field, text, message] of refusals) {
+      const input = formOf(page).getByLabel(field)
+      const good = await input.inputValue()
+      await input.fill(text)
+      await sendButton(page).click()
+      const shown = formOf(page).locator('label').filter({ hasText: field }).getByText(message)
+      await shown.waitFor()
+      assert.ok(await input.evaluate((element) => element === document.activeElement), `${field} has no focus`)
+      await input.fill(good)
+      await shown.waitFor({ state: 'detached' })
+    }
+    assert.equal(requests, 0)
+    const { sent } = await send(page, id)
+    assert.equal(sent, `{"input":{"account":${LONG},"amount":5,"copies":2}}`)
+    assert.deepEqual(complaints, [])
+    await page.context().close()
+  })
+
+  for (const size of ['desktop', 'phone'] as const) {
+    for (const theme of ['light', 'dark'] as const) {
+      test(`a refused number has no axe finding in ${theme} on a ${size}`, async () => {
+        const id = await ask('order')
+        const { page, complaints } = await world.open(`/jobs/${id}`, { size, theme })
+        const account = formOf(page).getByLabel('Account')
+        await account.fill('ten')
+        // A message that appears when the field is left would move the button away from the pointer.
+        const place = await sendButton(page).boundingBox()
+        await account.blur()
+        assert.deepEqual(await sendButton(page).boundingBox(), place)
+        await sendButton(page).click()
+        await formOf(page).getByText('Type a number, for example').waitFor()
+        assert.equal(await formOf(page).getByText('Type a whole number').count(), 2)
+        assert.deepEqual(await findAxeFaults(page), [])
+        const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+        assert.ok(excess <= 0, `the page is ${excess} px too wide`)
+        assert.deepEqual(complaints, [])
+        await page.context().close()
+      })
+    }
+  }
+
+  test('a browser that cannot write exact numbers refuses one that it would change', async () => {
+    const message = 'This browser would change a number that you typed.'
+    const [order, anything] = [await ask('order'), await ask('anything')]
+    const { page } = await world.open(`/jobs/${order}`)
+    await formOf(page).waitFor()
+    await page.addInitScript(() => Reflect.deleteProperty(JSON, 'rawJSON'))
+    await page.reload()
+    await formOf(page).getByLabel('Account').fill(LONG)
+    await formOf(page).getByLabel('Amount').fill('0.5')
+    await formOf(page).getByLabel('Copies').fill('2')
+    await sendButton(page).click()
+    await formOf(page).getByText(message).waitFor()
+    await formOf(page).getByLabel('Account').fill('12')
+    assert.equal((await send(page, order)).sent, '{"input":{"account":12,"amount":0.5,"copies":2}}')
+
+    await page.goto(`${world.url}/console/jobs/${anything}`)
+    await formOf(page).getByLabel('Answer').fill('[1.0, "2.0"]')
+    await sendButton(page).click()
+    await formOf(page).getByText(message).waitFor()
+    await formOf(page).getByLabel('Answer').fill('[1, "2.0"]')
+    assert.equal((await send(page, anything)).sent, '{"input":[1,"2.0"]}')
+    await page.context().close()
+  })
+})
