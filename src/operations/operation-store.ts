@@ -4,8 +4,8 @@ import { Columns } from '../db/columns.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
 import { forUpdate, forUpdateSkipLocked } from '../db/locking.ts'
 import { isStopped } from '../db/nodes/node-store.ts'
-import { isAmong, rowsOf } from '../db/rows.ts'
-import { sql } from '../db/sql.ts'
+import { rowsOf } from '../db/rows.ts'
+import { join, sql } from '../db/sql.ts'
 import type { PageRequest } from '../http/paging.ts'
 
 /** The actions of `POST /v1/operations`. */
@@ -94,13 +94,17 @@ export function findOperationPage(db: Queryable, page: PageRequest<readonly [str
 
 export type OperationFailure = { operation_id: string; object_id: string; error: string }
 
-/** The first failed items of these operations, at most `limit` of each. */
-export function findFailures(db: Queryable, ids: readonly string[], limit: number): Promise<OperationFailure[]> {
+/** The first failed items of these operations, at most `limit` of each. Only these items are read. */
+export async function findFailures(db: Queryable, ids: readonly string[], limit: number): Promise<OperationFailure[]> {
+  if (ids.length === 0) return []
+  const each = ids.map(
+    (id) => sql`
+      select operation_id, object_id, error, place from (
+        select operation_id, object_id, error, place from operation_items
+        where operation_id = ${id} and error is not null order by place limit ${limit}) as one`,
+  )
   return db.query<OperationFailure>(sql`
-    select operation_id, object_id, error from (
-      select operation_id, object_id, error, place, row_number() over (partition by operation_id order by place) as nth
-      from operation_items where ${isAmong(db.engine, sql`operation_id`, ids)} and error is not null) as failed
-    where nth <= ${limit} order by operation_id, place`)
+    select operation_id, object_id, error from (${join(each, ' union all ')}) as failed order by operation_id, place`)
 }
 
 /**

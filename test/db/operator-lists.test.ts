@@ -6,6 +6,7 @@ import type { Database, Queryable, Row } from '../../src/db/database.ts'
 import { isAmong, rowsOf } from '../../src/db/rows.ts'
 import { type Sql, sql } from '../../src/db/sql.ts'
 import { type CallbackFilter, countCallbacks, findCallbackPage } from '../../src/jobs/callbacks/callback-list-store.ts'
+import { findFailures } from '../../src/operations/operation-store.ts'
 import { countMarks } from '../../src/push/outbox/delivery-list-store.ts'
 import {
   type DeliveryFilter,
@@ -68,9 +69,28 @@ async function seed(db: Database): Promise<void> {
   await db.query(sql`
     insert into users (sub, email, push_enabled, version, created_at, updated_at, last_seen_at)
     select sub, email, 1, 1, 0, 0, 0 from ${users} as r`)
+  await addOperations(db)
   while ((await buildNextIndex(db)) !== 'done');
   if (db.engine === 'postgres') await db.query(sql`analyze`)
   else await db.transaction((tx) => tx.exec('analyze'))
+}
+
+/** More than a page of operations has. */
+const OPERATIONS = 101
+const operationIdOf = (n: number) => `opr_${String(n).padStart(3, '0')}`
+
+/** Operations with 1,000 items each. All items of every second one failed, of the others every 500th. */
+async function addOperations(db: Database): Promise<void> {
+  const operations = rowsOf(
+    db.engine,
+    range(OPERATIONS).map((n) => ({ id: operationIdOf(n), every: n % 2 === 0 ? 1 : 500 })),
+    { id: 'text', every: 'bigint' },
+  )
+  await db.query(sql`
+    insert into operation_items (operation_id, place, object_id, error)
+    with recursive places (place) as (select 1 union all select place + 1 from places where place < 1000)
+    select o.id, place, 'job-' || place, case when place % o.every = 0 then 'It failed' end
+    from ${operations} as o cross join places`)
 }
 
 const BUSY = idOf('dev', 1_000)
@@ -189,6 +209,25 @@ describe('a list for operators', () => {
         for (const plan of plans) assert.doesNotMatch(plan, /Seq Scan on users|SCAN users|Sort Key|TEMP B-TREE/)
       })
     }
+
+    test('the failures of operations are read one operation at a time, from an index of failed items', async () => {
+      const plans: string[] = []
+      const ids = range(OPERATIONS).map(operationIdOf)
+      const found = await findFailures(explaining(db, plans), ids, 3)
+      assert.deepEqual(
+        Map.groupBy(found, ({ operation_id }) => operation_id),
+        new Map(
+          ids.map((operation_id, n) => {
+            const places = n % 2 === 0 ? [1, 2, 3] : [500, 1_000]
+            return [operation_id, places.map((at) => ({ operation_id, object_id: `job-${at}`, error: 'It failed' }))]
+          }),
+        ),
+      )
+      const [plan = ''] = plans
+      assert.equal(plan.match(/\b(?:Scan using|USING INDEX) operation_items_failed\b/g)?.length, OPERATIONS)
+      assert.doesNotMatch(plan, /Seq Scan|SCAN operation_items|operation_items_pkey|sqlite_autoindex_operation_items/)
+      assert.deepEqual(await findFailures(db, [], 3), [])
+    })
 
     test('pages of deliveries follow each other without a gap, for no filter, for a user and for the common state', async () => {
       for (const filter of [{}, { user: 'user-7' }, { state: 'sent' as const, user: 'user-7' }]) {
