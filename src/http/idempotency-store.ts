@@ -1,6 +1,7 @@
+import { bytesOf, takeBatch } from '../db/bounded-page.ts'
 import type { Queryable } from '../db/database.ts'
-import { isAmong } from '../db/rows.ts'
-import { sql } from '../db/sql.ts'
+import { isAmong, rowsOf } from '../db/rows.ts'
+import { type Sql, sql } from '../db/sql.ts'
 
 export type StoredAnswer = {
   fingerprint: string
@@ -34,16 +35,14 @@ export async function storeAnswer(
       body = excluded.body, expires_at = excluded.expires_at`)
 }
 
-/** Deletes a bounded number; true if there may be more. */
-export async function deleteExpiredAnswers(
+/** Deletes one batch; true if there are more. */
+export function deleteExpiredAnswers(
   db: Queryable,
   { nowMs, limit }: { nowMs: number; limit: number },
 ): Promise<boolean> {
-  const deleted = await db.query(sql`
-    delete from idempotency_keys where (principal, idempotency_key) in (
-      select principal, idempotency_key from idempotency_keys where expires_at <= ${nowMs} limit ${limit})
-    returning expires_at`)
-  return deleted.length === limit
+  // A request may store a new answer in place of an expired one meanwhile. The plus keeps PostgreSQL from using the index of
+  // `expires_at`: it would compare every expired answer with every key of the batch.
+  return deleteSome(db, { where: sql`expires_at <= ${nowMs}`, onlyIf: sql`+expires_at <= ${nowMs}`, limit })
 }
 
 /** Deletes the stored answers that contain these records. */
@@ -51,11 +50,23 @@ export async function deleteAnswersAt(db: Queryable, locations: readonly string[
   await db.query(sql`delete from idempotency_keys where ${isAmong(db.engine, sql`location`, locations)}`)
 }
 
-/** Deletes a bounded number of the answers kept for a principal; true if there may be more. */
-export async function deleteAnswersFor(db: Queryable, principal: string, limit: number): Promise<boolean> {
-  const deleted = await db.query(sql`
-    delete from idempotency_keys where (principal, idempotency_key) in (
-      select principal, idempotency_key from idempotency_keys where principal = ${principal} limit ${limit})
-    returning expires_at`)
-  return deleted.length === limit
+/** Deletes one batch of the answers kept for a principal; true if there are more. */
+export function deleteAnswersFor(db: Queryable, principal: string, limit: number): Promise<boolean> {
+  return deleteSome(db, { where: sql`principal = ${principal}`, onlyIf: sql`true`, limit })
+}
+
+async function deleteSome(
+  db: Queryable,
+  { where, onlyIf, limit }: { where: Sql; onlyIf: Sql; limit: number },
+): Promise<boolean> {
+  const found = await db.query<{ principal: string; idempotency_key: string; bytes: number }>(sql`
+    select principal, idempotency_key, ${bytesOf([sql`body`])} as bytes from idempotency_keys
+    where ${where} limit ${limit + 1}`)
+  const { rows, hasMore } = takeBatch(found, limit)
+  if (rows.length === 0) return false
+  const keys = rowsOf(db.engine, rows, { principal: 'text', idempotency_key: 'text' })
+  await db.query(sql`
+    delete from idempotency_keys
+    where (principal, idempotency_key) in (select principal, idempotency_key from ${keys} as r) and ${onlyIf}`)
+  return hasMore
 }

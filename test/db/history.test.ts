@@ -151,7 +151,7 @@ describe('the history of jobs', () => {
         await tx.query(sql`update deliveries set next_attempt_at = ${nowMs} where state = 'no_credentials'`)
         return new Set(jobIds)
       })
-      assert.deepEqual(page, { trimmed: 1, last: null })
+      assert.equal(page?.trimmed, 1)
       assert.deepEqual(await keptOf(db, taken), KEPT_WHOLE)
       assert.equal(await deliveriesOf(db, taken), 1)
       assert.deepEqual(await keptOf(db, sent), { ...KEPT_WHOLE, notifications: 0 })

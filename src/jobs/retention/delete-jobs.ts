@@ -5,7 +5,7 @@ import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
 import { deleteUsageRecords } from '../../usage/usage-store.ts'
 import { deleteCallbacksOf, deleteJobRows, deleteTimelineOf, lockEndedJobs } from './delete-store.ts'
 
-/** The records of a job, each with the number of rows that one transaction deletes. Callbacks can be large. */
+/** The records of a job, each with the number of rows that one transaction deletes. Of large callbacks it deletes fewer. */
 const HELD: readonly { deleteSome: typeof deleteCallbacksOf; limit: number }[] = [
   { deleteSome: deleteCallbacksOf, limit: 50 },
   { deleteSome: deleteTimelineOf, limit: 500 },
@@ -14,6 +14,7 @@ const HELD: readonly { deleteSome: typeof deleteCallbacksOf; limit: number }[] =
 ]
 
 interface Deletion {
+  /** The jobs of one batch: their documents are deleted in one transaction. */
   ids: readonly string[]
   atMs: number
   /** Only the node that holds this lock continues. */

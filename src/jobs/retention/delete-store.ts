@@ -1,9 +1,13 @@
 import { firstIdAt } from '../../core/ids.ts'
+import { bytesOf, takeBatch } from '../../db/bounded-page.ts'
 import type { Queryable, Transaction } from '../../db/database.ts'
 import { forUpdate } from '../../db/locking.ts'
 import { isAmong } from '../../db/rows.ts'
-import { type Sql, sql } from '../../db/sql.ts'
+import { sql } from '../../db/sql.ts'
+import { CALLBACKS } from '../callbacks/callback-store.ts'
 import type { JobStatus } from '../job.ts'
+import { JOBS } from '../job-row.ts'
+import { endedBefore } from './history-store.ts'
 
 /** The fields that decide whether a caller may delete a job. */
 export type JobState = { id: string; status: JobStatus; created_by: string | null }
@@ -13,14 +17,25 @@ export async function findJobState(db: Queryable, id: string): Promise<JobState 
   return row
 }
 
-/** One page of the jobs created before a time, oldest first, and whether each ended before it. */
-export function findOldJobs(
+export interface OldJobs {
+  ended: string[]
+  /** The last job of the batch, ended or not; absent when there are no more. */
+  last?: string
+}
+
+/** One batch of the jobs created before a time, oldest first: those that ended before it. */
+export async function findOldJobs(
   db: Queryable,
   { after, beforeMs, limit }: { after: string; beforeMs: number; limit: number },
-): Promise<{ id: string; ended: number }[]> {
-  return db.query<{ id: string; ended: number }>(sql`
-    select id, case when finished_at < ${beforeMs} then 1 else 0 end as ended from jobs
-    where id > ${after} and id < ${firstIdAt('job', beforeMs)} order by id limit ${limit}`)
+): Promise<OldJobs> {
+  const found = await db.query<{ id: string; bytes: number }>(sql`
+    select id, ${bytesOf(JOBS.large)} as bytes from jobs
+    where id > ${after} and id < ${firstIdAt('job', beforeMs)} order by id limit ${limit + 1}`)
+  const { rows, hasMore } = takeBatch(found, limit)
+  const ids = rows.map(({ id }) => id)
+  const ended = await endedBefore(db, ids, beforeMs)
+  const last = hasMore ? ids.at(-1) : undefined
+  return { ended: ids.filter((id) => ended.has(id)), ...(last !== undefined && { last }) }
 }
 
 /** Locks those of these jobs that have ended, and returns their ids. An ended job never reopens. */
@@ -31,14 +46,23 @@ export async function lockEndedJobs(tx: Transaction, ids: readonly string[]): Pr
   return rows.map(({ id }) => id)
 }
 
-/** Deletes a bounded number of callbacks of these jobs; true if there may be more. */
-export function deleteCallbacksOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
-  return deleteSome(tx, sql`callbacks`, { jobIds, limit })
+/** Deletes one batch of the callbacks of these jobs; true if there are more. */
+export async function deleteCallbacksOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
+  const found = await tx.query<{ id: string; bytes: number }>(sql`
+    select id, ${bytesOf(CALLBACKS.large)} as bytes from callbacks
+    where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit + 1}`)
+  const { rows, hasMore } = takeBatch(found, limit)
+  const ids = rows.map(({ id }) => id)
+  if (ids.length > 0) await tx.query(sql`delete from callbacks where ${isAmong(tx.engine, sql`id`, ids)}`)
+  return hasMore
 }
 
 /** Deletes a bounded number of timeline entries of these jobs; true if there may be more. */
-export function deleteTimelineOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
-  return deleteSome(tx, sql`job_timeline`, { jobIds, limit })
+export async function deleteTimelineOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
+  const deleted = await tx.query(sql`
+    delete from job_timeline where (job_id, id) in (
+      select job_id, id from job_timeline where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}) returning id`)
+  return deleted.length === limit
 }
 
 /** Deletes the jobs and their runs, which nothing else may refer to any more. Their ids stay as tombstones. */
@@ -71,16 +95,5 @@ export async function trimTombstones(
   const deleted = await db.query(sql`
     delete from job_tombstones where id in (
       select id from job_tombstones where deleted_at < ${beforeMs} limit ${limit}) returning id`)
-  return deleted.length === limit
-}
-
-async function deleteSome(
-  tx: Transaction,
-  table: Sql,
-  { jobIds, limit }: { jobIds: readonly string[]; limit: number },
-): Promise<boolean> {
-  const deleted = await tx.query(sql`
-    delete from ${table} where (job_id, id) in (
-      select job_id, id from ${table} where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}) returning id`)
   return deleted.length === limit
 }

@@ -1,6 +1,9 @@
+import { bytesOf, takeBatch } from '../../db/bounded-page.ts'
 import type { Queryable, Transaction } from '../../db/database.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
+import { CALLBACKS } from '../callbacks/callback-store.ts'
+import { JOBS } from '../job-row.ts'
 
 const ERASED_MESSAGE = 'Erased with its user'
 
@@ -12,22 +15,30 @@ export async function countJobsOf(db: Queryable, owner: string): Promise<number>
   return row?.jobs ?? 0
 }
 
+/** One batch of a user's ended jobs. */
 export async function findEndedJobsOf(
   db: Queryable,
   { owner, limit }: { owner: string; limit: number },
 ): Promise<string[]> {
-  const rows = await db.query<{ id: string }>(sql`
-    select id from jobs where created_by = ${owner} and finished_at is not null order by id limit ${limit}`)
-  return rows.map(({ id }) => id)
+  const found = await db.query<{ id: string; bytes: number }>(sql`
+    select id, ${bytesOf(JOBS.large)} as bytes from jobs
+    where created_by = ${owner} and finished_at is not null order by id limit ${limit + 1}`)
+  return takeBatch(found, limit).rows.map(({ id }) => id)
 }
 
-/** Erases a bounded number of bodies of these jobs' callbacks; true if there may be more. */
+/** Erases one batch of the bodies of these jobs' callbacks; true if there are more. */
 export async function eraseBodiesOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
-  const erased = await tx.query(sql`
-    update callbacks set body = ${ERASED_BODY} where id in (
-      select id from callbacks where ${isAmong(tx.engine, sql`job_id`, jobIds)} and body <> ${ERASED_BODY}
-      limit ${limit}) returning id`)
-  return erased.length === limit
+  // By its length: to compare the body itself, the engine would have to read it. No other body is as short, because it names
+  // a run.
+  const found = await tx.query<{ id: string; bytes: number }>(sql`
+    select id, ${bytesOf(CALLBACKS.large)} as bytes from callbacks
+    where ${isAmong(tx.engine, sql`job_id`, jobIds)} and octet_length(body) <> ${ERASED_BODY.length} limit ${limit + 1}`)
+  const { rows, hasMore } = takeBatch(found, limit)
+  const ids = rows.map(({ id }) => id)
+  if (ids.length > 0) {
+    await tx.query(sql`update callbacks set body = ${ERASED_BODY} where ${isAmong(tx.engine, sql`id`, ids)}`)
+  }
+  return hasMore
 }
 
 /** Removes the owner and the documents. Type, status, error code and times stay. */

@@ -7,7 +7,7 @@ import { trimNotifications } from '../../push/trim-notifications.ts'
 import { endedBefore, trimCallbacks, trimTimeline } from './history-store.ts'
 
 const DAY_MS = 86_400_000
-/** Callbacks can be large, and on SQLite nothing else runs during a page. */
+/** On SQLite nothing else runs during a page. A page of large callbacks is shorter. */
 const PAGE = 100
 
 type TrimOnePage = (db: Database, range: TrimRange) => Promise<TrimmedPage | null>
