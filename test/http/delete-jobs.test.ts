@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import type { Database } from '../../src/db/database.ts'
-import { sql } from '../../src/db/sql.ts'
+import { silentMeter } from '../../src/core/metrics/meter.ts'
+import type { Database, Row } from '../../src/db/database.ts'
+import { meteredDatabase } from '../../src/db/metered-database.ts'
+import { rowsOf as valuesOf } from '../../src/db/rows.ts'
+import { type Sql, sql } from '../../src/db/sql.ts'
 import { appendTimeline } from '../../src/jobs/settlement/timeline-store.ts'
 import { assertError } from '../support/assert-error.ts'
 import { addDevice } from '../support/job-rows.ts'
@@ -155,6 +158,27 @@ describe('deleting a job', () => {
       assert.equal((await tombstones()).length, 2)
       await world.leap(31 * DAY_MS)
       await world.leapUntil(async () => (await tombstones()).length === 0, HOUSEKEEPING_MS)
+    })
+
+    test('leaves ids that are deleted later in batches, in smaller ones on SQLite', async () => {
+      const stored = await under.engine.openDatabase()
+      const batches: number[] = []
+      const db: Database = {
+        ...meteredDatabase(stored, silentMeter),
+        query: async <R extends Row>(statement: Sql) => {
+          const rows = await stored.query<R>(statement)
+          if (/delete from job_tombstones/.test(statement.text) && rows.length > 0) batches.push(rows.length)
+          return rows
+        },
+      }
+      const ids = Array.from({ length: 1_200 }, (_, n) => ({ id: `job_${n}` }))
+      await stored.query(sql`
+        insert into job_tombstones (id, job_id, deleted_at)
+        select r.id, r.id, 1 from ${valuesOf(stored.engine, ids, { id: 'text' })} as r where true`)
+      const world = await startJobWorld(under, { db, runtime: false })
+      const isEmpty = async () => (await stored.query(sql`select id from job_tombstones limit 1`)).length === 0
+      await world.leapUntil(isEmpty, HOUSEKEEPING_MS)
+      assert.deepEqual(batches, { sqlite: [500, 500, 200], postgres: [1_200] }[stored.engine])
     })
   })
 })
