@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { createHmac } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { describe, test } from 'node:test'
+import type { FastifyRequest } from 'fastify'
 import type { App } from '../../src/http/app-instance.ts'
 import { bearer } from '../../src/http/gate/access.ts'
-import { BODY_BOUNDS } from '../../src/http/server/body-budget.ts'
+import { BODY_BOUNDS, BodyHold, type BodyOwner } from '../../src/http/server/body-budget.ts'
 import { OVERLOAD_BOUNDS } from '../../src/http/server/overload.ts'
 import { UNDER_WAY_BOUNDS } from '../../src/limits/under-way.ts'
 import { assertError } from '../support/assert-error.ts'
@@ -16,11 +17,16 @@ import { forEachService, forEachVariant, type TestService } from '../support/ser
 import { until } from '../support/until.ts'
 
 const MB = 1024 * 1024
-const CALLBACK_BYTES = 10 * MB
 const SPENT = { status: 429, code: 'rate_limit_exceeded', message: 'Too many requests' } as const
 const ME = '/v1/users/me'
 const UNPROVEN = 'Webhook-Signature: v1,x'
-const PROVEN = `X-Webhook-Secret: ${WEBHOOK_SECRET}`
+const NO_ROOM = {
+  status: 503,
+  code: 'service_unavailable',
+  message: 'Too many large requests are in progress',
+} as const
+/** What a body takes in memory of which only one byte has arrived. */
+const ONE_BYTE = 256
 
 describe('one caller', () => {
   forEachVariant((under) => {
@@ -32,6 +38,10 @@ describe('one caller', () => {
       const socket = await openSocket(service.url)
       socket.write([...lines, 'Host: x', 'Connection: close', '', ''].join('\r\n'))
       return socket
+    }
+    const beginChange = (service: TestService, sub: string, framing: string) => {
+      const head = [`PATCH ${ME} HTTP/1.1`, `Authorization: Bearer ${service.tokenFor({ sub })}`]
+      return begin(service, ...head, 'Content-Type: application/json', framing)
     }
     const callBack = (service: TestService, ...lines: string[]) =>
       begin(service, 'POST /webhooks/agent HTTP/1.1', ...lines)
@@ -47,25 +57,72 @@ describe('one caller', () => {
     }
     const assertReleased = async ({ services }: TestService) => {
       await until(() => services.bodyBudget.totalBytes === 0 && services.underWay.size === 0)
-      assert.equal(services.bodyBudget.unprovenBytes, 0)
+      assert.deepEqual([services.bodyBudget.unprovenBytes, services.bodyBudget.callers], [0, 0])
     }
 
-    test('60 connections with a signature header alone do not take 600 MB: beyond 16 MB they get 503', async () => {
+    const signed = (service: TestService, body: string) => {
+      const timestamp = String(Math.floor(service.clock.now() / 1000))
+      const digest = createHmac('sha256', WEBHOOK_SECRET).update(`msg_1.${timestamp}.${body}`).digest('base64')
+      return { 'webhook-id': 'msg_1', 'webhook-timestamp': timestamp, 'webhook-signature': `v1,${digest}` }
+    }
+    /** Fills memory as bodies would. */
+    const fill = ({ services }: TestService, owner: BodyOwner, bytes: number) => {
+      const hold = new BodyHold(services.bodyBudget, owner)
+      assert.equal(hold.growTo(bytes), null)
+      return hold
+    }
+    const changeMe = (service: TestService, sub: string) =>
+      service.request('PATCH', ME, { token: service.tokenFor({ sub }), body: { locale: 'en' } })
+    /** It is read and then refused, because it names no run. */
+    const callBackOnce = (service: TestService) =>
+      service.request('POST', '/webhooks/agent', { headers: { 'x-webhook-secret': WEBHOOK_SECRET }, raw: '{}' })
+
+    test('connections that only declare a length take no room of the callbacks that a signature proves', async () => {
+      const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
+      const { bodyBudget } = service.services
+      const sockets = await Promise.all(
+        Array.from({ length: 60 }, (_, n) =>
+          callBack(service, UNPROVEN, `X-Forwarded-For: 203.0.113.${n % 2}`, `Content-Length: ${9 * MB}`),
+        ),
+      )
+      for (const socket of sockets) socket.write('{')
+      await until(() => bodyBudget.unprovenBytes === 60 * ONE_BYTE)
+      const answer = await service.request('POST', '/webhooks/agent', { headers: signed(service, '{}'), raw: '{}' })
+      assert.equal(answer.status, 400, 'it is read')
+      for (const socket of sockets) socket.destroy()
+      await assertReleased(service)
+    })
+
+    test('150 changes of three users whose bodies do not arrive refuse no callback and no change of another user', async () => {
       const service = await start()
       const sockets = await Promise.all(
-        Array.from({ length: 60 }, () => callBack(service, UNPROVEN, `Content-Length: ${CALLBACK_BYTES}`)),
+        Array.from({ length: 150 }, (_, n) => beginChange(service, `slow-${n % 3}`, `Content-Length: ${MB}`)),
       )
-      const ended = sockets.map((socket) => readToEnd(socket).then((bytes) => parseAnswers(bytes)))
-      await until(() => sockets.filter(({ destroyed }) => destroyed).length === 59)
-      assert.equal(service.services.bodyBudget.unprovenBytes, CALLBACK_BYTES)
+      for (const socket of sockets) socket.write('{')
+      await until(() => service.services.bodyBudget.totalBytes === 150 * ONE_BYTE)
+      assert.equal((await callBackOnce(service)).status, 400, 'it is read')
+      assert.equal((await changeMe(service, 'other')).status, 200)
       for (const socket of sockets) socket.destroy()
-      const answers = (await Promise.all(ended)).flat()
-      assert.equal(answers.length, 59)
-      for (const { status, headers } of answers) assert.deepEqual([status, headers['retry-after']], [503, '1'])
       await assertReleased(service)
-      const next = await callBack(service, UNPROVEN, 'Content-Length: 2')
-      next.write('{}')
-      assert.equal((await answerOf(next)).status, 401, 'the next one is read again')
+    })
+
+    test('one principal holds at most 16 MB, all of them 64 MB: the rest is for callbacks', async () => {
+      const service = await start()
+      const holds = [fill(service, { kind: 'principal', id: 'large' }, 16 * MB)]
+      const refused = await changeMe(service, 'large')
+      assertError(service, refused, NO_ROOM)
+      assert.equal(refused.headers['retry-after'], '1')
+      assert.equal((await changeMe(service, 'other')).status, 200)
+      assert.equal(await refusals(service, 'principal'), 1)
+      for (const id of ['b', 'c', 'd']) holds.push(fill(service, { kind: 'principal', id }, 16 * MB))
+      holds.push(fill(service, { kind: 'unproven', id: '203.0.113.1' }, 10 * MB))
+      holds.push(fill(service, { kind: 'unproven', id: '203.0.113.2' }, 6 * MB))
+      assertError(service, await changeMe(service, 'other'), NO_ROOM)
+      assert.equal(await refusals(service, 'body'), 1)
+      assert.equal((await callBackOnce(service)).status, 400, 'it is read')
+      for (const hold of holds) hold.release()
+      assert.equal((await changeMe(service, 'large')).status, 200)
+      await assertReleased(service)
     })
 
     test('one address holds at most 10 MB of the unproven bodies: the rest is for other addresses', async () => {
@@ -73,60 +130,107 @@ describe('one caller', () => {
       const { bodyBudget } = service.services
       const from = (address: string, bytes: number) =>
         callBack(service, UNPROVEN, `X-Forwarded-For: ${address}`, `Content-Length: ${bytes}`)
-      const held = [await from('203.0.113.1', 6 * MB), await from('203.0.113.1', 4 * MB)]
-      await until(() => bodyBudget.unprovenBytes === 10 * MB)
-      assert.equal((await answerOf(await from('203.0.113.1', 1 * MB))).status, 503)
-      held.push(await from('203.0.113.2', 5 * MB))
-      await until(() => bodyBudget.unprovenBytes === 15 * MB)
-      assert.equal((await answerOf(await from('203.0.113.3', 2 * MB))).status, 503)
+      /** All bytes but the last arrive. */
+      const held: Socket[] = []
+      const holdFrom = async (address: string, bytes: number) => {
+        const before = bodyBudget.unprovenBytes
+        const socket = await from(address, bytes + 1)
+        held.push(socket)
+        socket.write(Buffer.alloc(bytes))
+        await until(() => bodyBudget.unprovenBytes === before + bytes)
+      }
+      await holdFrom('203.0.113.1', 6 * MB)
+      await holdFrom('203.0.113.1', 3 * MB)
+      assert.equal((await answerOf(await from('203.0.113.1', MB + 1))).status, 503)
+      await holdFrom('203.0.113.2', 5 * MB)
+      assert.equal((await answerOf(await from('203.0.113.3', 2 * MB + 1))).status, 503)
       assert.equal(await refusals(service, 'address_body'), 1)
       assert.equal(await refusals(service, 'unproven_body'), 1)
       for (const socket of held) socket.destroy()
       await assertReleased(service)
-      assert.equal(bodyBudget.addresses, 0)
     })
 
-    test('chunks are counted as they arrive', async () => {
-      const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
-      const { bodyBudget } = service.services
-      const chunk = Buffer.concat([
-        Buffer.from(`${(9 * MB).toString(16)}\r\n`),
-        Buffer.alloc(9 * MB),
-        Buffer.from('\r\n'),
-      ])
-      const [first, second] = [
-        await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.1', 'Transfer-Encoding: chunked'),
-        await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.2', 'Transfer-Encoding: chunked'),
-      ]
-      first.write(chunk)
-      await until(() => bodyBudget.unprovenBytes === 9 * MB)
-      second.write(chunk)
-      second.write('0\r\n\r\n')
-      assert.equal((await answerOf(second)).status, 503)
-      await until(() => bodyBudget.unprovenBytes === 9 * MB)
-      first.write('0\r\n\r\n')
-      assert.equal((await answerOf(first)).status, 401)
+    const FRAMES = {
+      'with a declared length': { head: `Content-Length: ${9 * MB}`, before: '', after: '' },
+      'in chunks': {
+        head: 'Transfer-Encoding: chunked',
+        before: `${(9 * MB).toString(16)}\r\n`,
+        after: '\r\n0\r\n\r\n',
+      },
+    }
+    for (const [name, { head, before, after }] of Object.entries(FRAMES)) {
+      test(`a body ${name} that finds no room any more is 503, and holds nothing from then on`, async () => {
+        const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
+        const { bodyBudget } = service.services
+        const [first, second] = [
+          await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.1', head),
+          await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.2', head),
+        ]
+        second.write(`${before} `)
+        await until(() => bodyBudget.unprovenBytes === ONE_BYTE)
+        first.write(before)
+        first.write(Buffer.alloc(9 * MB - 1))
+        await until(() => bodyBudget.unprovenBytes === 9 * MB - 1 + ONE_BYTE)
+        second.write(Buffer.alloc(9 * MB - 1))
+        second.write(after)
+        const { status, headers } = await answerOf(second)
+        assert.deepEqual([status, headers['retry-after']], [503, '1'])
+        await until(() => bodyBudget.unprovenBytes === 9 * MB - 1)
+        first.write(` ${after}`)
+        assert.equal((await answerOf(first)).status, 401)
+        await assertReleased(service)
+      })
+    }
+
+    test('a body in tiny chunks counts as the memory that the chunks take', async () => {
+      const service = await start()
+      const socket = await beginChange(service, 'tiny', 'Transfer-Encoding: chunked')
+      const chunks = BODY_BOUNDS.principal.callerBytes / ONE_BYTE
+      socket.write('1\r\n \r\n'.repeat(chunks))
+      await until(() => service.services.bodyBudget.totalBytes === BODY_BOUNDS.principal.callerBytes)
+      socket.write('1\r\n \r\n')
+      assert.equal((await answerOf(socket)).status, 503)
       await assertReleased(service)
     })
 
-    test('a signature that holds frees the bytes of the unproven, and proven bodies have 128 MB', async () => {
+    test('a client that leaves while the refusal of its body is sent ends no process', async () => {
+      const answering = Promise.withResolvers<FastifyRequest>()
+      const service = await start((app) => {
+        app.addHook('onSend', async (request) => {
+          answering.resolve(request)
+          await until(() => request.raw.destroyed)
+        })
+      })
+      const errors: Error[] = []
+      const note = (error: Error) => errors.push(error)
+      process.on('uncaughtExceptionMonitor', note)
+      const socket = await beginChange(service, 'leaver', 'Transfer-Encoding: chunked')
+      socket.write(`${(2 * MB).toString(16)}\r\n`)
+      socket.write(Buffer.alloc(2 * MB))
+      const { raw } = await answering.promise
+      socket.destroy()
+      await until(() => raw.closed)
+      await assertReleased(service)
+      process.off('uncaughtExceptionMonitor', note)
+      assert.deepEqual(errors, [])
+    })
+
+    test('a signature that holds frees the bytes of the unproven, and proven callbacks have what is left of 128 MB', async () => {
       const service = await start()
       const { bodyBudget } = service.services
-      const proven = await Promise.all(
-        Array.from({ length: 12 }, () => callBack(service, PROVEN, `Content-Length: ${CALLBACK_BYTES}`)),
-      )
-      await until(() => bodyBudget.totalBytes === 12 * CALLBACK_BYTES)
-      assert.equal(bodyBudget.unprovenBytes, 0)
-      assert.ok(bodyBudget.totalBytes + CALLBACK_BYTES > BODY_BOUNDS.totalBytes)
-      const refused = await callBack(service, PROVEN, `Content-Length: ${CALLBACK_BYTES}`)
-      assert.equal((await answerOf(refused)).status, 503)
-      for (const socket of proven) socket.destroy()
-      await assertReleased(service)
-      const body = '{}'
-      const timestamp = String(Math.floor(service.clock.now() / 1000))
-      const digest = createHmac('sha256', WEBHOOK_SECRET).update(`msg_1.${timestamp}.${body}`).digest('base64')
-      const headers = { 'webhook-id': 'msg_1', 'webhook-timestamp': timestamp, 'webhook-signature': `v1,${digest}` }
-      assert.equal((await service.request('POST', '/webhooks/agent', { headers, raw: body })).status, 400)
+      const hold = fill(service, null, BODY_BOUNDS.totalBytes - 2 * ONE_BYTE)
+      assert.equal((await callBackOnce(service)).status, 400, 'it is read')
+      const rest = fill(service, null, 2 * ONE_BYTE)
+      assertError(service, await callBackOnce(service), NO_ROOM)
+      hold.release()
+      rest.release()
+      const unproven = fill(service, { kind: 'unproven', id: '203.0.113.1' }, 10 * MB)
+      assert.equal(bodyBudget.unprovenBytes, 10 * MB)
+      unproven.prove()
+      assert.deepEqual([bodyBudget.unprovenBytes, bodyBudget.totalBytes], [0, 10 * MB])
+      unproven.release()
+      const answer = await service.request('POST', '/webhooks/agent', { headers: signed(service, '{}'), raw: '{}' })
+      assert.equal(answer.status, 400)
       await assertReleased(service)
     })
 
@@ -134,16 +238,10 @@ describe('one caller', () => {
       const service = await start()
       const { underWay } = service.services
       const token = service.tokenFor({ sub: 'slow' })
-      const change = () =>
-        begin(
-          service,
-          `PATCH ${ME} HTTP/1.1`,
-          `Authorization: Bearer ${token}`,
-          'Content-Type: application/json',
-          'Content-Length: 100',
-        )
+      const change = () => beginChange(service, 'slow', 'Content-Length: 100')
       const sockets = await Promise.all(Array.from({ length: UNDER_WAY_BOUNDS.change }, change))
-      await until(() => service.services.bodyBudget.totalBytes === 100 * UNDER_WAY_BOUNDS.change)
+      for (const socket of sockets) socket.write('{')
+      await until(() => service.services.bodyBudget.totalBytes === ONE_BYTE * UNDER_WAY_BOUNDS.change)
       const refused = await service.request('PATCH', ME, { token, body: { locale: 'en' } })
       assertError(service, refused, SPENT)
       assert.equal(refused.headers['retry-after'], '1')
@@ -179,9 +277,7 @@ describe('one caller', () => {
     test('a client that leaves while its credential is checked holds nothing', async () => {
       const service = await start()
       for (let n = 0; n < 20; n++) {
-        const token = service.tokenFor({ sub: `leaver-${n}` })
-        const head = [`PATCH ${ME} HTTP/1.1`, `Authorization: Bearer ${token}`, 'Content-Type: application/json']
-        const socket = await begin(service, ...head, 'Content-Length: 100')
+        const socket = await beginChange(service, `leaver-${n}`, 'Content-Length: 100')
         await new Promise(setImmediate)
         socket.destroy()
       }

@@ -1,117 +1,124 @@
 const MB = 1024 * 1024
 
-export interface BodyBounds {
-  totalBytes: number
-  /** The part of `bytes` for bodies of callers that are not authenticated yet. */
-  unprovenBytes: number
-  /**
-   * The part of `unprovenBytes` for one address. It must be at least the largest allowed body, or that body could never be
-   * sent.
-   */
-  unprovenBytesPerAddress: number
-}
-
-export const BODY_BOUNDS: BodyBounds = {
+/**
+ * The most bytes of request bodies in memory. What principals and unproven callers cannot take is always free for proven
+ * callbacks: 48 MB.
+ */
+export const BODY_BOUNDS = {
   totalBytes: 128 * MB,
-  unprovenBytes: 16 * MB,
-  unprovenBytesPerAddress: 10 * MB,
-}
+  principal: { totalBytes: 64 * MB, callerBytes: 16 * MB },
+  /** `callerBytes` is at least the largest allowed body, or that body could never be sent. */
+  unproven: { totalBytes: 16 * MB, callerBytes: 10 * MB },
+} as const
+
+/** A principal by its id, or a caller that is not authenticated yet by its address. Null: the sender of a proven callback. */
+export type BodyOwner = { kind: 'principal' | 'unproven'; id: string } | null
 
 /** The limit that is reached. */
-export type SpentBodyBound = 'body' | 'unproven_body' | 'address_body'
+export type SpentBodyBound = 'body' | 'principal' | 'unproven_body' | 'address_body'
 
-/**
- * Limits the bytes of all request bodies in memory. Bodies of callers that are not authenticated yet have lower limits, in
- * total and per address.
- */
+/** Limits the bytes of all request bodies in memory: of all callers, of each kind of caller, and of one caller. */
 export class BodyBudget {
-  readonly #bounds: BodyBounds
-  readonly #unprovenByAddress = new Map<string, number>()
-  #totalBytes = 0
-  #unprovenBytes = 0
-
-  constructor(bounds: BodyBounds = BODY_BOUNDS) {
-    this.#bounds = bounds
+  readonly #shares = {
+    principal: new Share(BODY_BOUNDS.principal, { total: 'body', caller: 'principal' }),
+    unproven: new Share(BODY_BOUNDS.unproven, { total: 'unproven_body', caller: 'address_body' }),
   }
+  #totalBytes = 0
 
   get totalBytes(): number {
     return this.#totalBytes
   }
 
   get unprovenBytes(): number {
-    return this.#unprovenBytes
+    return this.#shares.unproven.totalBytes
   }
 
-  /** Addresses with an unproven body in memory. */
-  get addresses(): number {
-    return this.#unprovenByAddress.size
+  /** Principals and addresses with a body in memory. */
+  get callers(): number {
+    return this.#shares.principal.callers + this.#shares.unproven.callers
   }
 
-  /** `unprovenFrom`: the address of a caller that is not authenticated yet; null for an authenticated caller. */
-  hold(bytes: number, { unprovenFrom }: { unprovenFrom: string | null }): BodyHold | SpentBodyBound {
-    const hold = new BodyHold(this, unprovenFrom)
-    return hold.grow(bytes) ?? hold
+  /** The limit that this many more bytes would exceed; null if there is room for them. */
+  boundFor(bytes: number, owner: BodyOwner): SpentBodyBound | null {
+    if (this.#totalBytes + bytes > BODY_BOUNDS.totalBytes) return 'body'
+    return owner === null ? null : this.#shares[owner.kind].boundFor(bytes, owner.id)
   }
 
-  /** Reserves the bytes, or returns the limit that they would exceed. */
-  take(bytes: number, unprovenFrom: string | null): SpentBodyBound | null {
-    if (this.#totalBytes + bytes > this.#bounds.totalBytes) return 'body'
-    if (unprovenFrom !== null) {
-      const ofAddress = (this.#unprovenByAddress.get(unprovenFrom) ?? 0) + bytes
-      if (ofAddress > this.#bounds.unprovenBytesPerAddress) return 'address_body'
-      if (this.#unprovenBytes + bytes > this.#bounds.unprovenBytes) return 'unproven_body'
-      this.#unprovenBytes += bytes
-      this.#unprovenByAddress.set(unprovenFrom, ofAddress)
-    }
+  /** A negative number returns bytes. */
+  add(bytes: number, owner: BodyOwner): void {
     this.#totalBytes += bytes
-    return null
+    if (owner !== null) this.#shares[owner.kind].add(bytes, owner.id)
+  }
+}
+
+/** The bytes of one kind of caller. */
+class Share {
+  readonly #bounds: { totalBytes: number; callerBytes: number }
+  readonly #names: { total: SpentBodyBound; caller: SpentBodyBound }
+  readonly #bytesByCaller = new Map<string, number>()
+  totalBytes = 0
+
+  constructor(
+    bounds: { totalBytes: number; callerBytes: number },
+    names: { total: SpentBodyBound; caller: SpentBodyBound },
+  ) {
+    this.#bounds = bounds
+    this.#names = names
   }
 
-  prove(bytes: number, unprovenFrom: string): void {
-    this.#unprovenBytes -= bytes
-    const left = (this.#unprovenByAddress.get(unprovenFrom) ?? 0) - bytes
-    if (left > 0) this.#unprovenByAddress.set(unprovenFrom, left)
-    else this.#unprovenByAddress.delete(unprovenFrom)
+  get callers(): number {
+    return this.#bytesByCaller.size
   }
 
-  give(bytes: number, unprovenFrom: string | null): void {
-    this.#totalBytes -= bytes
-    if (unprovenFrom !== null) this.prove(bytes, unprovenFrom)
+  boundFor(bytes: number, caller: string): SpentBodyBound | null {
+    if ((this.#bytesByCaller.get(caller) ?? 0) + bytes > this.#bounds.callerBytes) return this.#names.caller
+    return this.totalBytes + bytes > this.#bounds.totalBytes ? this.#names.total : null
+  }
+
+  add(bytes: number, caller: string): void {
+    this.totalBytes += bytes
+    const ofCaller = (this.#bytesByCaller.get(caller) ?? 0) + bytes
+    if (ofCaller > 0) this.#bytesByCaller.set(caller, ofCaller)
+    else this.#bytesByCaller.delete(caller)
   }
 }
 
 /** The bytes of one body, until it is released. */
 export class BodyHold {
   readonly #budget: BodyBudget
-  #unprovenFrom: string | null
+  #owner: BodyOwner
   #isReleased = false
   #bytes = 0
 
-  constructor(budget: BodyBudget, unprovenFrom: string | null) {
+  constructor(budget: BodyBudget, owner: BodyOwner) {
     this.#budget = budget
-    this.#unprovenFrom = unprovenFrom
+    this.#owner = owner
   }
 
   /**
    * Returns the limit that is reached, or null. Bytes that arrive after the release are discarded, so they are not counted.
    */
-  grow(bytes: number): SpentBodyBound | null {
+  growTo(bytes: number): SpentBodyBound | null {
     if (this.#isReleased) return null
-    const spent = this.#budget.take(bytes, this.#unprovenFrom)
-    if (spent === null) this.#bytes += bytes
-    return spent
+    const more = bytes - this.#bytes
+    const bound = this.#budget.boundFor(more, this.#owner)
+    if (bound !== null) return bound
+    this.#budget.add(more, this.#owner)
+    this.#bytes = bytes
+    return null
   }
 
-  /** The signature over the body is valid: its bytes now count as those of an authenticated caller. */
+  /** The signature over the body is valid: its bytes now count as those of a proven callback. */
   prove(): void {
-    if (this.#unprovenFrom === null || this.#isReleased) return
-    this.#budget.prove(this.#bytes, this.#unprovenFrom)
-    this.#unprovenFrom = null
+    if (this.#isReleased) return
+    this.#budget.add(-this.#bytes, this.#owner)
+    this.#owner = null
+    this.#budget.add(this.#bytes, this.#owner)
   }
 
   release(): void {
     if (this.#isReleased) return
     this.#isReleased = true
-    this.#budget.give(this.#bytes, this.#unprovenFrom)
+    this.#budget.add(-this.#bytes, this.#owner)
   }
 }
