@@ -10,7 +10,7 @@ export function forUpdate(engine: Engine, of?: Sql): Sql {
   return of === undefined ? sql`for update` : sql`for update of ${of}`
 }
 
-/** Keeps the selected rows from being deleted until the transaction ends. Others may still change them. */
+/** Keeps the selected rows from being deleted until the transaction ends. A plain update of them does not wait. */
 export function forKeyShare(engine: Engine): Sql {
   return engine === 'postgres' ? sql`for key share` : EMPTY
 }

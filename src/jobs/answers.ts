@@ -19,7 +19,9 @@ export interface Answer {
 }
 
 /** Without the id of its question, the runtime takes such an answer for none. */
-const DROPPED = new Set(['false', '0', '-0', '""', 'null'])
+function isDropped({ text }: JsonText): boolean {
+  return ['false', '""', 'null'].includes(text) || (/^[-\d]/.test(text) && Number(text) === 0)
+}
 
 const WANTED_QUESTIONS = wantItems(wantFields({ id: WHOLE, interrupt_id: WHOLE }))
 
@@ -56,7 +58,7 @@ export async function fitAnswer(
       throw invalid('body/input must be null: the job asks no question, it only waits to be continued')
     return { command: 'null', questions: [] }
   }
-  if (id === null && DROPPED.has(input.text)) {
+  if (id === null && isDropped(input)) {
     throw invalid(`body/input must not be ${input.text}: the question has no id, and the runtime drops such an answer`)
   }
   checkFits(schema, input, 'body/input')
@@ -79,14 +81,20 @@ async function answersOf({ text }: JsonText, ids: readonly (string | null)[]): P
   const { root } = await scanJson(text, { wanted: wantFields(Object.fromEntries(asked.map((id) => [id, WHOLE]))) })
   const isAll = root.values === root.fields.values().reduce((sum, { values }) => sum + values, 1)
   const missing = ids.filter((id) => id === null || root.at(id) === undefined)
-  if (missing.length > 0 || !isAll) throw invalid(faultOfIds({ text, asked, missing }))
+  const fault = missing.length > 0 || !isAll ? faultOfIds({ text, asked, missing }) : null
+  if (fault !== null) throw invalid(fault)
   return Object.fromEntries(asked.map((id) => [id, new JsonText(root.at(id)?.text ?? 'null')]))
 }
 
 /** Parsing a longer text only to name its keys would take too long. */
 const MAX_NAMED_LENGTH = 64 * 1024
 
-function faultOfIds(found: { text: string; asked: readonly string[]; missing: readonly (string | null)[] }): string {
+/** Null if an id is only repeated: the last answer counts. */
+function faultOfIds(found: {
+  text: string
+  asked: readonly string[]
+  missing: readonly (string | null)[]
+}): string | null {
   const { text, asked, missing } = found
   const given = text.length > MAX_NAMED_LENGTH ? null : Object.keys(JSON.parse(text) as object)
   const unknown = given?.filter((id) => !asked.includes(id))
@@ -95,7 +103,7 @@ function faultOfIds(found: { text: string; asked: readonly string[]; missing: re
     ...(unknown?.length ? [`must not have ${list(unknown)}, which the job does not ask`] : []),
     ...(missing.length > 0 ? [`must have ${list(missing)}`] : []),
   ]
-  return `body/answers ${faults.join(', and ') || 'must have each id once'}`
+  return faults.length === 0 ? null : `body/answers ${faults.join(', and ')}`
 }
 
 function checkFits(schema: DocumentSchema | null, answer: JsonText, place: string): void {

@@ -6,7 +6,7 @@ import { toProject } from '../projects/project-routes.ts'
 import { findProjectsOf } from '../projects/project-store.ts'
 import { toDevice } from '../push/device-routes.ts'
 import { listDevices } from '../push/device-store.ts'
-import { isRecipient, listNotificationsOf } from '../push/notification-store.ts'
+import { isRecipient, listNotificationsOf, listNotificationsTo } from '../push/notification-store.ts'
 import { listUsagePeriods } from '../usage/usage-store.ts'
 import { toUser } from '../users/user-routes.ts'
 import { findUser } from '../users/user-store.ts'
@@ -36,6 +36,8 @@ export async function* exportUser(db: Database, sub: string): AsyncGenerator<str
   yield* list('devices', (after) => pageOf(listDevices(db, sub, { limit: PAGE, after }), toDevice))
   yield* list('projects', (after) => pageOf(findProjectsOf(db, sub, { limit: PAGE, after }), toProject))
   yield* list('jobs', (after) => jobsAfter(db, sub, after))
+  const notificationsAfter = (after: readonly [string] | null) => listNotificationsTo(db, sub, { limit: PAGE, after })
+  yield* list('notifications', (after) => pageOf(notificationsAfter(after), (notification) => notification))
   yield '}'
 }
 

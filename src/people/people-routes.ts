@@ -30,8 +30,8 @@ const exportOne = {
   tags: ['Users'],
   summary: 'Export everything about a user',
   description:
-    'One JSON document: profile, usage, devices, the projects the user created, and all jobs with their exact input and ' +
-    'output and their notifications. It is sent while it is read. A connection that breaks means an incomplete document.',
+    'One JSON document: profile, usage, devices, the projects the user created, all jobs with their exact input and ' +
+    'output and their notifications, and the other notifications to the user. It is sent while it is read. A connection that breaks means an incomplete document.',
   params: pathParams('sub', 'The identity provider’s id of the user.'),
   response: {
     200: Type.Object(

@@ -92,7 +92,7 @@ export function projectRoutes(app: App, services: ProjectServices): void {
       if (request.body.metadata) checkMetadata(request.body.metadata)
       const { id } = request.params
       const row = await db.transaction(async (tx) => {
-        const before = await store.findProject(tx, id)
+        const before = await store.lockProject(tx, id)
         const changed = await store.updateProject(tx, { ...request.body, id, versions, atMs: clock.now() })
         if (!changed) throw await absentOrChanged(tx, id)
         await projectEvents.record(tx, 'updated', changed)

@@ -1,5 +1,6 @@
 import type { JsonText } from '../core/json/json-text.ts'
-import type { Queryable } from '../db/database.ts'
+import type { Queryable, Transaction } from '../db/database.ts'
+import { forUpdate } from '../db/locking.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 import { versionAmong } from '../db/versions.ts'
 import type { PageRequest } from '../http/paging.ts'
@@ -61,6 +62,14 @@ export function findProjectsOf(
 
 export async function findProject(db: Queryable, id: string): Promise<ProjectRow | undefined> {
   const [row] = await db.query<ProjectRow>(sql`select ${COLUMNS} from projects where id = ${id}`)
+  return row
+}
+
+/** Until the transaction ends, no other one changes the project. */
+export async function lockProject(tx: Transaction, id: string): Promise<ProjectRow | undefined> {
+  const [row] = await tx.query<ProjectRow>(
+    sql`select ${COLUMNS} from projects where id = ${id} ${forUpdate(tx.engine)}`,
+  )
   return row
 }
 

@@ -79,6 +79,17 @@ export function findNotificationPage(db: Queryable, page: PageRequest<readonly [
     select ${COLUMNS} from notifications where ${after} order by id desc limit ${page.limit + 1}`)
 }
 
+/** A page of the texts that were sent to this user and are not about a job. */
+export function listNotificationsTo(
+  db: Queryable,
+  subject: string,
+  { limit, after }: PageRequest<readonly [string]>,
+): Promise<{ id: string; title: string; body: string }[]> {
+  return db.query(sql`
+    select n.id, n.title, n.body from notification_recipients r join notifications n on n.id = r.notification_id
+    where r.subject = ${subject} and r.notification_id > ${after?.[0] ?? ''} order by r.notification_id limit ${limit + 1}`)
+}
+
 /** The texts that were sent about these jobs, read from the unique index of causes. */
 export function listNotificationsOf(
   db: Queryable,

@@ -49,6 +49,8 @@ async function findOldNotifications(
 
 async function deleteWithDeliveries(tx: Transaction, ids: readonly { id: string }[]): Promise<number> {
   const wanted = sql`(select id from ${rowsOf(tx.engine, ids, { id: 'text' })} as r)`
+  // An erasure locks the notifications before their deliveries, too.
+  await tx.query(sql`select id from notifications where id in ${wanted} order by id ${forUpdate(tx.engine)}`)
   // A parked delivery that another node has just made due again will be sent: it stays, and its notification too.
   await tx.query(sql`delete from deliveries where notification_id in ${wanted} and next_attempt_at is null`)
   const deleted = await tx.query(sql`

@@ -11,6 +11,7 @@ interface Export {
   devices: { token: string }[]
   projects: { name: string }[]
   jobs: (ShownJob & { notifications: object[] })[]
+  notifications: { title: string; body: string }[]
 }
 
 describe('all data of one user', () => {
@@ -24,6 +25,8 @@ describe('all data of one user', () => {
       const send = (path: string, body: object) => service.request('POST', path, { token, body })
       await send('/v1/projects', { name: 'Engine' })
       await send('/v1/devices', { token: 'a-device-token-1234567', platform: 'web' })
+      const notification = { title: 'Hello', body: 'Ada', users: ['ada'] }
+      await service.request('POST', '/v1/notifications', { token: world.admin, body: notification })
       const raw = '{"type":"report","input":{"n":12345678901234567890,"z":-0}}'
       const headers = { 'content-type': 'application/json' }
       assert.equal((await service.request('POST', '/jobs', { token, raw, headers })).status, 202)
@@ -44,6 +47,10 @@ describe('all data of one user', () => {
       assert.deepEqual(
         body.devices.map((device) => device.token),
         ['…234567'],
+      )
+      assert.deepEqual(
+        body.notifications.map(({ title, body: text }) => [title, text]),
+        [['Hello', 'Ada']],
       )
       const audit = await service.request<{ data: { action: string }[] }>('GET', '/v1/audit?object=ada', {
         token: world.admin,

@@ -69,7 +69,8 @@ export async function appendOrCount(tx: Transaction, entries: readonly NewTimeli
         where callbacks.job_id = r.job_id and substr(callbacks.id, 4) > substr(job_timeline.id, 4))
     returning job_timeline.job_id`)
   const repeats = new Set(counted.map(({ job_id }) => job_id))
-  const rest = entries.filter(({ job_id }) => !repeats.has(job_id))
+  // Jobs are always locked in the order of their ids, so that two transactions do not wait for each other.
+  const rest = entries.filter(({ job_id }) => !repeats.has(job_id)).sort((a, b) => (a.job_id < b.job_id ? -1 : 1))
   if (rest.length === 0) return
   const isKept = sql`exists (select 1 from jobs where jobs.id = r.job_id ${forKeyShare(tx.engine)})`
   await insertEntries(tx, rest, isKept)

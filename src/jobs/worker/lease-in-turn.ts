@@ -77,8 +77,8 @@ export async function findOwners(db: Queryable, search: OwnerSearch): Promise<Fo
     // On SQLite each statement holds the event loop.
     if (n > 0) await new Promise(setImmediate)
     const from = last === null ? sql`owner >= ''` : sql`owner > ${last}`
-    const range = isSecondHalf && after !== null ? sql`${from} and owner <= ${after}` : from
-    const found = await ownersFrom(db, { ...search, limit: limit - owners.length }, range)
+    const upTo = isSecondHalf && after !== null ? sql`owner <= ${after}` : sql`1 = 1`
+    const found = await ownersFrom(db, { ...search, limit: limit - owners.length }, { from, upTo })
     owners.push(...found.owners)
     last = found.last ?? last
     if (found.isEnd && owners.length < limit) {
@@ -93,13 +93,13 @@ export async function findOwners(db: Queryable, search: OwnerSearch): Promise<Fo
 async function ownersFrom(
   db: Queryable,
   { among, having, limit }: OwnerSearch,
-  range: Sql,
+  { from, upTo }: { from: Sql; upTo: Sql },
 ): Promise<FoundOwners & { isEnd: boolean }> {
-  const next = (condition: Sql) => sql`(
-    select min(owner) from job_checks where ${among} and ${range} and ${condition})`
+  // With a second lower bound, SQLite would read every row from the first one on.
+  const next = (lower: Sql) => sql`(select min(owner) from job_checks where ${among} and ${lower} and ${upTo})`
   const passed = await db.query<{ next_owner: string; wanted: number }>(sql`
     with recursive owners (next_owner, place) as (
-      select ${next(sql`1 = 1`)}, 1
+      select ${next(from)}, 1
       union all
       select ${next(sql`owner > next_owner`)}, place + 1 from owners
       where next_owner is not null and place < ${MAX_PASSED})

@@ -9,7 +9,7 @@ import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 import { type LeasedJob, releaseLeases } from './lease-store.ts'
 
-/** The pause before the next check grows with the time since the job's last change, between these limits. */
+/** The pause before the next check grows with the time since the job changed or started, between these limits. */
 const PAUSE = { minMs: 5_000, maxMs: 5 * 60_000 }
 
 /** An observation of the job's run, or the reason why there is none. */
@@ -19,7 +19,7 @@ export interface CheckTrouble {
   trouble: string
   /** When the thread was first seen without the run of an earlier attempt to start it. */
   unseenAtMs?: number
-  /** The time of the next check; absent: after the backoff. */
+  /** The time of the next check; absent: after the usual pause. */
   nextAtMs?: number
 }
 
@@ -114,7 +114,9 @@ function nextCheckAt(
   if ('trouble' in outcome && outcome.nextAtMs !== undefined) return outcome.nextAtMs
   // A run that has just started gets its first check soon, even if starting it took long.
   const justStarted = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
-  const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - job.updated_at, random)
+  // A job may have waited long for its place or for the runtime before its run started.
+  const sinceMs = Math.max(job.updated_at, job.run_id === null ? 0 : (job.last_start_at ?? 0))
+  const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - sinceMs, random)
   const dueMs = atMs < job.deadline_at ? Math.min(pausedMs, job.deadline_at) : pausedMs
   // A check before its time, for a client that polls or watches, does not delay the next check of the sweep.
   const isPlanned = job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs

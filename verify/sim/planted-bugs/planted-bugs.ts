@@ -319,7 +319,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('no-backoff', 'the sweep checks every job every second', [
     'jobs/worker/record-check.ts',
-    'const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - job.updated_at, random)',
+    'const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - sinceMs, random)',
     'const pausedMs = atMs',
   ]),
   bug(

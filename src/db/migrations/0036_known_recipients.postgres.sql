@@ -1,0 +1,10 @@
+-- Earlier notifications, as far as their devices are still known. It is a migration of its own: the one before keeps
+-- `notifications` locked until it ends. A notification that another node deletes meanwhile is passed over, because its row
+-- is locked.
+insert into notification_recipients (notification_id, subject)
+select n.id, v.subject from notifications n
+join deliveries d on d.notification_id = n.id
+join devices v on v.id = d.device_id
+where n.job_id is null
+for key share of n
+on conflict (notification_id, subject) do nothing;
