@@ -7,6 +7,7 @@ import { forEachService } from '../support/service.ts'
 
 const jobTypes = toJobTypes({
   scarce: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 60, max_running: 2 },
+  single: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 3_600, max_running: 1 },
 })
 
 async function statusesOf(world: JobWorld, ids: readonly string[]): Promise<string[]> {
@@ -31,6 +32,20 @@ describe('a job type with max_running', () => {
       await world.sweepUntil(() => world.calls(START_RUN) === 5, 10)
       await world.pass(RUN_MS)
       await world.sweepUntil(async () => (await statusesOf(world, ids)).every((status) => status === 'completed'))
+    })
+
+    test('a job that has waited long is checked as soon after its start as any other', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const lasting = (ms: number) => ({ title: 'Done', sandbox: { duration_ms: ms } })
+      const first = await world.start('single', { input: lasting(1_200_000) })
+      const second = await world.start('single', { input: lasting(10_000) })
+      await world.pass(1_000)
+      await world.leap(1_210_000)
+      assert.equal((await world.get(first.id)).status, 'completed')
+      await world.sweepUntil(() => world.calls(START_RUN) === 2, 100)
+      for (let passed = 0; passed < 30; passed++) await world.pass(1_000)
+      assert.equal((await world.stored(second.id)).status, 'completed')
     })
 
     test('a waiting job can be cancelled, ends at its deadline, and never gets a run', async () => {
