@@ -19,13 +19,18 @@ export interface GroupCommitOptions<Item, Result> {
 /** While one item waits for its lock, the other worker commits the rest. */
 const WORKERS_AFTER_LOCK = 2
 /**
- * If more items than this are locked, the cause is probably a locked table, and each further attempt would only wait again.
+ * After this many locked items, each of which takes 2 s, a worker stops. The rest of the batch waits for another round, so
+ * that other batches get their turn.
  */
-const MAX_LOCKED = 4
+const MAX_LOCKED_PER_WORKER = 2
+/** Three rounds take at most 18 s. After that an HTTP client has got its 503 anyway. */
+const MAX_ROUNDS = 3
 
 interface Waiting<Item, Result> {
   item: Item
   size: number
+  /** In how many rounds the batch of the item had too many locked items. */
+  rounds: number
   resolve: (result: Result) => void
   reject: (error: unknown) => void
 }
@@ -33,7 +38,8 @@ interface Waiting<Item, Result> {
 /**
  * Commits in groups: while one transaction is written, the next items are collected, so that they share one wait for the
  * disk. When the service is idle, items do not wait. A batch that fails is split in halves until only the faulty item
- * fails. If a row of the batch is locked, the items are committed one by one, so that only the item of that row fails.
+ * fails. If a row of the batch is locked, the items are committed one by one, so that only the item of that row fails. If
+ * many rows are locked, this takes several rounds; after the last round, the items that were not tried fail too.
  */
 export class GroupCommit<Item, Result> {
   readonly #options: GroupCommitOptions<Item, Result>
@@ -57,7 +63,7 @@ export class GroupCommit<Item, Result> {
       return Promise.reject(new UnavailableError('Too much is waiting to be written'))
     }
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ item, size, resolve, reject })
+      this.#waiting.push({ item, size, rounds: 0, resolve, reject })
       this.#waitingBytes += size
       // Start after this turn of the event loop, so that all items of this turn share the first batch.
       if (this.#waiting.length === 1) setImmediate(() => this.#startBatches())
@@ -88,10 +94,12 @@ export class GroupCommit<Item, Result> {
 
   #takeBatch(): Waiting<Item, Result>[] {
     const { maxBatch, maxBatchBytes } = this.#options
+    // New items do not share a batch with items beside which others are locked: they would wait for those locks.
+    const round = this.#waiting[0]?.rounds
     let count = 0
     let bytes = 0
-    for (const { size } of this.#waiting) {
-      if (count === maxBatch || (count > 0 && bytes + size > maxBatchBytes)) break
+    for (const { size, rounds } of this.#waiting) {
+      if (count === maxBatch || rounds !== round || (count > 0 && bytes + size > maxBatchBytes)) break
       count += 1
       bytes += size
     }
@@ -114,17 +122,30 @@ export class GroupCommit<Item, Result> {
   }
 
   async #commitEach(batch: Waiting<Item, Result>[], locked: LockTimeout): Promise<void> {
-    let lockedItems = 0
-    const items = batch.values()
+    const rest = [...batch]
     const work = async () => {
-      for (const waiting of items) {
-        const error = lockedItems < MAX_LOCKED ? await this.#attempt([waiting]) : locked
+      let lockedItems = 0
+      while (lockedItems < MAX_LOCKED_PER_WORKER) {
+        const waiting = rest.shift()
+        if (waiting === undefined) return
+        const error = await this.#attempt([waiting])
         if (error === undefined) continue
         waiting.reject(error)
         if (error instanceof LockTimeout) lockedItems += 1
       }
     }
     await Promise.all(Array.from({ length: WORKERS_AFTER_LOCK }, work))
+    for (const waiting of rest) this.#putBack(waiting, locked)
+  }
+
+  #putBack(waiting: Waiting<Item, Result>, locked: LockTimeout): void {
+    waiting.rounds += 1
+    if (waiting.rounds === MAX_ROUNDS) {
+      waiting.reject(locked)
+      return
+    }
+    this.#waiting.push(waiting)
+    this.#waitingBytes += waiting.size
   }
 
   /** Resolves with the error of a commit that failed. */

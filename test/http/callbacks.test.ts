@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { createHmac, randomUUID } from 'node:crypto'
 import { after, before, describe, test } from 'node:test'
-import { sql } from '../../src/db/sql.ts'
+import { openPostgres } from '../../src/db/postgres/postgres.ts'
+import { join, sql } from '../../src/db/sql.ts'
 import type { Callback } from '../../src/jobs/callbacks/callback-schema.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { assertError } from '../support/assert-error.ts'
@@ -14,9 +15,11 @@ import {
   RUN_MS,
   type ShownJob,
   sharedJobWorld,
+  startJobWorld,
   WEBHOOK_SECRET,
 } from '../support/job-world.ts'
 import { forEachService, forEachVariant } from '../support/service.ts'
+import { sharedMigratedDatabase } from '../support/services.ts'
 
 interface Page<Item> {
   data: Item[]
@@ -485,6 +488,35 @@ describe('callbacks', () => {
         })
         for (const { job } of rest) assert.equal((await readJobRows(world.db, job.id)).job.status, 'completed')
         assert.equal((await world.callback('report', locked.end())).body.outcome, 'applied')
+      })
+
+      const closing: (() => Promise<void>)[] = []
+      after(async () => {
+        for (const close of closing) await close()
+      })
+
+      test('ten jobs whose rows are locked elsewhere fail alone: all other callbacks of their group commit', async () => {
+        const { url, drop } = await sharedMigratedDatabase()
+        // A locked row is given up after 0.3 s, not after 2 s.
+        const impatient = new URL(url)
+        impatient.searchParams.set('lock_timeout', '300')
+        const db = await openPostgres({ url: impatient.href })
+        closing.push(() => db.close(), drop)
+        const world = await startJobWorld(under, { db })
+        const jobs: ShownJob[] = []
+        for (let n = 0; n < 16; n++) jobs.push(await world.stored((await world.start('report')).id))
+        const ids = jobs.slice(0, 10).map(({ id }) => sql`${id}`)
+        const callBack = ({ thread_id, run_id }: ShownJob) =>
+          world.callback('report', { thread_id, run_id, status: 'success', values: { report: 1 } })
+        await world.db.transaction(async (tx) => {
+          await tx.query(sql`select id from jobs where id in (${join(ids, ', ')}) for update`)
+          const answers = await Promise.all(jobs.map(callBack))
+          assert.deepEqual(
+            answers.map(({ status }) => status),
+            jobs.map((_, n) => (n < 10 ? 503 : 200)),
+          )
+        })
+        for (const job of jobs) assert.equal((await callBack(job)).status, 200)
       })
     }
 

@@ -143,11 +143,57 @@ describe('group commit', () => {
     assert.equal(commits.length, 52, 'the batch, then each item once')
   })
 
-  test('a batch of locked rows only is given up after a few tries', async () => {
+  for (const [place, isLocked] of [
+    ['spread', (n: number) => n % 5 === 0],
+    ['in front', (n: number) => n < 11],
+    ['at the end', (n: number) => n >= 40],
+  ] as const) {
+    test(`eleven items whose rows are locked, ${place}, fail alone`, async () => {
+      const { group } = poisonable()
+      const items = Array.from({ length: 51 }, (_, n) => (isLocked(n) ? `locked ${n}` : `item ${n}`))
+      const settled = await Promise.allSettled(items.map((item) => group.submit(item)))
+      settled.forEach((result, n) => {
+        if (isLocked(n)) assert.ok(result.status === 'rejected' && result.reason instanceof LockTimeout)
+        else assert.deepEqual(result, { status: 'fulfilled', value: `ITEM ${n}` })
+      })
+      await group.drain()
+      assert.equal(group.waiting, 0)
+    })
+  }
+
+  test('a batch of locked rows only is given up after three rounds of a few tries', async () => {
     const { group, commits } = poisonable()
     const settled = await Promise.allSettled(Array.from({ length: 100 }, (_, n) => group.submit(`locked ${n}`)))
     for (const result of settled) assert.ok(result.status === 'rejected' && result.reason instanceof LockTimeout)
-    assert.ok(commits.length <= 6, `${commits.length} commits`)
+    assert.deepEqual(
+      commits.map(({ length }) => length),
+      [100, 1, 1, 1, 1, 96, 1, 1, 1, 1, 92, 1, 1, 1, 1],
+    )
+    assert.equal(await group.submit('good'), 'GOOD', 'and the next is tried again')
+  })
+
+  test('a new item does not wait for the locks of a batch that is tried again', async () => {
+    const { group, batches, started } = store()
+    const results = Promise.allSettled(['a', 'b', 'c', 'd', 'e', 'f'].map((item) => group.submit(item)))
+    const locked = new LockTimeout(undefined)
+    ;(await started(1)).fail(locked)
+    await started(3)
+    const late = group.submit('new')
+    for (const count of [3, 5]) {
+      await started(count)
+      for (const { fail } of batches) fail(locked)
+    }
+    const next = await started(6)
+    assert.deepEqual(next.items, ['new'])
+    next.succeed()
+    assert.equal(await late, 'NEW')
+    const again = await started(7)
+    assert.deepEqual(again.items, ['e', 'f'])
+    again.succeed()
+    assert.deepEqual(
+      (await results).map(({ status }) => status === 'fulfilled'),
+      [false, false, false, false, true, true],
+    )
   })
 
   test('an unavailable store fails the whole batch at once, without smaller attempts', async () => {
