@@ -83,6 +83,8 @@ export function readRun(run: JsonPart): RuntimeRun {
 
 /** The fields of metadata that name a caller. */
 const OWNER_FIELDS = ['user_id', 'owner', 'created_by'] as const
+/** The runtime's own value of `created_by`. It is in every run, so it names no caller. */
+const CREATED_BY_RUNTIME = 'system'
 const WANTED_OWNERS = wantFields({ graph_id: WHOLE, user_id: WHOLE, owner: WHOLE, created_by: WHOLE })
 export const WANTED_DESCRIPTION = wantFields({ assistant_id: WHOLE, metadata: WANTED_OWNERS })
 
@@ -92,8 +94,15 @@ export function readDescription(run: JsonPart, thread: JsonPart): RunDescription
   }
   const metadata = [run.at('metadata'), thread.at('metadata')]
   const graphs = [idIn(run, 'assistant_id'), ...metadata.map((fields) => idIn(fields, 'graph_id'))]
-  const owners = metadata.flatMap((fields) => OWNER_FIELDS.map((name) => idIn(fields, name)))
-  return { graphs: graphs.filter(isId), owners: owners.filter(isId) }
+  return { graphs: graphs.filter(isId), owners: metadata.flatMap(ownersIn) }
+}
+
+function ownersIn(metadata: JsonPart | undefined): string[] {
+  const ids = OWNER_FIELDS.map((name) => {
+    const id = idIn(metadata, name)
+    return name === 'created_by' && id === CREATED_BY_RUNTIME ? null : id
+  })
+  return ids.filter(isId)
 }
 
 export function readState(state: JsonPart): ThreadState {

@@ -265,6 +265,9 @@ describe('jobs', () => {
         const answer = await world.request('POST', '/jobs', sub, { body: { type: 'report', ...run } })
         assertError(world.service, answer, noRun)
       }
+      const asSystem = (run: object) => world.request('POST', '/jobs', 'system', { body: { type: 'report', ...run } })
+      assertError(world.service, await asSystem(ofNone), noRun)
+      assert.equal((await asSystem(await world.startElsewhere({ user_id: 'system' }))).status, 202)
       const asAdmin = (run: object, type = 'report') =>
         world.service.request('POST', '/jobs', { token: world.admin, body: { type, ...run } })
       assert.equal((await asAdmin(ofOther)).status, 202)
