@@ -241,7 +241,7 @@ describe('one caller', () => {
       const change = () => beginChange(service, 'slow', 'Content-Length: 100')
       const sockets = await Promise.all(Array.from({ length: UNDER_WAY_BOUNDS.change }, change))
       for (const socket of sockets) socket.write('{')
-      await until(() => service.services.bodyBudget.totalBytes === ONE_BYTE * UNDER_WAY_BOUNDS.change)
+      await until(() => service.services.bodyBudget.totalBytes === 100 * UNDER_WAY_BOUNDS.change)
       const refused = await service.request('PATCH', ME, { token, body: { locale: 'en' } })
       assertError(service, refused, SPENT)
       assert.equal(refused.headers['retry-after'], '1')

@@ -18,12 +18,15 @@ declare module 'fastify' {
 /** Methods whose bodies are never read. */
 const BODYLESS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'TRACE'])
 
+/** A body of at most this length counts whole from the beginning: counting its bytes would cost more than it saves. */
+const SMALL_BODY = 4 * 1024
+
 /** What a chunk takes in memory besides its bytes (measured: 212). A body may come in chunks of one byte. */
 const CHUNK_BYTES = 256
 
 /**
  * Reads a body only while the budget has room for it; otherwise the answer is 503. Bytes count as they arrive, so a
- * connection that only declares a length takes no room. Add this hook after the gate, which knows whether the caller is
+ * connection that only declares a great length takes no room. Add this hook after the gate, which knows whether the caller is
  * authenticated.
  */
 export function boundBodies(app: App, { bodyBudget, meter }: { bodyBudget: BodyBudget; meter: Meter }): void {
@@ -48,7 +51,9 @@ export function boundBodies(app: App, { bodyBudget, meter }: { bodyBudget: BodyB
     const hold = new BodyHold(bodyBudget, owner)
     request.bodyHold = hold
     whenAnswered(request, () => hold.release())
-    done(null, new CountedBody(payload, { hold, refusal }))
+    if (isChunked || length > SMALL_BODY) return done(null, new CountedBody(payload, { hold, refusal }))
+    hold.growTo(length)
+    done(null, payload)
   })
 }
 
