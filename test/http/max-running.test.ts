@@ -44,7 +44,7 @@ describe('a job type with max_running', () => {
       await world.leap(1_210_000)
       assert.equal((await world.get(first.id)).status, 'completed')
       await world.sweepUntil(() => world.calls(START_RUN) === 2, 100)
-      for (let passed = 0; passed < 30; passed++) await world.pass(1_000)
+      for (let passed = 0; passed < 40; passed++) await world.pass(1_000)
       assert.equal((await world.stored(second.id)).status, 'completed')
     })
 

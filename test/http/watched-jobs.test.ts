@@ -64,8 +64,8 @@ describe('a job that a client polls, lists or watches', () => {
         await world.clock.advance(400)
         await world.get(id)
       }
-      // The pause between checks is at most the age of the job.
-      for (let second = 0; second < 65; second++) await world.pass(1_000)
+      // A check just before the end is followed by a pause of 40 s at most.
+      for (let second = 0; second < 90; second++) await world.pass(1_000)
       assert.equal((await world.stored(id)).status, 'completed')
     })
 

@@ -1,3 +1,4 @@
+import { type Backoff, backoffMs } from '../../core/async/backoff.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { Random } from '../../core/random.ts'
 import { noTracer, type Tracer } from '../../core/tracing.ts'
@@ -9,8 +10,7 @@ import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 import { type LeasedJob, releaseLeases } from './lease-store.ts'
 
-/** The pause before the next check grows with the time since the job changed or started, between these limits. */
-const PAUSE = { minMs: 5_000, maxMs: 5 * 60_000 }
+const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
 
 /** An observation of the job's run, or the reason why there is none. */
 export type CheckOutcome = RunObservation | CheckTrouble
@@ -19,7 +19,7 @@ export interface CheckTrouble {
   trouble: string
   /** When the thread was first seen without the run of an earlier attempt to start it. */
   unseenAtMs?: number
-  /** The time of the next check; absent: after the usual pause. */
+  /** The time of the next check; absent: after the backoff. */
   nextAtMs?: number
 }
 
@@ -114,20 +114,24 @@ function nextCheckAt(
   if ('trouble' in outcome && outcome.nextAtMs !== undefined) return outcome.nextAtMs
   // A run that has just started gets its first check soon, even if starting it took long.
   const justStarted = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
-  // A job may have waited long for its place or for the runtime before its run started.
-  const sinceMs = Math.max(job.updated_at, job.run_id === null ? 0 : (job.last_start_at ?? 0))
-  const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - sinceMs, random)
-  const dueMs = atMs < job.deadline_at ? Math.min(pausedMs, job.deadline_at) : pausedMs
+  const attempt = justStarted ? 0 : attemptsSince(startOf(job), atMs)
+  const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, attempt, random)
+  const dueMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
   // A check before its time, for a client that polls or watches, does not delay the next check of the sweep.
   const isPlanned = job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs
   return isPlanned ? Math.min(job.next_check_at ?? dueMs, dueMs) : dueMs
 }
 
+/** When the run started. A job without a run has waited since its last change: its creation or its resume. */
+function startOf({ run_id, last_start_at, started_at, created_at, updated_at }: LeasedJob): number {
+  return run_id === null ? updated_at : (last_start_at ?? started_at ?? created_at)
+}
+
 /**
- * Between half of the age and the whole. The number of checks does not matter: clients that polled or watched the job
- * would otherwise make the pauses longer.
+ * How many checks the sweep alone makes in this time, with pauses that double. The real number may be much higher: clients
+ * that polled or watched the job would then make the next pauses longer.
  */
-function pauseMs(ageMs: number, random: Random): number {
-  const longestMs = Math.min(Math.max(ageMs, PAUSE.minMs), PAUSE.maxMs)
-  return Math.round(longestMs / 2 + (longestMs / 2) * random.fraction())
+function attemptsSince(sinceMs: number, atMs: number): number {
+  const ageMs = Math.max(0, atMs - sinceMs)
+  return Math.floor(Math.log2((2 * ageMs) / CHECK_BACKOFF.baseMs + 1))
 }

@@ -319,8 +319,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('no-backoff', 'the sweep checks every job every second', [
     'jobs/worker/record-check.ts',
-    'const pausedMs = atMs + pauseMs(justStarted ? 0 : atMs - sinceMs, random)',
-    'const pausedMs = atMs',
+    'const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, attempt, random)',
+    'const backedOffMs = atMs',
   ]),
   bug(
     'breaker-stays-open',
