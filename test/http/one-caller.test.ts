@@ -82,7 +82,12 @@ describe('one caller', () => {
       const { bodyBudget } = service.services
       const sockets = await Promise.all(
         Array.from({ length: 60 }, (_, n) =>
-          callBack(service, UNPROVEN, `X-Forwarded-For: 203.0.113.${n % 2}`, `Content-Length: ${9 * MB}`),
+          callBack(
+            service,
+            UNPROVEN,
+            `X-Forwarded-For: 203.0.113.${n % 2}`,
+            `Content-Length: ${n < 30 ? 9 * MB : 1_000}`,
+          ),
         ),
       )
       for (const socket of sockets) socket.write('{')

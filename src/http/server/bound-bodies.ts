@@ -18,7 +18,10 @@ declare module 'fastify' {
 /** Methods whose bodies are never read. */
 const BODYLESS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'TRACE'])
 
-/** A body of at most this length counts whole from the beginning: counting its bytes would cost more than it saves. */
+/**
+ * A body of at most this length counts whole from the beginning: counting its bytes would cost more than it saves. The bytes
+ * of an unproven caller are always counted, because it may open any number of connections.
+ */
 const SMALL_BODY = 4 * 1024
 
 /** What a chunk takes in memory besides its bytes (measured: 212). A body may come in chunks of one byte. */
@@ -26,8 +29,8 @@ const CHUNK_BYTES = 256
 
 /**
  * Reads a body only while the budget has room for it; otherwise the answer is 503. Bytes count as they arrive, so a
- * connection that only declares a great length takes no room. Add this hook after the gate, which knows whether the caller is
- * authenticated.
+ * connection that only declares a great length takes no room. Add this hook after the gate, which knows whether the
+ * caller is authenticated.
  */
 export function boundBodies(app: App, { bodyBudget, meter }: { bodyBudget: BodyBudget; meter: Meter }): void {
   const refusal = (bound: SpentBodyBound): UnavailableError => {
@@ -51,7 +54,9 @@ export function boundBodies(app: App, { bodyBudget, meter }: { bodyBudget: BodyB
     const hold = new BodyHold(bodyBudget, owner)
     request.bodyHold = hold
     whenAnswered(request, () => hold.release())
-    if (isChunked || length > SMALL_BODY) return done(null, new CountedBody(payload, { hold, refusal }))
+    if (isChunked || length > SMALL_BODY || owner?.kind === 'unproven') {
+      return done(null, new CountedBody(payload, { hold, refusal }))
+    }
     hold.growTo(length)
     done(null, payload)
   })
