@@ -253,11 +253,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'if (completed === null) return { ...outputMissing(type), twice: true }',
     'if (completed === null) return outputMissing(type)',
   ]),
-  bug('draft-at-first-sight', 'a state that lags completes a job with a draft or with the output of the turn before', [
-    'jobs/settlement/verdict.ts',
-    'return isUnfinished ? { ...completed, twice: true } : completed',
-    'return completed',
-  ]),
   bug('pause-at-first-sight', 'a state that lags pauses a job without its question, or with one that is answered', [
     'jobs/settlement/verdict.ts',
     "return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, twice: true }",
