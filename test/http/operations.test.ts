@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
+import type { Database } from '../../src/db/database.ts'
 import { rowsOf } from '../../src/db/rows.ts'
 import { sql } from '../../src/db/sql.ts'
 import { trimOperations } from '../../src/operations/operation-store.ts'
 import { assertError } from '../support/assert-error.ts'
 import { GET_RUN, type JobWorld, RUN_MS, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
-import { forEachService } from '../support/service.ts'
+import { forEachService, forEachVariant } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 interface Operation {
@@ -261,6 +262,43 @@ describe('POST /v1/operations', () => {
       const rest = await world.db.query(sql`select operation_id from operation_items`)
       assert.deepEqual(rest, [])
       await world.quiet()
+    })
+  })
+})
+
+describe('an operation that another node takes', () => {
+  forEachVariant((under) => {
+    test('is not taken back before the next round, so that two nodes do not take it from each other all the time', async () => {
+      const db = await under.engine.openDatabase()
+      let leases = 0
+      const query: Database['query'] = async (statement) => {
+        const rows = await db.query(statement)
+        if (rows.length === 0 || !statement.text.includes('update operations set lease_token')) return rows as never
+        leases += 1
+        await db.query(sql`update operations set lease_token = 'another', lease_node = 'another'`)
+        return rows as never
+      }
+      const taken: Database = {
+        engine: db.engine,
+        now: db.now,
+        query,
+        transaction: (work, options) => db.transaction(work, options),
+        listen: (listener) => db.listen(listener),
+        ping: () => db.ping(),
+        close: () => db.close(),
+      }
+      const world = await startJobWorld(under, { db: taken })
+      const [job] = await ended(world, 1, 'bulk')
+      const answer = await start(world, { action: 'retry', ids: [job?.id] })
+      assert.equal(answer.status, 202, answer.text)
+      await until(() => leases > 0)
+      // More than a round needs: without a pause there would be a second lease meanwhile.
+      for (let n = 0; n < 50; n++) await db.query(sql`update operations set lease_node = 'another'`)
+      assert.equal(leases, 1)
+      await until(async () => {
+        await world.clock.advance(1_000)
+        return leases > 1
+      })
     })
   })
 })

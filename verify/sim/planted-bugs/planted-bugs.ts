@@ -494,11 +494,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     for (const call of afterCommit) call()`,
     ],
   ),
-  bug(
-    'operation-fought-over',
-    'two nodes that think each other stopped take an operation from each other without a pause',
-    ['operations/operation-runner.ts', "if (progress === 'done') this.#loop.wake()", 'this.#loop.wake()'],
-  ),
   bug('deleted-job-comes-back', 'a late callback of a deleted job creates a job for its run', [
     'jobs/callbacks/match-callbacks.ts',
     'deleted: await findDeleted(tx, unknown),',
