@@ -2,19 +2,18 @@ import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
 import { isAmong } from '../db/rows.ts'
-import { join, type Sql, sql } from '../db/sql.ts'
+import { join, sql } from '../db/sql.ts'
 import { WATCHED_STATUSES } from './job.ts'
 import type { JobRow } from './job-row.ts'
 
-/** A SQL condition: the runtime is asked about jobs in this status. */
-export const IS_WATCHED = sql`status in (${watchedStatuses()})`
+/** The statuses in which the runtime is asked about a job: for `in (…)`. */
+export const WATCHED = join(
+  WATCHED_STATUSES.map((status) => sql`${status}`),
+  ', ',
+)
 
-function watchedStatuses(): Sql {
-  return join(
-    WATCHED_STATUSES.map((status) => sql`${status}`),
-    ', ',
-  )
-}
+/** A SQL condition: the runtime is asked about jobs in this status. */
+export const IS_WATCHED = sql`status in (${WATCHED})`
 
 /** When the runtime is asked about a job, and which worker asks. A job has a check only while its status is watched. */
 export type JobCheck = {
@@ -110,7 +109,7 @@ export async function insertMissingChecks(
     insert into job_checks (job_id, owner, due_at, starts, last_start_at, checks)
     select jobs.id, coalesce(created_by, ''), cast(${nowMs} as bigint), 1, cast(${nowMs} as bigint), check_attempts
     from uncommon_jobs join jobs on jobs.id = uncommon_jobs.id
-    where state in (${watchedStatuses()}) and status = state and not exists (select 1 from job_checks where job_id = jobs.id)
+    where state in (${WATCHED}) and status = state and not exists (select 1 from job_checks where job_id = jobs.id)
     limit ${limit} on conflict (job_id) do nothing returning job_id`)
   return inserted.length === limit
 }

@@ -3,8 +3,8 @@ import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate } from '../db/locking.ts'
 import { isAmong } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
-import { insertChecks, newCheck, type Place } from './check-store.ts'
-import { isWatched, WATCHED_STATUSES } from './job.ts'
+import { insertChecks, newCheck, type Place, WATCHED } from './check-store.ts'
+import { isWatched } from './job.ts'
 import {
   JOB_FIELDS,
   JOBS,
@@ -186,10 +186,7 @@ export async function findForStreams(
   for (let from = 0; from < wanted.subjects.length; from += OWNERS_PER_STATEMENT) {
     const newest = wanted.subjects.slice(from, from + OWNERS_PER_STATEMENT).map(
       (subject) => sql`select id from (
-        select id from uncommon_jobs where owner = ${subject} and state in (${join(
-          WATCHED_STATUSES.map((status) => sql`${status}`),
-          ', ',
-        )})
+        select id from uncommon_jobs where owner = ${subject} and state in (${WATCHED})
         order by id desc limit ${STREAMED_PER_OWNER}) as newest`,
     )
     await add(sql`

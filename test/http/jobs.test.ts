@@ -435,10 +435,7 @@ describe('jobs', () => {
       world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('report')
       await world.pass(RUN_MS)
-      const untilMs = world.clock.now() + 3_600_000
-      await world.db.query(
-        sql`update job_checks set lease_id = 'of another node', leased_until = ${untilMs} where job_id = ${id}`,
-      )
+      await world.leaseElsewhere(id)
       watched.forget()
       assert.equal((await world.getInTime(id)).status, 'processing')
       assert.equal(watched.count(READS_OUTPUT), 2)

@@ -1,11 +1,8 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { createServer, type RequestListener } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import { after, beforeEach, describe, test } from 'node:test'
+import { beforeEach, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
-import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { countStartAttempt, leaseJob } from '../../src/jobs/worker/lease-store.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { assertError } from '../support/assert-error.ts'
@@ -21,7 +18,7 @@ import {
   startJobWorld,
   TEST_JOB_TYPES,
 } from '../support/job-world.ts'
-import { forEachService, forEachVariant } from '../support/service.ts'
+import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 const CANCEL_RUN = 'POST /threads/{t}/runs/{r}/cancel'
@@ -190,10 +187,7 @@ describe('reconciliation', () => {
       world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('report')
       await world.pass(RUN_MS)
-      const hour = world.clock.now() + 3_600_000
-      await world.db.query(
-        sql`update job_checks set lease_id = 'of another node', leased_until = ${hour} where job_id = ${id}`,
-      )
+      await world.leaseElsewhere(id)
       const before = world.allCalls
       const beganAtMs = world.clock.now()
       const reading = world.get(id)
@@ -744,90 +738,6 @@ describe('reconciliation', () => {
       world.runtime.setFaults({ lookup_failure: 0 })
       await world.sweepUntil(async () => (await Promise.all(jobs.map(({ id }) => world.stored(id)))).every(isOver))
       assert.doesNotMatch((await world.service.request('GET', '/readyz')).text, /it keeps failing/)
-    })
-  })
-})
-
-describe('the sweep', () => {
-  forEachVariant((under) => {
-    test('checks less and less often', async () => {
-      const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
-      world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })
-      const { id } = await world.start('report')
-      await world.sweepUntil(async () => isOver(await world.stored(id)), 5_000)
-      assert.equal((await world.stored(id)).error?.code, 'deadline_exceeded')
-      assert.ok(world.calls(GET_RUN) <= 12, `${world.calls(GET_RUN)} looks in ten minutes`)
-    })
-
-    test('fails a job of a type that is gone once its deadline has passed, and not before', async () => {
-      const world = await startJobWorld(under)
-      world.runtime.setFaults({ drop_callbacks: 1 })
-      const { id } = await world.start('hasty')
-      const types = toJobTypes({})
-      const later = await startJobWorld(under, { db: world.db, clock: world.clock, jobTypes: types })
-      const job = await later.get(id)
-      assert.equal(job.reconcile.last_error, 'the job type is not configured any more')
-      await world.service.close()
-      await world.leap(21_000)
-      assert.equal((await later.get(id)).error?.code, 'deadline_exceeded')
-    })
-
-    test('gives up on a runtime that cannot be asked for a day after the deadline', async () => {
-      const world = await startJobWorld(under)
-      const { id } = await world.start('hasty')
-      world.runtime.setFaults({ lookup_failure: 1, zombie: true })
-      await world.leap(3_600_000)
-      assert.equal((await world.getInTime(id)).status, 'processing', 'it may still have ended well')
-      await world.leap(24 * 3_600_000)
-      assert.equal((await world.getInTime(id)).error?.code, 'deadline_exceeded')
-    })
-  })
-})
-
-describe('another server at the address of the runtime', () => {
-  forEachVariant((under) => {
-    let answer: RequestListener = () => {}
-    const server = createServer((request, response) => answer(request, response))
-    after(() => {
-      server.closeAllConnections()
-      server.close()
-    })
-
-    test('says nothing about a job, neither at its start nor on a read', async () => {
-      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-      const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-      const page = (status: number, type: string, body: string): RequestListener => {
-        return (_request, response) => response.writeHead(status, { 'content-type': type }).end(body)
-      }
-      const others: [name: string, answer: RequestListener, error: RegExp][] = [
-        ['a page', page(200, 'text/html', '<h1>Welcome</h1>'), /with a web page$/],
-        ['a page of not found', page(404, 'text/html; charset=utf-8', 'no such run or thread'), /404/],
-        ['a bare not found', page(404, 'text/plain', 'not found'), /404/],
-        ['text', page(200, 'text/plain', 'hello'), /not JSON|answered/],
-        ['half a document', page(200, 'application/json', '{"run_id":'), /not JSON/],
-        ['another document', page(200, 'application/json', '{"hello":"world"}'), /without its ids|not a/],
-        ['a list', page(200, 'application/json', '[]'), /not a/],
-        ['a redirect', page(302, 'text/plain', ''), /302/],
-        ['a teapot', page(418, 'application/json', '{"run_id":1}'), /418/],
-        ['odd types', page(200, 'application/json', '{"run_id":1e400,"thread_id":[],"status":{}}'), /without its ids/],
-        ['bytes that are no text', page(200, 'application/json', Buffer.from([0xff]).toString('latin1')), /./],
-        ['no server', (request) => request.socket.destroy(), /cannot be reached/],
-      ]
-      for (const [name, listener, error] of others) {
-        // A world of its own for each: failures in a row open the breaker.
-        const world = await startJobWorld(under, { env: { RUNTIME_URL: url } })
-        answer = listener
-        const ids = { thread_id: randomUUID(), run_id: randomUUID() }
-        const { body } = await world.callback('report', { ...ids, status: 'thinking' })
-        await world.quiet()
-        const job = await world.get(body.job_id)
-        assert.match(job.status, /^(?:processing|generating)$/, `${name}: ${JSON.stringify(job.error)}`)
-        assert.match(String(job.reconcile.last_error), error, name)
-        if (name.includes('page') || name === 'no server') {
-          const own = await world.start('report')
-          assert.equal((await world.stored(own.id)).status, 'processing', name)
-        }
-      }
     })
   })
 })

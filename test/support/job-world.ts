@@ -3,6 +3,7 @@ import { after } from 'node:test'
 import { writeJson } from '../../src/core/json/json-text.ts'
 import type { Json } from '../../src/core/json.ts'
 import { systemRandom } from '../../src/core/random.ts'
+import { sql } from '../../src/db/sql.ts'
 import type { Job } from '../../src/jobs/api/job-schema.ts'
 import { toJob } from '../../src/jobs/api/present-job.ts'
 import { findJob } from '../../src/jobs/job-store.ts'
@@ -165,6 +166,14 @@ export class JobWorld {
     const row = await findJob(this.db, id)
     assert.ok(row, `There is no job ${id}`)
     return JSON.parse(writeJson(toJob(row))) as ShownJob
+  }
+
+  /** Another node holds the job for an hour. */
+  async leaseElsewhere(id: string): Promise<void> {
+    const untilMs = this.clock.now() + 3_600_000
+    await this.db.query(
+      sql`update job_checks set lease_id = 'of another node', leased_until = ${untilMs} where job_id = ${id}`,
+    )
   }
 
   /** A run that another client of the runtime starts. It sends no callback. */

@@ -30,8 +30,6 @@ import { openLiveStream, streamLive } from './live-operation.ts'
 import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
 
 const TIMELINE = listById('timeline')
-/** A live view takes a whole job, but uses none of its documents. */
-const NO_DOCUMENTS = { input: null, output: null, resume_input: null, interrupts: null }
 
 export interface JobRouteServices {
   jobContext: JobContext
@@ -134,7 +132,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       serializerCompiler,
     },
     async (request, reply) => {
-      const job = { ...(await ownSlimJob(request, request.params.id)), ...NO_DOCUMENTS }
+      const job = await ownSlimJob(request, request.params.id)
       const { after } = request.query
       openLiveStream(live, { request, reply, job, ...(after === undefined ? {} : { after }) })
     },

@@ -6,7 +6,7 @@ import { eventStream, lastEventIdHeader } from '../../events/event-schema.ts'
 import { callerOf } from '../../http/gate/access.ts'
 import { pathParams } from '../../http/schemas.ts'
 import { JOB_STATUSES, type JobStatus } from '../job.ts'
-import type { JobRow } from '../job-row.ts'
+import type { SlimJob } from '../job-row.ts'
 import { LIVE_ROLES, type LiveRole } from '../live/live-message.ts'
 import { type LiveCursor, readCursor } from '../live/live-position.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
@@ -104,7 +104,7 @@ export const streamLive = {
 /** Opens a live view of a job for the caller, from the cursor of the request. */
 export function openLiveStream(
   live: LiveStreams,
-  { request, reply, job, after }: { request: FastifyRequest; reply: FastifyReply; job: JobRow; after?: string },
+  { request, reply, job, after }: { request: FastifyRequest; reply: FastifyReply; job: SlimJob; after?: string },
 ): void {
   const principal = callerOf(request)
   const cursor =

@@ -8,7 +8,7 @@ import type { StreamSlots } from '../../events/stream-slots.ts'
 import { SseStream } from '../../http/sse.ts'
 import { isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobRow } from '../job-row.ts'
+import type { SlimJob } from '../job-row.ts'
 import { LiveChannel } from './live-channel.ts'
 import { LiveMemory } from './live-log.ts'
 import { type LiveCursor, RUN_END, writeCursor } from './live-position.ts'
@@ -19,7 +19,7 @@ const TICK_MS = 1_000
 const GRACE_MS = 5_000
 
 export interface LiveRequest extends StreamCaller {
-  job: JobRow
+  job: SlimJob
   /** The last event the client saw. Null: it wants all of the run. */
   after: LiveCursor | null
 }
@@ -127,7 +127,7 @@ export class LiveStreams {
   }
 
   /** Null when the job's run is over. */
-  #channelOf(job: JobRow): LiveChannel | null {
+  #channelOf(job: SlimJob): LiveChannel | null {
     const key = `${job.id} ${job.run_seq}`
     const existing = this.#channels.get(key)
     if (existing) {

@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { toJobTypes } from '../../src/jobs/job-types.ts'
+import { GET_RUN, startJobWorld } from '../support/job-world.ts'
+import { forEachVariant } from '../support/service.ts'
+
+describe('the sweep', () => {
+  forEachVariant((under) => {
+    test('checks less and less often', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
+      world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })
+      const { id } = await world.start('report')
+      await world.sweepUntil(async () => (await world.stored(id)).finished_at !== null, 5_000)
+      assert.equal((await world.stored(id)).error?.code, 'deadline_exceeded')
+      assert.ok(world.calls(GET_RUN) <= 12, `${world.calls(GET_RUN)} looks in ten minutes`)
+    })
+
+    test('fails a job of a type that is gone once its deadline has passed, and not before', async () => {
+      const world = await startJobWorld(under)
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id } = await world.start('hasty')
+      const types = toJobTypes({})
+      const later = await startJobWorld(under, { db: world.db, clock: world.clock, jobTypes: types })
+      const job = await later.get(id)
+      assert.equal(job.reconcile.last_error, 'the job type is not configured any more')
+      await world.service.close()
+      await world.leap(21_000)
+      assert.equal((await later.get(id)).error?.code, 'deadline_exceeded')
+    })
+
+    test('gives up on a runtime that cannot be asked for a day after the deadline', async () => {
+      const world = await startJobWorld(under)
+      const { id } = await world.start('hasty')
+      world.runtime.setFaults({ lookup_failure: 1, zombie: true })
+      await world.leap(3_600_000)
+      assert.equal((await world.getInTime(id)).status, 'processing', 'it may still have ended well')
+      await world.leap(24 * 3_600_000)
+      assert.equal((await world.getInTime(id)).error?.code, 'deadline_exceeded')
+    })
+  })
+})
