@@ -6,7 +6,8 @@ import { inputOf } from './sent-documents.ts'
 
 /** How a client watches its job: on its stream, on all its owner's events, by polling it, by polling the list, or not at all. */
 const WAYS = { stream: 3, 'own events': 2, poll: 3, list: 3, nothing: 2 }
-export type WatchWay = keyof typeof WAYS
+/** `poll and leave`: the client polls for some seconds only. Its job must not land later than one that nobody reads. */
+export type WatchWay = keyof typeof WAYS | 'poll and leave'
 
 /** A job that a client started after the time of faults, and when the client saw that it had paused or ended. */
 export interface WatchedJob {
@@ -22,7 +23,9 @@ export function startCalmWorkload(system: SimulatedSystem): void {
   for (let index = 0; index < plan.calm.jobs; index++) {
     const random = prng.split(`calm ${index}`)
     const { sub, token } = identity.user(random.int(0, plan.users - 1))
-    const way = random.weighted<WatchWay>(WAYS)
+    const watches = random.weighted<WatchWay>(WAYS)
+    const mayLeave = watches === 'poll' || watches === 'nothing'
+    const way = mayLeave && random.split('leave').chance(0.5) ? 'poll and leave' : watches
     const type = random.weighted({ agent: 3, report: 3, review: 3 })
     const client = system.client(sub, token)
     time.after(
@@ -70,7 +73,8 @@ async function watchNewJob(system: SimulatedSystem, { client, random, way, type,
     }
     return system.follow({ client, path, subject: ofJob ? null : client.name, jobId: ofJob ? jobId : null, onEvent })
   }
-  while (way !== 'nothing' && watched.seenAtMs === null && system.isCalm) {
+  const leavesAtMs = way === 'poll and leave' ? time.now + random.int(2_000, 8_000) : Number.POSITIVE_INFINITY
+  while (way !== 'nothing' && watched.seenAtMs === null && system.isCalm && time.now < leavesAtMs) {
     await time.sleep(random.int(300, 1_000))
     if (way === 'list') {
       observed.lists.set(client.name, (observed.lists.get(client.name) ?? 0) + 1)

@@ -278,6 +278,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'maxMs: 5 * 60_000',
     'maxMs: 5 * 3_600_000',
   ]),
+  bug('reads-delay-checks', 'clients that read a job and leave make its later checks rarer', [
+    'jobs/worker/record-check.ts',
+    'attemptsSince(startOf(job), atMs)',
+    'job.check_attempts',
+  ]),
   bug(
     'stale-run-settles',
     'the late end of an earlier run settles the resumed job',
