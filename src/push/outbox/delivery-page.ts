@@ -53,7 +53,8 @@ const keyOf = ({ notification_id, device_id }: DeliveryKey) => sql`(${notificati
 const NEWEST_FIRST = sql`order by notification_id desc, device_id desc`
 /** Every delivery passes through these states, so there is no index for them. */
 const COMMON_STATES: readonly DeliveryState[] = ['sent', 'pending']
-/** A page of a list by a common state reads at most this many deliveries. */
+const isCommon = (state: DeliveryState) => COMMON_STATES.includes(state)
+/** A page by a state that no index serves reads at most this many deliveries. */
 const MAX_READ = 5_000
 /** More than a user can have. */
 const MAX_DEVICES = 100
@@ -79,7 +80,7 @@ interface KeyRange {
 
 /**
  * A page of deliveries, newest first. Each filter reads an index; a user's deliveries are merged from the user's devices. A
- * list by a common state may end a page early, and the next page continues after `lastRead`.
+ * list by a common state, or by a state of a user, may end a page early, and the next page continues after `lastRead`.
  */
 export async function findDeliveryPage(
   db: Queryable,
@@ -91,9 +92,10 @@ export async function findDeliveryPage(
   if (devices?.length === 0) return { rows: [], hasMore: false }
   const after = page.after === null ? undefined : readDeliveryId(page.after[0])
   const isAfter = after ? sql`${KEY} < ${keyOf(after)}` : sql`1 = 1`
-  const isByState = state !== undefined && COMMON_STATES.includes(state) && job === undefined
-  const isWaitingFew = isByState && state === 'pending' && (await waitFew(db))
-  const bound = isByState && !isWaitingFew ? await findBound(db, devices, isAfter) : undefined
+  // A state of a user is looked for among the deliveries to the user's devices.
+  const isScanned = job === undefined && state !== undefined && (devices !== undefined || isCommon(state))
+  const isWaitingFew = isScanned && state === 'pending' && (await waitFew(db))
+  const bound = isScanned && !isWaitingFew ? await findBound(db, devices, isAfter) : undefined
   const isInRange = bound ? sql`${isAfter} and ${KEY} >= ${keyOf(bound)}` : isAfter
   const range = { devices, isInRange, limit: page.limit + 1 }
   const select = isWaitingFew ? selectWaiting(db, range) : await selectKeys(db, filter, range)
@@ -138,7 +140,7 @@ function selectWaiting(db: Queryable, { devices, isInRange, limit }: KeyRange): 
 }
 
 /**
- * The oldest delivery that a page by a common state may read; undefined if it may read all. `MAX_READ` is shared equally by
+ * The oldest delivery that a page by such a state may read; undefined if it may read all. `MAX_READ` is shared equally by
  * the devices. The page ends where the first device has used its share, so that it skips no delivery of that device.
  */
 async function findBound(
@@ -170,7 +172,7 @@ async function selectKeys(
   const isInState =
     state === undefined
       ? sql`1 = 1`
-      : COMMON_STATES.includes(state)
+      : isCommon(state) || devices !== undefined
         ? sql`state = ${state}`
         : // Repeats the condition of the partial index: without it, neither engine uses the index.
           sql`state = ${state} and state not in ('sent', 'pending')`
