@@ -1009,7 +1009,7 @@ export interface paths {
         };
         /**
          * List deliveries to devices, newest first
-         * @description Filters can be combined. With `user`, deliveries to devices that were deleted are not found. A page of `state=sent` ends early when 5,000 deliveries were read; `has_more` says whether there are more.
+         * @description Filters can be combined. With `user`, deliveries to devices that were deleted are not found. A page by `state` ends early when 5,000 deliveries were read; `has_more` says whether there are more.
          *
          *     Needs `read:operations` (or `admin:*`).
          */

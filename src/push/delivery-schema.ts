@@ -51,7 +51,7 @@ export const listDeliveryItems = {
   tags,
   summary: 'List deliveries to devices, newest first',
   description:
-    'Filters can be combined. With `user`, deliveries to devices that were deleted are not found. A page of `state=sent` ' +
+    'Filters can be combined. With `user`, deliveries to devices that were deleted are not found. A page by `state` ' +
     'ends early when 5,000 deliveries were read; `has_more` says whether there are more.',
   querystring: Type.Object(
     { ...pageQuery, state: Type.Optional(deliveryState), user: text('A user’s `sub`.'), job: text('A job’s id.') },
