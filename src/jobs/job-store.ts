@@ -145,12 +145,6 @@ export async function lockJobToRetry(tx: Transaction, id: string): Promise<Ended
   return row
 }
 
-export async function hasUnfinishedJob(db: Queryable, threadId: string): Promise<boolean> {
-  const rows = await db.query(sql`
-    select 1 as found from jobs where thread_id = ${threadId} and finished_at is null limit 1`)
-  return rows.length > 0
-}
-
 /** Whether another job on the job's thread ever had a run. */
 export async function hasEarlierRun(db: Queryable, job: Pick<JobRow, 'id' | 'thread_id'>): Promise<boolean> {
   const rows = await db.query(sql`

@@ -21,6 +21,17 @@ export async function countUnfinished(db: Queryable, createdBy: string): Promise
   return row?.unfinished ?? 0
 }
 
+/**
+ * Whether a job on the thread is unfinished. Of the thread's jobs only the index is read: on SQLite, a column after the
+ * documents of a job is found by reading the documents.
+ */
+export async function hasUnfinishedJob(db: Queryable, threadId: string): Promise<boolean> {
+  const rows = await db.query(sql`
+    select 1 as found from jobs cross join uncommon_jobs
+    where thread_id = ${threadId} and uncommon_jobs.id = jobs.id and ${IS_UNFINISHED} limit 1`)
+  return rows.length > 0
+}
+
 /** Some unfinished jobs of an owner, those whose cancellation was not requested yet before the others. */
 export function findUnfinishedOf(
   db: Queryable,

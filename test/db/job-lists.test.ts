@@ -3,14 +3,15 @@ import { before, describe, test } from 'node:test'
 import { firstIdAt } from '../../src/core/ids.ts'
 import type { BoundedPage } from '../../src/db/bounded-page.ts'
 import { buildNextIndex } from '../../src/db/build-indexes.ts'
-import type { Database, Queryable, Row } from '../../src/db/database.ts'
-import { type Sql, sql } from '../../src/db/sql.ts'
+import type { Database, Queryable } from '../../src/db/database.ts'
+import { sql } from '../../src/db/sql.ts'
 import { type JobRow, type ListedJob, newJob } from '../../src/jobs/job-row.ts'
 import { insertJob } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import type { JobFilter } from '../../src/jobs/lists/job-filter.ts'
 import { countJobs, findJobPage } from '../../src/jobs/lists/list-store.ts'
 import { forEachEngine } from '../support/engines.ts'
+import { explaining } from '../support/explaining.ts'
 
 const JOBS = 12_000
 const START_MS = 1_700_000_000_000
@@ -70,19 +71,6 @@ async function addUnknownJobs(db: Database): Promise<void> {
     insert into uncommon_jobs (id, owner, state, failure, missed_by)
     with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 20000)
     select 'unknown-' || n, 'user-' || n, 'unknown', 'unknown', 'unknown' from numbers`)
-}
-
-/** Records the query plan of each statement of a list. */
-function explaining(db: Database, plans: string[]): Queryable {
-  const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
-  return {
-    engine: db.engine,
-    query: async <R extends Row>(statement: Sql) => {
-      const rows = await db.query(sql`${explain} ${statement}`)
-      plans.push(rows.map((row) => String(row['QUERY PLAN'] ?? row.detail)).join('\n'))
-      return db.query<R>(statement)
-    },
-  }
 }
 
 /** A page with the numbers of its jobs and of the last row read, instead of ids. */

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { before, describe, test } from 'node:test'
 import { firstIdAt } from '../../src/core/ids.ts'
 import { buildNextIndex } from '../../src/db/build-indexes.ts'
-import type { Database, Queryable, Row } from '../../src/db/database.ts'
+import type { Database } from '../../src/db/database.ts'
 import { isAmong, rowsOf } from '../../src/db/rows.ts'
-import { type Sql, sql } from '../../src/db/sql.ts'
+import { sql } from '../../src/db/sql.ts'
 import { type CallbackFilter, countCallbacks, findCallbackPage } from '../../src/jobs/callbacks/callback-list-store.ts'
 import { findFailures } from '../../src/operations/operation-store.ts'
 import { countMarks } from '../../src/push/outbox/delivery-list-store.ts'
@@ -16,6 +16,7 @@ import {
 } from '../../src/push/outbox/delivery-page.ts'
 import { searchUsers } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
+import { explaining } from '../support/explaining.ts'
 
 const ROWS = 12_000
 const START_MS = 1_700_000_000_000
@@ -122,19 +123,6 @@ async function addBusyUser(db: Database): Promise<void> {
     await db.query(sql`
       insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
       select id, ${id}, 'expired', 1, 1, 0, 0 from notifications where ${where}`)
-  }
-}
-
-/** Records how the engine explains each statement. */
-function explaining(db: Database, plans: string[]): Queryable {
-  const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
-  return {
-    engine: db.engine,
-    query: async <R extends Row>(statement: Sql) => {
-      const rows = await db.query(sql`${explain} ${statement}`)
-      plans.push(rows.map((row) => String(row['QUERY PLAN'] ?? row.detail)).join('\n'))
-      return db.query<R>(statement)
-    },
   }
 }
 

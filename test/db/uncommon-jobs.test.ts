@@ -2,16 +2,17 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { IdGenerator } from '../../src/core/ids.ts'
 import { systemRandom } from '../../src/core/random.ts'
-import type { Database, Queryable, Row } from '../../src/db/database.ts'
-import { type Sql, sql } from '../../src/db/sql.ts'
+import type { Database } from '../../src/db/database.ts'
+import { sql } from '../../src/db/sql.ts'
 import { appendEvents, readEvents } from '../../src/events/event-store.ts'
 import type { JobStatus } from '../../src/jobs/job.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { changeJobs, findJob, insertJob } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { deleteEndedJobs } from '../../src/jobs/retention/delete-jobs.ts'
-import { countRuns, countUnfinished, findUnfinished } from '../../src/jobs/uncommon-jobs.ts'
+import { countRuns, countUnfinished, findUnfinished, hasUnfinishedJob } from '../../src/jobs/uncommon-jobs.ts'
 import { forEachEngine } from '../support/engines.ts'
+import { explaining } from '../support/explaining.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const TYPE = BUILT_IN_JOB_TYPES.get('agent') as JobType
@@ -76,6 +77,21 @@ describe('the jobs that a callback did not simply complete', () => {
       assert.equal(found.get('processing')?.jobs, 1)
     })
 
+    test('show whether a thread has an unfinished job, and none of its jobs is read', async () => {
+      const db = await engine.openDatabase()
+      const { addJob } = setUp(db)
+      const ended = ['completed', 'failed', 'cancelled'] satisfies JobStatus[]
+      for (const status of ended) await addJob({ thread_id: 'ended', status, finished_at: 1 })
+      for (const status of ['processing', 'generating', 'awaiting_input'] satisfies JobStatus[]) {
+        await addJob({ thread_id: status, status: 'completed', finished_at: 1 })
+        await addJob({ thread_id: status, status })
+        assert.equal(await hasUnfinishedJob(db, status), true)
+      }
+      const plans: string[] = []
+      assert.equal(await hasUnfinishedJob(explaining(db, plans), 'ended'), false)
+      if (db.engine === 'sqlite') assert.match(plans.join(), /jobs USING COVERING INDEX jobs_by_conversation/)
+    })
+
     test('jobs with different changes in one write keep the columns that did not change', async () => {
       const db = await engine.openDatabase()
       const { addJob } = setUp(db)
@@ -104,16 +120,7 @@ describe('the jobs that a callback did not simply complete', () => {
       await db.transaction((tx) => appendEvents(tx, [{ ...event, cause: `${id}:1:updated` }]))
       if (db.engine === 'postgres') await db.query(sql`analyze`)
       const plans: string[] = []
-      const explaining: Queryable = {
-        engine: db.engine,
-        query: async <R extends Row>(statement: Sql) => {
-          const explain = db.engine === 'postgres' ? sql`explain` : sql`explain query plan`
-          const rows = await db.query(sql`${explain} ${statement}`)
-          plans.push(rows.map((row) => String(row['QUERY PLAN'] ?? row.detail)).join('\n'))
-          return db.query<R>(statement)
-        },
-      }
-      const found = await readEvents(explaining, { after: 0, upTo: 1e12, filter: { jobId: id }, limit: 10 })
+      const found = await readEvents(explaining(db, plans), { after: 0, upTo: 1e12, filter: { jobId: id }, limit: 10 })
       assert.deepEqual(
         found.map(({ job_id }) => job_id),
         [id],
