@@ -201,7 +201,7 @@ describe('jobs in the console', needsChromium(), () => {
     await page.getByRole('link', { name: 'All', exact: true }).click()
     await page.getByRole('button', { name: 'Clear filters' }).click()
     await page.getByRole('link', { name: 'Slow ones' }).click()
-    assert.equal(new URL(page.url()).searchParams.get('type'), 'slow')
+    await page.waitForURL((url) => url.searchParams.get('type') === 'slow')
     assert.deepEqual(complaints, [])
     await page.context().close()
   })

@@ -97,7 +97,8 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await dialog(page).getByLabel('Name').fill('Lost and found')
     await dialog(page).getByRole('button', { name: 'Create' }).click()
     await said(page, 'The answer with the key was lost. Rotate the key to get a new one.')
-    assert.equal(await page.getByRole('button', { name: 'Rotate the key of Lost and found' }).count(), 1)
+    // Rejects if there are two.
+    await page.getByRole('button', { name: 'Rotate the key of Lost and found' }).waitFor()
     await page.context().close()
   })
 
@@ -148,7 +149,7 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await page.getByLabel('Sub or e-mail begins with').fill('GRACE@')
     await page.getByLabel('Sub or e-mail begins with').press('Enter')
     await page.getByRole('table', { name: 'Users that match the search' }).waitFor()
-    assert.equal(await page.getByRole('link', { name: 'ada@example.com' }).count(), 0)
+    await page.getByRole('link', { name: 'ada@example.com' }).waitFor({ state: 'detached' })
     await page.getByRole('link', { name: 'grace@example.com' }).click()
     await page.getByRole('button', { name: 'Erase' }).click()
     const confirm = dialog(page).getByRole('button', { name: 'Erase forever' })
