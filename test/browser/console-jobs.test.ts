@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import type { Page } from 'playwright-core'
-import { needsChromium } from '../support/browser.ts'
-import { ConsoleWorld, findAxeFaults } from '../support/console.ts'
+import { needsChromium, openPage } from '../support/browser.ts'
+import { ConsoleWorld, findAxeFaults, signIn } from '../support/console.ts'
 import { until } from '../support/until.ts'
 
 const said = (page: Page, text: string | RegExp) => page.locator('.toast').filter({ hasText: text }).waitFor()
@@ -179,7 +179,11 @@ describe('jobs in the console', needsChromium(), () => {
 
   test('the list filters by its address, updates rows in place and counts new jobs', async () => {
     const running = await world.startJob('slow', { status: 'generating', input: { ms: 3_600_000 } })
-    const { page, complaints } = await world.open('/jobs?type=slow')
+    const { page, complaints } = await openPage(`${world.url}/console/jobs?type=slow`)
+    // For the page no time passes: what it has read is never too old, so it reads the list only when it is asked to.
+    await page.clock.setFixedTime(Date.now())
+    const following = page.waitForResponse((response) => new URL(response.url()).pathname === '/v1/events')
+    await signIn(page, 'admin')
     const row = page.locator(`tr[data-id="${running}"]`)
     await row.getByText(/processing|generating/).waitFor()
     await page.getByRole('link', { name: /^cancelled/ }).click()
@@ -187,6 +191,7 @@ describe('jobs in the console', needsChromium(), () => {
     assert.equal(new URL(page.url()).searchParams.get('status'), 'cancelled')
     await page.goBack()
     await row.waitFor()
+    await following
     await world.startJob('slow', { status: 'generating', input: { ms: 3_600_000 } })
     await page.getByRole('button', { name: /1 new job/ }).waitFor()
     await world.request('POST', `/jobs/${running}/cancel`)

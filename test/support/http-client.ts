@@ -22,10 +22,13 @@ export interface TestResponse<Body = unknown> {
   text: string
 }
 
+/** Idle connections are closed long before the service closes them, so that no request meets a connection that just ended. */
+const IDLE_MS = 10_000
+
 /** Sends real HTTP requests to one service over its own connections. It never retries and never follows redirects. */
 export class HttpClient {
   readonly url: string
-  readonly #agent = new Agent({ keepAlive: true })
+  readonly #agent = new Agent({ keepAlive: true, timeout: IDLE_MS })
 
   constructor(url: string) {
     this.url = url
