@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildConsole } from '../src/cli/startup/build-console.ts'
@@ -28,9 +28,11 @@ async function main(args: string[]): Promise<number> {
     try {
       if (interrupted) return 130
       const results = join(folder, 'results.tap')
+      const ports = join(folder, 'ports')
+      mkdirSync(ports)
       child = spawn(process.execPath, nodeArguments(args, results), {
         // Each test file is a process of its own.
-        env: { ...services.env, NODE_COMPILE_CACHE: COMPILE_CACHE },
+        env: { ...services.env, NODE_COMPILE_CACHE: COMPILE_CACHE, TEST_PORTS: ports },
         stdio: 'inherit',
       })
       const failed = await exitOf(child)

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { createServer, Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -100,15 +101,45 @@ export class ServerProcess {
   }
 }
 
-/** A free port. Another process may take it first, so the caller tries again when a start fails. */
+/**
+ * Above the last port that browsers refuse, and below those that systems use for connections. Steps of ten leave room for
+ * the sandbox, which uses the five ports after the one of its service.
+ */
+const PORTS = { first: 12_000, step: 10, count: 2_000 }
+const MAX_TRIES = 10_000
+
+/** A free port. Within `npm test` no other caller gets the same, so it stays free until the caller's process listens. */
 export async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const address = probe.address()
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
+    const port = PORTS.first + PORTS.step * randomInt(PORTS.count)
+    if (reserve(port) && (await isFree(port))) return port
+  }
+  throw new Error('No port is free')
+}
+
+/** Reserves the port for the caller, for the rest of the run; false if another caller has it. */
+function reserve(port: number): boolean {
+  const folder = process.env.TEST_PORTS
+  if (folder === undefined) return true
+  try {
+    mkdirSync(join(folder, String(port)))
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false
+    throw error
+  }
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const probe = createServer().listen(port, '127.0.0.1')
+  try {
+    await once(probe, 'listening')
+  } catch {
+    return false
+  }
   probe.close()
   await once(probe, 'close')
-  if (address === null || typeof address === 'string') throw new Error('The system gave no port')
-  return address.port
+  return true
 }
 
 /** Starts on a free port, and on another one when the port was taken meanwhile. */
