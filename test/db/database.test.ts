@@ -198,9 +198,9 @@ function databaseContract(connect: () => Promise<Database>): void {
     assert.deepEqual(await readN('counter'), [60])
   })
 
-  test('200 transactions at once all finish, and none mixes with another', async () => {
+  test('more transactions at once than there are connections all finish, and none mixes with another', async () => {
     await Promise.all(
-      Array.from({ length: 200 }, (_, at) =>
+      Array.from({ length: 40 }, (_, at) =>
         db
           .transaction(async (tx) => {
             const id = `crowd-${at}`
@@ -214,7 +214,7 @@ function databaseContract(connect: () => Promise<Database>): void {
     const rows = await db.query<{ n: number }>(sql`select n from items where id like ${'crowd-%'} order by n`)
     assert.deepEqual(
       rows.map((row) => row.n),
-      Array.from({ length: 100 }, (_, at) => 1000 + at * 2),
+      Array.from({ length: 20 }, (_, at) => 1000 + at * 2),
     )
   })
 
