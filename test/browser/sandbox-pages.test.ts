@@ -27,6 +27,7 @@ describe('the pages of the sandbox', needsChromium(), () => {
           await page.context().close()
         }
         const { page, complaints } = await openPage(`${world.url}/console`, { theme, size })
+        await page.getByRole('heading', { name: 'Project API console' }).waitFor()
         assert.deepEqual(await findAxeFaults(page), [], 'the console before sign-in')
         await page.getByRole('button', { name: 'Sign in as another user' }).click()
         await page.getByRole('link', { name: 'Administrator' }).waitFor()
