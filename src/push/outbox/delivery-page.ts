@@ -140,8 +140,8 @@ function selectWaiting(db: Queryable, { devices, isInRange, limit }: KeyRange): 
 }
 
 /**
- * The oldest delivery that a page by such a state may read; undefined if it may read all. `MAX_READ` is shared equally by
- * the devices. The page ends where the first device has used its share, so that it skips no delivery of that device.
+ * The oldest delivery that a page may read by a state that no index serves; undefined if it may read all. The devices share
+ * `MAX_READ` equally. The page ends where the first device has used its share, so that it skips no delivery of that device.
  */
 async function findBound(
   db: Queryable,

@@ -43,9 +43,9 @@ function checkWatched(
   const sinceMs = Math.max(run.endedAtMs, fromMs, suspendedUntilMs)
   const dueMs = sinceMs + boundOf(way, run) + (isSeenTwice(run) ? SECOND_SIGHT_MS : 0)
   if (dueMs > calmEndedAtMs) return
-  const atMs = isLeft(way) ? job.finished_at : seenAtMs
+  const atMs = isUnwatched(way) ? job.finished_at : seenAtMs
   // The time of a pause is not stored.
-  if (isLeft(way) && !isFinal(job.status)) return
+  if (isUnwatched(way) && !isFinal(job.status)) return
   if (atMs !== null && atMs <= dueMs) return
   const when = atMs === null ? 'never' : `${atMs - sinceMs} ms later`
   violate(
@@ -55,12 +55,12 @@ function checkWatched(
 }
 
 function boundOf(way: WatchedJob['way'], run: SimRun): number {
-  if (!isLeft(way)) return WATCHED_MS
+  if (!isUnwatched(way)) return WATCHED_MS
   return Math.min(SWEEP_MS, (run.endedAtMs ?? 0) - run.createdAtMs) + YOUNG_SLACK_MS
 }
 
 /** No client waits for the end of the job. */
-function isLeft(way: WatchedJob['way']): boolean {
+function isUnwatched(way: WatchedJob['way']): boolean {
   return way === 'nothing' || way === 'poll and leave'
 }
 
