@@ -1,7 +1,7 @@
 import { after } from 'node:test'
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { findChromium } from './binaries.ts'
-import { PATIENCE_MS } from './patience.ts'
+import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
 import { isCi } from './services.ts'
 
 const SWITCHES = [
@@ -79,7 +79,7 @@ async function newContext(options: BrowserContextOptions): Promise<BrowserContex
 function launch(): Promise<Browser> {
   const executablePath = findChromium()
   if (executablePath === undefined) throw new Error('Chromium is not installed (looked for chromium and google-chrome)')
-  return chromium.launch({ executablePath, args: SWITCHES, timeout: PATIENCE_MS })
+  return chromium.launch({ executablePath, args: SWITCHES, timeout: START_PATIENCE_MS })
 }
 
 after(async () => (await browser)?.close())

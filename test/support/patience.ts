@@ -3,3 +3,6 @@
  * (65 s), so that a test fails when only the end of a lease, and not the heartbeat, frees the jobs of a killed node.
  */
 export const PATIENCE_MS = 60_000
+
+/** How long a test waits for a program to start. With an empty compile cache beside other starts, that takes most of a minute. */
+export const START_PATIENCE_MS = 3 * PATIENCE_MS

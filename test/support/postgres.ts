@@ -4,7 +4,7 @@ import { chownSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { findPostgres } from './binaries.ts'
-import { PATIENCE_MS } from './patience.ts'
+import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
 import { ServerProcess, startOnFreePort } from './server-process.ts'
 
 const run = promisify(execFile)
@@ -138,7 +138,7 @@ interface Cluster {
 async function initialize({ bin, data, folder, user }: Cluster): Promise<void> {
   const access = ['-U', 'postgres', '-A', 'trust']
   const args = ['-D', data, ...access, '-E', 'UTF8', '--locale=C', '--no-sync', '--no-instructions']
-  await run(join(bin, 'initdb'), args, { cwd: folder, env: { LC_ALL: 'C' }, timeout: PATIENCE_MS, ...user })
+  await run(join(bin, 'initdb'), args, { cwd: folder, env: { LC_ALL: 'C' }, timeout: START_PATIENCE_MS, ...user })
 }
 
 /** A killed server leaves a tiny segment to the next start on its folder; without one, the segment would stay for good. */

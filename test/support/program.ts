@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { COMPILE_CACHE } from './compile-cache.ts'
-import { PATIENCE_MS } from './patience.ts'
+import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
 
 export type Settings = Record<string, string>
 
@@ -87,7 +87,7 @@ export class Program {
     look()
     void this.#ended.then(({ code }) => reject(new Error(`It ended with ${code}: ${this.#said()}`)))
     try {
-      return await this.#patiently(`to say ${pattern}`, promise)
+      return await this.#patiently(`to say ${pattern}`, promise, START_PATIENCE_MS)
     } finally {
       this.#watchers.delete(look)
     }
@@ -111,9 +111,9 @@ export class Program {
     return { code, output: this.#output, errors: this.#errors }
   }
 
-  async #patiently<T>(what: string, outcome: Promise<T>): Promise<T> {
+  async #patiently<T>(what: string, outcome: Promise<T>, timeoutMs = PATIENCE_MS): Promise<T> {
     const { promise: late, reject } = Promise.withResolvers<never>()
-    const timer = setTimeout(() => reject(new Error(`Waited too long for it ${what}: ${this.#said()}`)), PATIENCE_MS)
+    const timer = setTimeout(() => reject(new Error(`Waited too long for it ${what}: ${this.#said()}`)), timeoutMs)
     try {
       return await Promise.race([outcome, late])
     } finally {

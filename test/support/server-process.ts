@@ -6,7 +6,7 @@ import { createServer, Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { PATIENCE_MS } from './patience.ts'
+import { START_PATIENCE_MS } from './patience.ts'
 import { endTree, signalTree } from './process-tree.ts'
 
 export interface ServerCommand {
@@ -162,7 +162,7 @@ function untilReady(child: ChildProcess, { command, ready }: ServerCommand): Pro
       clearTimeout(timer)
       reject(new Error(`${command} ${reason}:\n${said}`))
     }
-    const timer = setTimeout(() => fail('did not get ready in time'), PATIENCE_MS)
+    const timer = setTimeout(() => fail('did not get ready in time'), START_PATIENCE_MS)
     const listen = (chunk: Buffer) => {
       said = (said + chunk.toString()).slice(-8_192)
       if (!ready.test(said)) return
