@@ -13,7 +13,7 @@ import { countUsage, endOfPeriodMs, findOldRecord, lockUsage, periodOf } from '.
 import { fitAnswer, type GivenAnswer, isStillOpen } from './answers.ts'
 import { changeOwner, insertChecks, lockStarts, makeDue, newCheck, type Place } from './check-store.ts'
 import { findThreadToContinue } from './conversation.ts'
-import { isTerminal, isWatched, type JobStatus, STATUSES } from './job.ts'
+import { isTerminal, isWatched, type JobStatus, STATUSES, type Verdict } from './job.ts'
 import type { JobContext } from './job-context.ts'
 import { nextStatus } from './job-machine.ts'
 import { type JobRow, newJob } from './job-row.ts'
@@ -21,7 +21,7 @@ import { findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from './j
 import type { JobType } from './job-types.ts'
 import { jobEvent } from './settlement/job-event.ts'
 import { settleJobs } from './settlement/settle.ts'
-import type { JobUpdate } from './settlement/settlement.ts'
+import { type JobUpdate, SECOND_SIGHT_MS } from './settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from './settlement/timeline-store.ts'
 import { usageOf } from './settlement/usage-of.ts'
 import { THREAD_GONE } from './settlement/verdict.ts'
@@ -146,10 +146,7 @@ export class Jobs {
     if (!type || runtime === null) throw new UnavailableError('The job cannot be resumed now')
     const answer = await fitAnswer(given, paused.interrupts, type.resumeSchema)
     const state = await this.#readState(runtime, paused)
-    if (state === null) {
-      await this.#giveUp(paused)
-      throw new ApiError('conflict', 'The runtime no longer knows the thread: the job has failed')
-    }
+    if (state === null) throw await this.#noteLostThread(paused)
     if (state && !isStillOpen(answer.questions, state)) {
       throw new ApiError('conflict', 'The question was answered elsewhere meanwhile')
     }
@@ -200,10 +197,18 @@ export class Jobs {
     }
   }
 
-  /** Fails a paused job whose thread was deleted. */
-  async #giveUp({ id, run_seq }: JobRow): Promise<void> {
-    const lost = { jobId: id, runId: null, runSeq: run_seq, verdict: THREAD_GONE, via: null, traces: null }
-    await settleJobs(this.#context, (_tx, settlement) => settlement.settle([lost]))
+  /** Fails a paused job whose thread was seen missing twice. Returns the error for the caller. */
+  async #noteLostThread({ id, run_seq }: JobRow): Promise<Error> {
+    const verdict: Verdict = { ...THREAD_GONE, twice: true }
+    const lost = { jobId: id, runId: null, runSeq: run_seq, verdict, via: null, traces: null }
+    const [settled] = await settleJobs(this.#context, (_tx, settlement) => settlement.settle([lost]))
+    if (settled?.outcome === 'deferred') {
+      return new UnavailableError('The runtime does not find the thread now', {
+        retryAfterSeconds: SECOND_SIGHT_MS / 1_000,
+      })
+    }
+    if (settled?.outcome !== 'applied') return new ApiError('conflict', 'The job has changed meanwhile')
+    return new ApiError('conflict', 'The runtime no longer knows the thread: the job has failed')
   }
 
   async #createOwn(

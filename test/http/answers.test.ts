@@ -2,12 +2,14 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, test } from 'node:test'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
+import { SECOND_SIGHT_MS } from '../../src/jobs/settlement/settlement.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { assertError } from '../support/assert-error.ts'
 import { type JobWorld, RUN_MS, type ShownJob, sharedJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
 
 const conflict = (message: string) => ({ status: 409, code: 'conflict', message }) as const
+const unavailable = (message: string) => ({ status: 503, code: 'service_unavailable', message }) as const
 const invalid = (message: string | RegExp) => ({ status: 400, code: 'invalid_request', message }) as const
 
 interface Question {
@@ -98,9 +100,16 @@ describe('the answer to a paused job', () => {
       assert.deepEqual(await world.stored(job.id), job)
     })
 
-    test('a thread that was deleted meanwhile fails the job, and the caller reads why', async () => {
+    test('a thread that was deleted meanwhile is seen twice, then the job fails, and the caller reads why', async () => {
       const { world, job } = await pause('pausing')
       await fetch(`${world.runtime.url}/threads/${job.thread_id}`, { method: 'DELETE' })
+      for (const waitMs of [SECOND_SIGHT_MS - 1, 1]) {
+        const refused = await resume(world, job, { input: 'early' })
+        assertError(world.service, refused, unavailable('The runtime does not find the thread now'))
+        assert.equal(refused.headers['retry-after'], '10')
+        assert.deepEqual(await world.stored(job.id), job)
+        await world.pass(waitMs)
+      }
       const answer = await resume(world, job, { input: 'late' })
       assertError(world.service, answer, conflict('The runtime no longer knows the thread: the job has failed'))
       const { status, error, interrupts } = await world.stored(job.id)

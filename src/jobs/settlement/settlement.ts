@@ -183,7 +183,9 @@ export class Settlement {
   #mustSeeAgain(job: SettlingJob, { verdict, via, unverified, askedAtMs }: JobUpdate): boolean {
     const { atMs } = this.#context
     const code = doubtOf(verdict)
-    if (code === null || !isWatched(job.status)) {
+    // A paused job is not watched. Only a resume can find that its thread is gone.
+    const canEnd = isWatched(job.status) || (via === null && !isTerminal(job.status))
+    if (code === null || !canEnd) {
       // Only an answer of the runtime counts as a sighting, not a callback.
       if (job.doubt_code !== null && !unverified) {
         this.#noteDoubt(job, null)
