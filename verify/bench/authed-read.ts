@@ -1,7 +1,7 @@
 import { compare, type Outcome } from './comparison.ts'
 import type { BenchEnvironment } from './environment.ts'
 import { installPackages } from './packages.ts'
-import type { ServerSpec } from './server.ts'
+import { type ServerSpec, serviceSpec } from './server.ts'
 
 export const BASELINES = ['bare', 'express'] as const
 
@@ -18,7 +18,7 @@ export function compareSharedReads(
   if (baselines.includes('express')) installPackages('express')
   const specs: Record<Baseline, ServerSpec> = { bare: bare(environment), express: express(environment) }
   return compare({
-    ours: serviceSpec(environment),
+    ours: ours(environment),
     baselines: new Map(baselines.map((name) => [name, specs[name]])),
     requests: environment.sharedPageRequests,
     essence: ({ data, has_more }) => ({ data, has_more }),
@@ -32,7 +32,7 @@ export function compareDistinctReads(
   pace: { rounds: number; roundMs: number; warmUpMs: number },
 ): Promise<Outcome<'bare'>> {
   return compare({
-    ours: serviceSpec(environment),
+    ours: ours(environment),
     baselines: new Map([['bare', bare(environment)]]),
     requests: environment.distinctPageRequests,
     essence: ({ data, has_more }) => ({ data, has_more }),
@@ -46,7 +46,7 @@ export function compareJobReads(
   pace: { rounds: number; roundMs: number; warmUpMs: number },
 ): Promise<Outcome<'bare'>> {
   return compare({
-    ours: serviceSpec(environment),
+    ours: ours(environment),
     baselines: new Map([['bare', bare(environment)]]),
     requests: environment.jobRequests,
     essence: (job) => job,
@@ -54,18 +54,14 @@ export function compareJobReads(
   })
 }
 
-/** The service as users start it. Production mode would refuse the issuer on loopback. */
-export function serviceSpec({ databaseUrl, issuerUrl }: BenchEnvironment): ServerSpec {
-  return {
-    script: '../../bin/project-api.js',
-    args: ['serve'],
-    env: {
-      NODE_ENV: 'development',
-      DATABASE_URL: databaseUrl,
-      ISSUER_URL: issuerUrl,
-      RATE_LIMIT_AUTHENTICATED: UNREACHABLE,
-    },
-  }
+/** Production mode would refuse the issuer on loopback. */
+export function ours({ databaseUrl, issuerUrl }: BenchEnvironment): ServerSpec {
+  return serviceSpec({
+    NODE_ENV: 'development',
+    DATABASE_URL: databaseUrl,
+    ISSUER_URL: issuerUrl,
+    RATE_LIMIT_AUTHENTICATED: UNREACHABLE,
+  })
 }
 
 function bare({ databaseUrl }: BenchEnvironment): ServerSpec {

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { openSync, readFileSync } from 'node:fs'
 import { devNull } from 'node:os'
 import { fileURLToPath } from 'node:url'
+import packageJson from '../../package.json' with { type: 'json' }
 import { freePort } from '../../test/support/server-process.ts'
 
 export interface ServerSpec {
@@ -21,6 +22,18 @@ export interface Server {
   /** CPU time of all threads so far; null if the system does not report it. */
   cpuMs(): number | null
   stop(): Promise<void>
+}
+
+const [, ...START] = packageJson.scripts.start.split(' ')
+
+/** The service as `npm start` starts it, with the same flags of Node. */
+export function serviceSpec(env: Record<string, string>): ServerSpec {
+  return {
+    script: '../../bin/project-api.js',
+    args: ['serve'],
+    nodeArgs: START.filter((arg) => arg.startsWith('--')),
+    env,
+  }
 }
 
 const READY_TIMEOUT_MS = 15_000

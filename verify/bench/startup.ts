@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { median } from './comparison.ts'
-import { type Server, type ServerSpec, startServer } from './server.ts'
+import { type Server, type ServerSpec, serviceSpec, startServer } from './server.ts'
 
 const STARTS = 5
 const IDLE_MS = 1_000
@@ -40,7 +40,7 @@ async function withEmbeddedService<T>(work: (spec: ServerSpec) => Promise<T>): P
   const dataDir = mkdtempSync(join(tmpdir(), 'bench-data-'))
   const issuer = await startIdentityProvider()
   const env = { NODE_ENV: 'development', ISSUER_URL: issuer.issuer, DATA_DIR: dataDir }
-  const spec = { script: '../../bin/project-api.js', args: ['serve'], env }
+  const spec = serviceSpec(env)
   try {
     // The first start creates the database, and writes the compile cache when it ends.
     await (await startServer(spec)).stop()

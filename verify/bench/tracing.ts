@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { serviceSpec } from './authed-read.ts'
+import { ours } from './authed-read.ts'
 import { compare, type Outcome } from './comparison.ts'
 import type { BenchEnvironment } from './environment.ts'
 
@@ -15,7 +15,7 @@ export async function compareTracing(
   })
   collector.listen(0, '127.0.0.1')
   await once(collector, 'listening')
-  const untraced = serviceSpec(environment)
+  const untraced = ours(environment)
   const { port } = collector.address() as AddressInfo
   const traced = { ...untraced, env: { ...untraced.env, OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` } }
   try {

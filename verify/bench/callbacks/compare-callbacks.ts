@@ -10,7 +10,7 @@ import { startPostgres } from '../../../test/support/postgres.ts'
 import { type Figures, median } from '../comparison.ts'
 import { applyLoad, type Sample } from '../load.ts'
 import { installPackages } from '../packages.ts'
-import { type Server, startServer } from '../server.ts'
+import { type Server, serviceSpec, startServer } from '../server.ts'
 import { runPgbench, settleScript } from './pgbench.ts'
 import { callbackRequest, JOBS_PER_SECOND, type RunningJobs, SECRET, seedRunningJobs } from './seed.ts'
 
@@ -54,17 +54,15 @@ export async function compareCallbacks({ rounds, roundMs, warmUpMs }: Pace): Pro
       types,
       JSON.stringify({ types: { report: { assistant_id: 'report', output_key: 'report', may_pause: false } } }),
     )
-    const ours = await startServer({
-      script: '../../bin/project-api.js',
-      args: ['serve'],
-      env: {
+    const ours = await startServer(
+      serviceSpec({
         NODE_ENV: 'development',
         DATABASE_URL: oursUrl,
         ISSUER_URL: issuer.issuer,
         WEBHOOK_SECRET: SECRET,
         JOB_TYPES_FILE: types,
-      },
-    })
+      }),
+    )
     servers.push(ours)
     const env = { NODE_ENV: 'production', DATABASE_URL: expressUrl, WEBHOOK_SECRET: SECRET }
     const express = await startServer({ script: './express/callbacks.js', env })

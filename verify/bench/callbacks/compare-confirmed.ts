@@ -8,7 +8,7 @@ import { startIdentityProvider } from '../../../src/sandbox/identity-provider/id
 import { startPostgres } from '../../../test/support/postgres.ts'
 import { median } from '../comparison.ts'
 import { sendAll } from '../load.ts'
-import { type Server, startServer } from '../server.ts'
+import { type Server, serviceSpec, startServer } from '../server.ts'
 import { seeded } from './compare-callbacks.ts'
 import { callbackRequest, SECRET } from './seed.ts'
 
@@ -51,18 +51,16 @@ export async function compareConfirmed({ rounds, size }: { rounds: number; size:
       env: { LATENCY_MS: String(RUNTIME_LATENCY_MS) },
     })
     servers.push(runtime)
-    const service = await startServer({
-      script: '../../bin/project-api.js',
-      args: ['serve'],
-      env: {
+    const service = await startServer(
+      serviceSpec({
         NODE_ENV: 'development',
         DATABASE_URL: url,
         ISSUER_URL: issuer.issuer,
         WEBHOOK_SECRET: SECRET,
         JOB_TYPES_FILE: types,
         RUNTIME_URL: `http://127.0.0.1:${runtime.port}`,
-      },
-    })
+      }),
+    )
     servers.push(service)
     const unconfirmed: number[] = []
     const confirmed: number[] = []

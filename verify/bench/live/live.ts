@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type AgentRuntime, startAgentRuntime } from '../../../src/sandbox/agent-runtime/agent-runtime.ts'
 import type { Run } from '../../../src/sandbox/agent-runtime/records.ts'
 import { startIdentityProvider } from '../../../src/sandbox/identity-provider/identity-provider.ts'
-import { type Server, startServer } from '../server.ts'
+import { type Server, serviceSpec, startServer } from '../server.ts'
 import { residentBytes } from '../startup.ts'
 
 export interface LiveFigures {
@@ -49,7 +49,7 @@ export async function measureLive({ seconds }: { seconds: number }): Promise<Liv
     RUNTIME_URL: runtime.url,
     RUNTIME_TIMEOUT_MS: '10000',
   }
-  const server = await startServer({ script: '../../bin/project-api.js', args: ['serve'], env })
+  const server = await startServer(serviceSpec(env))
   const readers: Reader[] = []
   try {
     const tokens = Array.from({ length: JOBS }, (_, n) => issuer.mint({ sub: `viewer-${n}` }))

@@ -8,7 +8,7 @@ import { startIdentityProvider } from '../../../src/sandbox/identity-provider/id
 import { callbackRequest, JOBS_PER_SECOND, SECRET, seedRunningJobs, USERS } from '../callbacks/seed.ts'
 import { median } from '../comparison.ts'
 import { applyLoad, type Sample } from '../load.ts'
-import { type Server, startServer } from '../server.ts'
+import { type Server, serviceSpec, startServer } from '../server.ts'
 import { compileSlowSync } from './slow-sync.ts'
 
 export interface SlowDiskOutcome {
@@ -124,10 +124,8 @@ function startService(from: { folder: string; dataDir: string; delayMs: number; 
     types,
     JSON.stringify({ types: { report: { assistant_id: 'report', output_key: 'report', may_pause: false } } }),
   )
-  return startServer({
-    script: '../../bin/project-api.js',
-    args: ['serve'],
-    env: {
+  return startServer(
+    serviceSpec({
       NODE_ENV: 'development',
       ISSUER_URL: from.issuerUrl,
       DATA_DIR: from.dataDir,
@@ -137,8 +135,8 @@ function startService(from: { folder: string; dataDir: string; delayMs: number; 
       RATE_LIMIT_AUTHENTICATED: '1000000000',
       LD_PRELOAD: compileSlowSync(from.folder),
       SLOW_SYNC_MS: String(from.delayMs),
-    },
-  })
+    }),
+  )
 }
 
 function readRequest(jobId: string, token: string): Buffer {

@@ -6,7 +6,7 @@ import { startPostgres } from '../../../test/support/postgres.ts'
 import { seeded } from '../callbacks/compare-callbacks.ts'
 import { SECRET } from '../callbacks/seed.ts'
 import { median } from '../comparison.ts'
-import { type Server, startServer } from '../server.ts'
+import { type Server, serviceSpec, startServer } from '../server.ts'
 
 export interface LargeOutputOutcome {
   /** The longest time for which a callback with an output of 9 MB, and its read, blocked the event loop. */
@@ -32,18 +32,16 @@ export async function measureLargeOutputs(): Promise<LargeOutputOutcome> {
     const types = join(folder, 'job-types.json')
     const report = { assistant_id: 'report', output_key: 'report', may_pause: false }
     writeFileSync(types, JSON.stringify({ types: { report } }))
-    service = await startServer({
-      script: '../../bin/project-api.js',
-      args: ['serve'],
-      env: {
+    service = await startServer(
+      serviceSpec({
         NODE_ENV: 'development',
         DATABASE_URL: url,
         ISSUER_URL: issuer.issuer,
         WEBHOOK_SECRET: SECRET,
         JOB_TYPES_FILE: types,
         METRICS_PUBLIC: 'true',
-      },
-    })
+      }),
+    )
     const { port, pid } = service
     const token = issuer.mint({ sub: 'admin', scopes: ['admin:*'] })
     const deliver = async (n: number, bytes: number) => {

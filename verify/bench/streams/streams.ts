@@ -6,7 +6,7 @@ import { startPostgres } from '../../../test/support/postgres.ts'
 import { seeded } from '../callbacks/compare-callbacks.ts'
 import { callbackRequest, SECRET, USERS } from '../callbacks/seed.ts'
 import { applyLoad } from '../load.ts'
-import { type Server, startServer } from '../server.ts'
+import { type Server, serviceSpec, startServer } from '../server.ts'
 import { openViewer, type Viewer } from './viewers.ts'
 
 export interface StreamOutcome {
@@ -39,18 +39,16 @@ export async function measureStreams({ durationMs }: { durationMs: number }): Pr
     const types = join(folder, 'job-types.json')
     const report = { assistant_id: 'report', output_key: 'report', may_pause: false }
     writeFileSync(types, JSON.stringify({ types: { report } }))
-    service = await startServer({
-      script: '../../bin/project-api.js',
-      args: ['serve'],
-      env: {
+    service = await startServer(
+      serviceSpec({
         NODE_ENV: 'development',
         DATABASE_URL: url,
         ISSUER_URL: issuer.issuer,
         WEBHOOK_SECRET: SECRET,
         JOB_TYPES_FILE: types,
         RATE_LIMIT_AUTHENTICATED: '1000000000',
-      },
-    })
+      }),
+    )
     const { port, pid } = service
     const tokens = Array.from({ length: USERS }, (_, n) => issuer.mint({ sub: `user-${n}` }))
     const tokenAt = (n: number) => tokens[n % USERS] ?? ''
