@@ -60,13 +60,17 @@ const callCheck = new Script('check()')
  * less than half of that time, because other programs used the processor, does not count. So other programs alone do not
  * make the service refuse an ordinary document.
  */
-export function withTimeLimit(check: () => string | null, tooSlow: string, usedMs = threadUsedMs): string | null {
+export function withTimeLimit(
+  check: () => string | null,
+  tooSlow: string,
+  { usedMs = threadUsedMs, run = runFor } = {},
+): string | null {
   limited.check = check
   try {
     let limitMs = CHECK_MS
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       const startedMs = usedMs()
-      const result = runFor(limitMs)
+      const result = run(limitMs)
       if (result !== undefined) return result
       if (usedMs() - startedMs <= limitMs / 2) continue
       if (limitMs === LAST_CHECK_MS) break
