@@ -3,10 +3,9 @@ import { randomUUID } from 'node:crypto'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
-import type { TestResponse } from '../support/http-client.ts'
 import { freshFolder, type Settings } from '../support/program.ts'
 import { type RuntimeFaultProxy, type Step, startRuntimeFaultProxy } from '../support/runtime-fault-proxy.ts'
-import { type Served, sharedIssuer, startServe } from '../support/served.ts'
+import { type Served, sharedIssuer, startServe, untilAdmitted } from '../support/served.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
@@ -34,18 +33,10 @@ async function adminToken(): Promise<string> {
   return (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
 }
 
-/** On a busy machine a node may shed a request; it is then sent again after Retry-After. */
-async function patiently(send: () => Promise<TestResponse<Job>>): Promise<TestResponse<Job>> {
-  for (;;) {
-    const answer = await send()
-    if (answer.status !== 503) return answer
-  }
-}
-
 async function startJob(served: Served, title: string): Promise<Job> {
   const body = { type: 'report', input: { title, n: 42 } }
   const token = await adminToken()
-  const answer = await patiently(() => served.request<Job>('POST', '/jobs', { token, body }))
+  const answer = await untilAdmitted(() => served.request<Job>('POST', '/jobs', { token, body }))
   assert.equal(answer.status, 202, answer.text)
   return answer.body
 }
@@ -99,7 +90,7 @@ describe('two nodes on one PostgreSQL', needsPostgres(), () => {
     await until(() => runtime.recentRuns[0]?.status === 'success')
     runtime.setFaults({ lookup_latency_ms: 700 })
     const before = runtime.stats.calls[GET_RUN] ?? 0
-    const read = (node: Served) => patiently(() => node.request<Job>('GET', `/jobs/${job.id}`, { token }))
+    const read = (node: Served) => untilAdmitted(() => node.request<Job>('GET', `/jobs/${job.id}`, { token }))
     const answers = await Promise.all(Array.from({ length: 200 }, (_, n) => read(n % 2 ? one : two)))
     for (const { status, text } of answers) assert.equal(status, 200, text)
     assert.deepEqual(new Set(answers.map(({ body }) => body.status)), new Set(['completed']))
@@ -159,7 +150,7 @@ describe('killed', { concurrency: true }, () => {
         const again = await start()
         const token = await adminToken()
         for (const [id, { run_id, n }] of acknowledged) {
-          const job = await patiently(() => again.request<Job>('GET', `/jobs/${id}`, { token }))
+          const job = await untilAdmitted(() => again.request<Job>('GET', `/jobs/${id}`, { token }))
           assert.deepEqual([job.body.status, job.body.settled_by], ['completed', 'callback'], job.text)
           assert.deepEqual(job.body.output, { n })
           const path = `/v1/callbacks?job_id=${id}`

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { openStream } from '../support/event-stream.ts'
 import { HttpClient, type TestRequest, type TestResponse } from '../support/http-client.ts'
-import type { Served } from '../support/served.ts'
+import { type Served, untilAdmitted } from '../support/served.ts'
 import { needsPostgres, needsRedis } from '../support/services.ts'
 import { startTwoNodes, type TwoNodes } from '../support/two-nodes.ts'
 import { until } from '../support/until.ts'
@@ -21,16 +21,6 @@ const START_RUN = 'POST /threads/{t}/runs'
 /** How often this node lost Redis and began to count alone. */
 function timesAlone({ program }: Served): number {
   return program.output.match(/"limiter\.redis_lost"/g)?.length ?? 0
-}
-
-/** The answer to a request. A node that sheds load counts nothing, so the request is sent again. */
-async function answerOf(served: Served, key: string): Promise<TestResponse> {
-  const isShed = ({ status, text }: TestResponse) => status === 503 && text.includes('Too busy')
-  let answer = await served.request('GET', '/v1/projects', { key })
-  for (let attempt = 0; isShed(answer) && attempt < 100; attempt++) {
-    answer = await served.request('GET', '/v1/projects', { key })
-  }
-  return answer
 }
 
 /** The code and message of an error, from either envelope. */
@@ -56,7 +46,9 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
       const { key } = account.body
       const alone = timesAlone(a.served) + timesAlone(b.served)
       const answers = await Promise.all(
-        Array.from({ length: 2 * LIMIT }, (_, n) => answerOf((n % 2 === 0 ? a : b).served, key)),
+        Array.from({ length: 2 * LIMIT }, (_, n) =>
+          untilAdmitted(() => (n % 2 === 0 ? a : b).served.request('GET', '/v1/projects', { key })),
+        ),
       )
       // If the machine is too busy, a node loses Redis and counts alone: then repeat the round.
       if (timesAlone(a.served) + timesAlone(b.served) > alone && round < 5) {
@@ -102,10 +94,12 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
     assert.equal((await a.served.request('POST', '/v1/devices', { token, body: device })).status, 201)
     const started = await Promise.all(
       Array.from({ length: 20 }, (_, n) =>
-        (n % 2 === 0 ? a : b).served.request<Job>('POST', '/jobs', {
-          token,
-          body: { type: 'report', input: { title: `Unread ${n}` } },
-        }),
+        untilAdmitted(() =>
+          (n % 2 === 0 ? a : b).served.request<Job>('POST', '/jobs', {
+            token,
+            body: { type: 'report', input: { title: `Unread ${n}` } },
+          }),
+        ),
       ),
     )
     const ids = new Set(started.map(({ body }) => body.id))

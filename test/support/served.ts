@@ -1,6 +1,6 @@
 import { after } from 'node:test'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
-import { HttpClient } from './http-client.ts'
+import { HttpClient, type TestResponse } from './http-client.ts'
 import { Program, type ProgramOptions, type Settings } from './program.ts'
 
 /** One issuer for all programs of a test file: making its key takes longer than most tests. */
@@ -22,6 +22,14 @@ export async function startServe(options: ProgramOptions = {}): Promise<Served> 
   const served = new Served(url, program)
   clients.push(served)
   return served
+}
+
+/** Sends a request again while the service is too busy for it, as it may be on a busy machine. */
+export async function untilAdmitted<Body>(send: () => Promise<TestResponse<Body>>): Promise<TestResponse<Body>> {
+  for (;;) {
+    const answer = await send()
+    if (answer.status !== 503) return answer
+  }
 }
 
 export class Served extends HttpClient {
