@@ -4,5 +4,8 @@
  */
 export const PATIENCE_MS = 60_000
 
-/** How long a test waits for a program to start. With an empty compile cache beside other starts, that takes most of a minute. */
+/**
+ * How long a test waits for a program to start, or to print something. With an empty compile cache beside other starts,
+ * a start takes most of a minute. No such wait depends on the lease of a job.
+ */
 export const START_PATIENCE_MS = 3 * PATIENCE_MS
