@@ -6,6 +6,7 @@ import type { Database, Engine } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
+import { PATIENCE_MS } from './patience.ts'
 import { needsPostgres, sharedMigratedDatabase, sharedPostgresDatabase } from './services.ts'
 
 export interface EngineUnderTest {
@@ -101,7 +102,8 @@ async function createPostgresStore(content: Content): Promise<OwnedStore> {
   const opened: Database[] = []
   return {
     connect: async () => {
-      const db = await openPostgres({ url })
+      // On a busy machine a transaction may wait long for a free connection.
+      const db = await openPostgres({ url, connectTimeoutMs: PATIENCE_MS })
       opened.push(db)
       return db
     },

@@ -1,6 +1,7 @@
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { findPostgres, findRedis } from './binaries.ts'
+import { PATIENCE_MS } from './patience.ts'
 import { createDatabase, dropDatabase, startPostgres } from './postgres.ts'
 import { startRedis } from './redis.ts'
 
@@ -36,7 +37,7 @@ export async function sharedMigratedDatabase(): Promise<{ url: string; drop: () 
 }
 
 async function migrateAt(url: string): Promise<void> {
-  const db = await openPostgres({ url })
+  const db = await openPostgres({ url, connectTimeoutMs: PATIENCE_MS })
   await migrate(db)
   await db.close()
 }

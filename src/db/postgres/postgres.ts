@@ -17,6 +17,8 @@ export interface PostgresOptions {
   /** False: no statement is prepared by name, for a pooler in transaction mode. */
   prepared?: boolean
   queryTimeoutMs?: number
+  /** Also limits the wait for a free connection. */
+  connectTimeoutMs?: number
 }
 
 const CONNECT_TIMEOUT_MS = 3_000
@@ -76,7 +78,8 @@ class PostgresDatabase implements Database {
   #closed: Promise<void> | undefined
 
   constructor(options: PostgresOptions) {
-    const { url, lanes = 4, poolSize = 10, prepared: isNamed = true, queryTimeoutMs = QUERY_TIMEOUT_MS } = options
+    const { url, lanes = 4, poolSize = 10, prepared: isNamed = true } = options
+    const { queryTimeoutMs = QUERY_TIMEOUT_MS, connectTimeoutMs = CONNECT_TIMEOUT_MS } = options
     this.#isNamed = isNamed
     const config: ClientConfig & { pipeline: true } = {
       connectionString: url,
@@ -84,7 +87,7 @@ class PostgresDatabase implements Database {
       application_name: 'project-api',
       options: PLANNING,
       keepAlive: true,
-      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      connectionTimeoutMillis: connectTimeoutMs,
       // The server's timeout is shorter, so it ends a statement first. Our own timeout is for a server that no longer
       // answers.
       statement_timeout: Math.round(queryTimeoutMs * 0.8),
