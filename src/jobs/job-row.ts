@@ -97,9 +97,7 @@ const COLUMNS = {
 
 export const JOBS = new Columns<StoredJob>(COLUMNS)
 
-export function isStored(name: string): name is keyof StoredJob {
-  return name in COLUMNS
-}
+export const STORED_NAMES = Object.keys(COLUMNS) as (keyof StoredJob)[]
 
 /** For a `from`: the jobs, each with its check if it has one. No column has the same name in both tables. */
 export const JOBS_WITH_CHECKS = sql`jobs left join job_checks on job_id = id`

@@ -23,7 +23,7 @@ import {
   type Via,
 } from '../job.ts'
 import { nextStatus } from '../job-machine.ts'
-import { isStored, type JobRow, type SlimJob } from '../job-row.ts'
+import { type JobRow, type SlimJob, STORED_NAMES, type StoredJob } from '../job-row.ts'
 import { changeJobs, insertJobRuns, type JobChange, type JobRun, lockSlimJobs } from '../job-store.ts'
 import type { JobTypes } from '../job-types.ts'
 import { jobEvent } from './job-event.ts'
@@ -325,10 +325,15 @@ function applyCancelRequest(job: SettlingJob, verdict: Verdict): Verdict {
 }
 
 /** The columns that differ from the stored row. When its checks end, the job's row keeps the data of the last check. */
-function changesOf({ job, before }: { job: SettlingJob; before: SettlingJob }, isUnwatched: boolean): JobChange {
-  const names = (Object.keys(job) as (keyof SettlingJob)[]).filter(isStored)
-  const isKept = (name: keyof SettlingJob) =>
-    isUnwatched && job.check_attempts > 0 && (name === 'checked_at' || name === 'check_attempts')
-  const changed = names.filter((name) => job[name] !== before[name] || isKept(name)).map((name) => [name, job[name]])
-  return { ...Object.fromEntries(changed), id: job.id }
+function changesOf(
+  { job, before }: Record<'job' | 'before', SettlingJob & Partial<StoredJob>>,
+  isUnwatched: boolean,
+): JobChange {
+  const keepsCheck = isUnwatched && job.check_attempts > 0
+  const change: Record<string, unknown> = { id: job.id }
+  for (const name of STORED_NAMES) {
+    const isKept = keepsCheck && (name === 'checked_at' || name === 'check_attempts')
+    if (job[name] !== before[name] || isKept) change[name] = job[name]
+  }
+  return change as JobChange
 }

@@ -8,23 +8,17 @@ import { sql } from '../../db/sql.ts'
  */
 export async function findTimesToTruth(db: Queryable, jobIds: readonly string[]): Promise<Map<string, number>> {
   if (jobIds.length === 0) return new Map()
-  const rows = await db.query<{
-    id: string
-    finished_at: number
-    called_at: number | null
-    seen_at: number | null
-  }>(sql`
-    select id, finished_at,
+  const rows = await db.query<{ id: string; finished_at: number; since_at: number | null }>(sql`
+    select id, finished_at, coalesce(
       (select min(received_at) from callbacks
-        where callbacks.job_id = jobs.id and callbacks.run_id = jobs.run_id and received_at <= finished_at) as called_at,
+        where callbacks.job_id = jobs.id and callbacks.run_id = jobs.run_id and received_at <= finished_at),
       (select max(last_at) from job_timeline
         where job_timeline.job_id = jobs.id and kind in ('created', 'start', 'check', 'resumed')
-          and last_at < finished_at) as seen_at
+          and last_at < finished_at)) as since_at
     from jobs where ${isAmong(db.engine, sql`id`, jobIds)} and finished_at is not null`)
   return new Map(
-    rows.flatMap(({ id, finished_at, called_at, seen_at }) => {
-      const sinceMs = called_at ?? seen_at
-      return sinceMs === null ? [] : [[id, Math.max(0, finished_at - sinceMs)] as const]
-    }),
+    rows.flatMap(({ id, finished_at, since_at }) =>
+      since_at === null ? [] : [[id, Math.max(0, finished_at - since_at)] as const],
+    ),
   )
 }
