@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { before, describe, test } from 'node:test'
+import type { Route } from 'playwright-core'
 import { needsChromium, openPage } from '../support/browser.ts'
 import { HttpClient } from '../support/http-client.ts'
 import { Program } from '../support/program.ts'
@@ -69,6 +70,8 @@ describe('in a real browser that reaches only this machine', needsChromium(), ()
       return answers.map(({ status }) => status)
     }
 
+    // The page issues the first user's token when it opens.
+    await until(async () => (await shownToken()) !== '')
     const grace = await issue(() => page.getByText('Grace Hopper').click())
     assert.deepEqual(await statuses(grace), [200, 200, 403])
     const fewer = await issue(async () => {
@@ -81,6 +84,28 @@ describe('in a real browser that reaches only this machine', needsChromium(), ()
     assert.ok((await page.locator('#curl').textContent())?.includes(root))
     assert.deepEqual(complaints, [])
     api.close()
+  })
+
+  test('a late answer does not replace the token of the user who was chosen after it', async () => {
+    const { page } = await openPage(addressOf('Tokens'))
+    const shownToken = async () => (await page.locator('#token').textContent()) ?? ''
+    await until(async () => (await shownToken()) !== '')
+    const first = await shownToken()
+
+    const late = Promise.withResolvers<Route>()
+    await page.route(/token$/, (route) => late.resolve(route), { times: 1 })
+    await page.getByText('Grace Hopper').click()
+    const heldBack = await late.promise
+    await page.getByText('Administrator').click()
+    await until(async () => (await shownToken()) !== first)
+    const chosen = await shownToken()
+
+    const answered = page.waitForResponse(/token$/)
+    await heldBack.continue()
+    await (await answered).finished()
+    // The page has processed the late answer before the answer to this later request.
+    await page.evaluate(async () => (await fetch('/')).text())
+    assert.equal(await shownToken(), chosen)
   })
 
   test('every other page that dev names opens without an error', async () => {
