@@ -1,16 +1,20 @@
 import { isDeepStrictEqual } from 'node:util'
 import { applyLoad, type Sample } from './load.ts'
-import { type Server, type ServerSpec, startServer } from './server.ts'
+import type { Server } from './server.ts'
 
 export interface ComparisonSpec<Baseline extends string> {
-  ours: ServerSpec
-  baselines: ReadonlyMap<Baseline, ServerSpec>
+  ours: Server
+  baselines: ReadonlyMap<Baseline, Server>
   requests: readonly Buffer[]
   /** The part of the response body that must be the same from all servers. */
   essence: (body: Readonly<Record<string, unknown>>) => unknown
+  pace: Pace
+}
+
+export interface Pace {
+  warmUpRounds: number
   rounds: number
   roundMs: number
-  warmUpMs: number
 }
 
 /** The medians of a server's rounds. */
@@ -29,49 +33,48 @@ interface Round extends Sample {
 }
 
 const CONNECTIONS = 64
+/** The first rounds of a comparison are not counted, because the servers were under another load before. */
+const UNCOUNTED_ROUNDS = 2
+
+/**
+ * Puts load on the servers until V8 has optimized the code that they use: after 5 s a request still takes a quarter more
+ * processor time than after 10 s. The servers take turns, because a process that idled for 8 s is slow again.
+ */
+export async function warmUp(
+  servers: ReadonlyMap<Server, readonly Buffer[]>,
+  { warmUpRounds, roundMs }: Pace,
+): Promise<void> {
+  for (let round = 0; round < warmUpRounds; round++) {
+    for (const [{ port }, requests] of servers) {
+      await applyLoad({ port, requests, connections: CONNECTIONS, durationMs: roundMs })
+    }
+  }
+}
 
 /**
  * Puts the same load on the servers in turns (A, B, C, A, B, C, …), so that other load on the machine affects all of them.
- * A ratio is the median of the rounds' ratios, the figures are the medians of the rounds.
+ * A ratio is the median of the rounds' ratios, the figures are the medians of the rounds. Warm the servers up first.
  */
 export async function compare<Baseline extends string>(
   comparison: ComparisonSpec<Baseline>,
 ): Promise<Outcome<Baseline>> {
-  const started: Server[] = []
-  const start = async (spec: ServerSpec) => {
-    const server = await startServer(spec)
-    started.push(server)
-    return server
-  }
-  try {
-    const ours = await start(comparison.ours)
-    const baselines = new Map<Baseline, Server>()
-    for (const [name, spec] of comparison.baselines) baselines.set(name, await start(spec))
-    await checkSameAnswers(comparison, started)
-    return await takeTurns(comparison, ours, baselines)
-  } finally {
-    for (const server of started) await server.stop()
-  }
-}
-
-async function takeTurns<Baseline extends string>(
-  { requests, rounds, roundMs, warmUpMs }: ComparisonSpec<Baseline>,
-  ours: Server,
-  baselines: ReadonlyMap<Baseline, Server>,
-): Promise<Outcome<Baseline>> {
-  const load = async (server: Server, durationMs: number): Promise<Round> => {
+  const { ours, baselines, requests, pace } = comparison
+  await checkSameAnswers(comparison, [ours, ...baselines.values()])
+  const load = async (server: Server): Promise<Round> => {
     const beforeMs = server.cpuMs()
-    const sample = await applyLoad({ port: server.port, requests, connections: CONNECTIONS, durationMs })
+    const sample = await applyLoad({ port: server.port, requests, connections: CONNECTIONS, durationMs: pace.roundMs })
     const afterMs = server.cpuMs()
     return { ...sample, cpuMs: beforeMs === null || afterMs === null ? null : afterMs - beforeMs }
   }
   const mine: Round[] = []
   const theirs = new Map([...baselines.keys()].map((name) => [name, [] as Round[]]))
-
-  for (const server of [ours, ...baselines.values()]) await load(server, warmUpMs)
-  for (let round = 0; round < rounds; round++) {
-    mine.push(await load(ours, roundMs))
-    for (const [name, server] of baselines) theirs.get(name)?.push(await load(server, roundMs))
+  await warmUp(new Map([ours, ...baselines.values()].map((server) => [server, requests])), {
+    ...pace,
+    warmUpRounds: UNCOUNTED_ROUNDS,
+  })
+  for (let round = 0; round < pace.rounds; round++) {
+    mine.push(await load(ours))
+    for (const [name, server] of baselines) theirs.get(name)?.push(await load(server))
   }
 
   const outcomes = [...theirs].map(([name, played]) => {

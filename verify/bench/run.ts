@@ -1,6 +1,12 @@
 import { availableParallelism, loadavg } from 'node:os'
 import { parseArgs } from 'node:util'
-import { BASELINES, compareDistinctReads, compareJobReads, compareSharedReads } from './authed-read.ts'
+import {
+  BASELINES,
+  compareDistinctReads,
+  compareJobReads,
+  compareSharedReads,
+  startReadServers,
+} from './authed-read.ts'
 import { compareCallbacks } from './callbacks/compare-callbacks.ts'
 import { compareConfirmed } from './callbacks/compare-confirmed.ts'
 import type { Figures, Outcome } from './comparison.ts'
@@ -17,13 +23,11 @@ import { measureStreams } from './streams/streams.ts'
 import { measureSweep } from './sweep.ts'
 import { compareTracing } from './tracing.ts'
 
-type Pace = typeof QUICK
+type BenchPace = typeof QUICK
 
 const QUICK = {
-  rounds: 9,
-  roundMs: 500,
-  warmUpMs: 5_000,
-  callbackRounds: 3,
+  reads: { warmUpRounds: 14, rounds: 7, roundMs: 500 },
+  callbacks: { warmUpRounds: 9, rounds: 3, roundMs: 1_000 },
   confirmed: { rounds: 3, size: 1_500 },
   streams: { durationMs: 5_000 },
   sweepJobs: 2_000,
@@ -31,11 +35,9 @@ const QUICK = {
   slowDisk: { rounds: 5, roundMs: 500, warmUpMs: 1_500 },
   liveSeconds: 5,
 }
-const THOROUGH: Pace = {
-  rounds: 21,
-  roundMs: 2_000,
-  warmUpMs: 10_000,
-  callbackRounds: 9,
+const THOROUGH: BenchPace = {
+  reads: { warmUpRounds: 6, rounds: 21, roundMs: 2_000 },
+  callbacks: { warmUpRounds: 12, rounds: 9, roundMs: 1_000 },
   confirmed: { rounds: 9, size: 2_000 },
   streams: { durationMs: 20_000 },
   sweepJobs: 10_000,
@@ -52,7 +54,7 @@ interface Benchmark {
   names: readonly string[]
   /** With `--quick`, it runs only by its name. */
   notQuick?: true
-  run: (wanted: readonly string[], pace: Pace) => Promise<void>
+  run: (wanted: readonly string[], pace: BenchPace) => Promise<void>
 }
 
 const BENCHMARKS: readonly Benchmark[] = [
@@ -73,13 +75,13 @@ const BENCHMARKS: readonly Benchmark[] = [
   { names: ['settlement-cost'], notQuick: true, run: settlementCost },
   { names: ['streams'], notQuick: true, run: (_wanted, pace) => streams(pace) },
   { names: ['large-outputs'], notQuick: true, run: largeOutputs },
-  { names: ['sweep'], run: (_wanted, pace) => sweep(pace) },
+  { names: ['sweep'], notQuick: true, run: (_wanted, pace) => sweep(pace) },
   { names: ['push-vs-firebase-admin', 'push-outbox-vs-raw'], run: (_wanted, pace) => push(pace) },
   {
     names: ['slow-disk'],
     run: (_wanted, pace) => slowDisk(pace),
   },
-  { names: ['live'], run: (_wanted, pace) => live(pace) },
+  { names: ['live'], notQuick: true, run: (_wanted, pace) => live(pace) },
   {
     names: ['cold-start'],
     run: async () => print(`figure cold-start ${(await measureColdStart()).toFixed(0)} ms`),
@@ -90,16 +92,27 @@ const BENCHMARKS: readonly Benchmark[] = [
   },
 ]
 
-async function reads(wanted: readonly string[], pace: Pace): Promise<void> {
+async function reads(wanted: readonly string[], { reads: pace }: BenchPace): Promise<void> {
   const environment = await startBenchEnvironment()
   try {
     const baselines = BASELINES.filter((name) => wanted.includes(`${SHARED}-vs-${name}`))
-    if (baselines.length > 0) printRatios(SHARED, await compareSharedReads(environment, { baselines, ...pace }))
-    if (wanted.includes('authed-read-distinct-vs-bare')) {
-      printRatios('authed-read-distinct', await compareDistinctReads(environment, pace))
+    const servers = await startReadServers(environment, { withExpress: baselines.includes('express'), pace })
+    try {
+      if (baselines.length > 0) {
+        printRatios(SHARED, await compareSharedReads(servers, environment, { wanted: baselines, pace }))
+      }
+      if (wanted.includes('authed-read-distinct-vs-bare')) {
+        printRatios('authed-read-distinct', await compareDistinctReads(servers, environment, pace))
+      }
+      if (wanted.includes('job-read-vs-bare')) {
+        printRatios('job-read', await compareJobReads(servers, environment, pace))
+      }
+      if (wanted.includes('traced-read-vs-untraced')) {
+        printRatios('traced-read', await compareTracing(servers.ours, environment, pace))
+      }
+    } finally {
+      await servers.stop()
     }
-    if (wanted.includes('job-read-vs-bare')) printRatios('job-read', await compareJobReads(environment, pace))
-    if (wanted.includes('traced-read-vs-untraced')) printRatios('traced-read', await compareTracing(environment, pace))
   } finally {
     await environment.close()
   }
@@ -113,8 +126,8 @@ function printRatios<Baseline extends string>(subject: string, { ours, baselines
   }
 }
 
-async function callbacks(pace: Pace): Promise<void> {
-  const outcome = await compareCallbacks({ rounds: pace.callbackRounds, roundMs: 1_000, warmUpMs: 4_000 })
+async function callbacks(pace: BenchPace): Promise<void> {
+  const outcome = await compareCallbacks(pace.callbacks)
   print(`ratio callback-vs-express ${outcome.vsExpress.toFixed(2)}`)
   print(`ratio callback-vs-echo ${outcome.vsEcho.toFixed(2)}`)
   print(`ratio callback-vs-pgbench-settling ${outcome.vsPgbenchSettling.toFixed(2)}`)
@@ -124,7 +137,7 @@ async function callbacks(pace: Pace): Promise<void> {
   print(`  pgbench  ${outcome.pgbenchSettlingPerSecond.toFixed(0)} settled callbacks/s, one per commit`)
 }
 
-async function confirmed(pace: Pace): Promise<void> {
+async function confirmed(pace: BenchPace): Promise<void> {
   const outcome = await compareConfirmed(pace.confirmed)
   print(`ratio callback-confirmed-vs-unconfirmed ${outcome.ratio.toFixed(2)}`)
   const [asked, plain] = [outcome.confirmedPerSecond, outcome.unconfirmedPerSecond]
@@ -144,13 +157,13 @@ async function settlementCost(): Promise<void> {
   }
 }
 
-async function sweep({ sweepJobs }: Pace): Promise<void> {
+async function sweep({ sweepJobs }: BenchPace): Promise<void> {
   for (const { engine, confirmedPerSecond } of await measureSweep(sweepJobs)) {
     print(`figure sweep-confirmed-per-second-${engine} ${confirmedPerSecond.toFixed(0)} jobs`)
   }
 }
 
-async function push({ push: { rounds, size } }: Pace): Promise<void> {
+async function push({ push: { rounds, size } }: BenchPace): Promise<void> {
   const messages = { outbox: 3 * size, raw: 3 * size, 'firebase-admin': size }
   const outcome = await comparePush({ rounds, messages })
   print(`ratio push-vs-firebase-admin ${outcome.vsFirebaseAdmin.toFixed(2)}`)
@@ -161,7 +174,7 @@ async function push({ push: { rounds, size } }: Pace): Promise<void> {
   }
 }
 
-async function slowDisk(pace: Pace): Promise<void> {
+async function slowDisk(pace: BenchPace): Promise<void> {
   const missing = slowSyncMissing()
   if (missing) return print(`# slow-disk is skipped: it ${missing}`)
   const { disks } = await compareDisks(pace.slowDisk)
@@ -177,7 +190,7 @@ async function slowDisk(pace: Pace): Promise<void> {
   }
 }
 
-async function live({ liveSeconds: seconds }: Pace): Promise<void> {
+async function live({ liveSeconds: seconds }: BenchPace): Promise<void> {
   const { viewers, jobs, eventsPerSecond, viewer, direct, ...cost } = await measureLive({ seconds })
   print(`figure live-added-p50 ${(viewer.p50Ms - direct.p50Ms).toFixed(1)} ms`)
   print(`figure live-added-p99 ${(viewer.p99Ms - direct.p99Ms).toFixed(1)} ms`)
@@ -202,7 +215,7 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
-async function streams(pace: Pace): Promise<void> {
+async function streams(pace: BenchPace): Promise<void> {
   const outcome = await measureStreams(pace.streams)
   print(`figure stream-memory ${outcome.kilobytesPerStream.toFixed(1)} KB`)
   print(`figure stream-events-lost ${outcome.lost} events`)
@@ -249,7 +262,8 @@ async function main(args: readonly string[]): Promise<number> {
   }
   const pace = values.quick ? QUICK : THOROUGH
   print(`# node ${process.version}, ${availableParallelism()} cores, load before ${loadavg()[0]?.toFixed(1)}`)
-  print(`# ${pace.rounds} rounds of ${pace.roundMs} ms after ${pace.warmUpMs} ms of warm-up for each server`)
+  const { rounds, roundMs, warmUpRounds } = pace.reads
+  print(`# reads: ${rounds} rounds of ${roundMs} ms after ${warmUpRounds} rounds of warm-up for each server`)
   for (const { names, run, notQuick = false } of BENCHMARKS) {
     const isDefault = given.length === 0 && !(values.quick && notQuick)
     const wanted = names.filter((name) => isDefault || given.includes(name))

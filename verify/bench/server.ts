@@ -68,7 +68,7 @@ export async function startServer(spec: ServerSpec): Promise<Server> {
     cpuMs: () => (process.platform === 'linux' ? linuxCpuMs(child.pid ?? 0) : null),
     stop: async () => {
       process.off('exit', reap)
-      if (child.exitCode !== null) return
+      if (child.exitCode !== null || child.signalCode !== null) return
       child.kill('SIGINT')
       await once(child, 'exit')
     },
