@@ -15,12 +15,28 @@ const FIELDS = {
   amount: { type: 'number', title: 'Amount' },
   copies: { type: 'integer', title: 'Copies', description: 'How many to print.', minimum: 1, maximum: 100 },
 }
+const OPTIONAL_FIELDS = {
+  note: { type: 'string', title: 'Note' },
+  copies: { type: 'integer', title: 'Copies', minimum: 1 },
+  color: { enum: ['red', 'blue'], title: 'Color' },
+  urgent: { type: 'boolean', title: 'Urgent' },
+  address: {
+    type: 'object',
+    properties: { street: { type: 'string', title: 'Street' }, number: { type: 'integer', title: 'House number' } },
+    required: ['street', 'number'],
+  },
+}
 /** Each graph returns the answer as its output. `both` asks two questions at once. */
 const JOB_TYPES = {
   order: {
     assistant_id: 'pause',
     output_key: 'report',
     resume_schema: { type: 'object', properties: FIELDS, required: Object.keys(FIELDS) },
+  },
+  delivery: {
+    assistant_id: 'pause',
+    output_key: 'report',
+    resume_schema: { type: 'object', properties: OPTIONAL_FIELDS },
   },
   anything: { assistant_id: 'pause', output_key: 'report' },
   both: { assistant_id: 'ask_both', output_key: 'report' },
@@ -118,6 +134,48 @@ describe('answers to questions in the console', needsChromium(), () => {
     await formOf(page).getByLabel('Account').selectOption({ label: LONG })
     const { sent } = await send(page, id)
     assert.equal(sent, `{"input":${LONG}}`)
+    await page.context().close()
+  })
+
+  test('optional fields that are empty, untouched or emptied again, are not sent', async () => {
+    const id = await ask('delivery')
+    const { page, complaints } = await world.open(`/jobs/${id}`)
+    const field = (label: string) => formOf(page).getByLabel(label)
+    assert.equal(await field('Color').inputValue(), '', 'what is shown is what is sent')
+    for (const [label, text] of [
+      ['Note', 'By the door'],
+      ['Copies', '2'],
+      ['Street', 'Main Street'],
+      ['House number', '1'],
+    ] as const) {
+      await field(label).fill(text)
+      await field(label).fill('')
+    }
+    await field('Color').selectOption('blue')
+    await field('Color').selectOption('Not set')
+    const { sent } = await send(page, id)
+    assert.equal(sent, '{"input":{}}')
+    assert.deepEqual(complaints, [])
+    await page.context().close()
+  })
+
+  test('optional fields that are filled in are sent, and so are the required fields of their object', async () => {
+    const id = await ask('delivery')
+    const { page } = await world.open(`/jobs/${id}`)
+    const field = (label: string) => formOf(page).getByLabel(label)
+    await field('Copies').fill('0')
+    await sendButton(page).click()
+    await formOf(page).getByText('Type a number of at least 1.').waitFor()
+    await field('Copies').fill('2')
+    await field('Color').selectOption('red')
+    await field('Urgent').check()
+    await field('Street').fill('Main Street')
+    await sendButton(page).click()
+    await formOf(page).getByText('Type a whole number').waitFor()
+    await field('House number').fill('7')
+    const { sent } = await send(page, id)
+    const answer = { copies: 2, color: 'red', urgent: true, address: { street: 'Main Street', number: 7 } }
+    assert.deepEqual(JSON.parse(sent ?? ''), { input: answer })
     await page.context().close()
   })
 

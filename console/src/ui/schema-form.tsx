@@ -15,8 +15,10 @@ export interface Schema {
 interface SchemaFormProps {
   schema: Schema | null
   value: unknown
+  /** Undefined for an optional field that is empty. It is not sent. */
   onChange: (value: unknown) => void
   label?: string
+  isOptional?: boolean
 }
 
 export function initialValue(schema: Schema | null): unknown {
@@ -32,15 +34,23 @@ export function initialValue(schema: Schema | null): unknown {
 }
 
 /** A form for the simple schemas of most questions. For any other schema it shows a text box for JSON. */
-export function SchemaForm({ schema, value, onChange, label = schema?.title ?? 'Answer' }: SchemaFormProps) {
+export function SchemaForm({
+  schema,
+  value,
+  onChange,
+  label = schema?.title ?? 'Answer',
+  isOptional = false,
+}: SchemaFormProps) {
   if (schema?.enum) {
     const choices = schema.enum
+    const firstChoice = isOptional ? 1 : 0
     return (
-      <Labelled label={label} hint={schema.description}>
+      <Labelled label={label} isOptional={isOptional} hint={schema.description}>
         <select
-          value={JSON.stringify(value)}
-          onChange={(event) => onChange(choices[event.currentTarget.selectedIndex])}
+          value={value === undefined ? '' : JSON.stringify(value)}
+          onChange={(event) => onChange(choices[event.currentTarget.selectedIndex - firstChoice])}
         >
+          {isOptional && <option value="">Not set</option>}
           {choices.map((choice) => (
             <option key={JSON.stringify(choice)} value={JSON.stringify(choice)}>
               {typeof choice === 'string' ? choice : JSON.stringify(choice)}
@@ -60,16 +70,25 @@ export function SchemaForm({ schema, value, onChange, label = schema?.title ?? '
   }
   if (schema?.type === 'string') {
     return (
-      <Labelled label={label} hint={schema.description}>
-        <input value={String(value ?? '')} onInput={(event) => onChange(event.currentTarget.value)} />
+      <Labelled label={label} isOptional={isOptional} hint={schema.description}>
+        <input
+          value={String(value ?? '')}
+          onInput={({ currentTarget: { value: text } }) => onChange(isOptional && text === '' ? undefined : text)}
+        />
       </Labelled>
     )
   }
   if (schema?.type === 'number' || schema?.type === 'integer') {
-    return <NumberField schema={schema} label={label} value={value} onChange={onChange} />
+    return <NumberField {...{ schema, label, value, onChange, isOptional }} />
   }
   if (schema?.type === 'object' && schema.properties) {
-    const fields = value as Record<string, unknown> | null
+    const fields = value as Record<string, unknown> | undefined
+    const change = (name: string, next: unknown) => {
+      const changed = { ...(fields ?? (initialValue(schema) as object)), [name]: next }
+      onChange(isOptional && Object.values(changed).every(isEmpty) ? undefined : changed)
+    }
+    // The required fields of an optional object are required only if another field of it is filled in.
+    const isAbsent = isOptional && fields === undefined
     return (
       <div class="stack">
         {Object.entries(schema.properties).map(([name, field]) => (
@@ -78,13 +97,18 @@ export function SchemaForm({ schema, value, onChange, label = schema?.title ?? '
             schema={field}
             label={field.title ?? name}
             value={fields?.[name]}
-            onChange={(next) => onChange({ ...fields, [name]: next })}
+            onChange={(next) => change(name, next)}
+            isOptional={isAbsent || schema.required?.includes(name) !== true}
           />
         ))}
       </div>
     )
   }
-  return <JsonBox label={label} value={value} onChange={onChange} />
+  return <JsonBox {...{ label, value, onChange, isOptional }} />
+}
+
+function isEmpty(value: unknown): boolean {
+  return value === undefined || value === null || value === '' || value === false
 }
 
 type FieldProps = Required<Omit<SchemaFormProps, 'schema'>>
@@ -98,7 +122,7 @@ function NumberField({ schema, ...field }: FieldProps & { schema: Schema }) {
   // The number pad of an iPhone has no minus sign.
   const inputMode = schema.minimum !== undefined && schema.minimum >= 0 ? 'decimal' : 'text'
   return (
-    <Labelled label={field.label} hint={schema.description} problem={problem}>
+    <Labelled label={field.label} isOptional={field.isOptional} hint={schema.description} problem={problem}>
       <input {...input} inputMode={inputMode} autocomplete="off" />
     </Labelled>
   )
@@ -109,6 +133,7 @@ function JsonBox(field: FieldProps) {
   return (
     <Labelled
       label={field.label}
+      isOptional={field.isOptional}
       hint="JSON, or plain text. Text that is not JSON is sent as a string."
       problem={problem}
     >
@@ -129,12 +154,12 @@ type TextEvent = preact.TargetedEvent<HTMLInputElement | HTMLTextAreaElement>
  * Keeps the text as the operator types it. Its problem is shown when the form is sent, not when the field is left: a
  * message at that moment would move the button away from the pointer that clicks it.
  */
-function useTyped({ value, onChange }: FieldProps, { read, problemOf }: TextReader) {
+function useTyped({ value, onChange, isOptional }: FieldProps, { read, problemOf }: TextReader) {
   const [text, setText] = useState(() => (value === null || value === undefined ? '' : JSON.stringify(value)))
   const [isRefused, setRefused] = useState(false)
-  const problem = isRefused ? problemOf(text) : null
+  const problem = isRefused && !(isOptional && text === '') ? problemOf(text) : null
   const input = {
-    required: true,
+    required: !isOptional,
     value: text,
     'aria-invalid': problem !== null,
     onInvalid: (event: TextEvent) => {
@@ -144,10 +169,13 @@ function useTyped({ value, onChange }: FieldProps, { read, problemOf }: TextRead
       setRefused(true)
     },
     onInput: ({ currentTarget }: TextEvent) => {
-      const found = problemOf(currentTarget.value)
+      const typed = currentTarget.value
+      // The browser itself refuses an empty field that is required.
+      const found = typed === '' ? null : problemOf(typed)
       currentTarget.setCustomValidity(found ?? '')
-      setText(currentTarget.value)
-      onChange(found === null ? read(currentTarget.value) : null)
+      setText(typed)
+      if (typed === '') onChange(isOptional ? undefined : null)
+      else onChange(found === null ? read(typed) : null)
     },
   }
   return { input, problem }
@@ -184,15 +212,18 @@ function fromText(text: string): unknown {
 
 interface LabelledProps {
   label: string
+  isOptional: boolean
   hint?: string | undefined
   problem?: string | null
   children: preact.ComponentChildren
 }
 
-function Labelled({ label, hint, problem, children }: LabelledProps) {
+function Labelled({ label, isOptional, hint, problem, children }: LabelledProps) {
   return (
     <label class="field">
-      <span>{label}</span>
+      <span>
+        {label} {isOptional && <span class="muted">(optional)</span>}
+      </span>
       {children}
       {problem && (
         <small class="problem" role="alert">
