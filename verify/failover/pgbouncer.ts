@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { systemClock } from '../../src/core/clock.ts'
 import { psql, serverUser, startPostgres } from '../../test/support/postgres.ts'
 import { freePort } from '../../test/support/server-process.ts'
-import { startBalancer } from '../torture/cluster/balancer.ts'
 import { ClientLoad } from './client-load.ts'
 import type { FailoverFigures, Scene } from './scene.ts'
 
@@ -21,7 +20,6 @@ const ROLE_SETTINGS = [
 
 /** Two nodes with 32 connections between them, on PgBouncer in transaction mode with 8 connections of the server. */
 export async function throughPgbouncer(scene: Scene): Promise<FailoverFigures> {
-  const { identity, runtime } = await scene.startOutsideWorld()
   const postgres = await startPostgres()
   scene.onClose(() => postgres.stop())
   const direct = new URL(await postgres.createDatabase())
@@ -51,21 +49,12 @@ ignore_startup_parameters = options,statement_timeout,lock_timeout,idle_in_trans
     chmodSync(folder, 0o755)
     return { args: [file], ready: /process up/, stopSignal: 'SIGINT', user }
   })
-  const balancer = await startBalancer()
-  scene.onClose(() => balancer.close())
   const pooled = new URL(direct.href)
   pooled.port = String(port)
-  await scene.startNodes({
+  const { identity, balancer } = await scene.startBalancedNodes({
     DATABASE_URL: pooled.href,
     DATABASE_PREPARED: 'off',
-    ISSUER_URL: identity.issuer,
-    RUNTIME_URL: runtime.url,
-    PUBLIC_URL: balancer.url,
   })
-  for (const node of scene.nodes) {
-    balancer.add(node)
-    await balancer.untilReady(node.name, 30_000)
-  }
   const load = new ClientLoad(balancer.url, identity)
   await systemClock.sleep(LOAD_MS)
   const mine = `datname = '${direct.pathname.slice(1)}' and application_name = 'project-api'`

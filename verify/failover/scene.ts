@@ -7,6 +7,7 @@ import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { findProgram } from '../../test/support/binaries.ts'
 import { type ServerCommand, ServerProcess } from '../../test/support/server-process.ts'
+import { startBalancer } from '../torture/cluster/balancer.ts'
 import { NodeProcess } from '../torture/cluster/node-process.ts'
 import { call } from '../torture/workload/http-call.ts'
 
@@ -45,6 +46,24 @@ export class Scene {
     this.onClose(() => server.stop())
     await server.start({ command: program, ...command(server.folder) })
     return server
+  }
+
+  /** Starts the identity provider, the runtime, and two nodes behind a balancer. Resolves when the balancer uses both. */
+  async startBalancedNodes(settings: Record<string, string>) {
+    const { identity, runtime } = await this.startOutsideWorld()
+    const balancer = await startBalancer()
+    this.onClose(() => balancer.close())
+    await this.startNodes({
+      ISSUER_URL: identity.issuer,
+      RUNTIME_URL: runtime.url,
+      PUBLIC_URL: balancer.url,
+      ...settings,
+    })
+    for (const node of this.nodes) {
+      balancer.add(node)
+      await balancer.untilReady(node.name, 30_000)
+    }
+    return { identity, balancer }
   }
 
   /** Starts two nodes, one after the other. Resolves when both are ready. */

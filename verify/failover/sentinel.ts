@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { systemClock } from '../../src/core/clock.ts'
 import { startPostgres } from '../../test/support/postgres.ts'
 import { freePort } from '../../test/support/server-process.ts'
-import { startBalancer } from '../torture/cluster/balancer.ts'
 import { call } from '../torture/workload/http-call.ts'
 import { ClientLoad } from './client-load.ts'
 import type { FailoverFigures, Scene } from './scene.ts'
@@ -14,7 +13,6 @@ const RECOVERY_TIMEOUT_MS = 60_000
 
 /** A master and a replica of Redis under three Sentinels. The master is killed under load. */
 export async function sentinelFailover(scene: Scene): Promise<FailoverFigures> {
-  const { identity, runtime } = await scene.startOutsideWorld()
   const postgres = await startPostgres()
   scene.onClose(() => postgres.stop())
   const [masterPort, replicaPort] = [await freePort(), await freePort()]
@@ -22,20 +20,11 @@ export async function sentinelFailover(scene: Scene): Promise<FailoverFigures> {
   await startRedisServer(scene, replicaPort, ['--replicaof', `127.0.0.1 ${masterPort}`])
   const sentinels: string[] = []
   for (let at = 0; at < 3; at++) sentinels.push(await startSentinel(scene, masterPort))
-  const balancer = await startBalancer()
-  scene.onClose(() => balancer.close())
-  await scene.startNodes({
+  const { identity, balancer } = await scene.startBalancedNodes({
     DATABASE_URL: await postgres.createDatabase(),
     REDIS_URL: `redis+sentinel://${sentinels.join(',')}/main`,
     REDIS_PREFIX: 'failover:',
-    ISSUER_URL: identity.issuer,
-    RUNTIME_URL: runtime.url,
-    PUBLIC_URL: balancer.url,
   })
-  for (const node of scene.nodes) {
-    balancer.add(node)
-    await balancer.untilReady(node.name, 30_000)
-  }
   const load = new ClientLoad(balancer.url, identity)
   await systemClock.sleep(BEFORE_MS)
   const killedMs = Date.now()

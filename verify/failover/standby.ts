@@ -8,7 +8,6 @@ import { findPostgres } from '../../test/support/binaries.ts'
 import { psql, serverUser, startPostgres } from '../../test/support/postgres.ts'
 import { freePort, ServerProcess } from '../../test/support/server-process.ts'
 import { until } from '../../test/support/until.ts'
-import { startBalancer } from '../torture/cluster/balancer.ts'
 import { ClientLoad } from './client-load.ts'
 import type { FailoverFigures, Scene } from './scene.ts'
 
@@ -18,7 +17,6 @@ const AFTER_MS = 6_000
 
 /** A synchronous standby is promoted in the middle, after the primary was killed as by a power cut. */
 export async function promoteStandby(scene: Scene): Promise<FailoverFigures> {
-  const { identity, runtime } = await scene.startOutsideWorld()
   const primary = await startPostgres()
   scene.onClose(() => primary.stop())
   const database = new URL(await primary.createDatabase())
@@ -28,20 +26,11 @@ export async function promoteStandby(scene: Scene): Promise<FailoverFigures> {
   const isSync = `select count(*) from pg_stat_replication where sync_state = 'sync'`
   await until(async () => (await psql(primary.url, isSync)) === '1')
   const address = await startAddress(scene, Number(database.port))
-  const balancer = await startBalancer()
-  scene.onClose(() => balancer.close())
   const followed = new URL(database.href)
   followed.port = String(address.port)
-  await scene.startNodes({
+  const { identity, balancer } = await scene.startBalancedNodes({
     DATABASE_URL: followed.href,
-    ISSUER_URL: identity.issuer,
-    RUNTIME_URL: runtime.url,
-    PUBLIC_URL: balancer.url,
   })
-  for (const node of scene.nodes) {
-    balancer.add(node)
-    await balancer.untilReady(node.name, 30_000)
-  }
   const load = new ClientLoad(balancer.url, identity)
   await systemClock.sleep(BEFORE_MS)
   const before = load.acknowledged.length
