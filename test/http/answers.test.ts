@@ -31,8 +31,6 @@ describe('the answer to a paused job', () => {
       const job = await world.stored(id)
       return { world, job, questions: job.interrupts as unknown as Question[] }
     }
-    const resume = (world: JobWorld, job: ShownJob, body: object) =>
-      world.request('POST', `/jobs/${job.id}/resume`, String(job.created_by), { body })
     const finish = async (world: JobWorld, { id }: ShownJob) => {
       await world.quiet()
       await world.pass(RUN_MS)
@@ -50,7 +48,7 @@ describe('the answer to a paused job', () => {
     test('false, 0, the empty text and null arrive as they are', async () => {
       for (const answer of [false, 0, '', null]) {
         const { world, job, questions } = await pause('pausing')
-        const resumed = await resume(world, job, { input: answer })
+        const resumed = await world.resume(job, { input: answer })
         assert.equal(resumed.status, 202, resumed.text)
         const done = await finish(world, job)
         assert.deepEqual([done.status, done.output], ['completed', { title: 'Done', answer }])
@@ -73,9 +71,9 @@ describe('the answer to a paused job', () => {
         [{ answers: { [first]: 1 }, input: 1 }, 'body must have either "input" or "answers", not both'],
         [{}, 'body must have the field "input", or "answers"'],
       ]
-      for (const [body, message] of faults) assertError(world.service, await resume(world, job, body), invalid(message))
+      for (const [body, message] of faults) assertError(world.service, await world.resume(job, body), invalid(message))
       assert.equal((await world.stored(job.id)).status, 'awaiting_input')
-      assert.equal((await resume(world, job, { answers: { [second]: null, [first]: false } })).status, 202)
+      assert.equal((await world.resume(job, { answers: { [second]: null, [first]: false } })).status, 202)
       const done = await finish(world, job)
       assert.deepEqual(done.output, { title: 'Asked both', answers: [false, null] })
     })
@@ -84,8 +82,8 @@ describe('the answer to a paused job', () => {
       const { world, job } = await pause('stopping')
       assert.deepEqual(job.interrupts, [])
       const wrong = invalid('body/input must be null: the job asks no question, it only waits to be continued')
-      assertError(world.service, await resume(world, job, { input: 'yes' }), wrong)
-      assert.equal((await resume(world, job, { input: null })).status, 202)
+      assertError(world.service, await world.resume(job, { input: 'yes' }), wrong)
+      assert.equal((await world.resume(job, { input: null })).status, 202)
       const done = await finish(world, job)
       assert.deepEqual([done.status, done.output], ['completed', { title: 'Done', n: 42 }])
       const run = world.runtime.recentRuns.find(({ runId }) => runId === done.run_id)
@@ -95,7 +93,7 @@ describe('the answer to a paused job', () => {
     test('a question that was answered elsewhere meanwhile is a 409, and nothing is written', async () => {
       const { world, job, questions } = await pause('pausing')
       await answerElsewhere(world, job, questions)
-      const answer = await resume(world, job, { input: 'late' })
+      const answer = await world.resume(job, { input: 'late' })
       assertError(world.service, answer, conflict('The question was answered elsewhere meanwhile'))
       assert.deepEqual(await world.stored(job.id), job)
     })
@@ -104,13 +102,13 @@ describe('the answer to a paused job', () => {
       const { world, job } = await pause('pausing')
       await fetch(`${world.runtime.url}/threads/${job.thread_id}`, { method: 'DELETE' })
       for (const waitMs of [SECOND_SIGHT_MS - 1, 1]) {
-        const refused = await resume(world, job, { input: 'early' })
+        const refused = await world.resume(job, { input: 'early' })
         assertError(world.service, refused, unavailable('The runtime does not find the thread now'))
         assert.equal(refused.headers['retry-after'], '10')
         assert.deepEqual(await world.stored(job.id), job)
         await world.pass(waitMs)
       }
-      const answer = await resume(world, job, { input: 'late' })
+      const answer = await world.resume(job, { input: 'late' })
       assertError(world.service, answer, conflict('The runtime no longer knows the thread: the job has failed'))
       const { status, error, interrupts } = await world.stored(job.id)
       assert.deepEqual(
@@ -119,7 +117,7 @@ describe('the answer to a paused job', () => {
       )
       assertError(
         world.service,
-        await resume(world, job, { input: 1 }),
+        await world.resume(job, { input: 1 }),
         conflict('The job is failed: it awaits no input'),
       )
     })
@@ -127,7 +125,7 @@ describe('the answer to a paused job', () => {
     test('given while the runtime is down, it is accepted, and arrives when the runtime is back', async () => {
       const { world, job } = await pause('pausing')
       world.runtime.setFaults({ lookup_failure: 1, start_failure: 1 })
-      const answer = await resume(world, job, { input: false })
+      const answer = await world.resume(job, { input: false })
       assert.equal(answer.status, 202, answer.text)
       await world.quiet()
       world.runtime.setFaults(NO_RUNTIME_FAULTS)
@@ -143,7 +141,7 @@ describe('the answer to a paused job', () => {
       for (const error of cases) {
         const { world, job, questions } = await pause('pausing')
         world.runtime.setFaults({ lookup_failure: 1 })
-        assert.equal((await resume(world, job, { input: 'kept' })).status, 202)
+        assert.equal((await world.resume(job, { input: 'kept' })).status, 202)
         await world.quiet()
         if (error.code === 'answer_not_applied') await answerElsewhere(world, job, questions)
         else await fetch(`${world.runtime.url}/threads/${job.thread_id}`, { method: 'DELETE' })

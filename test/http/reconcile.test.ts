@@ -1,11 +1,8 @@
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
-import { beforeEach, describe, test } from 'node:test'
+import { describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
-import { countStartAttempt, leaseJob } from '../../src/jobs/worker/lease-store.ts'
-import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
-import { assertError } from '../support/assert-error.ts'
+import { calmJobWorld, heal, isOver, newUser } from '../support/calm-job-world.ts'
 import { addDevice, essenceOf, readJobRows } from '../support/job-rows.ts'
 import {
   GET_RUN,
@@ -13,8 +10,6 @@ import {
   type JobWorld,
   RUN_MS,
   type ShownJob,
-  START_RUN,
-  sharedJobWorld,
   startJobWorld,
   TEST_JOB_TYPES,
 } from '../support/job-world.ts'
@@ -22,9 +17,6 @@ import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 const CANCEL_RUN = 'POST /threads/{t}/runs/{r}/cancel'
-const QUESTION = { question: 'Publish it?' }
-const newUser = () => `user-${randomUUID()}`
-const isOver = ({ status }: ShownJob) => status !== 'processing' && status !== 'generating'
 
 async function timelineOf(world: JobWorld, { id }: { id: string }): Promise<TimelineEntry[]> {
   const path = `/jobs/${id}/timeline?limit=100`
@@ -33,26 +25,7 @@ async function timelineOf(world: JobWorld, { id }: { id: string }): Promise<Time
 
 describe('reconciliation', () => {
   forEachService((under) => {
-    // Longer than the budget of a read, so that it is the budget that ends one.
-    const shared = sharedJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
-    const cancel = (world: JobWorld, { id, created_by }: ShownJob) =>
-      world.request('POST', `/jobs/${id}/cancel`, String(created_by))
-    const resume = (world: JobWorld, { id, created_by }: ShownJob, input: unknown) =>
-      world.request('POST', `/jobs/${id}/resume`, String(created_by), { body: { input } })
-    /** Ends all faults of the runtime, and closes the circuit breaker. */
-    const heal = async (world: JobWorld) => {
-      world.runtime.setFaults(NO_RUNTIME_FAULTS)
-      await world.pass(5_000)
-      const job = await world.start('report', { sub: newUser() })
-      await world.sweepUntil(async () => isOver(await world.stored(job.id)), 5_000)
-    }
-    // A job of one test must not be checked in the next test.
-    beforeEach(async () => {
-      const world = await shared()
-      world.runtime.setFaults(NO_RUNTIME_FAULTS)
-      const unfinished = sql`select id from jobs where status in ('processing', 'generating')`
-      await world.sweepUntil(async () => (await world.db.query(unfinished)).length === 0, 5_000)
-    })
+    const shared = calmJobWorld(under)
 
     test('with no callback at all every job ends, by read or by sweep, with the rows of the callback path', async () => {
       const world = await shared()
@@ -130,6 +103,46 @@ describe('reconciliation', () => {
       const job = await world.stored(id)
       assert.deepEqual([job.status, job.settled_by], ['completed', 'callback'])
       assert.deepEqual([world.calls(GET_RUN), world.calls(GET_STATE)], [runs, states + 1])
+    })
+
+    test('a callback that was stored first is named as the first hint, though a later check confirms it', async () => {
+      const world = await shared()
+      for (const confirm of ['read', 'sweep']) {
+        world.runtime.setFaults({ lookup_failure: 1 })
+        const { id } = await world.start('tricky')
+        await world.pass(RUN_MS)
+        const [callback] = (await timelineOf(world, { id })).filter(({ kind }) => kind === 'callback')
+        assert.match(JSON.stringify(callback?.detail), /"outcome":"deferred"/)
+        world.runtime.setFaults({ lookup_failure: 0 })
+        if (confirm === 'read') await world.get(id)
+        await world.sweepUntil(async () => isOver(await world.stored(id)))
+        const job = await world.stored(id)
+        assert.deepEqual([job.status, job.settled_by], ['awaiting_input', 'callback'], confirm)
+      }
+    })
+
+    test('an error without its text is fetched, so that the job has the same error by callback and by check', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id, thread_id } = await world.start('throwing')
+      await world.clock.advance(RUN_MS)
+      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
+      const answer = await world.callback('throwing', { thread_id, run_id: run?.runId, status: 'error' })
+      assert.equal(answer.body.outcome, 'deferred')
+      await world.quiet()
+      const job = await world.stored(id)
+      assert.deepEqual(job.error, { code: 'run_failed', message: 'kaboom: upstream 500' })
+      assert.equal(job.settled_by, 'callback')
+    })
+
+    test('an output deeper than we keep fails the job, from callback, read and sweep alike', async () => {
+      const world = await shared()
+      const title = JSON.parse(`${'['.repeat(98)}${']'.repeat(98)}`)
+      const { id } = await world.start('report', { input: { title } })
+      await world.pass(RUN_MS)
+      const job = await world.stored(id)
+      assert.deepEqual(job.error, { code: 'output_invalid', message: 'The output is nested deeper than 100 levels' })
+      assert.equal(job.settled_by, 'callback')
     })
 
     test('if the runtime fails or refuses, the stored job is returned with the reason; when it is back, the job continues', async () => {
@@ -240,57 +253,6 @@ describe('reconciliation', () => {
       await other.close()
     })
 
-    test('a run that the runtime no longer knows is lost; if it was being cancelled, it is cancelled', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ drop_callbacks: 1 })
-      const [lost, cancelled] = [await world.start('report'), await world.start('report')]
-      world.runtime.setFaults({ lookup_failure: 1 })
-      assert.equal((await cancel(world, cancelled)).status, 202)
-      world.runtime.setFaults({ lookup_failure: 0, lose_runs: true })
-      assert.match((await world.get(lost.id)).status, /processing|generating/, 'a replica may lag: once is not enough')
-      assert.match((await world.get(cancelled.id)).status, /processing|generating/, 'its run may still be active')
-      await world.pass(9_999)
-      for (const { id } of [lost, cancelled]) {
-        await world.get(id)
-        assert.match((await world.stored(id)).status, /processing|generating/, 'nor is twice in a moment')
-      }
-      await world.pass(1)
-      const isOver = async (id: string) => (await world.get(id)).finished_at !== null
-      await world.sweepUntil(async () => (await isOver(cancelled.id)) && (await isOver(lost.id)))
-      assert.equal((await world.stored(cancelled.id)).status, 'cancelled')
-      const job = await world.stored(lost.id)
-      assert.deepEqual(job.error, { code: 'run_lost', message: 'The runtime no longer knows the run' })
-      assert.deepEqual([job.status, job.settled_by], ['failed', 'read'])
-    })
-
-    test('a run or an output that a lagging replica hides once does not end the job', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ drop_callbacks: 1, lose_runs: true })
-      const { id } = await world.start('report')
-      await world.pass(RUN_MS)
-      await world.get(id)
-      world.runtime.setFaults({ lose_runs: false })
-      await world.sweepUntil(async () => isOver(await world.stored(id)))
-      const job = await world.stored(id)
-      assert.deepEqual([job.status, job.settled_by], ['completed', 'read'])
-      const { job: row } = await readJobRows(world.db, id)
-      assert.deepEqual([row.doubt_code, row.doubt_at], [null, null])
-    })
-
-    test('a run that was hidden once and then seen running ends by its callback', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ lose_runs: true })
-      const input = { title: 'Done', sandbox: { duration_ms: 20_000 } }
-      const { id } = await world.start('report', { input })
-      await world.get(id)
-      world.runtime.setFaults({ lose_runs: false })
-      await world.pass(11_000)
-      assert.equal((await world.get(id)).status, 'generating')
-      await world.pass(10_000)
-      const job = await world.stored(id)
-      assert.deepEqual([job.status, job.settled_by], ['completed', 'callback'])
-    })
-
     test('a check that ends after its job was deleted leaves nothing of the job', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '5000' } })
       const { id } = await world.start('report')
@@ -304,273 +266,6 @@ describe('reconciliation', () => {
       await world.pass(5_000)
       await reading
       assert.deepEqual(await world.db.query(sql`select kind from job_timeline where job_id = ${id}`), [])
-    })
-
-    test('an error without its text is fetched, so that the job has the same error by callback and by check', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ drop_callbacks: 1 })
-      const { id, thread_id } = await world.start('throwing')
-      await world.clock.advance(RUN_MS)
-      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
-      const answer = await world.callback('throwing', { thread_id, run_id: run?.runId, status: 'error' })
-      assert.equal(answer.body.outcome, 'deferred')
-      await world.quiet()
-      const job = await world.stored(id)
-      assert.deepEqual(job.error, { code: 'run_failed', message: 'kaboom: upstream 500' })
-      assert.equal(job.settled_by, 'callback')
-    })
-
-    test('a callback of an earlier run never settles the next one, even if that run is not known yet', async () => {
-      const world = await shared()
-      const started = await world.start('pausing', { sub: newUser() })
-      await world.pass(RUN_MS)
-      world.runtime.setFaults({ start_failure: 1 })
-      await resume(world, started, 'yes')
-      await world.quiet()
-      assert.equal((await world.stored(started.id)).run_id, null)
-      const stale = { thread_id: started.thread_id, run_id: randomUUID(), status: 'error', error: 'of the first run' }
-      for (const run_seq of [1, 3]) {
-        const metadata = { job_id: started.id, run_seq }
-        const answer = await world.callback('pausing', { ...stale, metadata })
-        assert.deepEqual(answer.body, { received: true, outcome: 'stale', job_id: started.id })
-      }
-      world.runtime.setFaults(NO_RUNTIME_FAULTS)
-      await world.sweepUntil(async () => isOver(await world.stored(started.id)))
-      assert.equal((await world.stored(started.id)).status, 'completed')
-    })
-
-    test('a run whose thread was deleted is lost as well', async () => {
-      const world = await shared()
-      const sub = newUser()
-      const run = await world.startElsewhere({ user_id: sub })
-      const followed = await world.request('POST', '/jobs', sub, { body: { type: 'report', ...run } })
-      assert.equal(followed.status, 202, followed.text)
-      await fetch(`${world.runtime.url}/threads/${run.thread_id}`, { method: 'DELETE' })
-      await world.sweepUntil(async () => isOver(await world.stored(followed.body.id)))
-      assert.equal((await world.stored(followed.body.id)).error?.code, 'run_lost')
-    })
-
-    test('an output deeper than we keep fails the job, from callback, read and sweep alike', async () => {
-      const world = await shared()
-      const title = JSON.parse(`${'['.repeat(98)}${']'.repeat(98)}`)
-      const { id } = await world.start('report', { input: { title } })
-      await world.pass(RUN_MS)
-      const job = await world.stored(id)
-      assert.deepEqual(job.error, { code: 'output_invalid', message: 'The output is nested deeper than 100 levels' })
-      assert.equal(job.settled_by, 'callback')
-    })
-
-    test('a graph that pauses asks its question; the answer goes on as a new run of the same job', async () => {
-      const world = await shared()
-      const sub = newUser()
-      await addDevice(world.db, sub)
-      const started = await world.start('pausing', { sub, input: { title: 'Paused' } })
-      await world.pass(RUN_MS)
-      const paused = await world.get(started.id)
-      assert.equal(paused.status, 'awaiting_input')
-      assert.equal(paused.output, null)
-      assert.equal(paused.finished_at, null)
-      assert.deepEqual(
-        (paused.interrupts as { value: unknown }[]).map(({ value }) => value),
-        [QUESTION],
-      )
-      const all = world.allCalls
-      await world.pass(60_000)
-      await world.get(started.id)
-      assert.equal(world.allCalls, all, 'the runtime is not asked while the start is in progress')
-
-      const answer = await resume(world, paused, { approved: true })
-      assert.equal(answer.status, 202, answer.text)
-      assert.equal(answer.body.status, 'processing')
-      assert.equal(answer.body.run_id, null)
-      assert.equal(answer.body.interrupts, null)
-      await world.quiet()
-      const late = { thread_id: paused.thread_id, run_id: paused.run_id, status: 'success', values: { report: 'old' } }
-      assert.equal((await world.callback('pausing', late)).body.outcome, 'stale')
-      await world.pass(RUN_MS)
-      const job = await world.get(started.id)
-      assert.equal(job.status, 'completed')
-      assert.deepEqual(job.output, { title: 'Paused', answer: { approved: true } })
-      assert.notEqual(job.run_id, paused.run_id)
-      assert.equal(job.thread_id, paused.thread_id)
-      const rows = await readJobRows(world.db, job.id)
-      assert.deepEqual(
-        rows.runs.map(({ run_id, run_seq }) => [run_id, run_seq]),
-        [
-          [paused.run_id, 1],
-          [job.run_id, 2],
-        ],
-      )
-      assert.equal(rows.usage.length, 1)
-      assert.deepEqual(
-        rows.events.map(({ type }) => type).filter((type) => type !== 'job.updated'),
-        ['job.created', 'job.awaiting_input', 'job.completed'],
-      )
-      assert.deepEqual(
-        rows.notifications.map(({ title }) => title),
-        ['Your answer is needed', 'Your result is ready'],
-      )
-    })
-
-    test('a graph may ask twice, and each question is shown and pushed', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ drop_callbacks: 1 })
-      const sub = newUser()
-      await addDevice(world.db, sub)
-      const { id } = await world.start('asking', { sub })
-      await world.pass(RUN_MS)
-      await resume(world, await world.get(id), 'yes')
-      await world.quiet()
-      await world.pass(RUN_MS)
-      const again = await world.get(id)
-      assert.equal(again.status, 'awaiting_input')
-      assert.match(JSON.stringify(again.interrupts), /Are you sure\?/)
-      await resume(world, again, 'sure')
-      await world.quiet()
-      await world.pass(RUN_MS)
-      const job = await world.get(id)
-      assert.deepEqual(job.output, { title: 'Asked twice', answers: ['yes', 'sure'] })
-      const { notifications, events } = await readJobRows(world.db, id)
-      assert.equal(notifications.length, 3)
-      assert.equal(events.filter(({ type }) => type === 'job.awaiting_input').length, 2)
-    })
-
-    test('two concurrent resumes start one run', async () => {
-      const world = await shared()
-      const started = await world.start('pausing', { sub: newUser() })
-      await world.pass(RUN_MS)
-      const before = world.calls(START_RUN)
-      const answers = await Promise.all([1, 2, 3, 4].map((n) => resume(world, started, n)))
-      assert.deepEqual(answers.map(({ status }) => status).sort(), [202, 409, 409, 409])
-      await world.quiet()
-      assert.equal(world.calls(START_RUN), before + 1)
-      await world.pass(RUN_MS)
-      assert.equal((await world.stored(started.id)).status, 'completed')
-    })
-
-    test('a callback that was stored first is named as the first hint, though a later check confirms it', async () => {
-      const world = await shared()
-      for (const confirm of ['read', 'sweep']) {
-        world.runtime.setFaults({ lookup_failure: 1 })
-        const { id } = await world.start('tricky')
-        await world.pass(RUN_MS)
-        const [callback] = (await timelineOf(world, { id })).filter(({ kind }) => kind === 'callback')
-        assert.match(JSON.stringify(callback?.detail), /"outcome":"deferred"/)
-        world.runtime.setFaults({ lookup_failure: 0 })
-        if (confirm === 'read') await world.get(id)
-        await world.sweepUntil(async () => isOver(await world.stored(id)))
-        const job = await world.stored(id)
-        assert.deepEqual([job.status, job.settled_by], ['awaiting_input', 'callback'], confirm)
-      }
-    })
-
-    test('a job of a type with may_pause false still awaits input if it pauses without an output', async () => {
-      const world = await shared()
-      const { id } = await world.start('careless')
-      await world.pass(RUN_MS)
-      assert.equal((await world.stored(id)).status, 'awaiting_input')
-    })
-
-    test('cancelled while it waits for a worker, no callback comes, and the job is cancelled at once', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ pending_ms: 60_000 })
-      const started = await world.start('report', { sub: newUser() })
-      const due = world.runtime.stats.callbacks.due
-      const answer = await cancel(world, started)
-      assert.equal(answer.status, 200, answer.text)
-      assert.equal(answer.body.status, 'cancelled')
-      assert.equal(world.runtime.stats.callbacks.due, due)
-      assertError(world.service, await cancel(world, started), {
-        status: 409,
-        code: 'conflict',
-        message: 'The job is cancelled already',
-      })
-    })
-
-    test('cancelled while it runs: the runtime cancels the run, and the job ends once', async () => {
-      const world = await shared()
-      const started = await world.start('report', { sub: newUser() })
-      await world.pass(100)
-      assert.equal((await world.get(started.id)).status, 'generating')
-      const answer = await cancel(world, started)
-      assert.equal(answer.body.status, 'cancelled', answer.text)
-      await world.quiet()
-      const { job, usage, events } = await readJobRows(world.db, started.id)
-      assert.equal(job.status, 'cancelled')
-      assert.equal(usage.length, 1)
-      assert.equal(events.filter(({ type }) => type === 'job.cancelled').length, 1)
-      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === started.thread_id)
-      assert.equal(run?.status, 'interrupted')
-    })
-
-    test('cancelled while it awaits input: it ends at once without a call of the runtime', async () => {
-      const world = await shared()
-      const started = await world.start('pausing', { sub: newUser() })
-      await world.pass(RUN_MS)
-      const before = world.allCalls
-      const answer = await cancel(world, started)
-      assert.equal(answer.status, 200)
-      assert.equal(answer.body.status, 'cancelled')
-      assert.equal(answer.body.interrupts, null)
-      assert.equal(world.allCalls, before)
-      const resumed = await resume(world, started, 1)
-      assertError(world.service, resumed, { status: 409, code: 'conflict' })
-    })
-
-    test('cancelled before it could be started, it never runs', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ start_failure: 1 })
-      const [known, unknown] = [
-        await world.start('report', { sub: newUser() }),
-        await world.start('report', { sub: newUser() }),
-      ]
-      const first = await cancel(world, known)
-      assert.deepEqual([first.status, first.body.status], [202, 'processing'], 'its run may still appear')
-      world.runtime.setFaults({ lookup_failure: 1 })
-      const answer = await cancel(world, unknown)
-      assert.equal(answer.status, 202, 'an earlier start may have got through: the runtime has to be asked')
-      assert.equal(answer.body.status, 'processing')
-      world.runtime.setFaults(NO_RUNTIME_FAULTS)
-      for (const { id } of [known, unknown]) {
-        await world.sweepUntil(async () => isOver(await world.stored(id)))
-        assert.equal((await world.stored(id)).status, 'cancelled')
-      }
-      for (const { thread_id } of [known, unknown]) {
-        assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === thread_id))
-      }
-    })
-
-    test('cancelled while a worker is about to start it, it never runs', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ start_failure: 1 })
-      const job = await world.start('report', { sub: newUser() })
-      // The stored state of a job for whose start no slot is free.
-      await world.db.query(sql`update job_checks set starts = 0 where job_id = ${job.id}`)
-      const nowMs = world.clock.now()
-      const leased = await leaseJob(world.db, job.id, { token: 'of a worker', node: 'node', nowMs, untilMs: nowMs + 1 })
-      assert.equal(leased?.start_attempts, 0)
-      const answer = await cancel(world, job)
-      assert.deepEqual([answer.status, answer.body.status], [200, 'cancelled'])
-      assert.equal(await countStartAttempt(world.db, { id: job.id, token: 'of a worker', nowMs }), false)
-      world.runtime.setFaults(NO_RUNTIME_FAULTS)
-    })
-
-    test('a cancel request that did not reach the runtime is repeated, even if the graph pauses meanwhile', async () => {
-      const world = await shared()
-      for (const type of ['report', 'pausing']) {
-        world.runtime.setFaults({ drop_callbacks: 1, zombie: type === 'report' })
-        const started = await world.start(type, { sub: newUser() })
-        await world.pass(100)
-        world.runtime.setFaults({ lookup_failure: 1 })
-        const answer = await cancel(world, started)
-        assert.equal(answer.status, 202, answer.text)
-        await world.clock.advance(RUN_MS)
-        world.runtime.setFaults({ lookup_failure: 0 })
-        await world.sweepUntil(async () => isOver(await world.stored(started.id)))
-        const job = await world.stored(started.id)
-        assert.equal(job.status, 'cancelled', type)
-        assert.equal(job.interrupts, null)
-      }
     })
 
     test('a run that never ends fails its job at the deadline, and is cancelled', async () => {
@@ -587,131 +282,6 @@ describe('reconciliation', () => {
       assert.equal(job.settled_by, 'sweep')
       assert.equal(world.calls(CANCEL_RUN), stops + 1)
       assert.ok(world.calls(GET_RUN) - looks <= 5, `${world.calls(GET_RUN) - looks} looks`)
-    })
-
-    test('a job that could not be started before its deadline fails, and is not started after it', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ start_failure: 1 })
-      const { id, thread_id } = await world.start('hasty')
-      await world.leap(21_000)
-      world.runtime.setFaults({ start_failure: 0 })
-      await world.sweepUntil(async () => isOver(await world.stored(id)))
-      assert.equal((await world.stored(id)).error?.code, 'deadline_exceeded')
-      assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === thread_id))
-    })
-
-    test('started while the runtime is down, it is accepted, and started once when the runtime is back', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ start_failure: 1, lookup_failure: 1 })
-      const { id, thread_id } = await world.start('report')
-      const waiting = await world.stored(id)
-      assert.deepEqual([waiting.status, waiting.run_id], ['processing', null])
-      assert.equal(waiting.reconcile.last_error, 'the runtime answered 503')
-      await world.pass(5_000)
-      world.runtime.setFaults(NO_RUNTIME_FAULTS)
-      await world.sweepUntil(async () => isOver(await world.stored(id)))
-      assert.equal((await world.stored(id)).status, 'completed')
-      assert.equal(world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id).length, 1)
-      await heal(world)
-    })
-
-    test('a lost answer to the start causes no second run', async () => {
-      const world = await shared()
-      for (const ended of [false, true]) {
-        // The thread is made and its answer arrives; the run is made and its answer is lost.
-        world.runtime.setFaults({ lose_start_answers: 0.5, drop_callbacks: 1 })
-        world.chances.push(0.9, 0.1)
-        const { id, thread_id } = await world.start('report')
-        world.runtime.setFaults({ lose_start_answers: 0 })
-        assert.equal((await world.stored(id)).run_id, null)
-        const runs = () => world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id)
-        assert.equal(runs().length, 1)
-        if (ended) await world.clock.advance(RUN_MS)
-        assert.equal((await world.get(id)).run_id, runs()[0]?.runId, 'a read finds it')
-        await world.sweepUntil(async () => isOver(await world.stored(id)))
-        assert.equal((await world.stored(id)).status, 'completed')
-        assert.equal(runs().length, 1)
-      }
-    })
-
-    test('a callback that names no job finds the one whose start got no answer, by its thread or our URL', async () => {
-      const world = await shared()
-      for (const query of [{}, { job_id: true }]) {
-        world.runtime.setFaults({ lose_start_answers: 0.5, drop_callbacks: 1 })
-        world.chances.push(0.9, 0.1)
-        const { id, thread_id } = await world.start('report')
-        world.runtime.setFaults(NO_RUNTIME_FAULTS)
-        const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
-        const values = { report: { title: 'Told', n: 1 } }
-        const payload = { thread_id, run_id: run?.runId, status: 'success', values }
-        const answer = await world.callback('report', payload, { query: 'job_id' in query ? { job_id: id } : {} })
-        assert.deepEqual(answer.body, { received: true, outcome: 'applied', job_id: id })
-        const job = await world.get(id)
-        assert.deepEqual([job.status, job.run_id], ['completed', run?.runId])
-      }
-    })
-
-    test('a job whose run another job follows fails with that reason', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ lose_start_answers: 0.5, drop_callbacks: 1 })
-      world.chances.push(0.9, 0.1)
-      const { id, thread_id } = await world.start('report')
-      world.runtime.setFaults({ lose_start_answers: 0 })
-      const run = world.runtime.recentRuns.find(({ threadId }) => threadId === thread_id)
-      const body = { type: 'report', thread_id, run_id: run?.runId }
-      const followed = await world.service.request<ShownJob>('POST', '/jobs', { token: world.admin, body })
-      assert.equal(followed.status, 202)
-      const job = await world.get(id)
-      assert.deepEqual(job.error, { code: 'run_lost', message: 'Another job already follows this run' })
-      await world.sweepUntil(async () => isOver(await world.stored(followed.body.id)))
-      assert.equal((await world.stored(followed.body.id)).status, 'completed')
-    })
-
-    test('a callback decides if the runtime deleted the run before it could confirm the end', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
-      const messages = [{ type: 'ai', content: 'The answer' }]
-      const followed = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: { messages } }
-      const { body } = await world.callback('agent', followed)
-      assert.equal(body.outcome, 'adopted')
-      await world.quiet()
-      assert.equal((await world.stored(body.job_id)).status, 'processing', 'the runtime is to be asked first')
-      await heal(world)
-      await world.sweepUntil(async () => isOver(await world.stored(body.job_id)))
-      const job = await world.get(body.job_id)
-      assert.deepEqual([job.status, job.error], ['completed', null])
-      assert.match(JSON.stringify(job.output), /The answer/)
-    })
-
-    test('a callback decides if the runtime deleted the thread, also when the callback comes twice', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ drop_callbacks: 1 })
-      const { id, thread_id } = await world.start('agent')
-      const { run_id } = await world.stored(id)
-      await fetch(`${world.runtime.url}/threads/${thread_id}`, { method: 'DELETE' })
-      const messages = [{ type: 'ai', content: 'The answer' }]
-      const callback = { thread_id, run_id, status: 'success', values: { messages } }
-      assert.equal((await world.callback('agent', callback)).body.outcome, 'deferred')
-      await world.quiet()
-      // The second sighting is that of the second callback: only the clock goes on, not the sweep.
-      await world.clock.leap(10_000)
-      await world.callback('agent', { ...callback, webhook_sent_at: 'later' })
-      await world.sweepUntil(async () => isOver(await world.stored(id)))
-      const job = await world.get(id)
-      assert.deepEqual([job.status, job.error], ['completed', null])
-      assert.match(JSON.stringify(job.output), /The answer/)
-    })
-
-    test('a runtime that refuses our callback URL is asked instead', async () => {
-      const world = await shared()
-      world.runtime.setFaults({ refuse_webhook: true })
-      const { id, thread_id } = await world.start('report')
-      const [run, ...more] = world.runtime.recentRuns.filter(({ threadId }) => threadId === thread_id)
-      assert.equal(more.length, 0)
-      assert.equal(run?.webhook, null)
-      await world.sweepUntil(async () => isOver(await world.stored(id)))
-      const job = await world.stored(id)
-      assert.deepEqual([job.status, job.settled_by], ['completed', 'sweep'])
     })
 
     test('the circuit breaker stops calls to a failing runtime, probes it with one call, and closes again', async () => {

@@ -51,7 +51,7 @@ describe('a job type with schemas', () => {
       // A breakpoint counts only when it is seen twice.
       await world.sweepUntil(async () => (await world.stored(id)).status === 'awaiting_input')
       const job = await world.stored(id)
-      const resume = (body: object) => world.request('POST', `/jobs/${id}/resume`, String(job.created_by), { body })
+      const resume = (body: object) => world.resume(job, body)
       return { world, job, resume, ids: (job.interrupts as { id: string }[]).map((question) => question.id) }
     }
     const timelineOf = async (world: JobWorld, id: string) => {

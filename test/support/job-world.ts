@@ -142,6 +142,16 @@ export class JobWorld {
     return answer.body
   }
 
+  /** Cancels as the user who started the job. */
+  cancel({ id, created_by }: ShownJob) {
+    return this.request('POST', `/jobs/${id}/cancel`, String(created_by))
+  }
+
+  /** Resumes as the user who started the job. The body has an `input`, or the `answers` to several questions. */
+  resume({ id, created_by }: ShownJob, body: object) {
+    return this.request('POST', `/jobs/${id}/resume`, String(created_by), { body })
+  }
+
   async get(id: string, token = this.admin): Promise<ShownJob> {
     const answer = await this.service.request<ShownJob>('GET', `/jobs/${id}`, { token })
     assert.equal(answer.status, 200, answer.text)

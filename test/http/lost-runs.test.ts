@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { describe, test } from 'node:test'
+import { calmJobWorld, heal, isOver, newUser } from '../support/calm-job-world.ts'
+import { readJobRows } from '../support/job-rows.ts'
+import { RUN_MS } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+
+describe('lost runs', () => {
+  forEachService((under) => {
+    const shared = calmJobWorld(under)
+
+    test('a run that the runtime no longer knows is lost; if it was being cancelled, it is cancelled', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const [lost, cancelled] = [await world.start('report'), await world.start('report')]
+      world.runtime.setFaults({ lookup_failure: 1 })
+      assert.equal((await world.cancel(cancelled)).status, 202)
+      world.runtime.setFaults({ lookup_failure: 0, lose_runs: true })
+      assert.match((await world.get(lost.id)).status, /processing|generating/, 'a replica may lag: once is not enough')
+      assert.match((await world.get(cancelled.id)).status, /processing|generating/, 'its run may still be active')
+      await world.pass(9_999)
+      for (const { id } of [lost, cancelled]) {
+        await world.get(id)
+        assert.match((await world.stored(id)).status, /processing|generating/, 'nor is twice in a moment')
+      }
+      await world.pass(1)
+      const isOver = async (id: string) => (await world.get(id)).finished_at !== null
+      await world.sweepUntil(async () => (await isOver(cancelled.id)) && (await isOver(lost.id)))
+      assert.equal((await world.stored(cancelled.id)).status, 'cancelled')
+      const job = await world.stored(lost.id)
+      assert.deepEqual(job.error, { code: 'run_lost', message: 'The runtime no longer knows the run' })
+      assert.deepEqual([job.status, job.settled_by], ['failed', 'read'])
+    })
+
+    test('a run or an output that a lagging replica hides once does not end the job', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1, lose_runs: true })
+      const { id } = await world.start('report')
+      await world.pass(RUN_MS)
+      await world.get(id)
+      world.runtime.setFaults({ lose_runs: false })
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      const job = await world.stored(id)
+      assert.deepEqual([job.status, job.settled_by], ['completed', 'read'])
+      const { job: row } = await readJobRows(world.db, id)
+      assert.deepEqual([row.doubt_code, row.doubt_at], [null, null])
+    })
+
+    test('a run that was hidden once and then seen running ends by its callback', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ lose_runs: true })
+      const input = { title: 'Done', sandbox: { duration_ms: 20_000 } }
+      const { id } = await world.start('report', { input })
+      await world.get(id)
+      world.runtime.setFaults({ lose_runs: false })
+      await world.pass(11_000)
+      assert.equal((await world.get(id)).status, 'generating')
+      await world.pass(10_000)
+      const job = await world.stored(id)
+      assert.deepEqual([job.status, job.settled_by], ['completed', 'callback'])
+    })
+
+    test('a run whose thread was deleted is lost as well', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const run = await world.startElsewhere({ user_id: sub })
+      const followed = await world.request('POST', '/jobs', sub, { body: { type: 'report', ...run } })
+      assert.equal(followed.status, 202, followed.text)
+      await fetch(`${world.runtime.url}/threads/${run.thread_id}`, { method: 'DELETE' })
+      await world.sweepUntil(async () => isOver(await world.stored(followed.body.id)))
+      assert.equal((await world.stored(followed.body.id)).error?.code, 'run_lost')
+    })
+
+    test('a callback decides if the runtime deleted the run before it could confirm the end', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
+      const messages = [{ type: 'ai', content: 'The answer' }]
+      const followed = { thread_id: randomUUID(), run_id: randomUUID(), status: 'success', values: { messages } }
+      const { body } = await world.callback('agent', followed)
+      assert.equal(body.outcome, 'adopted')
+      await world.quiet()
+      assert.equal((await world.stored(body.job_id)).status, 'processing', 'the runtime is to be asked first')
+      await heal(world)
+      await world.sweepUntil(async () => isOver(await world.stored(body.job_id)))
+      const job = await world.get(body.job_id)
+      assert.deepEqual([job.status, job.error], ['completed', null])
+      assert.match(JSON.stringify(job.output), /The answer/)
+    })
+
+    test('a callback decides if the runtime deleted the thread, also when the callback comes twice', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id, thread_id } = await world.start('agent')
+      const { run_id } = await world.stored(id)
+      await fetch(`${world.runtime.url}/threads/${thread_id}`, { method: 'DELETE' })
+      const messages = [{ type: 'ai', content: 'The answer' }]
+      const callback = { thread_id, run_id, status: 'success', values: { messages } }
+      assert.equal((await world.callback('agent', callback)).body.outcome, 'deferred')
+      await world.quiet()
+      // The second sighting is that of the second callback: only the clock goes on, not the sweep.
+      await world.clock.leap(10_000)
+      await world.callback('agent', { ...callback, webhook_sent_at: 'later' })
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      const job = await world.get(id)
+      assert.deepEqual([job.status, job.error], ['completed', null])
+      assert.match(JSON.stringify(job.output), /The answer/)
+    })
+  })
+})
