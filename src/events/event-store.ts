@@ -189,13 +189,15 @@ export async function deleteEventsOf(tx: Transaction, jobIds: readonly string[],
 const SKIPPED_POSITIONS = 1_000_000_000
 
 /**
- * For a log that was restored from a backup. Clients may have cursors of events that are lost. Without this, new events
+ * For a log that was restored from a backup or replicated. Clients may have cursors of events that are lost. Without this, new events
  * would get the same numbers, and such a client would miss them. Every cursor from before is now one of trimmed history, so
  * that its stream begins with `reset`.
  */
 export async function skipPositions(tx: Transaction): Promise<void> {
   const { newest } = await findHead(tx)
-  const next = newest + SKIPPED_POSITIONS
+  // Logical replication of PostgreSQL copies the events, but not the sequence of their numbers.
+  const [row] = await tx.query<{ last: number }>(sql`select coalesce(max(seq), 0) as last from events`)
+  const next = Math.max(newest, row?.last ?? 0, await findTrimmed(tx)) + SKIPPED_POSITIONS
   if (tx.engine === 'postgres') await tx.query(sql`select setval('events_seq_seq', cast(${next} as bigint)) as seq`)
   else {
     await tx.query(sql`delete from sqlite_sequence where name = 'events'`)

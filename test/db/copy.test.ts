@@ -159,5 +159,16 @@ describe('a copy', () => {
         assert.equal((await findHead(db)).seq, seq + 1)
       })
     }
+
+    test('postgres: after a logical replication, which copies no sequence, no number is given a second time', async () => {
+      const db = await open('postgres')
+      await db.transaction(skipPositions)
+      await addEvent(db, 'one')
+      const lastUsed = (await findHead(db)).seq
+      await db.query(sql`select setval('events_seq_seq', 1, false) as seq`)
+      await db.transaction(skipPositions)
+      await addEvent(db, 'next')
+      assert.equal((await findHead(db)).seq, lastUsed + 1_000_000_001)
+    })
   })
 })

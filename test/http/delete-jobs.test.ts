@@ -76,6 +76,17 @@ describe('deleting a job', () => {
       }
     })
 
+    if (under.engine.name === 'postgres') {
+      test('works while PostgreSQL publishes all tables to a logical replica', async () => {
+        const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
+        await world.db.query(sql`create publication everything for all tables`)
+        const job = await ended(world, 'ada')
+        const deleted = await world.request('DELETE', `/jobs/${job.id}`, 'ada')
+        assert.deepEqual([deleted.status, deleted.text], [204, ''])
+        assert.deepEqual(await rowsOf(world.db, job.id), NOTHING)
+      })
+    }
+
     test('a late callback does not create it again: by its run, its job id or the token of its URL', async () => {
       const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
       const job = await ended(world, 'ada')
