@@ -120,6 +120,7 @@ export async function buildApp(services: Services): Promise<App> {
     if (written) written.then(() => done(), done)
     else done()
   })
+  app.addHook('onRequest', routes.refuseUnknown)
   app.addHook('onSend', (_request, reply, _payload, done) => {
     // Set when the answer is sent, so that a request that arrived before the drain also closes its connection.
     if (readiness.draining) reply.header('connection', 'close')

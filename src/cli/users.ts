@@ -65,5 +65,6 @@ async function exportAll({ db, line, sub }: Wanted): Promise<void> {
   const exported = { by: commandLineOrigin(), action: 'user.exported', object: { kind: 'user', id: sub } } as const
   await db.transaction((tx) => recordAudit(tx, context, exported))
   // Each piece ends between two JSON tokens, where a line break is allowed.
-  for await (const piece of exportUser(db, sub)) line.print(piece)
+  const isFresh = async () => false
+  for await (const piece of exportUser(db, sub, isFresh)) line.print(piece)
 }

@@ -68,7 +68,7 @@ export async function openStream(
   // No event has id 0. In `after` it asks for the oldest event. In `Last-Event-ID` it is the position of an empty log.
   const after = seen ?? (asked === 0 ? 'oldest' : asked)
   if (request.method === 'HEAD') {
-    reply.type('text/event-stream; charset=utf-8').send()
+    reply.type('text/event-stream; charset=utf-8').header('cache-control', 'no-store').send()
     return
   }
   await streams.open(reply, {

@@ -18,6 +18,8 @@ export function createErrorHandler({ envelope, log }: { envelope: Envelope; log:
   return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
     const shown = asApiError(error)
     if (shown.status >= 500) logFailure(log, request, shown)
+    // Fastify would close the connection while the client still sends, and the client's system would discard the answer.
+    if (shown.code === 'payload_too_large') reply.removeHeader('connection')
     return reply
       .code(shown.status)
       .headers(shown.headers)

@@ -12,7 +12,7 @@ export function etagOf(version: number): string {
 export function readIfMatch(header: string | undefined): readonly number[] | null {
   if (header === undefined || header.trim() === '*') return null
   const tags = readTags('if-match', header)
-  return tags.filter((tag) => /^"\d{1,15}"$/.test(tag)).map((tag) => Number(tag.slice(1, -1)))
+  return tags.filter((tag) => /^"(?:0|[1-9]\d{0,14})"$/.test(tag)).map((tag) => Number(tag.slice(1, -1)))
 }
 
 /** Whether the client has this version already, by its `If-None-Match`. Weak tags match too (RFC 9110). */

@@ -39,8 +39,8 @@ export class IdempotentCreation {
     request: FastifyRequest,
     reply: FastifyReply,
     work: (tx: Transaction) => Promise<Created<Body>>,
-    /** Checks that need more than the database. A repeat skips these checks: it gets the stored answer. */
-    prepare: () => Promise<void> = async () => {},
+    /** Checks before the transaction. A repeat skips these checks: it gets the stored answer. */
+    prepare: () => Promise<unknown> = async () => {},
   ): Promise<Body> {
     const key = readKey(request)
     if (key === undefined) await prepare()

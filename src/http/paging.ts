@@ -103,6 +103,11 @@ export function toPage<Row, Item, At extends Position>(
   }
 }
 
+/** A list that is never longer than one page. */
+export function onePage<Item>(data: Item[]): { data: Item[]; has_more: boolean; next_cursor: string | null } {
+  return { data, has_more: false, next_cursor: null }
+}
+
 function encodeCursor<At extends Position>(kind: ListKind<At>, position: At): string {
   return Buffer.from(JSON.stringify([kind.name, ...position])).toString('base64url')
 }

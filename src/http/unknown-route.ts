@@ -1,4 +1,4 @@
-import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import type { FastifyReply, FastifyRequest, onRequestHookHandler, RouteOptions } from 'fastify'
 import { ApiError } from '../core/errors.ts'
 import { pathOf } from './gate/access.ts'
 
@@ -10,6 +10,12 @@ export class KnownRoutes {
     const entry = this.#methodsByPath.get(route.url) ?? { pattern: patternOf(route.url), methods: new Set() }
     for (const method of [route.method].flat()) entry.methods.add(method)
     this.#methodsByPath.set(route.url, entry)
+  }
+
+  /** Before the body is read, so that a fault of the body does not hide that the path is wrong. */
+  readonly refuseUnknown: onRequestHookHandler = (request, reply, done) => {
+    if (request.is404 || hasEmptyParameter(request.params as Record<string, string>)) this.handle(request, reply)
+    done()
   }
 
   readonly handle = (request: FastifyRequest, _reply: FastifyReply): never => {
@@ -32,6 +38,12 @@ export class KnownRoutes {
     }
     return ''
   }
+}
+
+/** The router lets an empty parameter match, as in `/v1/projects/`. The rest of a path (`*`) may be empty. */
+function hasEmptyParameter(params: Record<string, string>): boolean {
+  for (const name in params) if (params[name] === '' && name !== '*') return true
+  return false
 }
 
 function patternOf(url: string): RegExp {

@@ -1,6 +1,7 @@
 import { Type } from 'typebox'
 import type { App } from '../http/app-instance.ts'
 import { scopes } from '../http/gate/access.ts'
+import { onePage, pageOf } from '../http/paging.ts'
 
 type SettingValue = string | number | boolean | null | readonly string[]
 
@@ -8,7 +9,8 @@ const Setting = Type.Object(
   {
     name: Type.String({ description: 'The environment variable.' }),
     value: Type.Unsafe<SettingValue>({
-      type: ['string', 'number', 'boolean', 'array', 'null'],
+      // The serializer takes the first type that fits, and writes an array as a string if that comes first.
+      type: ['array', 'string', 'number', 'boolean', 'null'],
       items: { type: 'string' },
       description: 'The effective value, which may be the default; null if there is none. A secret is `[redacted]`.',
     }),
@@ -24,8 +26,8 @@ const getSettings = {
   description: 'The settings of the node that answers. Secrets are never shown.',
   response: {
     200: Type.Object(
-      { data: Type.Array(Setting, { description: 'By name.' }) },
-      { title: 'SettingList', examples: [{ data: [{ name: 'PORT', value: 8080, secret: false }] }] },
+      { ...pageOf(Setting).properties, data: Type.Array(Setting, { description: 'By name.' }) },
+      { title: 'SettingList', examples: [onePage([{ name: 'PORT', value: 8080, secret: false }])] },
     ),
   },
 }
@@ -36,5 +38,5 @@ export function settingsRoute(
   readSettings: () => { name: string; value: SettingValue; secret: boolean }[],
 ): void {
   const config = { access: scopes('read:operations') }
-  app.get('/v1/settings', { config, schema: getSettings }, () => ({ data: readSettings() }))
+  app.get('/v1/settings', { config, schema: getSettings }, () => onePage(readSettings()))
 }

@@ -1,6 +1,7 @@
 import { writeJson } from '../core/json/json-text.ts'
 import type { Database } from '../db/database.ts'
 import { toJob } from '../jobs/api/present-job.ts'
+import type { ListedJob } from '../jobs/job-row.ts'
 import { findJobPage } from '../jobs/lists/list-store.ts'
 import { toProject } from '../projects/project-routes.ts'
 import { findProjectsOf } from '../projects/project-store.ts'
@@ -29,17 +30,20 @@ export async function isKnownUser(db: Database, sub: string): Promise<boolean> {
  * Everything about one user as the pieces of one JSON document. Each piece is one page of records, so that memory stays
  * bounded with any number of jobs. Inputs and outputs keep their exact text.
  */
-export async function* exportUser(db: Database, sub: string): AsyncGenerator<string> {
+export async function* exportUser(db: Database, sub: string, refresh: RefreshJobs): AsyncGenerator<string> {
   const user = await findUser(db, sub)
   const usage = await listUsagePeriods(db, sub)
   yield `{"sub":${JSON.stringify(sub)},"profile":${writeJson(user ? toUser(user) : null)},"usage":${writeJson(usage)}`
   yield* list('devices', (after) => pageOf(listDevices(db, sub, { limit: PAGE, after }), toDevice))
   yield* list('projects', (after) => pageOf(findProjectsOf(db, sub, { limit: PAGE, after }), toProject))
-  yield* list('jobs', (after) => jobsAfter(db, sub, after))
+  yield* list('jobs', (after) => jobsAfter(db, sub, { after, refresh }))
   const notificationsAfter = (after: readonly [string] | null) => listNotificationsTo(db, sub, { limit: PAGE, after })
   yield* list('notifications', (after) => pageOf(notificationsAfter(after), (notification) => notification))
   yield '}'
 }
+
+/** Checks the unfinished jobs of a page with the runtime. True if they must be read again. */
+export type RefreshJobs = (jobs: readonly ListedJob[]) => Promise<boolean>
 
 interface Page {
   items: object[]
@@ -71,9 +75,14 @@ async function pageOf<Row extends { id: string }>(
   return { items: shown.map(toItem), next: rows.length > PAGE && last ? [last.id] : null }
 }
 
-async function jobsAfter(db: Database, sub: string, after: readonly [string] | null): Promise<Page> {
-  const wanted = { filter: { createdBy: sub }, summary: false }
-  const page = await findJobPage(db, wanted, { limit: PAGE, after })
+async function jobsAfter(
+  db: Database,
+  sub: string,
+  { after, refresh }: { after: readonly [string] | null; refresh: RefreshJobs },
+): Promise<Page> {
+  const read = () => findJobPage(db, { filter: { createdBy: sub }, summary: false }, { limit: PAGE, after })
+  const stored = await read()
+  const page = (await refresh(stored.rows)) ? await read() : stored
   const ids = page.rows.map(({ id }) => id)
   const notifications = await listNotificationsOf(db, ids)
   const last = page.rows.at(-1)

@@ -7,14 +7,15 @@ import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import type { Database } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
-import { callerOf, scopes } from '../http/gate/access.ts'
+import { callerOf, namedUser, scopes } from '../http/gate/access.ts'
 import { pathParams } from '../http/schemas.ts'
+import type { Reconciler } from '../jobs/worker/reconcile.ts'
 import { toOperation } from '../operations/operation-routes.ts'
 import type { OperationRunner } from '../operations/operation-runner.ts'
 import { BulkOperation } from '../operations/operation-schema.ts'
 import type { UserStates } from '../users/user-states.ts'
 import { startErasure } from './erase-user.ts'
-import { exportUser, isKnownUser } from './export-user.ts'
+import { exportUser, isKnownUser, type RefreshJobs } from './export-user.ts'
 
 const example = {
   sub: '8f14e45f-ceea-467f-a0e6-000000000001',
@@ -60,30 +61,30 @@ export interface PeopleServices {
   ids: IdGenerator
   operationRunner: OperationRunner
   userStates: UserStates
+  reconciler: Reconciler
 }
 
 /** The admin routes for all data of one user. */
 export function peopleRoutes(app: App, services: PeopleServices): void {
-  const { db, clock, ids, operationRunner, userStates } = services
+  const { db, clock, ids, operationRunner, userStates, reconciler } = services
+  const refresh: RefreshJobs = (jobs) => reconciler.refreshAll(jobs)
   const config = { access: scopes('admin:*'), refusals: { not_found: 'No such user' } }
 
   app.get('/v1/users/:sub/export', { config, schema: exportOne }, async (request, reply) => {
-    const { sub } = request.params
+    const sub = namedUser(request)
     if (!(await isKnownUser(db, sub))) throw new ApiError('not_found', 'No such user')
     reply.type('application/json; charset=utf-8')
     if (request.method === 'HEAD') return reply.send(Readable.from([]))
     const exported = { by: auditOriginOf(request), action: 'user.exported', object: { kind: 'user', id: sub } } as const
     await db.transaction((tx) => recordAudit(tx, { ids, clock }, exported))
-    return reply.send(Readable.from(exportUser(db, sub), { objectMode: false }))
+    return reply.send(Readable.from(exportUser(db, sub, refresh), { objectMode: false }))
   })
 
   const erasing = { ...config, refusals: { ...config.refusals, conflict: 'You cannot erase yourself' } }
   app.delete('/v1/users/:sub', { config: erasing, schema: eraseOne }, async (request, reply) => {
-    const { sub } = request.params
+    const sub = namedUser(request)
     const caller = callerOf(request)
-    // `me` is the caller in every path of users.
-    if (caller.kind === 'user' && (caller.sub === sub || sub === 'me'))
-      throw new ApiError('conflict', 'You cannot erase yourself')
+    if (caller.kind === 'user' && caller.sub === sub) throw new ApiError('conflict', 'You cannot erase yourself')
     const started = await startErasure(db, { ids, clock }, { sub, by: auditOriginOf(request) })
     if (!started) throw new ApiError('not_found', 'No such user')
     operationRunner.wake()

@@ -4,7 +4,7 @@ import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import type { Database } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
-import { bearer, callerOf, scopes } from '../http/gate/access.ts'
+import { bearer, callerOf, namedUser, scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
 import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import * as schema from './device-schema.ts'
@@ -47,7 +47,7 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
 
   const others = { access: scopes('read:users') }
   app.get('/v1/users/:sub/devices', { config: others, schema: schema.listUserDevices }, (request) =>
-    list(request.params.sub, request.query),
+    list(namedUser(request), request.query),
   )
 
   async function list(subject: string, query: { limit?: number; cursor?: string }) {

@@ -3,7 +3,7 @@ import { principalId } from '../auth/principal.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Database } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
-import { bearer, callerOf, scopes } from '../http/gate/access.ts'
+import { bearer, callerOf, namedUser, scopes } from '../http/gate/access.ts'
 import { pathParams } from '../http/schemas.ts'
 import { findUsage, periodOf } from './usage-store.ts'
 
@@ -91,7 +91,7 @@ export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: Us
     show(principalId(callerOf(request)), request.query.period),
   )
   app.get('/v1/users/:sub/usage', { config: { access: scopes('read:users') }, schema: getUserUsage }, (request) =>
-    show(request.params.sub, request.query.period),
+    show(namedUser(request), request.query.period),
   )
 
   async function show(subject: string, period = periodOf(clock.now())): Promise<Usage> {

@@ -5,7 +5,7 @@ import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import type { Database } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
-import { callerOf, scopes } from '../http/gate/access.ts'
+import { callerOf, namedUser, scopes } from '../http/gate/access.ts'
 import { changeBlock } from './change-block.ts'
 import * as schema from './user-schema.ts'
 import type { UserStates } from './user-states.ts'
@@ -24,14 +24,13 @@ export function blockRoutes(app: App, { db, clock, ids, userStates }: BlockServi
 
   app.post('/v1/users/:sub/block', { config: blocking, schema: schema.blockUser }, (request) => {
     const caller = callerOf(request)
-    if (caller.kind === 'user' && caller.sub === request.params.sub) {
-      throw new ApiError('conflict', 'You cannot block yourself')
-    }
-    return change(request, { sub: request.params.sub, blockedAtMs: clock.now() })
+    const sub = namedUser(request)
+    if (caller.kind === 'user' && caller.sub === sub) throw new ApiError('conflict', 'You cannot block yourself')
+    return change(request, { sub, blockedAtMs: clock.now() })
   })
 
   app.post('/v1/users/:sub/unblock', { config, schema: schema.unblockUser }, (request) =>
-    change(request, { sub: request.params.sub, blockedAtMs: null }),
+    change(request, { sub: namedUser(request), blockedAtMs: null }),
   )
 
   async function change(

@@ -67,6 +67,13 @@ export function callerOf(request: FastifyRequest): Principal {
   return request.principal
 }
 
+/** The user whom a path of users names. `me` is the caller, unless that is a service account. */
+export function namedUser(request: FastifyRequest<{ Params: { sub: string } }>): string {
+  const { sub } = request.params
+  const caller = callerOf(request)
+  return sub === 'me' && caller.kind === 'user' ? caller.sub : sub
+}
+
 /** Unknown paths under /v1/ need a credential too: without one a client cannot learn which paths exist. */
 export function accessOfUnknownPath(url: string): Access {
   return /^\/v1(?:\/|$)/.test(pathOf(url)) ? bearer() : publicAccess('the path is unknown')

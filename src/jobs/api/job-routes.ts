@@ -1,18 +1,14 @@
 import type { FastifyRequest } from 'fastify'
 import { recordAudit } from '../../audit/record-audit.ts'
-import { principalId } from '../../auth/principal.ts'
-import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
-import type { JsonText } from '../../core/json/json-text.ts'
 import { type Queryable, type Transaction, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
 import type { App } from '../../http/app-instance.ts'
-import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
+import { bearer, callerOf } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
-import { listById, readPageRequest, toPage } from '../../http/paging.ts'
+import { listById, onePage, readPageRequest, toPage } from '../../http/paging.ts'
 import { writesDocuments } from '../../http/schemas.ts'
-import type { GivenAnswer } from '../answers.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow, SlimJob } from '../job-row.ts'
@@ -28,6 +24,7 @@ import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { openLiveStream, streamLive } from './live-operation.ts'
 import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
+import { type GivenJob, readGivenAnswer, readNewJob } from './read-job-request.ts'
 
 const TIMELINE = listById('timeline')
 
@@ -65,10 +62,10 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     },
   }
   app.post('/jobs', { config: creating, schema: schema.createJob, serializerCompiler }, async (request, reply) => {
-    const wanted = await readNewJob(request, request.body)
-    let checked: Promise<void> | undefined
-    const prepare = () => {
-      checked ??= checkMayFollow(request, wanted)
+    const given = readNewJob(request, request.body)
+    let checked: Promise<NewJobRequest> | undefined
+    const check = () => {
+      checked ??= checkNewJob(request, given)
       return checked
     }
     const attempt = () =>
@@ -76,11 +73,11 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         request,
         reply,
         async (tx) => {
-          const job = await jobs.create(tx, wanted)
+          const job = await jobs.create(tx, await check())
           await auditStart(tx, request, job)
           return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
         },
-        prepare,
+        check,
       )
     // Two requests that follow the same run, or a request and the run's callback, violate its unique key. The retry of
     // the second one finds the job of the first.
@@ -147,8 +144,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/cancel',
     { config: cancelling, schema: schema.cancelJob, serializerCompiler },
     async (request, reply) => {
-      const found = await ownSlimJob(request, request.params.id)
-      checkMayChange(request, found)
+      const found = await changeableJob(request, request.params.id)
       const cancelled = await jobs.cancel(found.id, auditedOriginOf(request, found))
       const job = await reconciler.refresh(cancelled)
       reply.code(isTerminal(job.status) ? 200 : 202)
@@ -173,7 +169,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     async (request, reply) => {
       const paused = await ownJob(request, request.params.id)
       checkMayChange(request, paused)
-      const job = await jobs.resume(paused, readAnswer(request.body), auditedOriginOf(request, paused))
+      const job = await jobs.resume(paused, readGivenAnswer(request.body), auditedOriginOf(request, paused))
       jobs.begin(job)
       reply.code(202)
       return toJob(job)
@@ -194,12 +190,21 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/retry',
     { config: retrying, schema: schema.retryJob, serializerCompiler },
     async (request, reply) => {
-      const ended = await ownSlimJob(request, request.params.id)
-      checkMayChange(request, ended)
-      return creation.create(request, reply, async (tx) => {
-        const job = await repeatJob(tx, { jobContext, jobs }, { id: ended.id, by: auditedOriginOf(request, ended) })
-        return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
-      })
+      let found: Promise<SlimJob> | undefined
+      const check = () => {
+        found ??= changeableJob(request, request.params.id)
+        return found
+      }
+      return creation.create(
+        request,
+        reply,
+        async (tx) => {
+          const ended = await check()
+          const job = await repeatJob(tx, { jobContext, jobs }, { id: ended.id, by: auditedOriginOf(request, ended) })
+          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
+        },
+        check,
+      )
     },
   )
 
@@ -234,9 +239,9 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     return reply.code(204).send(null)
   })
 
-  app.get('/v1/job-types', { config, schema: schema.listJobTypes, serializerCompiler }, () => ({
-    data: [...types.values()].map(toJobType),
-  }))
+  app.get('/v1/job-types', { config, schema: schema.listJobTypes, serializerCompiler }, () =>
+    onePage([...types.values()].map(toJobType)),
+  )
 
   /** For routes that use the documents of the job. */
   async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
@@ -248,6 +253,12 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     return checkMaySee(request, await reads.findSlim(id))
   }
 
+  async function changeableJob(request: FastifyRequest, id: string): Promise<SlimJob> {
+    const job = await ownSlimJob(request, id)
+    checkMayChange(request, job)
+    return job
+  }
+
   async function auditStart(tx: Transaction, request: FastifyRequest, job: JobRow): Promise<void> {
     const by = auditedOriginOf(request, job)
     if (!by) return
@@ -255,33 +266,19 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     await recordAudit(tx, jobContext, { by, action: 'job.started', object: { kind: 'job', id: job.id }, after })
   }
 
-  async function readNewJob(
-    request: FastifyRequest,
-    body: {
-      type: string
-      input?: JsonText
-      thread_id?: string
-      run_id?: string
-      continues?: string
-      project_id?: string | null
-      created_by?: string
-    },
-  ): Promise<NewJobRequest> {
-    const type = types.get(body.type)
+  /** The checks whose result may change later. A repeat with the same `Idempotency-Key` skips them. */
+  async function checkNewJob(request: FastifyRequest, given: GivenJob): Promise<NewJobRequest> {
+    const { projectId, work } = given
+    const type = types.get(given.type)
     if (!type) throw new ApiError('not_found', `No such job type: there are ${[...types.keys()].join(', ')}`)
-    if (body.created_by !== undefined && !isAdmin(request)) throw insufficientScope([ADMIN_SCOPE])
-    if (typeof body.project_id === 'string' && !(await projectExists(db, body.project_id))) {
+    if (projectId !== null && !(await projectExists(db, projectId))) {
       throw new ApiError('invalid_request', 'body/project_id names no project')
     }
-    const work = readWork(body)
     const fault = 'input' in work ? type.inputSchema?.faultOf(work.input, 'body/input') : null
     if (fault) throw new ApiError('invalid_request', fault)
-    return {
-      type,
-      createdBy: body.created_by ?? principalId(callerOf(request)),
-      projectId: body.project_id ?? null,
-      work,
-    }
+    const wanted = { ...given, type }
+    await checkMayFollow(request, wanted)
+    return wanted
   }
 
   /** This asks the runtime, which may hang. During that time the request must not count as a change. */
@@ -292,39 +289,4 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     const caller = principal.kind === 'user' ? principal.sub : principal.id
     await jobs.checkMayFollow(work, { type, caller, isAdmin: isAdmin(request) })
   }
-}
-
-function readWork({
-  input,
-  thread_id,
-  run_id,
-  continues,
-}: {
-  input?: JsonText
-  thread_id?: string
-  run_id?: string
-  continues?: string
-}): NewJobRequest['work'] {
-  const follows = thread_id !== undefined || run_id !== undefined
-  if (input !== undefined && follows) {
-    throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
-  }
-  if (continues !== undefined && (input === undefined || input.text === 'null')) {
-    // On a thread that waits at a breakpoint, an input of null would continue the previous turn.
-    throw new ApiError('invalid_request', 'body/continues needs the field "input", which must not be null')
-  }
-  if (input !== undefined) return { input, continues: continues ?? null }
-  if (thread_id !== undefined && run_id !== undefined) {
-    return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }
-  }
-  throw new ApiError('invalid_request', 'body must have the field "input", or "thread_id" and "run_id"')
-}
-
-function readAnswer({ input, answers }: { input?: JsonText; answers?: JsonText }): GivenAnswer {
-  if (input !== undefined && answers !== undefined) {
-    throw new ApiError('invalid_request', 'body must have either "input" or "answers", not both')
-  }
-  if (input !== undefined) return { input }
-  if (answers === undefined) throw new ApiError('invalid_request', 'body must have the field "input", or "answers"')
-  return { answers }
 }

@@ -2,6 +2,7 @@ import { type Static, Type } from 'typebox'
 import type { JsonObject } from '../../core/json.ts'
 import { eventSchema } from '../../events/event-schema.ts'
 import { EVENT_TYPES } from '../../events/event-store.ts'
+import { onePage, pageOf } from '../../http/paging.ts'
 import { jsonDocument, nullableObject, nullableTextField, nullableTimeField, timeField } from '../../http/schemas.ts'
 import {
   FAILURE_CODES,
@@ -135,7 +136,9 @@ export const Job = Type.Object(
       },
     ),
     created_at: timeField('When it was created.'),
-    started_at: nullableTimeField('When its run was first seen running.'),
+    started_at: nullableTimeField(
+      'When the runtime accepted its first run. The run may still have waited for a worker of the runtime.',
+    ),
     finished_at: nullableTimeField('When it ended.'),
     updated_at: timeField('When it last changed.'),
   },
@@ -231,8 +234,8 @@ const JobType = Type.Object(
 )
 
 export const JobTypeList = Type.Object(
-  { data: Type.Array(JobType, { description: 'Every job type, by name.' }) },
-  { title: 'JobTypeList', examples: [{ data: [jobTypeExample] }] },
+  { ...pageOf(JobType).properties, data: Type.Array(JobType, { description: 'Every job type, by name.' }) },
+  { title: 'JobTypeList', examples: [onePage([jobTypeExample])] },
 )
 
 export const TimelineEntry = Type.Object(

@@ -110,7 +110,7 @@ export function openLiveStream(
   const cursor =
     parseCursor('Last-Event-ID', request.headers['last-event-id']) ?? parseCursor('querystring/after', after)
   if (request.method === 'HEAD') {
-    reply.type('text/event-stream; charset=utf-8').send()
+    reply.type('text/event-stream; charset=utf-8').header('cache-control', 'no-store').send()
     return
   }
   live.open(reply, {

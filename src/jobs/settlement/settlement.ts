@@ -170,6 +170,7 @@ export class Settlement {
     const { atMs } = this.#context
     job.run_id = runId
     job.started_at ??= atMs
+    job.updated_at = atMs
     this.#runs.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, created_at: atMs })
   }
 

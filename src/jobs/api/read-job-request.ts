@@ -1,0 +1,57 @@
+import type { FastifyRequest } from 'fastify'
+import { principalId } from '../../auth/principal.ts'
+import { ADMIN_SCOPE } from '../../auth/scopes.ts'
+import { ApiError } from '../../core/errors.ts'
+import type { JsonText } from '../../core/json/json-text.ts'
+import { callerOf, insufficientScope } from '../../http/gate/access.ts'
+import type { GivenAnswer } from '../answers.ts'
+import type { NewJobRequest } from '../jobs.ts'
+import { isAdmin } from './job-access.ts'
+
+interface NewJobBody {
+  type: string
+  input?: JsonText
+  thread_id?: string
+  run_id?: string
+  continues?: string
+  project_id?: string | null
+  created_by?: string
+}
+
+/** A request whose body is well-formed. Its type, its project and its run are not checked yet. */
+export type GivenJob = Omit<NewJobRequest, 'type'> & { type: string }
+
+export function readNewJob(request: FastifyRequest, body: NewJobBody): GivenJob {
+  if (body.created_by !== undefined && !isAdmin(request)) throw insufficientScope([ADMIN_SCOPE])
+  return {
+    type: body.type,
+    createdBy: body.created_by ?? principalId(callerOf(request)),
+    projectId: body.project_id ?? null,
+    work: readWork(body),
+  }
+}
+
+function readWork({ input, thread_id, run_id, continues }: NewJobBody): NewJobRequest['work'] {
+  const follows = thread_id !== undefined || run_id !== undefined
+  if (input !== undefined && follows) {
+    throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
+  }
+  if (continues !== undefined && (input === undefined || input.text === 'null')) {
+    // On a thread that waits at a breakpoint, an input of null would continue the previous turn.
+    throw new ApiError('invalid_request', 'body/continues needs the field "input", which must not be null')
+  }
+  if (input !== undefined) return { input, continues: continues ?? null }
+  if (thread_id !== undefined && run_id !== undefined) {
+    return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }
+  }
+  throw new ApiError('invalid_request', 'body must have the field "input", or "thread_id" and "run_id"')
+}
+
+export function readGivenAnswer({ input, answers }: { input?: JsonText; answers?: JsonText }): GivenAnswer {
+  if (input !== undefined && answers !== undefined) {
+    throw new ApiError('invalid_request', 'body must have either "input" or "answers", not both')
+  }
+  if (input !== undefined) return { input }
+  if (answers === undefined) throw new ApiError('invalid_request', 'body must have the field "input", or "answers"')
+  return { answers }
+}
