@@ -8,6 +8,7 @@ import type { App } from '../../src/http/app-instance.ts'
 import { publicAccess } from '../../src/http/gate/access.ts'
 import { HANDLER_DEADLINE } from '../../src/http/server/handler-deadline.ts'
 import { assertError, messageOf } from '../support/assert-error.ts'
+import { rawExchange } from '../support/raw-exchange.ts'
 import { forEachServiceAndVariant, forEachVariant, type TestService } from '../support/service.ts'
 
 const JSON_TYPE = { 'content-type': 'application/json' }
@@ -120,6 +121,24 @@ describe('errors', () => {
       assertError(service, chunked.answer, tooLarge)
     })
 
+    test('a client that sends all of a body that is too large still reads the 413, and its next answer', async () => {
+      const service = await under.shared()
+      const head = (line: string, ...headers: string[]) =>
+        [`${line} HTTP/1.1`, 'host: x', `authorization: Bearer ${writer(service)}`, ...headers, '', ''].join('\r\n')
+      const answers = await rawExchange(
+        service.url,
+        Buffer.concat([
+          Buffer.from(head('POST /v1/projects', 'content-type: application/json', `content-length: ${12 * MEGABYTE}`)),
+          Buffer.alloc(12 * MEGABYTE, ' '),
+          Buffer.from(head('GET /healthz', 'connection: close')),
+        ]),
+      )
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [413, 200],
+      )
+    })
+
     test('only JSON is accepted, under all its media types', async () => {
       for (const type of ['application/json; charset=utf-8', 'APPLICATION/JSON', 'application/merge-patch+json']) {
         const { answer } = await post('{"name":"x"}', { 'content-type': type })
@@ -221,6 +240,23 @@ describe('errors before, around and in place of a handler', () => {
           code: 'invalid_request',
           message: 'The path is not a valid URL path',
         })
+      }
+    })
+
+    test('an unknown path is a 404 and a wrong method a 405, whatever the body', async () => {
+      const service = await under.shared()
+      const token = service.tokenFor({ scopes: ['admin:*'] })
+      for (const raw of ['{bad', '{}', 'x'.repeat(2 * MEGABYTE)]) {
+        for (const path of ['/nope', '/v1/nope', '/v1/projects/', '/jobs/', '/v1/users/', '/webhooks/jobs/']) {
+          const answer = await service.request('POST', path, { token, raw, headers: JSON_TYPE })
+          assertError(service, answer, { status: 404, code: 'not_found', message: /^No such path/ })
+        }
+        const answer = await service.request('PUT', '/v1/projects', { token, raw, headers: JSON_TYPE })
+        assertError(service, answer, { status: 405, code: 'method_not_allowed' })
+        assert.equal(answer.headers.allow, 'GET, HEAD, POST')
+      }
+      for (const path of ['/v1/projects/', '/jobs/', '/v1/users/']) {
+        assertError(service, await service.request('GET', path, { token }), { status: 404, code: 'not_found' })
       }
     })
 

@@ -151,6 +151,7 @@ describe('event streams', () => {
       const answer = await service.request('HEAD', '/v1/events', { token: service.tokenFor() })
       assert.equal(answer.status, 200)
       assert.match(String(answer.headers['content-type']), /^text\/event-stream\b/)
+      assert.equal(answer.headers['cache-control'], 'no-store')
       assert.equal(service.services.streams.count, before)
     })
 

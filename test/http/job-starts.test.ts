@@ -20,6 +20,18 @@ describe('the start of a job', () => {
       assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === thread_id))
     })
 
+    test('changes the job at the time when the runtime accepted the run', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ start_failure: 1 })
+      const { id, created_at } = await world.start('report')
+      world.runtime.setFaults({ start_failure: 0 })
+      await world.sweepUntil(async () => (await world.stored(id)).run_id !== null, 100)
+      const { status, started_at, updated_at } = await world.stored(id)
+      assert.equal(status, 'processing')
+      assert.ok(String(started_at) > created_at)
+      assert.equal(updated_at, started_at)
+    })
+
     test('started while the runtime is down, it is accepted, and started once when the runtime is back', async () => {
       const world = await shared()
       world.runtime.setFaults({ start_failure: 1, lookup_failure: 1 })

@@ -481,6 +481,32 @@ describe('jobs', () => {
       assert.equal((await world.request<Page<ShownJob>>('GET', '/jobs', sub)).body.data.length, 1)
     })
 
+    test('a repeat with the same Idempotency-Key is answered, though its project and the retried job are gone', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const options = { token: world.admin, body: { name: 'Short-lived' } }
+      const project = (await world.service.request<{ id: string }>('POST', '/v1/projects', options)).body
+      const body = { type: 'report', input: {}, project_id: project.id }
+      const start = () => world.request('POST', '/jobs', sub, { body, headers: { 'idempotency-key': 'start' } })
+      const first = await start()
+      assert.equal(first.status, 202, first.text)
+      await world.quiet()
+      await world.pass(RUN_MS)
+      const repeat = () =>
+        world.request('POST', `/jobs/${first.body.id}/retry`, sub, { headers: { 'idempotency-key': 'retry' } })
+      const retried = await repeat()
+      assert.equal(retried.status, 202, retried.text)
+      await world.quiet()
+      const gone = await world.service.request('DELETE', `/v1/projects/${project.id}`, { token: world.admin })
+      assert.equal(gone.status, 204, gone.text)
+      const startedAgain = await start()
+      assert.deepEqual([startedAgain.status, startedAgain.body], [202, first.body])
+      assert.equal((await world.request('DELETE', `/jobs/${first.body.id}`, sub)).status, 204)
+      const retriedAgain = await repeat()
+      assert.deepEqual([retriedAgain.status, retriedAgain.body], [202, retried.body])
+      assert.equal(retriedAgain.headers['idempotency-replayed'], 'true')
+    })
+
     test('a list shows one’s own, newest first, page by page and filtered, and asks the runtime nothing', async () => {
       const world = await shared()
       const sub = newUser()

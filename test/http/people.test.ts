@@ -61,6 +61,19 @@ describe('all data of one user', () => {
       )
     })
 
+    test('is exported with the output of a job whose callback was lost', async () => {
+      const world = await started()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id } = await world.start('report', { sub: 'waiting' })
+      await world.clock.advance(RUN_MS + 1_700)
+      const { body } = await world.service.request<Export>('GET', '/v1/users/waiting/export', { token: world.admin })
+      world.runtime.setFaults({ drop_callbacks: 0 })
+      assert.deepEqual(
+        body.jobs.map((job) => [job.id, job.status, job.settled_by, job.output]),
+        [[id, 'completed', 'read', { title: 'Done', n: 42 }]],
+      )
+    })
+
     test('is exported whole when it takes many pages', async () => {
       const world = await started()
       const { service } = world
@@ -75,6 +88,22 @@ describe('all data of one user', () => {
       const { service, admin } = await started()
       const answer = await service.request('GET', '/v1/users/unknown-user/export', { token: admin })
       assertError(service, answer, { status: 404, code: 'not_found', message: 'No such user' })
+    })
+
+    test('me is the caller in every path', async () => {
+      const { service } = await started()
+      const caller = { sub: 'the-admin', scopes: ['admin:*'] }
+      const send = (method: string, path: string, body?: object) =>
+        service.request<{ data: object[]; sub: string }>(method, path, { token: service.tokenFor(caller), body })
+      const device = { token: 'a-device-of-the-admin', platform: 'ios' }
+      assert.equal((await send('POST', '/v1/devices', device)).status, 201)
+      assert.equal((await send('GET', '/v1/users/me/devices')).body.data.length, 1)
+      assert.equal((await send('GET', '/v1/users/me/export')).body.sub, caller.sub)
+      const usage = await Promise.all([send('GET', '/v1/users/me/usage'), send('GET', '/v1/usage')])
+      assert.equal(usage[0].text, usage[1].text)
+      const conflict = (message: string) => ({ status: 409, code: 'conflict', message }) as const
+      assertError(service, await send('POST', '/v1/users/me/block'), conflict('You cannot block yourself'))
+      assertError(service, await send('DELETE', '/v1/users/me'), conflict('You cannot erase yourself'))
     })
 
     test('the devices of a user are listed with read:users, never their tokens', async () => {

@@ -30,6 +30,13 @@ describe('GET /v1/settings', () => {
       assert.equal((await readSettings(service)).JOB_TYPES_FILE, '/etc/types.json')
     })
 
+    test('shows a list as a list, also an empty one', async () => {
+      const origins = ['https://a.example', 'https://b.example']
+      const service = await under.start({ env: { CORS_ORIGINS: origins.join(',') } })
+      const { CORS_ORIGINS, TRUST_PROXY } = await readSettings(service)
+      assert.deepEqual([CORS_ORIGINS, TRUST_PROXY], [origins, []])
+    })
+
     test('after a reload it shows which secrets are set now, and still none of them', async () => {
       const service = await under.start({ env: { RUNTIME_URL } })
       const { idp, services } = service
