@@ -179,8 +179,12 @@ function database(read: ConfigReader): Config['database'] {
 /** Several Sentinels have no place in a URL as `URL` reads it. */
 function redisUrl(read: ConfigReader): string | null {
   const given = read.secret('REDIS_URL')
-  if (given === null || !/^rediss?\+sentinel:/i.test(given))
-    return read.checkUrl('REDIS_URL', given, ['redis:', 'rediss:'])
+  if (given === null || !/^rediss?\+sentinel:/i.test(given)) {
+    const url = read.checkUrl('REDIS_URL', given, ['redis:', 'rediss:'])
+    if (url === null || /^\/?\d*$/.test(new URL(url).pathname)) return url
+    read.fault('REDIS_URL', 'must end with the host or with the number of a database, such as /2')
+    return null
+  }
   if (parseSentinelUrl(given) !== null) return given
   read.fault('REDIS_URL', 'must have the form redis+sentinel://[user:password@]host:port,host:port/master')
   return null

@@ -2,11 +2,14 @@ import { type Loop, startLoop } from '../core/async/loop.ts'
 import { SingleFlight } from '../core/async/single-flight.ts'
 import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
+import { UnavailableError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { ServicePrincipal } from './principal.ts'
 import { hashServiceKey, isWellFormedServiceKey } from './service-key.ts'
 
 const CACHE_MS = 30_000
+/** How long a key is accepted that cannot be looked up, because the database is down. */
+const OUTAGE_MS = 3_600_000
 const KNOWN_KEYS = 10_000
 const UNKNOWN_KEYS = 1_000
 const LAST_USED_EVERY_MS = 60_000
@@ -41,7 +44,8 @@ interface CachedKey {
 
 /**
  * Finds the service account of a key. Results, valid and invalid, are cached for 30 s, so a revocation on another node
- * takes effect here within 30 s. Unknown keys have a separate cache, so that random keys cannot evict valid ones.
+ * takes effect here within 30 s. While the database is down, a key that was valid before stays valid for an hour, so that
+ * Prometheus can still read the metrics. Unknown keys have a separate cache, so that random keys cannot evict valid ones.
  * `last_used_at` is written at most once a minute, outside of requests.
  */
 export class ServiceKeyAuthenticator {
@@ -108,10 +112,23 @@ export class ServiceKeyAuthenticator {
     const generation = this.#generation
     return this.#lookups.run(`${generation} ${hash}`, async () => {
       const readAtMs = this.#clock.now()
-      const found = (await this.#store.findLive(hash)) ?? null
+      const found = await this.#lookUp(hash)
+      if (found === undefined) return cached?.found ?? null
       if (generation === this.#generation) this.#remember(hash, { found, readAtMs })
       return found
     })
+  }
+
+  /** Undefined if the database is down and the key was valid within the last hour. */
+  async #lookUp(hash: string): Promise<LiveServiceKey | null | undefined> {
+    try {
+      return (await this.#store.findLive(hash)) ?? null
+    } catch (error) {
+      const known = this.#known.get(hash)
+      const isRecent = known !== undefined && this.#clock.now() - known.readAtMs < OUTAGE_MS
+      if (error instanceof UnavailableError && isRecent) return undefined
+      throw error
+    }
   }
 
   #remember(hash: string, cached: CachedKey): void {

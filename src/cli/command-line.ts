@@ -1,6 +1,6 @@
 import { ConfigError } from '../config-reader.ts'
 import { didYouMean } from '../core/did-you-mean.ts'
-import { ApiError } from '../core/errors.ts'
+import { ApiError, reasonOf, UnavailableError } from '../core/errors.ts'
 import { VERSION } from '../version.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 
@@ -137,6 +137,11 @@ function explain(error: unknown, line: CommandLine): ExitCode {
   if (error instanceof CommandError) {
     line.printError(error.message)
     return error.exitCode
+  }
+  if (error instanceof UnavailableError) {
+    const cause = error.cause === undefined ? '' : `: ${reasonOf(error.cause)}`
+    line.printError(`${error.message}${cause}`)
+    return EXIT.unavailable
   }
   if (error instanceof ApiError) {
     line.printError(error.message)

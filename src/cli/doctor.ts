@@ -18,6 +18,7 @@ import { loadJobTypes } from './startup/load-job-types.ts'
 import { openDatabase, openToRead } from './startup/open-database.ts'
 
 const ASK_TIMEOUT_MS = 10_000
+const MAX_REASONS = 3
 const INDENT = ' '.repeat(16)
 
 /** Checks every dependency the way the service will use it, and tells the operator how to fix problems. */
@@ -100,5 +101,12 @@ function jobTypesCheck(line: CommandLine): Pick<DependencyCheck, 'label' | 'prob
 }
 
 function toFailure(error: unknown): ProbeResult {
-  return { ok: false, text: error instanceof ConfigError ? error.faults.join('\n') : reasonOf(error) }
+  if (error instanceof ConfigError) return { ok: false, text: error.faults.join('\n') }
+  const reasons: string[] = []
+  for (let cause: unknown = error; cause !== undefined && reasons.length < MAX_REASONS; ) {
+    const reason = reasonOf(cause)
+    if (!reasons.some((earlier) => earlier.includes(reason))) reasons.push(reason)
+    cause = cause instanceof Error ? cause.cause : undefined
+  }
+  return { ok: false, text: reasons.join(': ') }
 }

@@ -86,7 +86,10 @@ function accountsOf(db: OpenedDatabase['db']): ServiceAccounts {
 }
 
 function describe(row: ServiceAccountRow): string {
-  const state = row.revoked_at !== null ? 'revoked' : 'live'
+  const { expires_at: expiresAtMs } = row
+  const isExpired = expiresAtMs !== null && expiresAtMs <= systemClock.now()
+  const state = row.revoked_at !== null ? 'revoked' : isExpired ? 'expired' : 'live'
   const used = row.last_used_at === null ? 'never used' : `used ${toRfc3339(row.last_used_at)}`
-  return [row.id, state, `…${row.key_hint ?? ''}`, row.scopes, used, row.name].join('  ')
+  const expiry = expiresAtMs === null ? [] : [`expires ${toRfc3339(expiresAtMs)}`]
+  return [row.id, state, `…${row.key_hint ?? ''}`, row.scopes, ...expiry, used, row.name].join('  ')
 }

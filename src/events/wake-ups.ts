@@ -6,10 +6,13 @@ import { type Random, uuidFrom } from '../core/random.ts'
 import type { Topic } from '../db/announcements.ts'
 import { openRedis, type RedisTarget } from '../limits/redis-target.ts'
 
-const CHANNEL = 'project-api:wake-ups'
 const RECONNECT = { baseMs: 100, maxMs: 5_000 }
 /** Commits in quick succession share one message. */
 const GATHER_MS = 5
+
+export function wakeUpChannel(prefix: string): string {
+  return `${prefix}project-api:wake-ups`
+}
 
 export interface WakeUps {
   /** Wakes the other nodes. */
@@ -26,7 +29,7 @@ export function connectWakeUps(
   options: RedisTarget & { clock: Clock; random: Random; log: Log; onSignal: (topic: Topic) => void },
 ): WakeUps {
   const { prefix = '', clock, random, log, onSignal } = options
-  const channel = `${prefix}${CHANNEL}`
+  const channel = wakeUpChannel(prefix)
   const self = uuidFrom(random)
   const sender = connect(options)
   const receiver = connect(options)

@@ -21,7 +21,7 @@ interface Waiter {
 }
 
 // The braces keep all keys in one slot, so that a batch is also accepted by a server in cluster mode with a single shard.
-const KEY_PREFIX = 'rl:{hits}:'
+export const KEY_PREFIX = 'rl:{hits}:'
 const HIT_TIMEOUT_MS = 250
 const CONNECT_TIMEOUT_MS = 1_000
 const RECONNECT = { baseMs: 50, maxMs: 2_000 }
@@ -29,7 +29,7 @@ const RECONNECT = { baseMs: 50, maxMs: 2_000 }
 const MAX_BATCH = 256
 
 // A key without expiry (after a manual PERSIST) would block its caller for ever, so the script sets the expiry again.
-const HIT_SCRIPT = `
+export const HIT_SCRIPT = `
 local replies = {}
 for i, key in ipairs(KEYS) do
   local count = redis.call('INCR', key)
@@ -140,12 +140,25 @@ export class RedisCounter {
   }
 
   async #probe(): Promise<void> {
+    if (!(await this.#selectDatabase())) return
     if ((await this.#run([this.#keyOf('probe')])) === undefined || this.#closed) return
     this.#available = true
     this.#failures = 0
     if (!this.#lost) return
     this.#lost = false
     this.#options.onRecovered()
+  }
+
+  /** The driver ignores a database that Redis refuses, and would count in database 0. */
+  async #selectDatabase(): Promise<boolean> {
+    const { db } = this.#redis.options
+    try {
+      if (db) await withTimeout(this.#redis.select(db))
+      return true
+    } catch (error) {
+      this.#giveUp(reasonOf(error))
+      return false
+    }
   }
 
   /** Replaces a connection that did not answer. Redis counts as recovered when the new one answers. */

@@ -6,6 +6,7 @@ import { silentLog } from '../core/log.ts'
 import { pendingIndexes } from '../db/build-indexes.ts'
 import type { Database } from '../db/database.ts'
 import { pendingMigrations } from '../db/migrate.ts'
+import { findObstacle } from '../db/postgres/find-obstacle.ts'
 import type { Limiter } from '../limits/limiter.ts'
 import type { Outbox } from '../push/outbox/outbox.ts'
 import type { PushSender } from '../push/push-provider.ts'
@@ -29,6 +30,7 @@ export interface DependencySettings {
   production: boolean
   issuerUrl: string
   redisUrl: string | null
+  redisPrefix: string
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   publicUrl: string | null
   webhookSecrets: readonly string[]
@@ -97,17 +99,20 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     report: ({ limiter }) => {
       const { store, degraded } = limiter.state()
       return degraded
-        ? { state: 'degraded', detail: 'Redis is down: each node counts rate limits alone' }
+        ? { state: 'degraded', detail: 'Redis cannot be used: each node counts rate limits alone' }
         : { state: 'ok', detail: store }
     },
     probe: async ({ config }) => {
       if (config.redisUrl === null) return { ok: true, text: 'not configured: rate limits are counted per process' }
       // Loaded here, so that a service without Redis does not load the driver.
-      const { pingRedis } = await import('../limits/redis-ping.ts')
-      await pingRedis(config.redisUrl)
+      const { probeRedis } = await import('../limits/redis-ping.ts')
+      const { wakeUpChannel } = await import('../events/wake-ups.ts')
+      const { redisUrl: url, redisPrefix: prefix } = config
+      await probeRedis({ url, prefix, channel: wakeUpChannel(prefix) })
       return { ok: true, text: 'answers' }
     },
-    howToFix: 'Check REDIS_URL, and that the server is up; until then every process counts rate limits alone',
+    howToFix:
+      'Check REDIS_URL, that the server is up, and what its user may do; until then every process counts rate limits alone',
   },
   {
     name: 'runtime',
@@ -155,6 +160,8 @@ async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResul
     await db.ping()
     const pending = await pendingMigrations(db)
     if (pending.length > 0) {
+      const obstacle = await findObstacle(db)
+      if (obstacle) return { ok: false, ...obstacle }
       const text = `${db.engine}, ${pending.length} migrations pending`
       return { ok: true, text, hint: 'They run at the next start, or with `migrate`' }
     }

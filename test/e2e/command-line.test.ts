@@ -194,6 +194,9 @@ function onEngine(engine: 'sqlite' | 'postgres', place: () => Promise<Settings>)
     }
 
     assert.match(await list(), new RegExp(`^${id} +live +…${key.slice(-4)} +read:projects +never used +robot\n$`))
+    const expiring = ['--name', 'old', '--scopes', 'read:projects', '--expires', '2020-01-01T00:00:00Z']
+    assert.equal((await run(['keys', 'create', ...expiring], settings)).code, 0)
+    assert.match(await list(), /^svc_\S+ +expired +.* expires 2020-01-01T00:00:00\.000Z +never used +old$/m)
     assert.deepEqual(await statuses(), [200, 403])
     assert.match(await list(), /used 20\d\d-/)
     const revoked = await run(['keys', 'revoke', id], settings)

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createServiceKey, hashServiceKey } from '../../src/auth/service-key.ts'
 import { ServiceKeyAuthenticator } from '../../src/auth/service-key-authenticator.ts'
+import { UnavailableError } from '../../src/core/errors.ts'
 import { silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -26,5 +27,31 @@ test('random keys cannot evict a good one from the cache', async () => {
   assert.ok(await authenticator.authenticate(good))
   assert.equal(looked.filter((hash) => hash === hashServiceKey(good)).length, 1)
   assert.equal(authenticator.isKnown(String(random.at(-1))), false)
+  await authenticator.close()
+})
+
+test('while the database is down, a key that was valid stays valid for an hour, and no other key is accepted', async () => {
+  const [good, other] = [createServiceKey(systemRandom), createServiceKey(systemRandom)]
+  const clock = new ManualClock()
+  let isDown = false
+  const store = {
+    findLive: async (hash: string) => {
+      if (isDown) throw new UnavailableError('The database is unavailable')
+      const row = { key_id: 'key_1', account_id: 'svc_1', scopes: '', key_expires_at: null, account_expires_at: null }
+      return hash === hashServiceKey(good) ? row : undefined
+    },
+    markUsed: async () => {},
+  }
+  const authenticator = new ServiceKeyAuthenticator({ store, clock, log: silentLog })
+  assert.ok(await authenticator.authenticate(good))
+  assert.equal(await authenticator.authenticate(other), null)
+  isDown = true
+  await clock.leap(3_599_000)
+  assert.ok(await authenticator.authenticate(good))
+  await assert.rejects(authenticator.authenticate(other), UnavailableError)
+  await clock.leap(1_000)
+  await assert.rejects(authenticator.authenticate(good), UnavailableError)
+  isDown = false
+  assert.ok(await authenticator.authenticate(good))
   await authenticator.close()
 })

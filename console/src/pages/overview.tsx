@@ -34,6 +34,15 @@ const NOTICED: [via: string, color: string][] = [
   ['sweep', '--wait'],
 ]
 
+const PUSH_COLORS: Record<string, string> = {
+  sent: '--good',
+  pending: '--wait',
+  failed: '--bad',
+  expired: '--bad',
+  disabled: '--muted',
+  no_credentials: '--live',
+}
+
 export function OverviewPage() {
   const { filters, hrefWith } = useUrlFilters(['window'])
   const window = filters.window ?? '1h'
@@ -123,10 +132,9 @@ function Charts({ stats: { buckets, bucket_seconds: seconds } }: { stats: Stats 
     },
   ]
   const states = [...new Set(buckets.flatMap(({ pushes }) => Object.keys(pushes)))].sort()
-  const colors = ['--good', '--bad', '--wait', '--live', '--muted']
-  const pushes: Series[] = states.map((state, index) => ({
+  const pushes: Series[] = states.map((state) => ({
     label: state,
-    color: colors[index % colors.length] ?? '--muted',
+    color: PUSH_COLORS[state] ?? '--muted',
     values: buckets.map((bucket) => ((bucket.pushes[state] ?? 0) * 60) / seconds),
   }))
   return (

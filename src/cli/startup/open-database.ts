@@ -6,6 +6,7 @@ import { buildNextIndex } from '../../db/build-indexes.ts'
 import type { Database } from '../../db/database.ts'
 import { MigrationError, migrate } from '../../db/migrate.ts'
 import { removeAllNodes } from '../../db/nodes/node-store.ts'
+import { findObstacle } from '../../db/postgres/find-obstacle.ts'
 import type { PostgresOptions } from '../../db/postgres/postgres.ts'
 import { DataFolderInUse, lockDataFolder } from '../../db/sqlite/data-folder.ts'
 import { openSqliteToRead } from '../../db/sqlite/read-only.ts'
@@ -43,7 +44,8 @@ export async function openDatabase(
     }
   } catch (error) {
     lock.release()
-    throw new CommandError(`The database in ${config.dataDir} cannot be opened`, EXIT.unavailable, { cause: error })
+    const message = `The database in ${config.dataDir} cannot be opened: ${reasonOf(error)}`
+    throw new CommandError(message, EXIT.unavailable, { cause: error })
   }
 }
 
@@ -113,7 +115,13 @@ async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
   try {
     return (await migrate(opened.db)).applied
   } catch (error) {
+    const obstacle = await findObstacle(opened.db).catch(() => null)
     await opened.close()
+    if (obstacle) {
+      throw new CommandError(`The database cannot be migrated: ${obstacle.text}\n${obstacle.hint}`, EXIT.config, {
+        cause: error,
+      })
+    }
     if (error instanceof MigrationError) throw new CommandError(error.message, EXIT.config, { cause: error })
     if (error instanceof UnavailableError) throw unreachable(error)
     throw error

@@ -1,6 +1,7 @@
 import { Socket } from 'node:net'
 import { Client, type ClientConfig, type QueryConfig, type QueryResult } from 'pg'
 import { UnavailableError } from '../../core/errors.ts'
+import { refuseReadOnly } from './refuse-read-only.ts'
 
 const MAX_IN_FLIGHT = 1_000
 
@@ -74,9 +75,11 @@ export class PostgresLane {
     client.on('end', forget)
     try {
       await client.connect()
+      await refuseReadOnly(client)
       return client
     } catch (error) {
       forget()
+      client.end().catch(() => {})
       throw error
     }
   }

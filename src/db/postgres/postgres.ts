@@ -7,6 +7,7 @@ import { isCollision, translatedPostgresError } from './postgres-errors.ts'
 import { PostgresLane } from './postgres-lane.ts'
 import { prepared } from './postgres-statement.ts'
 import { PostgresTransaction } from './postgres-transaction.ts'
+import { refuseReadOnly } from './refuse-read-only.ts'
 
 export interface PostgresOptions {
   url: string
@@ -34,12 +35,9 @@ const INT8 = 20
  */
 const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off -c enable_material=off'
 
-/** The server acknowledges commits that a crash can lose. */
+/** The server acknowledges commits that a crash can lose, or cannot store every text. */
 export class UnsafeServerError extends Error {
-  constructor(setting: string) {
-    super(`PostgreSQL has ${setting} = off: an acknowledged commit could be lost. Turn it on.`)
-    this.name = 'UnsafeServerError'
-  }
+  override name = 'UnsafeServerError'
 }
 
 /**
@@ -59,10 +57,15 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
 
 async function refuseUnsafeServer(db: Database): Promise<void> {
   const settings = await db.query<{ name: string; setting: string }>(
-    sql`select name, setting from pg_settings where name in ('fsync', 'synchronous_commit')`,
+    sql`select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'server_encoding')`,
   )
   for (const { name, setting } of settings) {
-    if (setting === 'off') throw new UnsafeServerError(name)
+    if (setting === 'off') {
+      throw new UnsafeServerError(`PostgreSQL has ${name} = off: an acknowledged commit could be lost. Turn it on.`)
+    }
+    if (name === 'server_encoding' && setting !== 'UTF8') {
+      throw new UnsafeServerError(`The database has the encoding ${setting}: it must be UTF8, to store every text.`)
+    }
   }
 }
 
@@ -181,7 +184,10 @@ class PostgresDatabase implements Database {
 }
 
 function createPool(config: ClientConfig, max: number): Pool {
-  const pool = new Pool({ ...config, max, idleTimeoutMillis: 60_000 })
+  const verify = (client: PoolClient, done: (error?: Error) => void) => {
+    refuseReadOnly(client).then(() => done(), done)
+  }
+  const pool = new Pool({ ...config, max, idleTimeoutMillis: 60_000, verify })
   // An idle connection was lost: the pool has already removed it.
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))

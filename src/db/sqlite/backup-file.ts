@@ -42,20 +42,20 @@ export async function restoreBackup(
   if (remains !== undefined) throw new BadBackup(`${remains} exists already: move it away first`)
   await appear(path, async (partial) => {
     copyFileSync(file, partial)
-    checkBackup(partial)
+    checkBackup(partial, file)
     await prepare(partial)
   })
 }
 
-function checkBackup(file: string): void {
+function checkBackup(file: string, nameShown = file): void {
   const connection = new DatabaseSync(file, { readOnly: true })
   try {
     const damage = connection.prepare('pragma integrity_check(1)').get()?.integrity_check
-    if (damage !== 'ok') throw new BadBackup(`${file} is damaged: ${damage}`)
+    if (damage !== 'ok') throw new BadBackup(`${nameShown} is damaged: ${damage}`)
     connection.prepare('select version from schema_migrations limit 1').get()
   } catch (error) {
     if (error instanceof BadBackup) throw error
-    throw new BadBackup(`${file} is not a backup of this service`, { cause: error })
+    throw new BadBackup(`${nameShown} is not a backup of this service`, { cause: error })
   } finally {
     connection.close()
   }
