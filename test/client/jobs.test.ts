@@ -183,17 +183,25 @@ describe('the client on the real service', () => {
       assert.equal(ids.filter((type) => type === 'job.created').length, 1)
     })
 
+    test('the service refuses an empty token, which an app returns when the session is over', async () => {
+      const api = clientOf(await shared(), undefined, { token: () => '' })
+      await assert.rejects(api.jobs.counts(), { code: 'unauthorized' })
+      await assert.rejects(api.events().next(), { code: 'unauthorized' })
+    })
+
     test("records: projects with versions, the caller's profile, devices and usage", async () => {
       const world = await shared()
       const sub = `user-${randomUUID()}`
       const token = () => world.service.tokenFor({ sub, scopes: ['read:projects', 'write:projects'] })
       const api = clientOf(world, sub, { token })
-      const { id } = await api.projects.create({ name: 'Plan' })
+      const created = await api.projects.create({ name: 'Plan' })
+      const { id } = created
       const project = await api.projects.get(id)
-      const changed = await api.projects.update(id, { name: 'Better plan' }, { ifMatch: String(project.etag) })
+      assert.equal(project.etag, created.etag)
+      const changed = await api.projects.update(id, { name: 'Better plan' }, { ifMatch: created.etag })
       assert.equal(changed.name, 'Better plan')
       assert.deepEqual(Object.keys(changed).includes('etag'), false)
-      await assert.rejects(api.projects.update(id, { name: 'Late' }, { ifMatch: String(project.etag) }), {
+      await assert.rejects(api.projects.update(id, { name: 'Late' }, { ifMatch: project.etag }), {
         code: 'precondition_failed',
         status: 412,
       })

@@ -39,6 +39,12 @@ test('the generated types match the current OpenAPI document', async () => {
   assert.equal(mark, fingerprintOf(await readDocument()), advice)
 })
 
+test('the package has the license of the project, and its README links to no file outside of the package', () => {
+  const read = (path: string) => readFileSync(new URL(path, ROOT), 'utf8')
+  assert.equal(read('LICENSE'), read('../LICENSE'))
+  assert.doesNotMatch(read('README.md'), /\]\((?!https:)/)
+})
+
 test('the client needs no other package at run time', () => {
   const { dependencies, peerDependenciesMeta } = JSON.parse(readFileSync(new URL('package.json', ROOT), 'utf8'))
   assert.equal(dependencies, undefined)

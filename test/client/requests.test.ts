@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { type ClientOptions, createClient } from '../../client/src/client.ts'
 import { ApiError, NotProjectApi } from '../../client/src/errors.ts'
+import { systemClock } from '../../client/src/http/clock.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { QuickClock, type ScriptedAnswer, startScriptedServer } from '../support/scripted-server.ts'
 import { until } from '../support/until.ts'
@@ -136,6 +137,17 @@ describe('retries', () => {
     assert.equal(server.requests[0]?.headers['idempotency-key'], 'order-7')
   })
 
+  test('an Idempotency-Key that the service would refuse is an error before any request', async () => {
+    const { api, server } = await clientOf([OK])
+    for (const idempotencyKey of ['Łukasz', 'order 7', '', 'x'.repeat(256)]) {
+      const refused = { name: 'TypeError', message: /idempotencyKey must be 1 to 255 visible ASCII characters/ }
+      await assert.rejects(api.jobs.start('report', {}, { idempotencyKey }), refused)
+      await assert.rejects(api.jobs.handle('job_1').retry({ idempotencyKey }), refused)
+      await assert.rejects(api.projects.create({ name: 'Plan' }, { idempotencyKey }), refused)
+    }
+    assert.equal(server.requests.length, 0)
+  })
+
   test('a conflict without Retry-After is not retried', async () => {
     const { api, server } = await clientOf([refusal(409, 'conflict')])
     await assert.rejects(api.jobs.start('report', {}), { code: 'conflict' })
@@ -195,6 +207,13 @@ describe('retries', () => {
     const first = await clientOf([refusal(412, 'precondition_failed')])
     await assert.rejects(first.api.projects.update('p1', { name: 'Mine' }, { ifMatch: '"1"' }), refused)
     assert.equal(first.server.requests.length, 1)
+  })
+
+  test('if a proxy removes the ETag, a record can be read, but its version is an error', async () => {
+    const { api } = await clientOf([{ status: 200, body: { id: 'p1', name: 'Plan' } }])
+    const project = await api.projects.get('p1')
+    assert.deepEqual(project, { id: 'p1', name: 'Plan' })
+    assert.throws(() => project.etag, /has no ETag/)
   })
 
   test('a server that never answers is an error after the last attempt, not a hang', async () => {
@@ -278,6 +297,32 @@ describe('a result', () => {
     assert.equal(server.requests.length, 5)
   })
 
+  test("is awaited through a proxy's pages, if the job was read before", async () => {
+    const pages = [
+      { status: 404, body: '<h1>Not found</h1>' },
+      { status: 200, body: '<h1>We are back soon</h1>' },
+    ]
+    const { api } = await clientOf([OK, ...pages, completed], polling)
+    assert.equal(await (await api.jobs.start('report', {})).result(), 'done')
+  })
+
+  test('is awaited while the token provider throws, but not after the service refused its token', async () => {
+    const tokens = ['good', null, 'good', 'bad', 'bad', 'bad']
+    const token = () => {
+      const next = tokens.shift()
+      if (next) return next
+      throw new Error('offline')
+    }
+    const answers = [OK, OK, refusal(401, 'unauthorized')]
+    const { api, server } = await clientOf(answers, { ...polling, token })
+    await assert.rejects((await api.jobs.start('report', {})).result(), { code: 'unauthorized' })
+    assert.deepEqual(
+      server.requests.map(({ headers }) => headers.authorization),
+      ['Bearer good', 'Bearer good', 'Bearer bad'],
+    )
+    assert.deepEqual(tokens, [])
+  })
+
   test('of a job that was deleted is an error at once', async () => {
     const { api } = await clientOf([OK, refusal(404, 'not_found')], polling)
     await assert.rejects((await api.jobs.start('report', {})).result(), { code: 'not_found' })
@@ -293,6 +338,41 @@ describe('a result', () => {
     await clock.untilSleeping()
     await clock.advance(7_000)
     await late
+  })
+})
+
+describe('the clock of the system', () => {
+  const MAX_TIMER_MS = 2 ** 31 - 1
+
+  test('a sleep longer than the longest timer lasts until its end', async (context) => {
+    context.mock.timers.enable({ apis: ['setTimeout'] })
+    let isOver = false
+    const sleeping = systemClock.sleep(2 * MAX_TIMER_MS + 5).then(() => {
+      isOver = true
+    })
+    for (const ms of [MAX_TIMER_MS, MAX_TIMER_MS, 4]) {
+      context.mock.timers.tick(ms)
+      await new Promise(setImmediate)
+      assert.equal(isOver, false)
+    }
+    context.mock.timers.tick(1)
+    await sleeping
+  })
+
+  test('an infinite sleep ends only when its signal aborts', async (context) => {
+    context.mock.timers.enable({ apis: ['setTimeout'] })
+    const stop = new AbortController()
+    let isOver = false
+    const sleeping = systemClock.sleep(Number.POSITIVE_INFINITY, stop.signal).then(() => {
+      isOver = true
+    })
+    for (let n = 0; n < 3; n++) {
+      context.mock.timers.tick(MAX_TIMER_MS)
+      await new Promise(setImmediate)
+      assert.equal(isOver, false)
+    }
+    stop.abort()
+    await sleeping
   })
 })
 

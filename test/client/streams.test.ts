@@ -102,6 +102,44 @@ describe('a stream of events', () => {
     await clock.advance(1_000)
   })
 
+  test('a refused stream that is opened again continues after the last id, so no event is lost', async () => {
+    const { api, server } = await clientOf([stream(['id: 4\n\n'], { ends: true }), unauthorized, stream([event(5)])])
+    const seen: unknown[] = []
+    const leave = api.context.events.listen({
+      onEvent: ({ id }) => seen.push(id),
+      onError: (error) => seen.push((error as { code: string }).code),
+    })
+    await until(() => seen.length === 2)
+    leave()
+    assert.deepEqual(seen, ['unauthorized', '5'])
+    assert.deepEqual(cursorsOf(server.requests), [null, '4', '4'])
+  })
+
+  test("a proxy's page in place of a stream that was open counts as an outage", async () => {
+    const { api, server, clock } = await clientOf([
+      stream([event(1)], { ends: true }),
+      { status: 404, body: '<h1>Not found</h1>' },
+      { status: 200, body: '<h1>We are back soon</h1>' },
+      stream([event(2)]),
+    ])
+    assert.deepEqual(await take(api.events(), 2), ['1', '2'])
+    assert.deepEqual(cursorsOf(server.requests), [null, '1', '1', '1'])
+    assert.deepEqual(clock.pauses.slice(0, 3), [1_000, 2_000, 4_000])
+  })
+
+  test('a token provider that throws is an outage of an open stream', async () => {
+    let calls = 0
+    const token = () => {
+      calls += 1
+      if (calls === 2) throw new Error('offline')
+      return 'a-token'
+    }
+    const { api, server } = await clientOf([stream([event(1)], { ends: true }), stream([event(2)])], { token })
+    assert.deepEqual(await take(api.events(), 2), ['1', '2'])
+    assert.equal(calls, 3)
+    assert.equal(server.requests.length, 2)
+  })
+
   test('a connection that is silent for 45 s is replaced, and no event is lost', async () => {
     const clock = new ManualClock()
     const { api, server } = await clientOf([stream([event(1)]), stream([event(2)])], { clock })
@@ -185,6 +223,19 @@ describe('a stream of events', () => {
     assert.deepEqual(await take(api.events({ after: '7', onCursor: (id) => places.push(id) }), 2), ['8', '13'])
     assert.deepEqual(cursorsOf(server.requests), ['7'])
     assert.deepEqual(places, ['8', '12'])
+  })
+
+  test('an error of onCursor ends the loop and reaches the app', async () => {
+    const { api, server } = await clientOf([stream([event(1), event(2)])])
+    const full = new Error('The storage is full')
+    const events = api.events({
+      onCursor: () => {
+        throw full
+      },
+    })
+    assert.equal((await events.next()).value?.id, '1')
+    await assert.rejects(events.next(), full)
+    assert.equal(server.requests.length, 1)
   })
 
   test('an abort ends a loop without an error, while it waits and before it starts', async () => {

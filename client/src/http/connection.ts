@@ -207,8 +207,14 @@ function readBody(response: Response, text: string, parse?: (text: string) => un
   throw new NotProjectApi({ url, status, problem: 'the body is not JSON' })
 }
 
+/** What the service accepts. `fetch` fails on other characters as if the network were down. */
+const KEY_SHAPE = /^[\x21-\x7e]{1,255}$/
+
 /** The header that makes a repeated creation safe. A key of your own survives a restart of your program. */
 export function idempotency(key: string = randomKey()): Record<string, string> {
+  if (!KEY_SHAPE.test(key)) {
+    throw new TypeError('idempotencyKey must be 1 to 255 visible ASCII characters, without spaces')
+  }
   return { 'idempotency-key': key }
 }
 

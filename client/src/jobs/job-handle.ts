@@ -46,7 +46,10 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     return this.#keep(await requestJob(this.#context, 'GET', pathOf(this.id), { signal }))
   }
 
-  /** Resolves with the output. Throws `JobFailed`, `JobCancelled` or `JobAwaitingInput`. Keeps waiting during an outage. */
+  /**
+   * Resolves with the output. Throws `JobFailed`, `JobCancelled` or `JobAwaitingInput`. Waits out every outage once this
+   * handle has read the job. Before that, it rejects if the first read fails.
+   */
   async result({ signal, waitForAnswer = false, timeoutMs }: ResultOptions = {}): Promise<OutputOf<Types, Name>> {
     const abort = new LinkedAbort(signal)
     const wait = () =>
@@ -121,7 +124,7 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     return remove(this.#context.connection, pathOf(this.id), options)
   }
 
-  /** Everything that happened to the job, newest first. */
+  /** Everything that happened to the job, oldest first. */
   timeline(options: ListOptions = {}) {
     return listOf<TimelineEntry>(this.#context.connection, `${pathOf(this.id)}/timeline`, options)
   }

@@ -15,7 +15,10 @@ export interface StartOptions extends CallOptions {
   projectId?: string
   /** The user who owns the job. Needs `admin:*`. */
   createdBy?: string
-  /** Calls with the same key start one job, even after a restart of your program. Default: a new key for each call. */
+  /**
+   * Calls with the same key start one job, even after a restart of your program. 1 to 255 visible ASCII characters. Default:
+   * a new key for each call.
+   */
   idempotencyKey?: string
 }
 

@@ -1,5 +1,5 @@
-import { mayPass } from '../errors.ts'
 import { reasonOf } from '../http/abort.ts'
+import { isOutage } from '../http/outage.ts'
 import type { Job } from '../types.ts'
 import { type ClientContext, pathOf, requestJob } from './job-requests.ts'
 
@@ -49,7 +49,7 @@ export async function waitForJob(
       isDue = false
       nap = new AbortController()
       const job = await requestJob(context, 'GET', pathOf(id), { signal }).catch((error: unknown) => {
-        if (signal?.aborted || !isKnown || !mayPass(error)) throw error
+        if (signal?.aborted || !isKnown || !isOutage(error)) throw error
       })
       if (job) {
         isKnown = true

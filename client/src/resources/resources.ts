@@ -8,12 +8,12 @@ export interface ChangeOptions extends CallOptions {
 }
 
 export interface CreateOptions extends CallOptions {
-  /** Calls with the same key create one record. Default: a new key for each call. */
+  /** Calls with the same key create one record. 1 to 255 visible ASCII characters. Default: a new key for each call. */
   idempotencyKey?: string
 }
 
-/** A record and the version it was read at, for `ifMatch`. */
-export type Versioned<Record> = Record & { readonly etag: string | null }
+/** A record and its version, for `ifMatch`. Reading `etag` throws if a proxy removed the header `ETag` of the answer. */
+export type Versioned<Record> = Record & { readonly etag: string }
 
 /** The requests that the service's records have in common. */
 class Records<Record extends object, Input extends object, Change extends object> {
@@ -30,9 +30,9 @@ class Records<Record extends object, Input extends object, Change extends object
   readonly get = async (id: string, options?: CallOptions) =>
     withVersion(await this.#connection.send<Record>('GET', this.#at(id), options))
 
-  readonly create = async (body: Input, { idempotencyKey, signal }: CreateOptions = {}): Promise<Record> => {
+  readonly create = async (body: Input, { idempotencyKey, signal }: CreateOptions = {}) => {
     const headers = idempotency(idempotencyKey)
-    return (await this.#connection.send<Record>('POST', this.#path, { body, headers, signal })).body
+    return withVersion(await this.#connection.send<Record>('POST', this.#path, { body, headers, signal }))
   }
 
   readonly update = async (id: string, change: Change, { ifMatch, signal }: ChangeOptions = {}) => {
@@ -70,14 +70,14 @@ export function usersOf(connection: Connection) {
   }
 }
 
-/** The devices that get the caller's push notifications. */
+/** The devices that get the caller's push notifications. They have no versions. */
 export function devicesOf(connection: Connection) {
   const { list, get, create, delete: remove } = new Records<Device, DeviceInput, never>(connection, '/v1/devices')
   return {
     list,
-    get,
+    get: (id: string, options?: CallOptions): Promise<Device> => get(id, options),
     /** Call it on each start of the app, after sign-in and when the token changes. Repeated calls are safe. */
-    register: create,
+    register: (device: DeviceInput, options?: CreateOptions): Promise<Device> => create(device, options),
     /** Call it on sign-out: otherwise the next user of the device sees this user's pushes. */
     remove,
   }
@@ -116,5 +116,11 @@ function isSubset(change: object, record: object): boolean {
 
 /** Adds the version as a hidden property, so that it does not appear when the record is shown or sent back. */
 function withVersion<Record extends object>({ body, headers }: Answer<Record>): Versioned<Record> {
-  return Object.defineProperty(body, 'etag', { value: headers?.get('etag') ?? null }) as Versioned<Record>
+  const get = () => {
+    const etag = headers?.get('etag')
+    // Without an error here, a change would be sent without its condition.
+    if (!etag) throw new Error('The answer has no ETag: a proxy in front of the service has removed it')
+    return etag
+  }
+  return Object.defineProperty(body, 'etag', { get }) as Versioned<Record>
 }

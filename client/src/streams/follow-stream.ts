@@ -1,6 +1,7 @@
 import { mayPass, NotProjectApi } from '../errors.ts'
 import { LinkedAbort } from '../http/abort.ts'
 import type { Connection, RequestOptions } from '../http/connection.ts'
+import { isOutage } from '../http/outage.ts'
 import { type SseBlock, SseParser } from './sse-parser.ts'
 
 export interface FollowOptions extends Pick<RequestOptions, 'query' | 'signal'> {
@@ -15,6 +16,9 @@ export interface FollowOptions extends Pick<RequestOptions, 'query' | 'signal'> 
 /** The body of this `fetch` cannot be read as it arrives: the caller has to poll. */
 export class CannotStream extends Error {}
 
+/** `onCursor` threw its `cause`. A reconnect would not help. */
+class CallbackFailed extends Error {}
+
 /** The service sends a comment every 15 s. After 45 s of silence the connection counts as dead. */
 const WATCHDOG_MS = 45_000
 const FIRST_PAUSE_MS = 1_000
@@ -24,7 +28,7 @@ const MAX_FIRST_FAILURES = 5
 
 /**
  * The messages of a stream. Reconnects and resumes after each break. Ends without an error when the signal aborts. Rejects
- * if the service refuses the stream permanently, or if the stream never opens.
+ * if the service refuses the stream permanently, if the stream never opens, or if `onCursor` throws.
  */
 export async function* followStream(
   connection: Connection,
@@ -37,6 +41,13 @@ export async function* followStream(
   let failures = 0
   let wasOpen = false
   let retryMs = FIRST_PAUSE_MS
+  const reportCursor = (id: string) => {
+    try {
+      onCursor?.(id)
+    } catch (cause) {
+      throw new CallbackFailed('onCursor failed', { cause })
+    }
+  }
   while (!signal?.aborted) {
     let retryAfterMs = 0
     const abort = new LinkedAbort(signal)
@@ -57,14 +68,16 @@ export async function* followStream(
           if (data !== null) yield { ...block, data }
           if (block.id === '') continue
           lastEventId = block.id
-          onCursor?.(block.id)
+          reportCursor(block.id)
         }
       }
       // A regular end, for example of an expired token, is no failure: `retry` of the service sets the pause.
     } catch (error) {
+      if (error instanceof CallbackFailed) throw error.cause
       if (signal?.aborted) return
       failures += 1
-      if (error instanceof CannotStream || !mayPass(error) || (!wasOpen && failures > MAX_FIRST_FAILURES)) throw error
+      const helpsToWait = wasOpen ? isOutage(error) : mayPass(error) && failures <= MAX_FIRST_FAILURES
+      if (error instanceof CannotStream || !helpsToWait) throw error
       retryAfterMs = ((error as { retryAfter?: number | null }).retryAfter ?? 0) * 1_000
     } finally {
       abort.unlink()

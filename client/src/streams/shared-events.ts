@@ -84,9 +84,15 @@ export class SharedEvents {
       this.#isOpen = true
       this.#notify((listener) => listener.onOpen?.())
     }
+    // Kept when the service refuses the stream, so that the next one misses no event. It also fits the token of another
+    // user: all users have one log, and the service shows each user only their own events.
+    let after: string | null = null
+    const onCursor = (id: string) => {
+      after = id
+    }
     while (!signal.aborted) {
       try {
-        for await (const event of followEvents(this.#connection, { signal, onOpen })) {
+        for await (const event of followEvents(this.#connection, { signal, after, onCursor, onOpen })) {
           this.#notify((listener) => listener.onEvent(event))
         }
       } catch (error) {
