@@ -17,6 +17,10 @@ interface ChartProps {
   stacked?: boolean
 }
 
+/** Wide enough for the longest label of the axis. */
+const widthOf = (labels: readonly string[] | null) =>
+  Math.max(72, ...(labels ?? []).map(({ length }) => 16 + 8 * length))
+
 const HEIGHT = 180
 
 /** One chart over time. Screen readers get a table with the same numbers. */
@@ -41,7 +45,10 @@ export function Chart({ title, times, series, unit = '', stacked = false }: Char
         cursor: { y: false },
         legend: { live: true },
         scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
-        axes: [axis, { ...axis, size: 72, values: (_, ticks) => ticks.map((tick) => text(tick)) }],
+        axes: [
+          axis,
+          { ...axis, size: (_, labels) => widthOf(labels), values: (_, ticks) => ticks.map((tick) => text(tick)) },
+        ],
         series: [
           {
             value: (_: uPlot, seconds: number | null) =>
