@@ -11,6 +11,16 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   })
 }
 
+// SIGHUP ends a process that does not listen. `serve` can be asked to reload while it still starts, which may take long.
+let reload: (() => void) | undefined
+let isHungUp = false
+if (process.argv[2] === 'serve') {
+  process.on('SIGHUP', () => {
+    isHungUp = true
+    reload?.()
+  })
+}
+
 // A reader that closes the pipe early, such as `head`, is not an error.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
@@ -26,7 +36,10 @@ process.exitCode = await runCommandLine({
   printError: (line) => process.stderr.write(`${line}\n`),
   readFile: (path) => readFileSync(path, 'utf8'),
   stopping: stopping.signal,
-  onHangUp: (listener) => process.on('SIGHUP', listener),
+  onReload: (listener) => {
+    reload = listener
+    if (isHungUp) listener()
+  },
 })
 
 // Wait until buffered output is written to the pipe. Then end the process, even if other handles are open.

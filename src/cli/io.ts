@@ -9,8 +9,8 @@ export interface CommandLine {
   readFile(path: string): string
   /** Aborts on SIGTERM or SIGINT, with the signal's name as the reason. */
   stopping: AbortSignal
-  /** Calls the listener on each SIGHUP. Without a listener, SIGHUP ends the process. */
-  onHangUp(listener: () => void): void
+  /** For `serve`: calls the listener on each SIGHUP, and at once if SIGHUP came during the start. */
+  onReload(listener: () => void): void
 }
 
 /** The codes of sysexits.h, which service managers understand. */

@@ -1,15 +1,16 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { Agent, type IncomingMessage, request as send } from 'node:http'
-import { connect } from 'node:net'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { describe, test } from 'node:test'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { HttpClient } from '../support/http-client.ts'
 import { type LiveView, openLive } from '../support/live-view.ts'
-import type { Settings } from '../support/program.ts'
-import { type Served, sharedIssuer, startServe } from '../support/served.ts'
+import { Program, type Settings } from '../support/program.ts'
+import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { freePort } from '../support/server-process.ts'
+import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
 const NO_LIMITS = { RATE_LIMIT_AUTHENTICATED: '1000000', RATE_LIMIT_UNAUTHENTICATED: '1000000' }
@@ -231,3 +232,32 @@ async function listAll(client: HttpClient, token: string): Promise<Set<string>> 
   }
   return ids
 }
+
+describe('SIGHUP', needsPostgres(), () => {
+  test('during the start does not end the process: it reloads its secrets once it has started', async () => {
+    const database = await sharedMigratedDatabase()
+    const url = new URL(database.url)
+    const target = Number(url.port)
+    const [connected, hungUp] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const proxy = createServer(async (client) => {
+      client.on('error', () => {})
+      connected.resolve()
+      await hungUp.promise
+      const upstream = connect(target, '127.0.0.1')
+      upstream.on('error', () => {})
+      client.pipe(upstream).pipe(client)
+    })
+    proxy.listen(0, '127.0.0.1')
+    await once(proxy, 'listening')
+    url.port = String((proxy.address() as AddressInfo).port)
+    const program = new Program(['serve'], { settings: await settingsWith({ DATABASE_URL: url.href }) })
+    await connected.promise
+    program.signal('SIGHUP')
+    hungUp.resolve()
+    await program.untilSaid(/"secrets\.reloaded"/)
+    program.signal('SIGINT')
+    assert.equal((await program.untilEnded()).code, 0)
+    proxy.close()
+    await database.drop()
+  })
+})

@@ -178,7 +178,7 @@ async function faultOfProgram([name = '', ...args]: string[]): Promise<string | 
     printError: say,
     readFile: () => '',
     stopping: new AbortController().signal,
-    onHangUp: () => {},
+    onReload: () => {},
   }
   if ((await runCommandLine(line)) !== 0) return `there is no command ${name}`
   const help = said.join('\n')
