@@ -15,7 +15,7 @@ import { forEachVariant } from '../support/service.ts'
 /** A message as `useChat` assembles it from its chunks. */
 interface Shown {
   id: string
-  metadata: { jobId?: string; after?: string | null }
+  metadata: { jobId?: string; after?: string | null; pausedRun?: string }
   text: string
   reasoning: string
   tools: Record<string, { name: string; input: unknown; output?: unknown }>
@@ -108,41 +108,45 @@ describe('a chat on the AI SDK', () => {
     /** A chat like one of `useChat`. `reload` clears the page's memory, not its storage. */
     async function startChat(options: { cancelOnStop?: boolean; type?: string; streaming?: boolean } = {}) {
       const world = await startJobWorld(under)
-      const storage = new Map<string, string>()
       const { streaming = true, ...own } = options
       const token = () => world.token('ada')
       // Polls follow the client's clock, streams the service's clock.
       const api = createClient({ url: world.service.url, token, random: () => 0, streaming, clock: world.clock })
-      const newTransport = () =>
-        createChatTransport({
-          api,
-          type: 'agent',
-          toInput,
-          storage: { getItem: (key) => storage.get(key) ?? null, setItem: (key, value) => storage.set(key, value) },
-          ...own,
-        })
-      const messages: UIMessage[] = []
-      let transport = newTransport()
-      const send = async (message: UIMessage, abortSignal?: AbortSignal) => {
-        messages.push(message)
-        return overTime(world, transport.sendMessages({ ...SUBMIT, messages, abortSignal }))
+      const openTab = (storage: Map<string, string>, messages: UIMessage[]) => {
+        const newTransport = () =>
+          createChatTransport({
+            api,
+            type: 'agent',
+            toInput,
+            storage: { getItem: (key) => storage.get(key) ?? null, setItem: (key, value) => storage.set(key, value) },
+            ...own,
+          })
+        let transport = newTransport()
+        const send = async (message: UIMessage, abortSignal?: AbortSignal) => {
+          messages.push(message)
+          return overTime(world, transport.sendMessages({ ...SUBMIT, messages, abortSignal }))
+        }
+        const turn = async (message: UIMessage): Promise<Shown> => {
+          const shown = put(await overTime(world, read(await send(message))))
+          messages.push({ id: shown.id, role: 'assistant', parts: [], metadata: shown.metadata })
+          return shown
+        }
+        const reload = () => {
+          transport = newTransport()
+        }
+        const reconnect = () => overTime(world, transport.reconnectToStream({ chatId: 'chat' }))
+        const cancel = () => overTime(world, transport.cancel('chat'))
+        const regenerate = async () => {
+          messages.pop()
+          const options = { ...SUBMIT, trigger: 'regenerate-message', messages, abortSignal: undefined } as const
+          return put(await overTime(world, read(await overTime(world, transport.sendMessages(options)))))
+        }
+        /** A second tab that shows the same messages. */
+        const copy = () => openTab(new Map(storage), [...messages])
+        return { messages, send, turn, reload, reconnect, cancel, regenerate, copy }
       }
-      const turn = async (message: UIMessage): Promise<Shown> => {
-        const shown = put(await overTime(world, read(await send(message))))
-        messages.push({ id: shown.id, role: 'assistant', parts: [], metadata: shown.metadata })
-        return shown
-      }
-      const reload = () => {
-        transport = newTransport()
-      }
-      const reconnect = () => overTime(world, transport.reconnectToStream({ chatId: 'chat' }))
-      const cancel = () => overTime(world, transport.cancel('chat'))
-      const regenerate = async () => {
-        messages.pop()
-        const options = { ...SUBMIT, trigger: 'regenerate-message', messages, abortSignal: undefined } as const
-        return put(await overTime(world, read(await overTime(world, transport.sendMessages(options)))))
-      }
-      return { world, api, messages, send, turn, reload, reconnect, cancel, regenerate }
+      const jobs = async () => (await overTime(world, api.jobs.list().page())).data
+      return { world, api, jobs, ...openTab(new Map(), []) }
     }
 
     test('shows reasoning, text, tool calls and progress of the run, and the next turn continues the conversation', async () => {
@@ -278,6 +282,71 @@ describe('a chat on the AI SDK', () => {
       assert.equal((await world.stored(again.id)).continues, asked.id)
     })
 
+    test('an answer that is given twice cancels nothing: both show the job that the first one resumed', async () => {
+      for (const inSecondTab of [false, true]) {
+        const { turn, send, copy, jobs, world } = await startChat()
+        const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 5_000 }))
+        const second = inSecondTab ? copy() : { send }
+        const streams = [await send(said('Yes')), await second.send(said('Yes'))]
+        const shown = (await overTime(world, Promise.all(streams.map((stream) => read(stream))))).map(put)
+        assert.deepEqual(
+          shown.map(({ text, id }) => [text, id]),
+          Array(2).fill(['Done', `${asked.id}.2`]),
+        )
+        assert.deepEqual(
+          (await jobs()).map(({ status }) => status),
+          ['completed'],
+        )
+      }
+    })
+
+    test('an answer from a tab that missed the end of the job shows that end', async () => {
+      const { turn, copy, jobs } = await startChat()
+      await turn(said('Publish', { pause: 'Really?', say: 'Done' }))
+      const stale = copy()
+      await turn(said('Yes'))
+      assert.equal((await stale.turn(said('Yes'))).text, 'Done')
+      assert.equal((await jobs()).length, 1)
+    })
+
+    test('a late answer does not answer the next question, which its user has not seen, but shows it', async () => {
+      const { turn, copy, world } = await startChat({ type: 'asking' })
+      const asked = await turn(said('Go'))
+      const stale = copy()
+      const next = await turn(said('first answer'))
+      const late = await stale.turn(said('late answer'))
+      assert.deepEqual(late.data, next.data)
+      assert.notDeepEqual(late.data, asked.data)
+      assert.equal((await world.stored(asked.id)).status, 'awaiting_input')
+      assert.match((await stale.turn(said('second answer'))).text, /second answer/)
+    })
+
+    test('after a stop the next message is a new turn, even if the question is still the last message shown', async () => {
+      for (const isCancelled of [false, true]) {
+        const { turn, send, cancel, world } = await startChat()
+        const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 60_000 }))
+        const stop = new AbortController()
+        await send(said('Yes'), stop.signal)
+        if (isCancelled) await cancel()
+        else stop.abort()
+        const next = await turn(said('Something else', { say: 'Here it is' }))
+        assert.equal(next.text, 'Here it is')
+        assert.equal((await world.stored(asked.id)).status, 'cancelled')
+      }
+    })
+
+    test('while an answered job shows its output, a message with an answer never cancels it, and any other message does', async () => {
+      for (const isAnswer of [true, false]) {
+        const { turn, send, messages, world } = await startChat()
+        const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 5_000 }))
+        await send(said('Yes', { answer: null }))
+        messages.push({ id: `${asked.id}.2`, role: 'assistant', parts: [], metadata: { jobId: asked.id } })
+        const next = await turn(said('Yes', isAnswer ? { answer: null } : { say: 'A new turn' }))
+        assert.equal(next.text, isAnswer ? 'Done' : 'A new turn')
+        assert.equal((await world.stored(asked.id)).status, isAnswer ? 'completed' : 'cancelled')
+      }
+    })
+
     test('a breakpoint is a question without a value, and any message continues it', async () => {
       const { turn } = await startChat({ type: 'stopping' })
       const stopped = await turn(said('Go'))
@@ -379,6 +448,17 @@ describe('the chunks of live output', () => {
     assert.equal(chunksOf([piece({ text: 'Hello wor' })], 'Hello world').text, 'Hello world')
     assert.equal(chunksOf([piece({ text: 'Hello' })], 'Goodbye').text, 'Goodbye')
     assert.equal(chunksOf([], 'Only stored').text, 'Only stored')
+  })
+
+  test('a piece is written without comparing all of the text before it, which would make long answers slow', (t) => {
+    const compare = t.mock.method(String.prototype, 'startsWith')
+    const call = (args: string) => piece({ tool_calls: [{ index: 0, id: 'c', name: 'write', args }] })
+    const parts = Array.from({ length: 5 }, () => [piece({ reasoning: 'hm ' }), piece({ text: 'word ' }), call('1')])
+    const writer = new ChunkWriter()
+    const chunks = parts.flat().flatMap((part) => [...writer.write(part)])
+    assert.equal(compare.mock.callCount(), 0)
+    const { text, reasoning, tools } = put([...chunks, ...writer.end()])
+    assert.deepEqual([text, reasoning, tools.c?.input], ['word '.repeat(5), 'hm '.repeat(5), 11111])
   })
 
   test('the output of a tool whose call was not shown is left out', () => {

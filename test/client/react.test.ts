@@ -18,10 +18,20 @@ import { until } from '../support/until.ts'
 
 const BUNDLER = createRequire(import.meta.url).resolve('esbuild-wasm/bin/esbuild')
 
-function bundlePage(): string {
-  const page = fileURLToPath(new URL('./hooks-page.ts', import.meta.url))
+function bundlePage(file: string): string {
+  const page = fileURLToPath(new URL(file, import.meta.url))
   const args = [page, '--bundle', '--format=esm', '--define:process.env.NODE_ENV="development"']
   return execFileSync(process.execPath, [BUNDLER, ...args], { timeout: 120_000, maxBuffer: 64e6 }).toString()
+}
+
+/** Serves a page that only runs this script. */
+function servePage(script: string) {
+  const html = '<!doctype html><meta charset="utf-8"><body><script type="module" src="/page.js"></script>'
+  return startScriptedServer((response, { path }) => {
+    const isScript = path === '/page.js'
+    response.writeHead(200, { 'content-type': isScript ? 'text/javascript' : 'text/html' })
+    response.end(isScript ? script : path === '/' ? html : '')
+  })
 }
 
 describe('the hooks', () => {
@@ -52,6 +62,40 @@ describe('the hooks', () => {
     )
   })
 
+  test('useJob without an id shows nothing and does not load', () => {
+    const api = createClient({ url: 'http://127.0.0.1:1' })
+    const View = ({ id }: { id: string | null | undefined }) =>
+      createElement('p', null, String(useJob(api, id).isLoading))
+    for (const id of [null, undefined]) assert.equal(renderToString(createElement(View, { id })), '<p>false</p>')
+  })
+
+  test('many changes in one task notify the listeners once, and the state is current at once', async () => {
+    const store = new Store({ initial: { count: 0 }, run: async () => {} })
+    const seen: number[] = []
+    const leave = store.subscribe(() => seen.push(store.get().count))
+    for (const count of [1, 2, 3]) store.set({ count })
+    assert.equal(store.get().count, 3)
+    await until(() => seen.length > 0)
+    assert.deepEqual(seen, [3])
+    store.set({ count: 4 })
+    await until(() => seen.length > 1)
+    assert.deepEqual(seen, [3, 4])
+    leave()
+  })
+
+  test('a store without listeners has no timer', async () => {
+    const timers = () => process.getActiveResourcesInfo().filter((type) => type === 'Timeout').length
+    const before = timers()
+    const store = new Store({ initial: { count: 0 }, run: async () => {} })
+    const leave = store.subscribe(() => assert.fail('notified after it left'))
+    store.set({ count: 1 })
+    assert.equal(timers(), before + 1)
+    leave()
+    await Promise.resolve()
+    store.set({ count: 2 })
+    assert.equal(timers(), before)
+  })
+
   test('a store works once for all its listeners, survives a quick remount, and stops after the last listener', async () => {
     const starts: AbortSignal[] = []
     const store = new Store({ initial: {}, run: async (_store, signal) => void starts.push(signal) })
@@ -73,8 +117,9 @@ describe('the hooks', () => {
     const server = await startScriptedServer(answer)
     const api = createClient({ url: server.url, token: 'a-token', clock: new QuickClock(), random: () => 1 })
     const store = new Store(kindOf(api))
-    const leave = store.subscribe(() => {})
-    return { get: () => store.get(), leave }
+    const seen: State[] = []
+    const leave = store.subscribe(() => seen.push(store.get()))
+    return { get: () => store.get(), seen, leave }
   }
   const json = (status: number, body: object): ScriptedAnswer => {
     return (response) => response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
@@ -117,6 +162,23 @@ describe('the hooks', () => {
     leave()
   })
 
+  test('useLive renders once for all parts that arrive together, up to the last one', async () => {
+    const count = 5_000
+    const live: ScriptedAnswer = (response) => {
+      const part = (id: string, event: string, data: object) =>
+        `id: ${id}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`
+      const piece = { id: 'm', role: 'assistant', node: 'n', partial: true, text: 'x' }
+      const parts = Array.from({ length: count }, (_, place) => part(`1-${place}`, 'message', piece))
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.write([...parts, part('1-end', 'end', { status: 'completed' })].join(''))
+    }
+    const { seen, leave } = await show(live, (api) => liveStore(api.context, 'job_1'))
+    await until(() => seen.at(-1)?.status === 'completed')
+    assert.equal(seen.at(-1)?.text.length, count)
+    assert.ok(seen.length < count / 10, `${seen.length} renders`)
+    leave()
+  })
+
   test('useJobs recovers by itself when the user signs in again after the session ended', async () => {
     let refusals = 4
     const page = json(200, { data: [{ id: 'job_1' }], has_more: false, next_cursor: null })
@@ -130,16 +192,37 @@ describe('the hooks', () => {
   describe('in a real browser, in strict mode, from another origin', needsChromium(), () => {
     let script = ''
     before(() => {
-      script = bundlePage()
+      script = bundlePage('./hooks-page.ts')
     })
+
+    test('of two starts that overlap, the newer one sets the state, in whatever order they end', async () => {
+      const { url } = await servePage(bundlePage('./start-job-page.ts'))
+      const { page, complaints } = await openPage(url)
+      const click = (id: string) => page.locator(`#${id}`).click()
+      const shows = (state: string) => page.locator('#state').getByText(state, { exact: true }).waitFor()
+      await click('start')
+      await click('start')
+      await shows('undefined undefined pending, 0 ended')
+      await click('answer-1')
+      await shows('job_1 undefined idle, 1 ended')
+      await click('answer-0')
+      await shows('job_1 undefined idle, 2 ended')
+      await click('start')
+      await shows('job_1 undefined pending, 2 ended')
+      await click('fail-2')
+      await shows('job_1 Call 2 failed idle, 3 ended')
+      await click('start')
+      await click('start')
+      await click('fail-3')
+      await shows('job_1 undefined pending, 4 ended')
+      await click('answer-4')
+      await shows('job_4 undefined idle, 5 ended')
+      assert.deepEqual(complaints, [])
+    })
+
     forEachVariant((under) => {
       test('start a job, show it live and stored, list it, and get its events', async () => {
-        const html = '<!doctype html><meta charset="utf-8"><body><script type="module" src="/page.js"></script>'
-        const page = await startScriptedServer((response, { path }) => {
-          const isScript = path === '/page.js'
-          response.writeHead(200, { 'content-type': isScript ? 'text/javascript' : 'text/html' })
-          response.end(isScript ? script : path === '/' ? html : '')
-        })
+        const page = await servePage(script)
         const world = await startJobWorld(under, { env: { CORS_ORIGINS: page.url } })
         const settings = encodeURIComponent(JSON.stringify({ url: world.service.url, token: world.token('ada') }))
         const { page: browser, complaints } = await openPage(`${page.url}/#${settings}`)

@@ -4,21 +4,24 @@ import { ApiError } from '../errors.ts'
 import { LinkedAbort } from '../http/abort.ts'
 import type { JobHandle } from '../jobs/job-handle.ts'
 import { waitForJob } from '../jobs/wait-for-job.ts'
-import { type AnswerOf, ENDED, type InputOf, type Interrupt, type OutputOf, type TypeName } from '../types.ts'
+import { type AnswerOf, ENDED, type InputOf, type Interrupt, type Job, type OutputOf, type TypeName } from '../types.ts'
 import { ChunkWriter } from './chunks.ts'
 import { type ChatPlace, ChatPlaces, type PlaceStorage, readPlace } from './places.ts'
+
+/** A conditional type: the compiler inserts the job type before it checks the function, so literals keep their types. */
+type Returning<Result, Args extends unknown[]> = [Result] extends [infer Known] ? (...args: Args) => Known : never
 
 export interface ChatTransportOptions<Types, Name extends TypeName<Types>> {
   api: ApiClient<Types>
   /** The type of the jobs. Each turn of the chat is one job. */
   type: Name
   /** The input of a turn. Default: `{messages: [{role: 'user', content: <the text>}]}`. */
-  toInput?: (message: UIMessage) => InputOf<Types, Name>
+  toInput?: Returning<InputOf<Types, Name>, [message: UIMessage]>
   /**
    * The answer to a question, called for each open question. Default: its value in `metadata.answers` of the message, by
    * the id of the question; else `metadata.answer`; else the text.
    */
-  toAnswer?: (message: UIMessage, question: Interrupt) => AnswerOf<Types, Name>
+  toAnswer?: Returning<AnswerOf<Types, Name>, [message: UIMessage, question: Interrupt]>
   /** The text of an output, for text that did not arrive live. Default: a text, the text blocks of a list, else JSON. */
   toText?: (output: OutputOf<Types, Name>) => string
   /** Where each chat's job and cursor are kept across page loads. Default: `sessionStorage`, if there is one. */
@@ -45,6 +48,8 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
   readonly #options: ChatTransportOptions<Types, Name>
   readonly #places: ChatPlaces
   readonly #starting = new Map<string, Promise<Turn<Types, Name>>>()
+  /** Chats that the user stopped. The next message is a new turn, even if the last one shown is a question. */
+  readonly #stopped = new Set<string>()
 
   constructor(options: ChatTransportOptions<Types, Name>) {
     this.#options = options
@@ -71,6 +76,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
   }) => {
     const place = this.#places.get(chatId)
     if (!place || place.isDone) return null
+    this.#stopped.delete(chatId)
     const job = this.#options.api.jobs.handle<Name>(place.jobId)
     try {
       await job.get({ signal })
@@ -83,6 +89,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
 
   /** Cancels the job of the chat, for a Stop button. Does nothing if the job has ended. */
   readonly cancel = async (chatId: string): Promise<void> => {
+    this.#stopped.add(chatId)
     await this.#starting.get(chatId)?.catch(() => {})
     const place = this.#places.get(chatId)
     if (place) await cancelJob(this.#options.api.jobs.handle<Name>(place.jobId))
@@ -97,17 +104,20 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     const goesOn = messages.length > 1 || trigger === 'regenerate-message'
     const last = this.#lastPlace(chatId, messages)
     const job = last && (goesOn || !last.isDone) ? api.jobs.handle<Name>(last.jobId) : null
+    const isStopped = this.#stopped.delete(chatId)
     // The signal no longer applies: a chat that is stopped now must still store its job.
     const keep = (turn: Turn<Types, Name>) => {
-      this.#places.set(chatId, { jobId: turn.job.id, after: turn.after, isDone: false })
+      this.#places.set(chatId, { jobId: turn.job.id, after: turn.after, isDone: false, pausedRun: null })
       return turn
     }
     try {
       if (job && last) {
-        const { status } = await job.get({ signal })
-        if (status === 'awaiting_input' && trigger === 'submit-message' && goesOn) {
-          await this.#answer(job, message)
-          return keep({ job, after: last.after })
+        const found = await job.get({ signal })
+        const { status } = found
+        if (trigger === 'submit-message' && goesOn) {
+          const isLate = isLateAnswer(found, { messages, message, last, isStopped })
+          if (status === 'awaiting_input' && !isLate) await this.#answer(job, message)
+          if (status === 'awaiting_input' || isLate) return keep({ job, after: last.after })
         }
         if (!ENDED.has(status) && (goesOn || status !== 'awaiting_input')) await this.#end(job, signal)
         if (goesOn) return keep({ job: await job.continue(input()), after: null })
@@ -145,6 +155,9 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
   }
 
   async *#show(chatId: string, { job, after }: Turn<Types, Name>, signal: AbortSignal): AsyncGenerator<UIMessageChunk> {
+    const stop = () => this.#stopped.add(chatId)
+    if (signal.aborted) stop()
+    else signal.addEventListener('abort', stop, { once: true })
     const writer = new ChunkWriter()
     let isStarted = false
     for await (const part of job.live({ after, signal })) {
@@ -156,11 +169,13 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
       yield* writer.write(part)
       if (part.type !== 'end') continue
       const found = await job.get({ signal })
+      const pausedRun = found.status === 'awaiting_input' ? found.run_id : null
       // Before the last chunks: `useChat` reads nothing after an error.
-      this.#places.set(chatId, { jobId: job.id, after: part.cursor, isDone: true })
+      this.#places.set(chatId, { jobId: job.id, after: part.cursor, isDone: true, pausedRun })
       yield* this.#conclude(found, writer)
       yield { type: 'finish-step' }
-      yield { type: 'finish', messageMetadata: { jobId: job.id, after: part.cursor } }
+      const messageMetadata = { jobId: job.id, after: part.cursor, ...(pausedRun !== null && { pausedRun }) }
+      yield { type: 'finish', messageMetadata }
     }
   }
 
@@ -195,8 +210,35 @@ function defaultInput(message: UIMessage): unknown {
   return { messages: [{ role: 'user', content: textOfMessage(message) }] }
 }
 
+interface Sent {
+  messages: readonly UIMessage[]
+  message: UIMessage
+  last: ChatPlace
+  isStopped: boolean
+}
+
+/**
+ * Whether the message answers a question that was answered before: by a double click, in another tab or on another device.
+ * It must neither cancel the job nor answer a newer question, which the user has not seen.
+ */
+function isLateAnswer({ id, status, run_id }: Pick<Job, 'id' | 'status' | 'run_id'>, sent: Sent): boolean {
+  const { messages, message, last, isStopped } = sent
+  const isPaused = status === 'awaiting_input'
+  const shown = readPlace(messages.findLast(({ role }) => role === 'assistant')?.metadata) ?? last
+  if (shown.jobId === id && shown.pausedRun !== null) {
+    return shown.pausedRun !== run_id && status !== 'cancelled' && (isPaused || !isStopped)
+  }
+  const { answer, answers } = answersIn(message)
+  const hasAnswer = answer !== undefined || answers !== undefined
+  return hasAnswer && !isStopped && !isPaused && !ENDED.has(status)
+}
+
+function answersIn({ metadata }: UIMessage) {
+  return (metadata ?? {}) as { answer?: unknown; answers?: Record<string, unknown> }
+}
+
 function defaultAnswer(message: UIMessage, { id }: Interrupt): unknown {
-  const { answer, answers } = (message.metadata ?? {}) as { answer?: unknown; answers?: Record<string, unknown> }
+  const { answer, answers } = answersIn(message)
   const own = answers?.[id ?? '']
   // `null` is an answer too.
   if (own !== undefined) return own

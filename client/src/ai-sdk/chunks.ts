@@ -37,7 +37,7 @@ export class ChunkWriter {
     }
     const changed = messages.find((message, place) => message !== before[place])
     if (part.type !== 'message' || !changed) return
-    yield* this.#show(changed)
+    yield* this.#show(changed, part.message.partial)
     if (!part.message.partial) yield* this.#close(changed.id)
   }
 
@@ -56,15 +56,16 @@ export class ChunkWriter {
     for (const id of this.#written.keys()) yield* this.#close(id)
   }
 
-  *#show(message: TranscriptMessage): Generator<UIMessageChunk> {
+  /** A piece only adds to its message. Comparing all of the text at each piece would take quadratic time. */
+  *#show(message: TranscriptMessage, isPiece = false): Generator<UIMessageChunk> {
     if (message.role === 'tool') return yield* this.#showToolOutput(message)
     if (message.role !== 'assistant') return
     const written = this.#written.get(message.id) ?? { text: '', reasoning: '', open: null, calls: new Map() }
     this.#written.set(message.id, written)
     for (const kind of ['reasoning', 'text'] as const) {
       const sent = written[kind]
-      if (!message[kind].startsWith(sent)) return yield* this.#restart()
-      if (message[kind] === sent) continue
+      if (!isPiece && !message[kind].startsWith(sent)) return yield* this.#restart()
+      if (message[kind].length === sent.length) continue
       if (written.open?.kind !== kind) {
         yield* closeText(written)
         written.open = { kind, id: String(++this.#parts) }
@@ -73,7 +74,7 @@ export class ChunkWriter {
       written[kind] = message[kind]
       yield { type: `${kind}-delta`, id: written.open.id, delta: message[kind].slice(sent.length) }
     }
-    for (const call of message.toolCalls) yield* showToolCall(written, call)
+    for (const call of message.toolCalls) yield* showToolCall(written, call, isPiece)
   }
 
   /** Skips the output of a tool call that was never shown. */
@@ -119,7 +120,7 @@ const NO_MESSAGE: TranscriptMessage = {
 
 const progressOf = (data: unknown) => ({ type: 'data-progress', id: 'progress', data }) as const
 
-function* showToolCall(written: Written, { id, name, args }: ToolCall): Generator<UIMessageChunk> {
+function* showToolCall(written: Written, { id, name, args }: ToolCall, isPiece: boolean): Generator<UIMessageChunk> {
   const known = written.calls.get(id)
   if (known?.isDone) return
   if (!known) {
@@ -127,7 +128,7 @@ function* showToolCall(written: Written, { id, name, args }: ToolCall): Generato
     yield { type: 'tool-input-start', toolCallId: id, toolName: name, dynamic: true }
   }
   const sent = known?.args ?? ''
-  if (args !== sent && args.startsWith(sent)) {
+  if (args.length > sent.length && (isPiece || args.startsWith(sent))) {
     yield { type: 'tool-input-delta', toolCallId: id, inputTextDelta: args.slice(sent.length) }
   }
   written.calls.set(id, { name, args, isDone: false })

@@ -7,6 +7,8 @@ export interface ChatPlace {
   after: string | null
   /** The answer was shown to its end. */
   isDone: boolean
+  /** The run that pauses with the question that was shown last. */
+  pausedRun: string | null
 }
 
 export type PlaceStorage = Pick<Storage, 'getItem' | 'setItem'>
@@ -36,8 +38,8 @@ export class ChatPlaces {
 
 /** Also reads a place that the transport wrote into a message's metadata. */
 export function readPlace(value: unknown): ChatPlace | undefined {
-  const { jobId, after, isDone } = (value ?? {}) as Partial<ChatPlace>
-  return typeof jobId === 'string' ? { jobId, after: after ?? null, isDone: isDone === true } : undefined
+  const { jobId, after = null, isDone, pausedRun = null } = (value ?? {}) as Partial<ChatPlace>
+  return typeof jobId === 'string' ? { jobId, after, isDone: isDone === true, pausedRun } : undefined
 }
 
 const keyOf = (chatId: string) => `project-api:chat:${chatId}`

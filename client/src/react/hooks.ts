@@ -38,6 +38,7 @@ export interface StartState<Types, Name extends TypeName<Types>> {
   start(input: InputOf<Types, Name>, options?: StartOptions): Promise<JobHandle<Types, Name>>
   /** The job that was started last. */
   job: JobHandle<Types, Name> | undefined
+  /** Like `isPending`, of the newest call. */
   error: Error | undefined
   isPending: boolean
 }
@@ -51,15 +52,21 @@ export function useStartJob<Types, Name extends TypeName<Types>>(
     error: undefined,
     isPending: false,
   })
+  const calls = useRef(0)
   const start = useCallback(
     async (input: InputOf<Types, Name>, options?: StartOptions) => {
-      setState((before) => ({ ...before, error: undefined, isPending: true }))
+      const call = ++calls.current
+      // The newest call alone sets the state: an earlier one may end later.
+      const show = (change: Partial<typeof state>) => {
+        if (call === calls.current) setState((before) => ({ ...before, ...change }))
+      }
+      show({ error: undefined, isPending: true })
       try {
         const job = await api.jobs.start(type, input, options)
-        setState({ job, error: undefined, isPending: false })
+        show({ job, isPending: false })
         return job
       } catch (error) {
-        setState((before) => ({ ...before, error: error as Error, isPending: false }))
+        show({ error: error as Error, isPending: false })
         throw error
       }
     },

@@ -10,6 +10,7 @@ export class Store<State> {
   readonly #onIdle: () => void
   readonly #listeners = new Set<() => void>()
   #running: AbortController | undefined
+  #notifying: ReturnType<typeof setTimeout> | undefined
   #state: State
 
   constructor({ initial, run }: StoreKind<State>, onIdle: () => void = () => {}) {
@@ -22,9 +23,10 @@ export class Store<State> {
     return this.#state
   }
 
+  /** The state changes at once. Many changes in one task, such as all parts of a network read, cause one render. */
   set(change: Partial<State>): void {
     this.#state = { ...this.#state, ...change }
-    for (const listener of [...this.#listeners]) listener()
+    if (this.#listeners.size > 0) this.#notifying ??= setTimeout(() => this.#notify())
   }
 
   subscribe(listener: () => void): () => void {
@@ -40,8 +42,15 @@ export class Store<State> {
     }
   }
 
+  #notify(): void {
+    this.#notifying = undefined
+    for (const listener of [...this.#listeners]) listener()
+  }
+
   #stopIfIdle(): void {
     if (this.#listeners.size > 0 || !this.#running) return
+    clearTimeout(this.#notifying)
+    this.#notifying = undefined
     this.#running.abort()
     this.#running = undefined
     this.#onIdle()

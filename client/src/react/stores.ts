@@ -51,7 +51,8 @@ async function persist(
 /** One job, kept up to date until it has ended. */
 export function jobStore(context: ClientContext, id: string): StoreKind<JobState<Job>> {
   return {
-    initial: { job: undefined, error: undefined, isLoading: true },
+    // Without an id there is nothing to load.
+    initial: { job: undefined, error: undefined, isLoading: id !== '' },
     run: (store, signal) =>
       persist(context, signal, {
         work: async () => {
