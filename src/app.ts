@@ -14,6 +14,7 @@ import { BrokenConnections } from './http/server/client-error.ts'
 import { Cors } from './http/server/cors.ts'
 import { limitHandlers } from './http/server/handler-deadline.ts'
 import { createHttpServer } from './http/server/http-server.ts'
+import { readLateBodies } from './http/server/late-bodies.ts'
 import { releaseAtEnd } from './http/server/request-end.ts'
 import { faultOfForeignHost, faultOfHead } from './http/server/request-head.ts'
 import { requestIdFrom } from './http/server/request-id.ts'
@@ -126,6 +127,7 @@ export async function buildApp(services: Services): Promise<App> {
     if (readiness.draining) reply.header('connection', 'close')
     done()
   })
+  readLateBodies(app, services)
   // Closing waits for open connections, so streams must end first. Their clients reconnect to another node.
   app.addHook('preClose', async () => {
     await services.streams.close()

@@ -181,7 +181,8 @@ function redisUrl(read: ConfigReader): string | null {
   const given = read.secret('REDIS_URL')
   if (given === null || !/^rediss?\+sentinel:/i.test(given)) {
     const url = read.checkUrl('REDIS_URL', given, ['redis:', 'rediss:'])
-    if (url === null || /^\/?\d*$/.test(new URL(url).pathname)) return url
+    const { pathname = '', searchParams } = url === null ? {} : new URL(url)
+    if (/^\/?\d*$/.test(pathname) && /^\d*$/.test(searchParams?.get('db') ?? '')) return url
     read.fault('REDIS_URL', 'must end with the host or with the number of a database, such as /2')
     return null
   }

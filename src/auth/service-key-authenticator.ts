@@ -126,7 +126,9 @@ export class ServiceKeyAuthenticator {
     } catch (error) {
       const known = this.#known.get(hash)
       const isRecent = known !== undefined && this.#clock.now() - known.readAtMs < OUTAGE_MS
-      if (error instanceof UnavailableError && isRecent) return undefined
+      // Without a cause, the database is only busy.
+      const isOutage = error instanceof UnavailableError && error.cause !== undefined
+      if (isOutage && isRecent) return undefined
       throw error
     }
   }

@@ -65,6 +65,6 @@ async function exportAll({ db, line, sub }: Wanted): Promise<void> {
   const exported = { by: commandLineOrigin(), action: 'user.exported', object: { kind: 'user', id: sub } } as const
   await db.transaction((tx) => recordAudit(tx, context, exported))
   // Each piece ends between two JSON tokens, where a line break is allowed.
-  const isFresh = async () => false
-  for await (const piece of exportUser(db, sub, isFresh)) line.print(piece)
+  const withoutRefresh = async () => false
+  for await (const piece of exportUser(db, sub, withoutRefresh)) line.print(piece)
 }

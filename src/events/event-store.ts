@@ -189,9 +189,9 @@ export async function deleteEventsOf(tx: Transaction, jobIds: readonly string[],
 const SKIPPED_POSITIONS = 1_000_000_000
 
 /**
- * For a log that was restored from a backup or replicated. Clients may have cursors of events that are lost. Without this, new events
- * would get the same numbers, and such a client would miss them. Every cursor from before is now one of trimmed history, so
- * that its stream begins with `reset`.
+ * For a log that was restored from a backup or replicated. Clients may have cursors of events that are lost. Without this,
+ * new events would get the same numbers, and such a client would miss them. Every cursor from before is now one of trimmed
+ * history, so that its stream begins with `reset`.
  */
 export async function skipPositions(tx: Transaction): Promise<void> {
   const { newest } = await findHead(tx)

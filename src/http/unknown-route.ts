@@ -24,7 +24,9 @@ export class KnownRoutes {
     for (const { pattern, methods } of this.#methodsByPath.values()) {
       if (pattern.test(path)) for (const method of methods) allowed.add(method)
     }
-    if (allowed.size === 0) throw new ApiError('not_found', `No such path${this.#pointerFor(path)}`)
+    // The method is allowed if only a parameter of the path is empty: then a page of another route matches.
+    if (allowed.size === 0 || allowed.has(request.method))
+      throw new ApiError('not_found', `No such path${this.#pointerFor(path)}`)
     const allow = [...allowed].sort().join(', ')
     throw new ApiError('method_not_allowed', `${request.method} is not allowed here`, { headers: { allow } })
   }

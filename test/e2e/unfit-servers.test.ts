@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { after, before, describe, test } from 'node:test'
 import { Redis } from 'ioredis'
 import { dropDatabase, type PostgresServer, psql, startPostgres } from '../support/postgres.ts'
@@ -79,6 +80,7 @@ describe('a Redis that the service cannot use', needsRedis(), () => {
   test('is found by doctor: no such database, no permission to count or to subscribe', async () => {
     const url = new URL((await sharedRedis()).url)
     const admin = new Redis(url.href)
+    const user = `weak-${randomUUID()}`
     const doctor = async () => {
       const { code, output } = await run('doctor', { REDIS_URL: url.href, REDIS_PREFIX: 'doctor:' })
       return { code, redis: /^(\S+ +)redis +(.*)$/m.exec(output)?.[0] ?? output }
@@ -87,17 +89,17 @@ describe('a Redis that the service cannot use', needsRedis(), () => {
       url.pathname = '/9999'
       assert.match((await doctor()).redis, /^FAIL .*DB index is out of range/)
       url.pathname = ''
-      url.username = 'weak'
+      url.username = user
       url.password = 'weak-password'
       const rules = ['reset', 'on', '>weak-password', '~doctor:*', '+@all', '&doctor:*']
-      await admin.call('acl', 'setuser', 'weak', ...rules)
+      await admin.call('acl', 'setuser', user, ...rules)
       assert.deepEqual(await doctor(), { code: 0, redis: 'ok    redis     answers' })
-      await admin.call('acl', 'setuser', 'weak', ...rules, '-@scripting')
+      await admin.call('acl', 'setuser', user, ...rules, '-@scripting')
       assert.match((await doctor()).redis, /^FAIL .*NOPERM/)
-      await admin.call('acl', 'setuser', 'weak', ...rules.slice(0, -1))
+      await admin.call('acl', 'setuser', user, ...rules.slice(0, -1))
       assert.match((await doctor()).redis, /^FAIL .*NOPERM/)
     } finally {
-      await admin.call('acl', 'deluser', 'weak')
+      await admin.call('acl', 'deluser', user)
       admin.disconnect()
     }
   })
@@ -105,7 +107,7 @@ describe('a Redis that the service cannot use', needsRedis(), () => {
   test('because it has no such database is not used: each node counts alone', async () => {
     const url = new URL((await sharedRedis()).url)
     url.pathname = '/9999'
-    const served = await startServe({ settings: { REDIS_URL: url.href } })
+    const served = await startServe({ settings: { REDIS_URL: url.href, REDIS_PREFIX: 'unfit:' } })
     await until(async () =>
       (await served.request('GET', '/readyz')).text.includes('each node counts rate limits alone'),
     )

@@ -8,7 +8,7 @@ import type { App } from '../../src/http/app-instance.ts'
 import { publicAccess } from '../../src/http/gate/access.ts'
 import { HANDLER_DEADLINE } from '../../src/http/server/handler-deadline.ts'
 import { assertError, messageOf } from '../support/assert-error.ts'
-import { rawExchange } from '../support/raw-exchange.ts'
+import { openSocket, parseAnswers, rawExchange, readToEnd } from '../support/raw-exchange.ts'
 import { forEachServiceAndVariant, forEachVariant, type TestService } from '../support/service.ts'
 
 const JSON_TYPE = { 'content-type': 'application/json' }
@@ -255,8 +255,29 @@ describe('errors before, around and in place of a handler', () => {
         assertError(service, answer, { status: 405, code: 'method_not_allowed' })
         assert.equal(answer.headers.allow, 'GET, HEAD, POST')
       }
-      for (const path of ['/v1/projects/', '/jobs/', '/v1/users/']) {
+      for (const path of ['/v1/projects/', '/jobs/', '/v1/users/', '/console/assets/']) {
         assertError(service, await service.request('GET', path, { token }), { status: 404, code: 'not_found' })
+      }
+    })
+
+    test('a client that closes its connection after the request still reads the refusal of an unread body', async () => {
+      const service = await under.shared()
+      const body = 900 * 1024
+      for (const [path, status] of [
+        ['/nope', 404],
+        ['/v1/projects', 401],
+      ] as const) {
+        for (const version of ['1.0', '1.1']) {
+          const head = `POST ${path} HTTP/${version}\r\nhost: x\r\nconnection: close\r\ncontent-length: ${body}\r\n\r\n`
+          const socket = await openSocket(service.url)
+          const write = (text: string) => new Promise((written) => socket.write(text, written))
+          await write(head + ' '.repeat(body / 2))
+          // Enough turns of the event loop for the service to refuse the request.
+          for (let n = 0; n < 5; n++) await service.request('GET', '/healthz')
+          assert.ok(!((await write(' '.repeat(body / 2))) instanceof Error), `${path} ${version}`)
+          const [answer] = parseAnswers(await readToEnd(socket))
+          assert.equal(answer?.status, status, `${path} ${version}`)
+        }
       }
     })
 

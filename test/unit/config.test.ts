@@ -151,7 +151,17 @@ const REFUSED: [setting: string, values: string[]][] = [
   ['DATABASE_URL', ['mysql://db', 'db', 'sqlite:./x']],
   ['DATABASE_POOL_SIZE', ['0', '501']],
   ['DATABASE_PREPARED', ['false']],
-  ['REDIS_URL', ['http://cache', 'cache:6379', 'redis+sentinel://one:26379', 'redis+sentinel://one:x/main', 'redis://cache/main']],
+  [
+    'REDIS_URL',
+    [
+      'http://cache',
+      'cache:6379',
+      'redis+sentinel://one:26379',
+      'redis+sentinel://one:x/main',
+      'redis://cache/main',
+      'redis://cache/?db=main',
+    ],
+  ],
   ['RUNTIME_URL', ['runtime']],
   ['RUNTIME_TIMEOUT_MS', ['99', '60001']],
   ['WEBHOOK_SECRET', [' , ', `${SECRET},${KEY},${SECRET}`]],

@@ -36,7 +36,7 @@ test('while the database is down, a key that was valid stays valid for an hour, 
   let isDown = false
   const store = {
     findLive: async (hash: string) => {
-      if (isDown) throw new UnavailableError('The database is unavailable')
+      if (isDown) throw new UnavailableError('The database is unavailable', { cause: new Error('connection refused') })
       const row = { key_id: 'key_1', account_id: 'svc_1', scopes: '', key_expires_at: null, account_expires_at: null }
       return hash === hashServiceKey(good) ? row : undefined
     },

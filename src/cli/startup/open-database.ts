@@ -117,12 +117,11 @@ async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
   } catch (error) {
     const obstacle = await findObstacle(opened.db).catch(() => null)
     await opened.close()
-    if (obstacle) {
-      throw new CommandError(`The database cannot be migrated: ${obstacle.text}\n${obstacle.hint}`, EXIT.config, {
-        cause: error,
-      })
-    }
     if (error instanceof MigrationError) throw new CommandError(error.message, EXIT.config, { cause: error })
+    if (obstacle) {
+      const message = `The database cannot be migrated: ${obstacle.text}\n${obstacle.hint}`
+      throw new CommandError(message, EXIT.config, { cause: error })
+    }
     if (error instanceof UnavailableError) throw unreachable(error)
     throw error
   }
@@ -130,12 +129,12 @@ async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
 
 async function openServer(options: PostgresOptions): Promise<OpenedDatabase> {
   // Loaded only here: the embedded engine does not need the driver.
-  const { openPostgres, UnsafeServerError } = await import('../../db/postgres/postgres.ts')
+  const { openPostgres, UnfitServerError } = await import('../../db/postgres/postgres.ts')
   try {
     const db = await openPostgres(options)
     return { db, close: () => db.close() }
   } catch (error) {
-    if (error instanceof UnsafeServerError) throw new CommandError(error.message, EXIT.config, { cause: error })
+    if (error instanceof UnfitServerError) throw new CommandError(error.message, EXIT.config, { cause: error })
     throw unreachable(error)
   }
 }

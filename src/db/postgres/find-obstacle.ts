@@ -11,7 +11,7 @@ export interface Obstacle {
 export async function findObstacle(db: Database): Promise<Obstacle | null> {
   if (db.engine !== 'postgres') return null
   const [row] = await db.query<{ role: string; schema: string | null; may_create: number | null }>(sql`
-    select current_user::text as role, current_schema()::text as schema,
+    select quote_ident(current_user) as role, quote_ident(current_schema()) as schema,
       has_schema_privilege(current_schema()::text, 'create')::int as may_create`)
   if (!row || row.may_create === 1) return null
   if (row.schema === null) {

@@ -36,8 +36,8 @@ const INT8 = 20
 const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off -c enable_material=off'
 
 /** The server acknowledges commits that a crash can lose, or cannot store every text. */
-export class UnsafeServerError extends Error {
-  override name = 'UnsafeServerError'
+export class UnfitServerError extends Error {
+  override name = 'UnfitServerError'
 }
 
 /**
@@ -61,10 +61,10 @@ async function refuseUnsafeServer(db: Database): Promise<void> {
   )
   for (const { name, setting } of settings) {
     if (setting === 'off') {
-      throw new UnsafeServerError(`PostgreSQL has ${name} = off: an acknowledged commit could be lost. Turn it on.`)
+      throw new UnfitServerError(`PostgreSQL has ${name} = off: an acknowledged commit could be lost. Turn it on.`)
     }
     if (name === 'server_encoding' && setting !== 'UTF8') {
-      throw new UnsafeServerError(`The database has the encoding ${setting}: it must be UTF8, to store every text.`)
+      throw new UnfitServerError(`The database has the encoding ${setting}: it must be UTF8, to store every text.`)
     }
   }
 }
@@ -184,10 +184,8 @@ class PostgresDatabase implements Database {
 }
 
 function createPool(config: ClientConfig, max: number): Pool {
-  const verify = (client: PoolClient, done: (error?: Error) => void) => {
-    refuseReadOnly(client).then(() => done(), done)
-  }
-  const pool = new Pool({ ...config, max, idleTimeoutMillis: 60_000, verify })
+  // Not `verify`: it hands a client to a waiter that has given up meanwhile, and the client is lost to the pool.
+  const pool = new Pool({ ...config, max, idleTimeoutMillis: 60_000, onConnect: refuseReadOnly })
   // An idle connection was lost: the pool has already removed it.
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
