@@ -45,6 +45,8 @@ export function Chart({ title, times, series, unit = '', stacked = false }: Char
         cursor: { y: false },
         legend: { live: true },
         scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+        // The fill of a stacked line ends at the line below it.
+        bands: stacked ? series.slice(1).map((_, index) => ({ series: [index + 1, index + 2] })) : [],
         axes: [
           axis,
           { ...axis, size: (_, labels) => widthOf(labels), values: (_, ticks) => ticks.map((tick) => text(tick)) },
