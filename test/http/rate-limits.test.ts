@@ -372,7 +372,7 @@ describe('rate limits on Redis', needsRedis(), () => {
         assertError(node, await send(node), SPENT)
         assert.deepEqual(await rateLimitCheck(node), {
           state: 'degraded',
-          detail: 'Redis is down: each node counts rate limits alone',
+          detail: 'Redis cannot be used: each node counts rate limits alone',
         })
       }
 
