@@ -24,7 +24,7 @@ export class KnownRoutes {
     for (const { pattern, methods } of this.#methodsByPath.values()) {
       if (pattern.test(path)) for (const method of methods) allowed.add(method)
     }
-    // The method is allowed if only a parameter of the path is empty: then a page of another route matches.
+    // A path with an empty parameter may also match a `*` route that allows this method. It is still an unknown path.
     if (allowed.size === 0 || allowed.has(request.method))
       throw new ApiError('not_found', `No such path${this.#pointerFor(path)}`)
     const allow = [...allowed].sort().join(', ')

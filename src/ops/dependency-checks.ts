@@ -105,7 +105,7 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     probe: async ({ config }) => {
       if (config.redisUrl === null) return { ok: true, text: 'not configured: rate limits are counted per process' }
       // Loaded here, so that a service without Redis does not load the driver.
-      const { probeRedis } = await import('../limits/redis-ping.ts')
+      const { probeRedis } = await import('../limits/redis-probe.ts')
       const { wakeUpChannel } = await import('../events/wake-ups.ts')
       const { redisUrl: url, redisPrefix: prefix } = config
       await probeRedis({ url, prefix, channel: wakeUpChannel(prefix) })
