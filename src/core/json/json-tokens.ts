@@ -50,17 +50,20 @@ export function endOfString(text: string, from: number, until: number): number {
       plain = 0
     } else if (char < 0x20) throw unexpected(text, at)
     else if (plain < LONG_RUN) at += 1
-    else {
-      // A regular expression skips a long run of plain characters five times as fast as this loop.
-      PLAIN.lastIndex = at
-      PLAIN.test(text)
-      at = PLAIN.lastIndex
-    }
+    else at = endOfPlainRun(text, at, until)
   }
   return -at
 }
 
 const LONG_RUN = 30
+
+/** A regular expression skips plain characters five times as fast as a loop. In a slice, it stops at `until`. */
+function endOfPlainRun(text: string, from: number, until: number): number {
+  const offset = until < text.length ? from : 0
+  PLAIN.lastIndex = from - offset
+  PLAIN.test(offset > 0 ? text.slice(from, until) : text)
+  return offset + PLAIN.lastIndex
+}
 
 const ESCAPED = new Set(Array.from('"\\/bfnrt', (char) => char.charCodeAt(0)))
 
@@ -112,7 +115,7 @@ export function readKey(text: string, start: number, end: number): string {
 }
 
 export function isSpace(char: number): boolean {
-  return char === 0x20 || char === 0x0a || char === 0x0d || char === 0x09
+  return char <= 0x20 && (char === 0x20 || char === 0x0a || char === 0x0d || char === 0x09)
 }
 
 export function isDigit(char: number): boolean {

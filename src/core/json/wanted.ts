@@ -21,7 +21,7 @@ export function wantPath([name, ...rest]: readonly string[], last: Wanted = WHOL
   return name === undefined ? last : { fields: new Map([[name, wantPath(rest, last)]]) }
 }
 
-/** The union of several wishes. */
+/** Merges selections. */
 export function wantAll(first: Wanted, ...others: readonly Wanted[]): Wanted {
   return others.reduce(mergeWanted, first)
 }
