@@ -22,9 +22,9 @@ const LEVELS = [
 
 /** Modules outside the levels: what they may import, and which modules may import them. */
 const SIDE_MODULES: Record<string, { imports: string[]; importedBy: string[] }> = {
-  config: { imports: ['config-reader', 'limits', 'core'], importedBy: ['services', 'app', 'cli', 'settings'] },
-  'config-reader': { imports: [], importedBy: ['config', 'cli'] },
-  settings: { imports: ['config'], importedBy: ['app'] },
+  config: { imports: ['config-reader', 'settings'], importedBy: ['services', 'app', 'cli'] },
+  settings: { imports: ['config-reader', 'limits', 'core'], importedBy: ['config', 'cli'] },
+  'config-reader': { imports: [], importedBy: ['config', 'settings', 'cli'] },
   version: { imports: [], importedBy: ['app', 'cli'] },
   sandbox: { imports: ['core'], importedBy: ['cli'] },
   tracing: { imports: ['core'], importedBy: ['cli'] },

@@ -5,12 +5,9 @@ import {
   CLOSE_OBJECT,
   COLON,
   COMMA,
-  endOfNumber,
+  endOfScalar,
   endOfString,
-  endOfWord,
-  isDigit,
   isSpace,
-  MINUS,
   mayBePrototypeKey,
   OPEN_ARRAY,
   OPEN_OBJECT,
@@ -185,10 +182,7 @@ export class JsonScan {
       this.#stringPart = part
       return
     }
-    this.#endValue(
-      part,
-      char === MINUS || isDigit(char) ? endOfNumber(this.#text, start) : endOfWord(this.#text, start),
-    )
+    this.#endValue(part, endOfScalar(this.#text, start, char))
   }
 
   /** A long string may end in a later turn. */

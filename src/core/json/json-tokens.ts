@@ -9,7 +9,7 @@ export class JsonSyntaxError extends Error {
 export const QUOTE = 0x22
 const PLUS = 0x2b
 export const COMMA = 0x2c
-export const MINUS = 0x2d
+const MINUS = 0x2d
 const POINT = 0x2e
 const DIGIT_0 = 0x30
 const DIGIT_9 = 0x39
@@ -77,7 +77,11 @@ function endOfEscape(text: string, backslash: number): number {
   return backslash + 6
 }
 
-export function endOfNumber(text: string, start: number): number {
+export function endOfScalar(text: string, start: number, first: number): number {
+  return first === MINUS || isDigit(first) ? endOfNumber(text, start) : endOfWord(text, start)
+}
+
+function endOfNumber(text: string, start: number): number {
   let at = charAt(text, start) === MINUS ? start + 1 : start
   // No digit may follow a leading zero.
   at = charAt(text, at) === DIGIT_0 ? at + 1 : endOfDigits(text, at)
@@ -95,7 +99,7 @@ function endOfDigits(text: string, start: number): number {
   return at
 }
 
-export function endOfWord(text: string, start: number): number {
+function endOfWord(text: string, start: number): number {
   const word = ['true', 'false', 'null'].find((one) => text.startsWith(one, start))
   if (word === undefined) throw unexpected(text, start)
   return start + word.length
@@ -118,7 +122,7 @@ export function isSpace(char: number): boolean {
   return char <= 0x20 && (char === 0x20 || char === 0x0a || char === 0x0d || char === 0x09)
 }
 
-export function isDigit(char: number): boolean {
+function isDigit(char: number): boolean {
   return char >= DIGIT_0 && char <= DIGIT_9
 }
 
