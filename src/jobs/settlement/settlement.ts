@@ -7,7 +7,7 @@ import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
 import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
 import { countUsage, type JobUsage } from '../../usage/usage-store.ts'
-import type { CallbackOutcome } from '../callbacks/callback-store.ts'
+import type { CallbackOutcome } from '../callback-store.ts'
 import { deleteChecks, makeDue } from '../check-store.ts'
 import {
   isEnd,

@@ -5,8 +5,8 @@ import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
 import { fingerprintOf } from '../answers.ts'
 import type { FailureCode, OutputMisfit, Verdict } from '../job.ts'
 import type { JobType } from '../job-types.ts'
+import { extractOutput, extractTokens } from '../output.ts'
 import { hasMoreValues, MAX_CHECKED_VALUES } from '../schemas/document-schema.ts'
-import { extractOutput, extractTokens } from './output.ts'
 
 const MAX_CHECKED_OUTPUT = 1024 * 1024
 

@@ -3,7 +3,7 @@ import { parseCallback } from '../../runtime/callback-payload.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import { RuntimeUnavailable, TROUBLES } from '../../runtime/troubles.ts'
-import { findUnconfirmed } from '../callbacks/callback-store.ts'
+import { findUnconfirmed } from '../callback-store.ts'
 import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { isLaterTurn } from '../job-row.ts'
@@ -11,9 +11,9 @@ import type { JobType } from '../job-types.ts'
 import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { inspectRun, type ReportedRun } from './inspect.ts'
-import type { LeasedJob, StartDocuments } from './lease-store.ts'
+import type { LeasedJob } from './lease-store.ts'
 import type { CheckOutcome, CheckRecorder } from './record-check.ts'
-import { startJobRun } from './start.ts'
+import { type RunStart, startJobRun } from './start.ts'
 
 /** While the runtime cannot be asked, a job may outlive its deadline by this much. */
 const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
@@ -24,19 +24,12 @@ const RUN_TAKEN: RunObservation = {
   traces: null,
 }
 
-export interface JobWork {
-  /** Leased by this process. */
-  job: LeasedJob
+export interface JobWork extends Omit<RunStart, 'type'> {
   /** Null when the job was just created or resumed. */
   via: Via | null
   /** Given when a callback asks for this check. */
   reported?: ReportedRun | undefined
-  /** Given when this process has just written the job, so that no earlier attempt to start it can exist. */
-  fresh?: StartDocuments
-  /** Whether this process holds its leases: other nodes take them when its heartbeat fails for too long. */
-  holdsLeases: () => boolean
   recorder: CheckRecorder
-  signal: AbortSignal
 }
 
 /**

@@ -62,7 +62,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
   ),
   bug('event-outside-transaction', 'the event of a new job is stored after its commit', [
-    'jobs/jobs.ts',
+    'jobs/actions/jobs.ts',
     "await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])",
     "setImmediate(() => void this.#context.db.transaction((later) => appendEvents(later, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])).catch(() => {}))",
   ]),
@@ -137,7 +137,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { ...work, type }))',
   ]),
   bug('resume-same-number', 'a resumed run has the number of the earlier run', [
-    'jobs/jobs.ts',
+    'jobs/actions/jobs.ts',
     'job.run_seq += 1',
     '',
   ]),
@@ -166,7 +166,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
   ),
   bug('falsy-output-missing', 'an output that is false, zero or empty counts as missing', [
-    'jobs/settlement/output.ts',
+    'jobs/output.ts',
     "found === undefined || found.kind === 'null' ?",
     'found === undefined || !found.parse() ?',
   ]),
@@ -239,7 +239,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'stored',
   ]),
   bug('history-counted', 'the tokens of earlier turns are counted again', [
-    'jobs/settlement/output.ts',
+    'jobs/output.ts',
     'messages.slice(messages.findLastIndex((message) => isFrom(HUMAN, message)) + 1)',
     'messages',
   ]),
@@ -298,7 +298,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
   ),
   bug('input-rewritten', 'numbers in the input of a job are rounded', [
-    'jobs/jobs.ts',
+    'jobs/actions/jobs.ts',
     'input: input.text,',
     'input: JSON.stringify(JSON.parse(input.text)),',
   ]),
@@ -382,7 +382,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'runs = excluded.runs,',
   ]),
   bug('claim-leaves-usage', 'a job that gets its owner late leaves the usage without an owner', [
-    'jobs/jobs.ts',
+    'jobs/actions/jobs.ts',
     'await countUsage(tx, [usageOf({ ...job, ...tokens }, createdBy)])',
     '',
   ]),
@@ -439,12 +439,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'run.metadata.run_seq === job.run_seq',
   ]),
   bug('output-of-the-turn-before', 'a turn without an answer gets that of the turn before', [
-    'jobs/settlement/output.ts',
+    'jobs/output.ts',
     'const messages = isLaterTurn ? messagesOfTurn(values) : messagesIn(values)',
     'const messages = messagesIn(values)',
   ]),
   bug('turns-overlap', 'a conversation is continued while its last turn is unfinished', [
-    'jobs/conversation.ts',
+    'jobs/actions/conversation.ts',
     'if (!isFree || (await hasUnfinishedJob(tx, turn.thread_id))) {',
     'if (!isFree) {',
   ]),
@@ -470,7 +470,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   })`,
   ]),
   bug('retry-not-audited', 'a job that an operator repeats has no audit entry', [
-    'jobs/retry-job.ts',
+    'jobs/actions/retry-job.ts',
     'await recordAudit(tx, jobContext, { ...retried, after: { job_id: job.id } })',
     '',
   ]),

@@ -1,13 +1,12 @@
-import { auditOriginOf } from '../audit/audit-origin.ts'
-import { recordAudit } from '../audit/record-audit.ts'
-import { type Clock, toRfc3339 } from '../core/clock.ts'
-import { ApiError } from '../core/errors.ts'
-import type { IdGenerator } from '../core/ids.ts'
-import type { Database } from '../db/database.ts'
-import type { App } from '../http/app-instance.ts'
-import { scopes } from '../http/gate/access.ts'
-import { readPageRequest, toPage } from '../http/paging.ts'
-import * as schema from './delivery-schema.ts'
+import { auditOriginOf } from '../../audit/audit-origin.ts'
+import { recordAudit } from '../../audit/record-audit.ts'
+import { type Clock, toRfc3339 } from '../../core/clock.ts'
+import { ApiError } from '../../core/errors.ts'
+import type { IdGenerator } from '../../core/ids.ts'
+import type { Database } from '../../db/database.ts'
+import type { App } from '../../http/app-instance.ts'
+import { scopes } from '../../http/gate/access.ts'
+import { readPageRequest, toPage } from '../../http/paging.ts'
 import {
   DELIVERY_LIST,
   deliveryIdOf,
@@ -16,9 +15,10 @@ import {
   lockDelivery,
   readDeliveryId,
   requeueDelivery,
-} from './outbox/delivery-page.ts'
-import type { DeliveryState } from './outbox/delivery-store.ts'
-import type { PushOptOut } from './push-opt-out.ts'
+} from '../outbox/delivery-page.ts'
+import type { DeliveryState } from '../outbox/delivery-store.ts'
+import type { PushOptOut } from '../push-opt-out.ts'
+import * as schema from './delivery-schema.ts'
 
 const CAN_RESEND: readonly DeliveryState[] = ['failed', 'expired']
 

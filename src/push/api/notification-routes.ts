@@ -1,27 +1,27 @@
-import { auditOriginOf } from '../audit/audit-origin.ts'
-import { recordAudit } from '../audit/record-audit.ts'
-import { principalId } from '../auth/principal.ts'
-import { type Clock, toRfc3339 } from '../core/clock.ts'
-import { ApiError } from '../core/errors.ts'
-import type { IdGenerator } from '../core/ids.ts'
-import { isStorableText } from '../core/text.ts'
-import type { Database, Queryable } from '../db/database.ts'
-import type { App } from '../http/app-instance.ts'
-import { callerOf, scopes } from '../http/gate/access.ts'
-import type { IdempotentCreation } from '../http/idempotency.ts'
-import { listById, readPageRequest, toPage } from '../http/paging.ts'
-import * as schema from './notification-schema.ts'
+import { auditOriginOf } from '../../audit/audit-origin.ts'
+import { recordAudit } from '../../audit/record-audit.ts'
+import { principalId } from '../../auth/principal.ts'
+import { type Clock, toRfc3339 } from '../../core/clock.ts'
+import { ApiError } from '../../core/errors.ts'
+import type { IdGenerator } from '../../core/ids.ts'
+import { isStorableText } from '../../core/text.ts'
+import type { Database, Queryable } from '../../db/database.ts'
+import type { App } from '../../http/app-instance.ts'
+import { callerOf, scopes } from '../../http/gate/access.ts'
+import type { IdempotentCreation } from '../../http/idempotency.ts'
+import { listById, readPageRequest, toPage } from '../../http/paging.ts'
 import {
   findNotification,
   findNotificationPage,
   insertNotification,
   type NotificationRow,
-} from './notification-store.ts'
-import { countDeliveriesOf, listDeliveries } from './outbox/delivery-list-store.ts'
-import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
-import { faultOfContent } from './provider-registry.ts'
-import type { PushOptOut } from './push-opt-out.ts'
-import type { ContentFault, PushContent } from './push-provider.ts'
+} from '../notification-store.ts'
+import { countDeliveriesOf, listDeliveries } from '../outbox/delivery-list-store.ts'
+import { DELIVERY_STATES, type DeliveryState } from '../outbox/delivery-store.ts'
+import { faultOfContent } from '../provider-registry.ts'
+import type { PushOptOut } from '../push-opt-out.ts'
+import type { ContentFault, PushContent } from '../push-provider.ts'
+import * as schema from './notification-schema.ts'
 
 const LIST = listById('notifications')
 

@@ -1,8 +1,8 @@
 import { type Static, Type } from 'typebox'
-import { pageOf, pageQuery } from '../http/paging.ts'
-import { boundedText, nullableTextField, pathParams, timeField } from '../http/schemas.ts'
+import { pageOf, pageQuery } from '../../http/paging.ts'
+import { boundedText, nullableTextField, pathParams, timeField } from '../../http/schemas.ts'
+import type { Platform } from '../push-provider.ts'
 import { deliveryState } from './notification-schema.ts'
-import type { Platform } from './push-provider.ts'
 
 const tags = ['Push']
 

@@ -1,7 +1,7 @@
-import { Columns } from '../../db/columns.ts'
-import type { Queryable, Transaction } from '../../db/database.ts'
-import { isAmong } from '../../db/rows.ts'
-import { sql } from '../../db/sql.ts'
+import { Columns } from '../db/columns.ts'
+import type { Queryable, Transaction } from '../db/database.ts'
+import { isAmong } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
 
 /** Every outcome of a callback. `unconfirmed`: the runtime still has to confirm the callback. */
 export const CALLBACK_OUTCOMES = {

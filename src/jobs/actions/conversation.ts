@@ -1,8 +1,8 @@
-import { ApiError } from '../core/errors.ts'
-import type { Transaction } from '../db/database.ts'
-import { findTurn } from './job-store.ts'
-import type { JobType } from './job-types.ts'
-import { hasUnfinishedJob } from './uncommon-jobs.ts'
+import { ApiError } from '../../core/errors.ts'
+import type { Transaction } from '../../db/database.ts'
+import { findTurn } from '../job-store.ts'
+import type { JobType } from '../job-types.ts'
+import { hasUnfinishedJob } from '../uncommon-jobs.ts'
 
 /**
  * The thread for the next turn of a conversation. At most one job on it is unfinished: two concurrent requests cannot both

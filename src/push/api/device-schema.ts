@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox'
-import { pageOf, pageQuery } from '../http/paging.ts'
+import { pageOf, pageQuery } from '../../http/paging.ts'
 import {
   boundedText,
   idempotencyHeader,
@@ -7,9 +7,9 @@ import {
   nullableTimeField,
   pathParams,
   timeField,
-} from '../http/schemas.ts'
-import { DEFAULT_PROVIDER } from './provider-registry.ts'
-import { PLATFORMS, type Platform } from './push-provider.ts'
+} from '../../http/schemas.ts'
+import { DEFAULT_PROVIDER } from '../provider-registry.ts'
+import { PLATFORMS, type Platform } from '../push-provider.ts'
 
 export const MAX_TOKEN_BYTES = DEFAULT_PROVIDER.limits.tokenBytes
 

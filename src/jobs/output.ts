@@ -1,7 +1,7 @@
-import type { JsonPart } from '../../core/json/json-part.ts'
-import { JsonText } from '../../core/json/json-text.ts'
-import { type Wanted, WHOLE, wantAll, wantFields, wantItems, wantPath } from '../../core/json/wanted.ts'
-import { NO_TOKENS, type Tokens } from '../job.ts'
+import type { JsonPart } from '../core/json/json-part.ts'
+import { JsonText } from '../core/json/json-text.ts'
+import { type Wanted, WHOLE, wantAll, wantFields, wantItems, wantPath } from '../core/json/wanted.ts'
+import { NO_TOKENS, type Tokens } from './job.ts'
 
 /** Where a job type's output and tokens are in the graph's values. */
 export interface OutputPlaces {

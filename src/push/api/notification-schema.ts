@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox'
-import { pageOf, pageQuery } from '../http/paging.ts'
+import { pageOf, pageQuery } from '../../http/paging.ts'
 import {
   boundedText,
   idempotencyHeader,
@@ -7,9 +7,9 @@ import {
   nullableTextField,
   pathParams,
   timeField,
-} from '../http/schemas.ts'
-import { DELIVERY_STATES, type DeliveryState } from './outbox/delivery-store.ts'
-import { PUSH_PROVIDERS } from './provider-registry.ts'
+} from '../../http/schemas.ts'
+import { DELIVERY_STATES, type DeliveryState } from '../outbox/delivery-store.ts'
+import { PUSH_PROVIDERS } from '../provider-registry.ts'
 
 const MAX_TARGETS = 500
 const PRIORITIES = ['high', 'normal'] as const
