@@ -1,8 +1,8 @@
 import { useEffect, useState } from 'preact/hooks'
 import { useLocation } from 'wouter-preact'
 import { usePages } from '../pages/pages.tsx'
-import { Dialog } from './dialog.tsx'
-import { useKeys } from './keyboard.ts'
+import { Dialog } from '../ui/dialog.tsx'
+import { useKeys } from '../ui/keyboard.ts'
 
 const HELP: [keys: string, does: string][] = [
   ['⌘K or Ctrl+K', 'Go to a page or an id'],

@@ -90,12 +90,3 @@ function useIsOffline(): boolean {
   }, [])
   return isOffline
 }
-
-export function PageHead({ title, children }: { title: string; children?: ComponentChildren }) {
-  return (
-    <div class="page-head">
-      <h1>{title}</h1>
-      {children && <div class="actions">{children}</div>}
-    </div>
-  )
-}
