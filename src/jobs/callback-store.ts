@@ -60,15 +60,14 @@ export async function findCallback(db: Queryable, id: string): Promise<CallbackR
   return row
 }
 
-/** The bodies of a run's callbacks that the runtime has not confirmed, newest first. */
+/** A run's callbacks that the runtime has not confirmed, newest first. */
 export async function findUnconfirmed(
   db: Queryable,
   { jobId, runId }: { jobId: string; runId: string },
-): Promise<string[]> {
-  const rows = await db.query<{ body: string }>(sql`
-    select body from callbacks where job_id = ${jobId} and run_id = ${runId} and ${isAmong(db.engine, sql`outcome`, UNCONFIRMED)}
+): Promise<Pick<CallbackRow, 'body' | 'received_at'>[]> {
+  return db.query(sql`
+    select body, received_at from callbacks where job_id = ${jobId} and run_id = ${runId} and ${isAmong(db.engine, sql`outcome`, UNCONFIRMED)}
     order by id desc limit ${MAX_RECALLED}`)
-  return rows.map(({ body }) => body)
 }
 
 const MAX_RECALLED = 3

@@ -305,7 +305,7 @@ describe('settling', () => {
       }
     })
 
-    test('a pause in doubt does not cancel a job whose cancellation was requested: its run may have completed', async () => {
+    test('an unconfirmed pause does not cancel a job whose cancellation was requested: its run may have completed', async () => {
       const on = await alone()
       const settleWith = async (jobId: string, verdict: JobUpdate['verdict']) => {
         const update = { jobId, runId: null, verdict, via: 'sweep' as const, traces: null }
@@ -317,22 +317,22 @@ describe('settling', () => {
         await on.db.query(sql`update jobs set cancel_requested_at = ${on.clock.now()} where id = ${job.id}`)
         return job.id
       }
-      const doubtful = { kind: 'awaiting_input', interrupts: [], twice: true } as const
+      const unconfirmed = { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' } as const
       const completed = await requested()
-      assert.equal(await settleWith(completed, doubtful), 'processing')
+      assert.equal(await settleWith(completed, unconfirmed), 'processing')
       const done = { kind: 'completed', output: JsonText.of(1), tokens: { input: 0, output: 0, total: 0 } } as const
       assert.equal(await settleWith(completed, done), 'completed')
       const paused = await requested()
-      assert.equal(await settleWith(paused, doubtful), 'processing')
+      assert.equal(await settleWith(paused, unconfirmed), 'processing')
       await on.clock.advance(10_000)
-      assert.equal(await settleWith(paused, doubtful), 'cancelled')
+      assert.equal(await settleWith(paused, unconfirmed), 'cancelled')
       assert.equal(await settleWith(await requested(), { kind: 'awaiting_input', interrupts: [] }), 'cancelled')
     })
 
     test('one answer of the runtime that is written twice, 10 s apart, is still one sighting', async () => {
       const on = await alone()
       const { job } = await createJob(on, { type: 'report' })
-      const lost = { kind: 'failed', code: 'run_lost', message: 'It is gone', twice: true } as const
+      const lost = { kind: 'failed', code: 'run_lost', message: 'It is gone', confirm: 'run_missing' } as const
       const settleWith = async (askedAtMs: number) => {
         const update = { jobId: job.id, runId: null, verdict: lost, via: 'sweep' as const, traces: null, askedAtMs }
         await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))

@@ -44,7 +44,7 @@ describe('lost runs', () => {
       const job = await world.stored(id)
       assert.deepEqual([job.status, job.settled_by], ['completed', 'read'])
       const { job: row } = await readJobRows(world.db, id)
-      assert.deepEqual([row.doubt_code, row.doubt_at], [null, null])
+      assert.deepEqual([row.awaiting_confirmation, row.awaiting_confirmation_since], [null, null])
     })
 
     test('a run that was hidden once and then seen running ends by its callback', async () => {

@@ -12,7 +12,7 @@ import { RuntimeUnavailable } from '../../runtime/troubles.ts'
 import { countUsage, endOfPeriodMs, findOldRecord, lockUsage, periodOf } from '../../usage/usage-store.ts'
 import { fitAnswer, type GivenAnswer, isStillOpen } from '../answers.ts'
 import { changeOwner, insertChecks, lockStarts, makeDue, newCheck, type Place } from '../check-store.ts'
-import { isTerminal, isWatched, type JobStatus, STATUSES, type Verdict } from '../job.ts'
+import { isTerminal, isWatched, type JobStatus, STATUSES } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, newJob } from '../job-row.ts'
@@ -20,7 +20,7 @@ import { findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../
 import type { JobType } from '../job-types.ts'
 import { jobEvent } from '../settlement/job-event.ts'
 import { settleJobs } from '../settlement/settle.ts'
-import { type JobUpdate, SECOND_SIGHT_MS } from '../settlement/settlement.ts'
+import { CONFIRM_AFTER_MS, type JobUpdate } from '../settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { usageOf } from '../settlement/usage-of.ts'
 import { THREAD_GONE } from '../settlement/verdict.ts'
@@ -163,8 +163,8 @@ export class Jobs {
       job.interrupts = null
       job.settled_by = null
       job.first_hint = null
-      job.doubt_code = null
-      job.doubt_at = null
+      job.awaiting_confirmation = null
+      job.awaiting_confirmation_since = null
       job.check_attempts = 0
       job.checked_at = null
       job.next_check_at = atMs
@@ -199,12 +199,11 @@ export class Jobs {
 
   /** Fails a paused job whose thread was seen missing twice. Returns the error for the caller. */
   async #noteLostThread({ id, run_seq }: JobRow): Promise<Error> {
-    const verdict: Verdict = { ...THREAD_GONE, twice: true }
-    const lost = { jobId: id, runId: null, runSeq: run_seq, verdict, via: null, traces: null }
+    const lost = { jobId: id, runId: null, runSeq: run_seq, verdict: THREAD_GONE, via: null, traces: null }
     const [settled] = await settleJobs(this.#context, (_tx, settlement) => settlement.settle([lost]))
     if (settled?.outcome === 'deferred') {
       return new UnavailableError('The runtime does not find the thread now', {
-        retryAfterSeconds: SECOND_SIGHT_MS / 1_000,
+        retryAfterSeconds: CONFIRM_AFTER_MS / 1_000,
       })
     }
     if (settled?.outcome !== 'applied') return new ApiError('conflict', 'The job has changed meanwhile')

@@ -91,8 +91,7 @@ async function prepareThread(
 ): Promise<RunObservation | null> {
   if (job.continues !== null) {
     if ((await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)) !== null) return null
-    if (await hasEarlierRun(context.db, job))
-      return { runId: null, verdict: { ...THREAD_GONE, twice: true }, traces: null }
+    if (await hasEarlierRun(context.db, job)) return { runId: null, verdict: THREAD_GONE, traces: null }
   }
   const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
   return refused ? rejected(context, job, refused) : null
@@ -138,10 +137,10 @@ async function findWhyUnanswerable(
   signal: AbortSignal,
 ): Promise<RunObservation | null> {
   const state = await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)
-  if (state === null) return { runId: null, verdict: { ...THREAD_GONE, twice: true }, traces: null }
+  if (state === null) return { runId: null, verdict: THREAD_GONE, traces: null }
   const questions = JSON.parse(job.resume_questions ?? '[]') as string[]
   if (isStillOpen(questions, state)) return null
-  return { runId: null, verdict: { ...ANSWER_NOT_APPLIED, twice: true }, traces: null }
+  return { runId: null, verdict: ANSWER_NOT_APPLIED, traces: null }
 }
 
 async function findOwnRun(

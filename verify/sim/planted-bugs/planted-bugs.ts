@@ -156,7 +156,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
-      'if (completed === null) return { ...outputMissing(type), twice: true }',
+      "if (completed === null) return { ...outputMissing(type), confirm: 'output_missing' }",
       "if (completed === null) return { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
     ],
     [
@@ -245,22 +245,22 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('lost-at-first-sight', 'a run that a replica does not know yet fails its job', [
     'jobs/worker/inspect.ts',
-    "message: 'The runtime no longer knows the run', twice: true }",
+    "message: 'The runtime no longer knows the run', confirm: 'run_missing' }",
     "message: 'The runtime no longer knows the run' }",
   ]),
   bug('missing-at-first-sight', 'a state that lags fails a job whose output it does not show yet', [
     'jobs/settlement/verdict.ts',
-    'if (completed === null) return { ...outputMissing(type), twice: true }',
+    "if (completed === null) return { ...outputMissing(type), confirm: 'output_missing' }",
     'if (completed === null) return outputMissing(type)',
   ]),
   bug('pause-at-first-sight', 'a state that lags pauses a job without its question, or with one that is answered', [
     'jobs/settlement/verdict.ts',
-    "return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, twice: true }",
+    "return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }",
     "return isNew || answered ? { kind: 'awaiting_input', interrupts } : { kind: 'pending' }",
   ]),
   bug('cancelled-at-first-sight', 'a cancelled job ends although a replica only does not know its run yet', [
     'jobs/worker/inspect.ts',
-    "return { kind: 'cancelled', twice: true }",
+    "return { kind: 'cancelled', confirm: 'run_missing' }",
     "return { kind: 'cancelled' }",
   ]),
   bug('error-text-differs', 'the same failure reads differently by callback and by check', [
