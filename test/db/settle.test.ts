@@ -329,6 +329,23 @@ describe('settling', () => {
       assert.equal(await settleWith(await requested(), { kind: 'awaiting_input', interrupts: [] }), 'cancelled')
     })
 
+    test('evidence of one kind does not confirm evidence of another kind, though both would cancel the job', async () => {
+      const on = await alone()
+      const { job } = await createJob(on, { type: 'report' })
+      await on.db.query(sql`update jobs set cancel_requested_at = ${on.clock.now()} where id = ${job.id}`)
+      const settleWith = async (verdict: JobUpdate['verdict']) => {
+        await on.clock.advance(10_000)
+        const update = { jobId: job.id, runId: null, verdict, via: 'sweep' as const, traces: null }
+        await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))
+        return (await findJob(on.db, job.id))?.status
+      }
+      assert.equal(await settleWith({ kind: 'cancelled', confirm: 'run_missing' }), 'processing')
+      const pause = { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' } as const
+      assert.equal(await settleWith(pause), 'processing')
+      assert.equal(await settleWith({ kind: 'unclear', reason: 'the state was not fetched' }), 'processing')
+      assert.equal(await settleWith(pause), 'cancelled', 'an unclear answer does not contradict the same state')
+    })
+
     test('one answer of the runtime that is written twice, 10 s apart, is still one sighting', async () => {
       const on = await alone()
       const { job } = await createJob(on, { type: 'report' })

@@ -184,7 +184,7 @@ describe('the verdict from an answer of the runtime', () => {
       kind: 'failed',
       code: 'output_missing',
       message: 'The run ended without an assistant message',
-      confirm: 'unfinished_step',
+      confirm: 'output_missing',
     })
   })
 

@@ -118,8 +118,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('give-up-forgets-end', 'a job is given up although a callback has reported its end', [
     'jobs/worker/process-job.ts',
-    'return reported ?? observe(job, deadlineExceeded())',
-    'return observe(job, deadlineExceeded())',
+    'if (!reported) return',
+    'if (type) return',
   ]),
   bug('gateway-refuses-start', 'the 404 of a gateway that has lost the runtime counts as a refusal by the runtime', [
     'runtime/classify-answers.ts',
@@ -191,7 +191,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'the end that a callback reported is dropped when the runtime deletes the run before it is confirmed',
     [
       'jobs/worker/process-job.ts',
-      'return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed',
+      'return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed',
       'return observed',
     ],
   ),
@@ -255,8 +255,13 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('pause-at-first-sight', 'a state that lags pauses a job without its question, or with one that is answered', [
     'jobs/settlement/verdict.ts',
-    "return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }",
-    "return isNew || answered ? { kind: 'awaiting_input', interrupts } : { kind: 'pending' }",
+    "    : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }",
+    "    : { kind: 'awaiting_input', interrupts }",
+  ]),
+  bug('evidence-of-another-kind', 'evidence of one kind confirms evidence of another kind', [
+    'jobs/settlement/settlement.ts',
+    'if (job.awaiting_confirmation !== evidence) this.',
+    'if (job.awaiting_confirmation === null) this.',
   ]),
   bug('cancelled-at-first-sight', 'a cancelled job ends although a replica only does not know its run yet', [
     'jobs/worker/inspect.ts',
@@ -304,8 +309,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('deadline-ignored', 'a run that never ends is checked for ever', [
     'jobs/worker/process-job.ts',
-    'return isActive && isOverdue(context, job) ?',
-    'return isActive && context.clock.now() < 0 ?',
+    'return isActive(observed) && isOverdue(context, job) ?',
+    'return isActive(observed) && context.clock.now() < 0 ?',
   ]),
   bug('cancel-not-passed-on', 'a cancellation is not sent to the runtime', [
     'jobs/worker/inspect.ts',
@@ -357,7 +362,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ['jobs/callbacks/match-callbacks.ts', 'const named = jobId === null ?', 'const named = jobId === null || true ?'],
     [
       'jobs/callbacks/match-callbacks.ts',
-      'const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)',
+      'const wrongJob = jobId !== null && (job?.id !== jobId || isOfOther)',
       'const wrongJob = false',
     ],
   ),
