@@ -36,14 +36,14 @@ export interface Interrupt {
 type Always = Omit<Schemas['Job'], 'type' | 'status' | 'input' | 'output' | 'error' | 'interrupts'>
 
 /** Whether a job in this status has ended. A status without a row does not compile: `result()` would wait for ever. */
-const HAS_ENDED = {
+const HAS_ENDED: Record<JobStatus, boolean> = {
   processing: false,
   generating: false,
   awaiting_input: false,
   completed: true,
   failed: true,
   cancelled: true,
-} as const satisfies Record<JobStatus, boolean>
+}
 
 export function hasEnded(status: JobStatus): boolean {
   return HAS_ENDED[status]

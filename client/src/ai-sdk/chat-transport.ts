@@ -192,16 +192,24 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     const { toText = defaultText } = this.#options
     if (job.status === 'completed') yield* writer.complete(toText(job.output as OutputOf<Types, Name>))
     yield* writer.end()
-    if (job.status === 'awaiting_input') {
-      // A breakpoint has no question but waits for the user. Any message continues it.
-      const questions: Interrupt[] = job.interrupts.length > 0 ? job.interrupts : [{ value: null }]
-      for (const [place, { id, value }] of questions.entries()) {
-        const data = { jobId: job.id, interruptId: id ?? null, value }
-        yield { type: 'data-question', id: id ?? `question-${place}`, data }
+    switch (job.status) {
+      case 'awaiting_input': {
+        // A breakpoint has no question but waits for the user. Any message continues it.
+        const questions: Interrupt[] = job.interrupts.length > 0 ? job.interrupts : [{ value: null }]
+        for (const [place, { id, value }] of questions.entries()) {
+          const data = { jobId: job.id, interruptId: id ?? null, value }
+          yield { type: 'data-question', id: id ?? `question-${place}`, data }
+        }
+        return
       }
+      case 'failed':
+        return yield { type: 'error', errorText: job.error.message }
+      case 'cancelled':
+        return yield { type: 'abort', reason: 'cancelled' }
+      default:
+        // A status without a case does not compile.
+        job.status satisfies 'completed' | 'processing' | 'generating'
     }
-    if (job.status === 'failed') yield { type: 'error', errorText: job.error.message }
-    if (job.status === 'cancelled') yield { type: 'abort', reason: 'cancelled' }
   }
 }
 

@@ -5,14 +5,14 @@ export type { Job, JobStatus }
 export type JobRow = Omit<Job, 'input' | 'output'> & { id: string }
 
 /** Whether a job in this status has ended, in the order of the screen. A status without a row does not compile. */
-const HAS_ENDED = {
+const HAS_ENDED: Record<JobStatus, boolean> = {
   processing: false,
   generating: false,
   awaiting_input: false,
   completed: true,
   failed: true,
   cancelled: true,
-} as const satisfies Record<JobStatus, boolean>
+}
 
 export const STATUSES = Object.keys(HAS_ENDED) as JobStatus[]
 

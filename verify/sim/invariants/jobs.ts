@@ -1,4 +1,3 @@
-import type { JobStatus } from '../../../src/jobs/job.ts'
 import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { EXPECTED } from '../expected-statuses.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
@@ -135,7 +134,7 @@ function describe(job: JobRow, allowed: readonly End[], { runtime, nowMs }: Evid
 function checkTransitions({ transitionsByJob, violate }: Evidence): void {
   for (const [jobId, transitions] of transitionsByJob) {
     for (const { old, new: to } of transitions) {
-      const allowed: readonly JobStatus[] = old === null ? ['processing'] : EXPECTED[old].next
+      const allowed = old === null ? ['processing'] : EXPECTED[old].next
       if (!allowed.includes(to)) violate('I3', `${jobId} moved from ${old} to ${to}`)
     }
     const resumes = transitions.filter(({ old, new: to }) => old === 'awaiting_input' && to === 'processing')
