@@ -362,6 +362,32 @@ describe('settling', () => {
       assert.equal(await settleWith(on.clock.now()), 'failed')
     })
 
+    test('a second move to an end counts no usage and no end, even if the table of moves allowed it', async () => {
+      const on = await alone()
+      const counted: string[] = []
+      const context = { ...on.context, meter: { ...silentMeter, count: (name: string) => void counted.push(name) } }
+      const { job, runId } = await createJob(on, { type: 'report' })
+      const tokens = { input: 3, output: 4, total: 7 }
+      const verdict = { kind: 'completed', output: JsonText.of(1), tokens } as const
+      const settle = (given: JobUpdate['verdict']) =>
+        settleJobs(context, (_tx, settlement) =>
+          settlement.settle([{ jobId: job.id, runId, verdict: given, via: 'read', traces: null }]),
+        )
+      await settle(verdict)
+      const { counters, usage } = await readJobRows(on.db, job.id)
+      assert.deepEqual(counted, ['jobs_ended_total'])
+      for (const again of [verdict, { kind: 'cancelled' } as const]) {
+        // An ended job in a status that can move: the settlement sees the same if the table had a move from an end.
+        await on.db.query(sql`update jobs set status = 'generating' where id = ${job.id}`)
+        await on.clock.advance(40 * 86_400_000)
+        const [settled] = await settle(again)
+        assert.equal(settled?.outcome, 'applied')
+        const rows = await readJobRows(on.db, job.id)
+        assert.deepEqual({ counters: rows.counters, usage: rows.usage }, { counters, usage })
+      }
+      assert.deepEqual(counted, ['jobs_ended_total'])
+    })
+
     test('many updates of one job in one batch are applied in order, and the first end wins', async () => {
       const on = await alone()
       const { job, runId } = await createJob(on, { type: 'report', devices: 1 })

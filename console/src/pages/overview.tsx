@@ -1,5 +1,6 @@
 import { Link } from 'wouter-preact'
 import { useResource } from '../api/queries.ts'
+import { hasEnded, STATUSES } from '../api/types.ts'
 import { Badge } from '../ui/badge.tsx'
 import { Chart, type Series } from '../ui/chart.tsx'
 import { PageHead } from '../ui/page-head.tsx'
@@ -79,13 +80,13 @@ function Now({ stats: { now, buckets } }: { stats: Stats }) {
   const missed = count(({ settled_by }) => settled_by === 'read' || settled_by === 'sweep')
   return (
     <ul class="figures">
-      {['processing', 'generating', 'awaiting_input'].map((status) => (
+      {STATUSES.filter((status) => !hasEnded(status)).map((status) => (
         <Figure key={status} label={status.replaceAll('_', ' ')} href={`/jobs?status=${status}`}>
           {(now.unfinished[status] ?? 0).toLocaleString()}
         </Figure>
       ))}
-      {['completed', 'failed', 'cancelled'].map((status) => (
-        <Figure key={status} label={status} href={`/jobs?status=${status}`}>
+      {STATUSES.filter(hasEnded).map((status) => (
+        <Figure key={status} label={status.replaceAll('_', ' ')} href={`/jobs?status=${status}`}>
           {count((end) => end.status === status).toLocaleString()}
         </Figure>
       ))}

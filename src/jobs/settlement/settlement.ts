@@ -247,7 +247,8 @@ export class Settlement {
         job.check_attempts += 1
       }
     }
-    if (isTerminal(to)) {
+    // The row is locked. Even if the table of moves let an ended job move again, it would end and count only once.
+    if (isTerminal(to) && job.finished_at === null) {
       job.finished_at = atMs
       this.ended.push(job)
       this.#countUsage(job, verdict)
