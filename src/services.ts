@@ -266,7 +266,7 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
   const { db } = context
   const limit = TRIM_BATCH[db.engine]
   const { historyRetentionDays, jobRetentionDays } = config
-  const older = (name: string, keptMs: number, trim: Trim): HousekeepingTask => ({
+  const trimOlder = (name: string, keptMs: number, trim: Trim): HousekeepingTask => ({
     name,
     trim: (signal, nowMs) => trimInBatches(signal, () => trim(db, { beforeMs: nowMs - keptMs, limit })),
   })
@@ -275,12 +275,12 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
       name: 'idempotency',
       trim: (signal, nowMs) => trimInBatches(signal, () => deleteExpiredAnswers(db, { nowMs, limit })),
     },
-    older('tombstones', TOMBSTONE_RETENTION_MS, trimTombstones),
-    older('nodes', STOPPED_NODE_RETENTION_MS, trimNodes),
-    older('events', config.eventsRetentionHours * 3_600_000, trimEvents),
+    trimOlder('tombstones', TOMBSTONE_RETENTION_MS, trimTombstones),
+    trimOlder('nodes', STOPPED_NODE_RETENTION_MS, trimNodes),
+    trimOlder('events', config.eventsRetentionHours * 3_600_000, trimEvents),
     { name: 'stats', trim: (_signal, nowMs) => trimStats(db, nowMs) },
-    older('operations', OPERATION_RETENTION_MS, trimOperations),
-    older('audit', config.auditRetentionDays * 86_400_000, trimAudit),
+    trimOlder('operations', OPERATION_RETENTION_MS, trimOperations),
+    trimOlder('audit', config.auditRetentionDays * 86_400_000, trimAudit),
   ]
   // Several releases share a database only on PostgreSQL.
   if (db.engine === 'postgres') {
