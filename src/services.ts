@@ -259,42 +259,28 @@ export async function createServices(config: Config, dependencies: Dependencies)
   }
 }
 
+/** Deletes a bounded number of rows that are older than `beforeMs`; true if there may be more. */
+type Trim = (db: Database, bound: { beforeMs: number; limit: number }) => Promise<boolean>
+
 function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTask[] {
   const { db } = context
   const limit = TRIM_BATCH[db.engine]
-  const retentionMs = config.eventsRetentionHours * 3_600_000
-  const auditRetentionMs = config.auditRetentionDays * 86_400_000
   const { historyRetentionDays, jobRetentionDays } = config
+  const trimOlder = (name: string, keptMs: number, trim: Trim): HousekeepingTask => ({
+    name,
+    trim: (signal, nowMs) => trimInBatches(signal, () => trim(db, { beforeMs: nowMs - keptMs, limit })),
+  })
   const tasks: HousekeepingTask[] = [
     {
       name: 'idempotency',
       trim: (signal, nowMs) => trimInBatches(signal, () => deleteExpiredAnswers(db, { nowMs, limit })),
     },
-    {
-      name: 'tombstones',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimTombstones(db, { beforeMs: nowMs - TOMBSTONE_RETENTION_MS, limit })),
-    },
-    {
-      name: 'nodes',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimNodes(db, { beforeMs: nowMs - STOPPED_NODE_RETENTION_MS, limit })),
-    },
-    {
-      name: 'events',
-      trim: (signal, nowMs) => trimInBatches(signal, () => trimEvents(db, { beforeMs: nowMs - retentionMs, limit })),
-    },
+    trimOlder('tombstones', TOMBSTONE_RETENTION_MS, trimTombstones),
+    trimOlder('nodes', STOPPED_NODE_RETENTION_MS, trimNodes),
+    trimOlder('events', config.eventsRetentionHours * 3_600_000, trimEvents),
     { name: 'stats', trim: (_signal, nowMs) => trimStats(db, nowMs) },
-    {
-      name: 'operations',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimOperations(db, { beforeMs: nowMs - OPERATION_RETENTION_MS })),
-    },
-    {
-      name: 'audit',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimAudit(db, { beforeMs: nowMs - auditRetentionMs, limit })),
-    },
+    trimOlder('operations', OPERATION_RETENTION_MS, trimOperations),
+    trimOlder('audit', config.auditRetentionDays * 86_400_000, trimAudit),
   ]
   // Several releases share a database only on PostgreSQL.
   if (db.engine === 'postgres') {
