@@ -20,7 +20,6 @@ import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
 import { BodyBudget } from './http/server/body-budget.ts'
 import { Overload } from './http/server/overload.ts'
-import { insertMissingChecks } from './jobs/check-store.ts'
 import { createJobServices } from './jobs/job-services.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { LiveStreams } from './jobs/live/live-streams.ts'
@@ -282,13 +281,6 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
     trimOlder('operations', OPERATION_RETENTION_MS, trimOperations),
     trimOlder('audit', config.auditRetentionDays * 86_400_000, trimAudit),
   ]
-  // Several releases share a database only on PostgreSQL.
-  if (db.engine === 'postgres') {
-    tasks.push({
-      name: 'checks',
-      trim: (signal, nowMs) => trimInBatches(signal, () => insertMissingChecks(db, { nowMs, limit: 500 })),
-    })
-  }
   if (jobRetentionDays !== null) {
     const retentionDays = jobRetentionDays
     tasks.push({ name: 'jobs', trim: (signal) => trimJobs(context, { retentionDays, signal }) })

@@ -9,7 +9,7 @@ import { NO_VALUES, UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { ThreadState } from '../../runtime/runtime-types.ts'
 import { RuntimeUnavailable } from '../../runtime/troubles.ts'
-import { countUsage, endOfPeriodMs, findOldRecord, lockUsage, periodOf } from '../../usage/usage-store.ts'
+import { countUsage, endOfPeriodMs, lockUsage, periodOf } from '../../usage/usage-store.ts'
 import { fitAnswer, type GivenAnswer, isStillOpen } from '../answers.ts'
 import { changeOwner, insertChecks, lockStarts, makeDue, newCheck, type Place } from '../check-store.ts'
 import { isTerminal, isWatched, type JobStatus, STATUSES } from '../job.ts'
@@ -272,10 +272,7 @@ export class Jobs {
     await updateJobs(tx, [job])
     await changeOwner(tx, jobId, createdBy)
     await this.#addToTimeline(tx, job, 'claimed', { created_by: createdBy })
-    if (job.finished_at !== null) {
-      const tokens = job.total_tokens === null ? await findOldRecord(tx, jobId) : undefined
-      await countUsage(tx, [usageOf({ ...job, ...tokens }, createdBy)])
-    }
+    if (job.finished_at !== null) await countUsage(tx, [usageOf(job, createdBy)])
     return job
   }
 

@@ -77,8 +77,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ['events/event-store.ts', 'on conflict (cause) do nothing', ''],
     [
       'db/migration-files.ts',
-      ".replaceAll('\\r\\n', '\\n')",
-      ".replaceAll('\\r\\n', '\\n').replace('cause text not null unique,\\n  data', 'cause text not null,\\n  data')",
+      "const own = await readFile(new URL(file, folder), 'utf8')",
+      "const own = (await readFile(new URL(file, folder), 'utf8')).replace('cause text not null unique,\\n  data', 'cause text not null,\\n  data')",
     ],
   ),
   bug('lease-ignored-by-readers', 'a read calls the runtime while another process is checking the job', [
@@ -388,7 +388,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('claim-leaves-usage', 'a job that gets its owner late leaves the usage without an owner', [
     'jobs/actions/jobs.ts',
-    'await countUsage(tx, [usageOf({ ...job, ...tokens }, createdBy)])',
+    'if (job.finished_at !== null) await countUsage(tx, [usageOf(job, createdBy)])',
     '',
   ]),
   bug(

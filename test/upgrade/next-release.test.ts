@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { HttpClient, type TestResponse } from '../support/http-client.ts'
-import { previousRelease } from '../support/previous-release.ts'
+import { NEXT_MIGRATION, nextRelease } from '../support/next-release.ts'
+import { psql } from '../support/postgres.ts'
+import { runProgram } from '../support/program.ts'
+import { settingsWith } from '../support/served.ts'
 import { needsPostgres, needsRedis } from '../support/services.ts'
 import { startTwoNodes, type TwoNodes } from '../support/two-nodes.ts'
 import { until } from '../support/until.ts'
@@ -9,19 +12,18 @@ import { until } from '../support/until.ts'
 const CLIENTS = 3
 const REQUESTS_BETWEEN = 40
 
-describe('an upgrade from the previous release', { skip: needsPostgres().skip || needsRedis().skip }, () => {
+describe('an upgrade to the next release', { skip: needsPostgres().skip || needsRedis().skip }, () => {
+  const main = nextRelease()
   for (const order of [['a', 'b'] as const, ['b', 'a'] as const]) {
     test(`node ${order[0]} first: both releases share the database under load, and no request or job is lost`, async () => {
-      const { main, jobTypesFile } = previousRelease()
-      const settings = { SHUTDOWN_TIMEOUT_MS: '4000', JOB_TYPES_FILE: jobTypesFile }
-      const nodes = await startTwoNodes(settings, { main })
+      const nodes = await startTwoNodes({ SHUTDOWN_TIMEOUT_MS: '4000' })
       const load = startLoad(nodes)
       for (const name of order) {
         const place = nodes[name]
         await load.more(REQUESTS_BETWEEN)
         place.served.program.signal('SIGTERM')
         assert.equal((await place.served.program.untilEnded()).code, 0)
-        await place.startAgain()
+        await place.startAgain({ main })
         await until(() => nodes.balancer.isReady(place.name))
       }
       await load.more(REQUESTS_BETWEEN)
@@ -34,10 +36,26 @@ describe('an upgrade from the previous release', { skip: needsPostgres().skip ||
         })
         return answer.body.counts.completed === load.jobs
       })
+      await checkMigrated(nodes)
       await nodes.close()
     })
   }
 })
+
+/** The migration ran once, the running nodes built its index, and this release refuses the database from now on. */
+async function checkMigrated({ databaseUrl }: TwoNodes): Promise<void> {
+  const applied = `select name from schema_migrations where name = '${NEXT_MIGRATION}'`
+  assert.equal(await psql(databaseUrl, applied), NEXT_MIGRATION)
+  assert.equal(await psql(databaseUrl, 'select color, uses from colors'), 'red|0')
+  const isBuilt = `select indisvalid from pg_index where indexrelid = to_regclass('projects_by_color')`
+  await until(async () => (await psql(databaseUrl, isBuilt)) === 't')
+  const refused = await runProgram(['serve'], { settings: await settingsWith({ DATABASE_URL: databaseUrl }) })
+  assert.equal(refused.code, 78)
+  assert.match(
+    refused.errors,
+    new RegExp(`^The database has migration ${NEXT_MIGRATION}, unknown to this release: .*\n$`),
+  )
+}
 
 /** Clients that read and write through the balancer, and start jobs, until they are stopped. */
 function startLoad(nodes: TwoNodes) {
