@@ -1,5 +1,5 @@
-import { after } from 'node:test'
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
+import { atEnd } from './at-end.ts'
 import { findChromium } from './binaries.ts'
 import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
 import { isCi } from './services.ts'
@@ -82,4 +82,4 @@ function launch(): Promise<Browser> {
   return chromium.launch({ executablePath, args: SWITCHES, timeout: START_PATIENCE_MS })
 }
 
-after(async () => (await browser)?.close())
+atEnd(async () => (await browser)?.close())

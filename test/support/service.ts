@@ -17,6 +17,7 @@ import type { PushSender } from '../../src/push/push-provider.ts'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
 import { createServices, type Services } from '../../src/services.ts'
+import { atEnd } from './at-end.ts'
 import { databaseAt } from './clocked-database.ts'
 import { type EngineUnderTest, forEachEngine, onSqlite } from './engines.ts'
 import { HttpClient } from './http-client.ts'
@@ -192,7 +193,7 @@ const sharedIdentityProvider = once(async () => {
 })
 
 let sharedProvider: IdentityProvider | undefined
-after(() => sharedProvider?.close())
+atEnd(() => sharedProvider?.close())
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined
