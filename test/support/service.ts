@@ -126,6 +126,7 @@ export class TestService extends HttpClient {
   /** As the program stops: without its drain, a connection on which no request came yet would hold it for a minute. */
   override async close(): Promise<void> {
     super.close()
+    this.services.readiness.startDraining()
     await Promise.all([this.services.streams.close(), this.services.live.close()])
     await this.#drain({ listenMs: 0, answerMs: PATIENCE_MS })
     await this.app.close()
