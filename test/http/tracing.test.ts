@@ -7,7 +7,7 @@ import { createLogger } from '../../src/ops/logger.ts'
 import { type OpenTracer, openTracing } from '../../src/tracing/open-tracing.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
-import { forEachService, forEachVariant, type ServiceUnderTest } from '../support/service.ts'
+import { forEachService, onOneService, type ServiceUnderTest } from '../support/service.ts'
 import { attributeOf, startTraceCollector, type TraceCollector, treeOf } from '../support/trace-collector.ts'
 
 interface TracedWorld extends JobWorld {
@@ -147,7 +147,7 @@ describe('traces', () => {
     })
   })
 
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('a collector that refuses spans costs one log line and no request', async () => {
       const world = await startTracedWorld(under)
       world.collector.refuseWith(400)

@@ -157,6 +157,14 @@ export function forEachService(register: Register): void {
   forEachEngine((engine) => registerVariants(engine, [VARIANT_ON[engine.name]], register))
 }
 
+/**
+ * Once, as variant A on SQLite, for tests of code that neither runs SQL of its own nor renders errors. One renderer writes
+ * the envelopes of all errors; test/http/errors.test.ts checks it in both variants.
+ */
+export function onOneService(register: Register): void {
+  onSqlite((engine) => registerVariants(engine, ['A'], register))
+}
+
 /** Both variants on both engines, for the tests of the errors themselves. */
 export function forEachServiceAndVariant(register: Register): void {
   forEachEngine((engine) => registerVariants(engine, VARIANTS, register))
