@@ -81,6 +81,9 @@ describe('traces', () => {
       assert.equal((await world.get(id)).trace_id, null)
     })
 
+  })
+
+  onOneService((under) => {
     test('its log lines name the trace, and those of other requests do not', async () => {
       const world = await startTracedWorld(under)
       await finishOneJob(world)
@@ -145,9 +148,7 @@ describe('traces', () => {
       const failed = world.lines.filter(({ msg }) => msg === 'job.check_failed')
       assert.deepEqual([...new Set(failed.map(({ traceId }) => traceId))], [CALLER.traceId])
     })
-  })
 
-  onOneService((under) => {
     test('a collector that refuses spans costs one log line and no request', async () => {
       const world = await startTracedWorld(under)
       world.collector.refuseWith(400)
