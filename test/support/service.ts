@@ -126,6 +126,7 @@ export class TestService extends HttpClient {
   /** As the program stops: without its drain, a connection on which no request came yet would hold it for a minute. */
   override async close(): Promise<void> {
     super.close()
+    this.services.readiness.startDraining()
     await Promise.all([this.services.streams.close(), this.services.live.close()])
     await this.#drain({ listenMs: 0, answerMs: PATIENCE_MS })
     await this.app.close()
@@ -154,6 +155,14 @@ const VARIANT_ON: Record<Engine, Variant> = { sqlite: 'A', postgres: 'B' }
  */
 export function forEachService(register: Register): void {
   forEachEngine((engine) => registerVariants(engine, [VARIANT_ON[engine.name]], register))
+}
+
+/**
+ * Once, as variant A on SQLite, for tests of code that neither runs SQL of its own nor renders errors. One renderer writes
+ * the envelopes of all errors; test/http/errors.test.ts checks it in both variants.
+ */
+export function onOneService(register: Register): void {
+  onSqlite((engine) => registerVariants(engine, ['A'], register))
 }
 
 /** Both variants on both engines, for the tests of the errors themselves. */
