@@ -8,7 +8,7 @@ import { wantAll } from '../../src/core/json/wanted.ts'
 import { silentLog } from '../../src/core/log.ts'
 import { silentMeter } from '../../src/core/metrics/meter.ts'
 import { systemRandom } from '../../src/core/random.ts'
-import type { Database } from '../../src/db/database.ts'
+import type { Database, Engine } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { sql } from '../../src/db/sql.ts'
 import { appendEvents } from '../../src/events/event-store.ts'
@@ -210,6 +210,10 @@ function permutations<T>(items: readonly T[]): T[][] {
 
 const AT_ONCE = 10
 const ORDERS = permutations(Object.keys(HINTS) as Hint[])
+/** One order for each two hints that can come first. */
+const BEGINNINGS = ORDERS.filter((_, n) => n % 6 === 0)
+/** The order decides which code runs, not which SQL: on PostgreSQL it is enough that each hint meets each other one. */
+const ORDERS_ON: Record<Engine, Hint[][]> = { sqlite: ORDERS, postgres: BEGINNINGS }
 
 function assertOneEffect(rows: JobRows, end: End, devices: number): void {
   const ends = rows.events.filter(({ type }) => type === `job.${end.becomes}`)
@@ -227,6 +231,7 @@ function assertOneEffect(rows: JobRows, end: End, devices: number): void {
 
 describe('settling', () => {
   assert.equal(ORDERS.length, 120)
+  assert.equal(new Set(BEGINNINGS.map(([first, second]) => `${first} ${second}`)).size, 20)
 
   forEachEngine((engine) => {
     const alone = once(async () => node(await engine.openDatabase()))
@@ -260,8 +265,9 @@ describe('settling', () => {
           essences.push({ order: order.join(', '), rows: essenceOf(rows) })
         }
         // Not all at once: on a busy machine some would wait too long for a connection.
-        for (let from = 0; from < ORDERS.length; from += AT_ONCE) {
-          await Promise.all(ORDERS.slice(from, from + AT_ONCE).map((order, n) => play(order, from + n)))
+        const orders = ORDERS_ON[engine.name]
+        for (let from = 0; from < orders.length; from += AT_ONCE) {
+          await Promise.all(orders.slice(from, from + AT_ONCE).map((order, n) => play(order, from + n)))
         }
         const [first] = essences
         for (const { order, rows } of essences) assert.deepEqual(rows, first?.rows, `${order} and ${first?.order}`)

@@ -6,7 +6,7 @@ import { sql } from '../../src/db/sql.ts'
 import { trimOperations } from '../../src/operations/operation-store.ts'
 import { assertError } from '../support/assert-error.ts'
 import { GET_RUN, type JobWorld, RUN_MS, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
-import { forEachService, forEachVariant } from '../support/service.ts'
+import { forEachService, onOneService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 interface Operation {
@@ -267,7 +267,7 @@ describe('POST /v1/operations', () => {
 })
 
 describe('an operation that another node takes', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('is not taken back before the next round, so that two nodes do not take it from each other all the time', async () => {
       const db = await under.engine.openDatabase()
       let leases = 0

@@ -10,7 +10,7 @@ import { TROUBLES } from '../../src/runtime/troubles.ts'
 import { addDevice } from '../support/job-rows.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
-import { forEachServiceAndVariant } from '../support/service.ts'
+import { forEachService } from '../support/service.ts'
 
 const SECRET = 'canary-5ecret'
 const servers: ReturnType<typeof createServer>[] = []
@@ -30,7 +30,7 @@ async function readByUser(world: JobWorld, sub: string, jobId: string): Promise<
 }
 
 describe('what users read of trouble', () => {
-  forEachServiceAndVariant((under) => {
+  forEachService((under) => {
     test('of the runtime holds no address, no secret and no words of a library', async () => {
       let answer: RequestListener = (_request, response) => response.end()
       const server = createServer((request, response) => answer(request, response))
