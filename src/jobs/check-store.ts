@@ -43,7 +43,7 @@ const CHECKS = new Columns<JobCheck>({
   last_check_at: { type: 'bigint' },
 })
 
-/** What the check of a new or resumed job has besides the fields of the job. */
+/** The extra columns of the check of a new or resumed job. */
 export type Place = Partial<Pick<JobCheck, 'limited_type' | 'queued_at' | 'lease_node'>>
 
 export function newCheck(job: JobRow, place: Place = {}): JobCheck {

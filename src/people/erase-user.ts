@@ -135,7 +135,7 @@ function cancelled(jobId: string): JobUpdate {
   return { jobId, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null }
 }
 
-/** Erases all other records that name the user. True if more is left than one step erases. */
+/** Erases all other records that name the user. True if another step is needed. */
 async function eraseRest(tx: Transaction, sub: string): Promise<boolean> {
   await removeAccountCreator(tx, sub)
   let more = await deleteEventsFor(tx, sub, BATCH)

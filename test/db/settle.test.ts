@@ -43,7 +43,7 @@ async function node(db: Database) {
   const clock = new ManualClock(Date.UTC(2026, 0, 15))
   const ids = new IdGenerator(clock, systemRandom)
   const breaker = new Breaker({ clock, threshold: 1, openMs: 1, maxOpenMs: 1 })
-  // No runtime listens there; a callback alone is not trusted where a runtime could be asked.
+  // No runtime listens there. A callback alone is not trusted if a runtime is configured.
   const runtime = new RuntimeClient({ url: 'http://127.0.0.1:9', apiKey: null, timeoutMs: 1, fetch, clock, breaker })
   const context: JobContext = {
     db,

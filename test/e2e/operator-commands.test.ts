@@ -41,7 +41,7 @@ describe('commands of operators', () => {
     return output.trimEnd()
   }
 
-  test('reconcile and replay are in the audit trail; users erase waits for the end', async () => {
+  test('reconcile and replay are in the audit trail; users erase waits until it finishes', async () => {
     const folder = freshFolder()
     const settings = await settingsWith({
       DATA_DIR: folder,

@@ -603,7 +603,7 @@ describe('jobs without a runtime', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under, { runtime: false })
 
-    test('cannot be started or followed, which is a 503, and nothing is written', async () => {
+    test('a job cannot be started or followed: the answer is 503, and nothing is written', async () => {
       const world = await shared()
       const sub = newUser()
       for (const body of [

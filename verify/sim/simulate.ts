@@ -92,7 +92,8 @@ async function openStore(): Promise<Store> {
     order by rowid`)
   // The newest tables first, because they refer to older ones.
   const noted = tables.map(({ name }) => name).filter((name) => name.startsWith('sim_'))
-  // Emptying the others makes the triggers note it.
+  // The triggers of the simulation write a row into the `sim_` tables for each row deleted from another table, so the
+  // `sim_` tables are emptied last.
   const names = [...tables.map(({ name }) => name).reverse(), ...noted, 'sqlite_sequence']
   const statements = names.map((name) => new Sql([`delete from ${name}`], []))
   return {

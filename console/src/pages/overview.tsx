@@ -5,7 +5,7 @@ import { Badge } from '../ui/badge.tsx'
 import { Chart, type Series } from '../ui/chart.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
-import { Time } from '../ui/time.tsx'
+import { Elapsed } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import { useReadiness } from './readiness.ts'
 
@@ -95,8 +95,8 @@ function Now({ stats: { now, buckets } }: { stats: Stats }) {
       <Figure label="pushes due" href="/push">
         {now.pushes_due.toLocaleString()}
       </Figure>
-      <Figure label="oldest unfinished">
-        <Time at={now.oldest_unfinished_at} />
+      <Figure label="oldest unfinished job">
+        <Elapsed since={now.oldest_unfinished_at} />
       </Figure>
     </ul>
   )

@@ -78,7 +78,7 @@ export class CallbackIntake {
     const { jobId, outcome } = answer
     const { runId, status, traces } = callback.payload
     this.#context.log.info({ jobId, runId, outcome }, 'callback.received')
-    // Nothing is known about an adopted run but this callback, so the runtime is asked for all of it.
+    // Of an adopted run only this callback is known, so the check fetches the whole run.
     this.confirm(answer, outcome === 'deferred' ? { runId, status, traces } : undefined)
     return answer
   }

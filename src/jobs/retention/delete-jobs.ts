@@ -49,7 +49,7 @@ export async function deleteEndedJobs(
   }
 }
 
-/** True when more is left than one transaction deletes. */
+/** True if another transaction is needed. */
 async function deleteHeld(tx: Transaction, ids: readonly string[]): Promise<boolean> {
   let more = false
   for (const { deleteSome, limit } of HELD) more = (await deleteSome(tx, ids, limit)) || more

@@ -36,7 +36,7 @@ export async function eraseSomeJobs(
   return { found: found.length, erased: ids.length }
 }
 
-/** True when more is left than one transaction erases. */
+/** True if another transaction is needed. */
 async function eraseHeld(tx: Transaction, ids: readonly string[]): Promise<boolean> {
   let more = false
   for (const { eraseSome, limit } of HELD) more = (await eraseSome(tx, ids, limit)) || more

@@ -8,7 +8,7 @@ import { inputOf } from './sent-documents.ts'
 
 /** How a client watches its job: on its stream, on all its owner's events, by polling it, by polling the list, or not at all. */
 const WAYS = { stream: 3, 'own events': 2, poll: 3, list: 3, nothing: 2 }
-/** `poll and leave`: the client polls for some seconds only. Its job must end as soon as a job that no client reads. */
+/** `poll and leave`: the client polls for some seconds only. Its job must end no later than an unread job. */
 export type WatchWay = keyof typeof WAYS | 'poll and leave'
 
 /** A job that a client started after the time of faults, and when the client saw that it had paused or ended. */
