@@ -3,10 +3,12 @@ import { before, describe, test } from 'node:test'
 import { firstIdAt } from '../../src/core/ids.ts'
 import type { BoundedPage } from '../../src/db/bounded-page.ts'
 import { buildNextIndex } from '../../src/db/build-indexes.ts'
-import type { Database, Queryable } from '../../src/db/database.ts'
-import { sql } from '../../src/db/sql.ts'
+import { readTables } from '../../src/db/copy/catalog.ts'
+import type { Database, Queryable, Row } from '../../src/db/database.ts'
+import { rowsOf } from '../../src/db/rows.ts'
+import { join, Sql, sql } from '../../src/db/sql.ts'
 import { type JobRow, type ListedJob, newJob } from '../../src/jobs/job-row.ts'
-import { insertJob } from '../../src/jobs/job-store.ts'
+import { insertJob, insertJobRuns } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import type { JobFilter } from '../../src/jobs/lists/job-filter.ts'
 import { countJobs, findJobPage } from '../../src/jobs/lists/list-store.ts'
@@ -50,19 +52,29 @@ function projectOf(n: number): string | null {
 }
 
 async function seed(db: Database): Promise<void> {
-  for (let from = 0; from < JOBS; from += 1_000) {
-    await db.transaction(async (tx) => {
-      for (let n = from; n < from + 1_000; n++) {
-        await insertJob(tx, jobOf(n))
-        await tx.query(sql`
-          insert into job_runs (run_id, job_id, run_seq, created_at) values (${`run-${n}`}, ${idOf(n)}, 1, 0)`)
-      }
-    })
-  }
+  await insertJob(db, jobOf(0))
+  await insertLike(
+    db,
+    Array.from({ length: JOBS - 1 }, (_, n) => jobOf(n + 1)),
+  )
+  const runs = Array.from({ length: JOBS }, (_, n) => ({ run_id: `run-${n}`, job_id: idOf(n), run_seq: 1, created_at: 0 }))
+  await db.transaction((tx) => insertJobRuns(tx, runs))
   await addUnknownJobs(db)
   while ((await buildNextIndex(db)) !== 'done');
   if (db.engine === 'postgres') await db.query(sql`analyze`)
   else await db.transaction((tx) => tx.exec('analyze'))
+}
+
+/** Inserts ended jobs in one statement. They have the columns of the one job that is there already. */
+async function insertLike(db: Database, jobs: readonly JobRow[]): Promise<void> {
+  const columns = (await readTables(db)).find(({ name }) => name === 'jobs')?.columns ?? {}
+  const list = join(
+    Object.keys(columns).map((name) => new Sql([name], [])),
+    ', ',
+  )
+  const [model] = await db.query<Row>(sql`select ${list} from jobs`)
+  const rows = jobs.map((job) => ({ ...model, ...job }))
+  await db.query(sql`insert into jobs (${list}) select ${list} from ${rowsOf(db.engine, rows, columns)} as r where true`)
 }
 
 /** Adds so many index rows that reading all of them is not the cheapest plan. They have no jobs, so no list shows them. */

@@ -5,7 +5,7 @@ import { sql } from '../../src/db/sql.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest } from '../support/http-client.ts'
-import { forEachService, type ServiceUnderTest, type TestService } from '../support/service.ts'
+import { onOneService, type ServiceUnderTest, type TestService } from '../support/service.ts'
 
 const SCOPES = ['read:projects', 'write:projects', 'read:users', 'write:users', 'read:operations', 'admin:*'] as const
 
@@ -279,7 +279,7 @@ async function newAccountPath(service: TestService): Promise<string> {
 }
 
 describe('access to every route', () => {
-  forEachService((under) => {
+  onOneService((under) => {
     const routes: string[] = []
     let service: TestService
     before(async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { openStream } from '../support/event-stream.ts'
-import { forEachVariant } from '../support/service.ts'
+import { onOneService } from '../support/service.ts'
 
 const READS = [
   '/v1/projects',
@@ -17,7 +17,7 @@ const READS = [
 ]
 
 describe('what caches may keep', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('every authenticated read is private and asked for again before it is used', async () => {
       const service = await under.shared()
       const token = service.tokenFor({ scopes: ['admin:*'] })

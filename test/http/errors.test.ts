@@ -15,7 +15,7 @@ const JSON_TYPE = { 'content-type': 'application/json' }
 const MEGABYTE = 1024 * 1024
 
 describe('errors', () => {
-  forEachServiceAndVariant((under) => {
+  forEachVariant((under) => {
     const writer = (service: TestService) => service.tokenFor({ scopes: ['write:projects'] })
     const post = async (raw: string | Buffer, headers: Record<string, string> = JSON_TYPE) => {
       const service = await under.shared()
@@ -178,6 +178,9 @@ describe('errors', () => {
       assert.equal(({} as { admin?: boolean }).admin, undefined)
     })
 
+  })
+
+  forEachServiceAndVariant((under) => {
     test('an unexpected error of the store is a 500 without the SQL statement', async () => {
       const { db } = await under.shared()
       const service = await under.start({ db: brokenFor('projects', db) })

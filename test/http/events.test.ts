@@ -13,7 +13,7 @@ import { type EventStream, openStream, type StreamOptions } from '../support/eve
 import { RUN_MS, sharedJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { startRedis } from '../support/redis.ts'
-import { forEachService, startTestService, type TestService } from '../support/service.ts'
+import { forEachService, onOneService, startTestService, type TestService } from '../support/service.ts'
 import { needsRedis } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
@@ -343,13 +343,16 @@ describe('event streams', () => {
       const [first = ''] = await logOf(service.db, sub)
       await service.clock.leap(3_600_000)
       await until(async () => {
-        await service.clock.advance(600_000)
+        await service.clock.leap(600_000)
         return (await logOf(service.db, sub)).length === 0
       })
       const stream = await listen(service, sub, '/v1/events', { lastEventId: first })
       assert.equal((await stream.next()).event, 'reset')
     })
 
+  })
+
+  onOneService((under) => {
     test('an idle stream gets a comment every 15 seconds, and an event restarts that time', async () => {
       const service = await under.start()
       const sub = newUser()
@@ -499,6 +502,9 @@ describe('event streams', () => {
       assert.match(String(refused.headers['retry-after']), /^\d+$/)
     })
 
+  })
+
+  forEachService((under) => {
     test('across restarts, with writers at work: no gap and no repeat', async () => {
       const db = await under.engine.openDatabase()
       const sub = newUser()

@@ -4,7 +4,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
 import { type JobWorld, startJobWorld, WEBHOOK_SECRET } from '../support/job-world.ts'
-import { forEachService, forEachVariant } from '../support/service.ts'
+import { forEachService, onOneService } from '../support/service.ts'
 
 /** Numbers that JavaScript cannot hold, or would write otherwise. */
 const NUMBERS = [
@@ -189,7 +189,7 @@ describe('documents are exact', () => {
 })
 
 describe('a large callback', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     const MB = 1024 * 1024
     const documents = {
       'of empty objects': `[${'{},'.repeat((9.9 * MB) / 3)}{}]`,

@@ -4,10 +4,10 @@ import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, describe, test } from 'node:test'
 import { startJobWorld } from '../support/job-world.ts'
-import { forEachVariant } from '../support/service.ts'
+import { onOneService } from '../support/service.ts'
 
 describe('another server at the address of the runtime', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     let answer: RequestListener = () => {}
     const server = createServer((request, response) => answer(request, response))
     after(() => {

@@ -43,10 +43,10 @@ describe('history', () => {
       const pausedBefore = await timelineOf(world, paused.id)
 
       await world.leap(DAY_MS)
-      await world.pass(HOUSEKEEPING_MS)
+      await world.leap(HOUSEKEEPING_MS)
       assert.equal((await callbacksOf(world, id)).length, 1, 'it is not time yet')
       await world.leap(DAY_MS)
-      await world.sweepUntil(async () => (await readJobRows(world.db, id)).deliveries.length === 0, HOUSEKEEPING_MS)
+      await world.leapUntil(async () => (await readJobRows(world.db, id)).deliveries.length === 0, HOUSEKEEPING_MS)
 
       assert.deepEqual(await callbacksOf(world, id), [])
       assert.deepEqual(await timelineOf(world, id), [])
@@ -68,7 +68,7 @@ describe('history', () => {
       const id = await ended(world)
       const { thread_id, run_id } = await world.stored(id)
       await world.leap(DAY_MS)
-      await world.sweepUntil(async () => (await readJobRows(world.db, id)).deliveries.length === 0, HOUSEKEEPING_MS)
+      await world.leapUntil(async () => (await readJobRows(world.db, id)).deliveries.length === 0, HOUSEKEEPING_MS)
       const before = await readJobRows(world.db, id)
       const late = { thread_id, run_id, status: 'success', values: { report: { n: 43 } } }
       const again = await world.callback('report', late)
@@ -89,7 +89,7 @@ describe('history', () => {
       const id = await ended(world)
       const timeline = await timelineOf(world, id)
       await world.leap(4_000 * DAY_MS)
-      await world.pass(HOUSEKEEPING_MS)
+      await world.leap(HOUSEKEEPING_MS)
       assert.equal((await callbacksOf(world, id)).length, 1)
       assert.deepEqual(await timelineOf(world, id), timeline)
       assert.equal((await readJobRows(world.db, id)).deliveries.length, 1)

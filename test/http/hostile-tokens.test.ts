@@ -8,7 +8,7 @@ import { goodTokens } from '../support/good-tokens.ts'
 import { type HostileToken, hostileTokens } from '../support/hostile-tokens.ts'
 import type { TestResponse } from '../support/http-client.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { forEachService, type TestService } from '../support/service.ts'
+import { forEachService, onOneService, type ServiceUnderTest, type TestService } from '../support/service.ts'
 
 const clock = new ManualClock()
 const idp = await startIdentityProvider({ clock })
@@ -21,12 +21,8 @@ const INVALID = { status: 401, code: 'unauthorized', message: 'Invalid or expire
 const INVALID_KEY = { status: 401, code: 'unauthorized', message: 'Invalid or expired API key' } as const
 
 describe('hostile credentials at the gate', () => {
-  forEachService((under) => {
-    let started: Promise<TestService> | undefined
-    const start = () => {
-      started ??= under.start({ clock, idp })
-      return started
-    }
+  onOneService((under) => {
+    const start = sharedStart(under)
 
     test('every hostile token is refused', async () => {
       const service = await start()
@@ -108,6 +104,11 @@ describe('hostile credentials at the gate', () => {
       assertError(service, await service.request('POST', '/v1/projects', { raw, headers }), MISSING)
     })
 
+  })
+
+  forEachService((under) => {
+    const start = sharedStart(under)
+
     test('a hostile API key is refused before and after the database is asked', async () => {
       const service = await start()
       const { key } = await newAccount(service)
@@ -173,6 +174,15 @@ describe('hostile credentials at the gate', () => {
     })
   })
 })
+
+/** One service for all tests of a block, with this file's clock and identity provider. */
+function sharedStart(under: ServiceUnderTest): () => Promise<TestService> {
+  let started: Promise<TestService> | undefined
+  return () => {
+    started ??= under.start({ clock, idp })
+    return started
+  }
+}
 
 /** False for a token with a line break: the header line ends there, and the part before it is a good token. */
 function canTravel(token: string): boolean {

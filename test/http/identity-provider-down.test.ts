@@ -3,7 +3,7 @@ import { after, beforeEach, describe, test } from 'node:test'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { assertError } from '../support/assert-error.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { forEachVariant, type TestService } from '../support/service.ts'
+import { onOneService, type TestService } from '../support/service.ts'
 
 const idp = await startIdentityProvider()
 after(() => idp.close())
@@ -19,7 +19,7 @@ interface Ready {
 }
 
 describe('while the identity provider is down', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     beforeEach(() => idp.recover())
     const start = async () => under.start({ idp, clock: new ManualClock(), db: (await under.shared()).db })
     const lasting = (service: TestService, sub = 'ada') => service.tokenFor({ sub, expiresInSeconds: 7_200 })

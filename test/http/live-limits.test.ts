@@ -4,7 +4,7 @@ import { after, describe, test } from 'node:test'
 import { assertError } from '../support/assert-error.ts'
 import { type JobWorld, startJobWorld, TEST_JOB_TYPES, WEBHOOK_SECRET } from '../support/job-world.ts'
 import { type LiveView, openLive } from '../support/live-view.ts'
-import { forEachService } from '../support/service.ts'
+import { forEachService, onOneService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 const newUser = () => `user-${randomUUID()}`
@@ -76,6 +76,9 @@ describe('live output at its limits', () => {
       assert.deepEqual(whole.ids, [...first.ids, ...second.ids, ...back.ids])
     })
 
+  })
+
+  onOneService((under) => {
     test('a viewer who does not read is cut and can resume, and the others see everything', async () => {
       const world = await startJobWorld(under)
       const sub = newUser()

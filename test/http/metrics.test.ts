@@ -8,7 +8,7 @@ import { assertError } from '../support/assert-error.ts'
 import { RUN_MS, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { MetricsText } from '../support/metrics-text.ts'
-import { forEachService, forEachVariant, type TestService } from '../support/service.ts'
+import { forEachService, onOneService, type TestService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 async function scrape(service: TestService): Promise<MetricsText> {
@@ -30,7 +30,7 @@ async function added(
 }
 
 describe('GET /metrics', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('needs read:operations, by token or by key', async () => {
       const service = await under.shared()
       assertError(service, await service.request('GET', '/metrics'), { status: 401, code: 'unauthorized' })
@@ -264,7 +264,7 @@ describe('metrics of jobs', () => {
 })
 
 describe('metrics of push', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('verdicts and states of deliveries are counted, and the outbox is numbered', async (t) => {
       const clock = new ManualClock()
       const provider = await startPushProvider({ clock })

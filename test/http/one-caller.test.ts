@@ -13,7 +13,7 @@ import { openStream } from '../support/event-stream.ts'
 import { startJobWorld, WEBHOOK_SECRET } from '../support/job-world.ts'
 import { MetricsText } from '../support/metrics-text.ts'
 import { openSocket, parseAnswers, readToEnd } from '../support/raw-exchange.ts'
-import { forEachService, forEachVariant, type TestService } from '../support/service.ts'
+import { forEachService, onOneService, type TestService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 const MB = 1024 * 1024
@@ -29,7 +29,7 @@ const NO_ROOM = {
 const ONE_BYTE = 256
 
 describe('one caller', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     const start = (extend?: (app: App) => void) =>
       under.start({ env: { WEBHOOK_SECRET }, ...(extend ? { extend } : {}) })
 
@@ -317,6 +317,9 @@ describe('one caller', () => {
       await world.quiet()
     })
 
+  })
+
+  onOneService((under) => {
     test('following a run leaves the changes before it asks a runtime that hangs', async () => {
       const world = await startJobWorld(under)
       const run = await world.startElsewhere({ user_id: 'follower' })

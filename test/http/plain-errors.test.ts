@@ -10,7 +10,7 @@ import { TROUBLES } from '../../src/runtime/troubles.ts'
 import { addDevice } from '../support/job-rows.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
-import { forEachServiceAndVariant } from '../support/service.ts'
+import { forEachService } from '../support/service.ts'
 
 const SECRET = 'canary-5ecret'
 const servers: ReturnType<typeof createServer>[] = []
@@ -23,13 +23,14 @@ async function readByUser(world: JobWorld, sub: string, jobId: string): Promise<
   const paths = [`/jobs/${jobId}`, '/jobs', `/jobs/${jobId}/timeline?limit=100`, '/v1/usage', '/readyz']
   const texts = await Promise.all(paths.map(async (path) => (await world.request('GET', path, sub)).text))
   const events = await world.db.query(sql`select data from events where job_id = ${jobId}`)
-  const rows = await world.db.query(sql`select last_error, error_message from jobs where id = ${jobId}`)
+  const rows = await world.db.query(sql`
+    select trouble, error_message from jobs left join job_checks on job_id = id where id = ${jobId}`)
   const timeline = await world.db.query(sql`select detail from job_timeline where job_id = ${jobId}`)
   return [...texts, JSON.stringify([events, rows, timeline])].join('\n')
 }
 
 describe('what users read of trouble', () => {
-  forEachServiceAndVariant((under) => {
+  forEachService((under) => {
     test('of the runtime holds no address, no secret and no words of a library', async () => {
       let answer: RequestListener = (_request, response) => response.end()
       const server = createServer((request, response) => answer(request, response))

@@ -7,7 +7,7 @@ import { assertError } from '../support/assert-error.ts'
 import type { TestRequest, TestResponse } from '../support/http-client.ts'
 import { rawExchange } from '../support/raw-exchange.ts'
 import { type RedisServer, startRedis } from '../support/redis.ts'
-import { forEachVariant, type ServiceUnderTest, type TestService } from '../support/service.ts'
+import { onOneService, type ServiceUnderTest, type TestService } from '../support/service.ts'
 import { needsRedis } from '../support/services.ts'
 import { WatchedDatabase } from '../support/watched-database.ts'
 
@@ -42,7 +42,7 @@ async function newAccount(service: TestService) {
 }
 
 describe('rate limits', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     let limited: Promise<TestService> | undefined
     /** The same service for all, in a window that begins with the test. */
     const fresh = async () => {
@@ -345,7 +345,7 @@ describe('rate limits on Redis', needsRedis(), () => {
   })
   after(() => redis.stop())
 
-  forEachVariant((under) => {
+  onOneService((under) => {
     const start = async () => {
       const db = (await under.shared()).db
       const env = { ...LIMITS, REDIS_URL: redis.url }

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type JobWorld, START_RUN, startJobWorld } from '../support/job-world.ts'
-import { forEachVariant } from '../support/service.ts'
+import { onOneService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 /**
@@ -33,7 +33,7 @@ function scriptedRuntime({ all = false } = {}) {
 }
 
 describe('a gateway that does not know the runtime', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('fails no start: it is tried again, and the job runs once the runtime is back', async () => {
       const world = await startJobWorld(under)
       for (const status of [404, 405, 410]) {
@@ -79,7 +79,7 @@ describe('a gateway that does not know the runtime', () => {
 })
 
 describe('an answer of the runtime that cannot be stored', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     const runtime = scriptedRuntime()
     const adopt = async (world: JobWorld) => {
       const ids = { thread_id: randomUUID(), run_id: randomUUID() }
@@ -126,7 +126,7 @@ describe('an answer of the runtime that cannot be stored', () => {
 })
 
 describe('a start that was aborted mid-request', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     const runtime = scriptedRuntime({ all: true })
     test('is waited for: if the job is cancelled meanwhile and the run appears after all, the run is cancelled', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url, RUNTIME_TIMEOUT_MS: '10000' } })

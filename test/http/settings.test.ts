@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { reloadSecrets } from '../../src/cli/startup/reload-secrets.ts'
 import { parseConfig } from '../../src/config.ts'
-import { forEachVariant, type TestService } from '../support/service.ts'
+import { onOneService, type TestService } from '../support/service.ts'
 
 interface Setting {
   name: string
@@ -23,7 +23,7 @@ async function readSettings(service: TestService): Promise<Record<string, unknow
 }
 
 describe('GET /v1/settings', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('names the file of the job types, also the default one', async () => {
       assert.equal((await readSettings(await under.shared())).JOB_TYPES_FILE, 'job-types.json')
       const service = await under.start({ env: { JOB_TYPES_FILE: '/etc/types.json' } })

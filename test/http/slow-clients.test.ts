@@ -3,14 +3,14 @@ import type { Socket } from 'node:net'
 import { describe, test } from 'node:test'
 import type { App } from '../../src/http/app-instance.ts'
 import { openSocket, parseAnswers, readToEnd } from '../support/raw-exchange.ts'
-import { forEachVariant, type TestService } from '../support/service.ts'
+import { onOneService, type TestService } from '../support/service.ts'
 
 const CONNECTIONS = 40
 /** The real ones are many seconds. On a busy machine the good client, too, takes a while between connecting and sending. */
 const IMPATIENT = { headersTimeout: 1_500, requestTimeout: 1_500, connectionsCheckingInterval: 50 }
 
 describe('slow clients', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     const start = () => under.start({ extend: (app: App) => void Object.assign(app.server, IMPATIENT) })
     const head = (service: TestService, ...lines: string[]) => {
       const token = service.tokenFor({ scopes: ['admin:*'] })

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { GET_RUN, startJobWorld } from '../support/job-world.ts'
-import { forEachVariant } from '../support/service.ts'
+import { onOneService } from '../support/service.ts'
 
 describe('the sweep', () => {
-  forEachVariant((under) => {
+  onOneService((under) => {
     test('checks less and less often', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
       world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })

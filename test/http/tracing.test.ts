@@ -7,7 +7,7 @@ import { createLogger } from '../../src/ops/logger.ts'
 import { type OpenTracer, openTracing } from '../../src/tracing/open-tracing.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
-import { forEachService, forEachVariant, type ServiceUnderTest } from '../support/service.ts'
+import { forEachService, onOneService, type ServiceUnderTest } from '../support/service.ts'
 import { attributeOf, startTraceCollector, type TraceCollector, treeOf } from '../support/trace-collector.ts'
 
 interface TracedWorld extends JobWorld {
@@ -81,6 +81,9 @@ describe('traces', () => {
       assert.equal((await world.get(id)).trace_id, null)
     })
 
+  })
+
+  onOneService((under) => {
     test('its log lines name the trace, and those of other requests do not', async () => {
       const world = await startTracedWorld(under)
       await finishOneJob(world)
@@ -145,9 +148,7 @@ describe('traces', () => {
       const failed = world.lines.filter(({ msg }) => msg === 'job.check_failed')
       assert.deepEqual([...new Set(failed.map(({ traceId }) => traceId))], [CALLER.traceId])
     })
-  })
 
-  forEachVariant((under) => {
     test('a collector that refuses spans costs one log line and no request', async () => {
       const world = await startTracedWorld(under)
       world.collector.refuseWith(400)

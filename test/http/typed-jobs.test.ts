@@ -8,7 +8,7 @@ import { assertError } from '../support/assert-error.ts'
 import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld } from '../support/job-world.ts'
 import { MetricsText } from '../support/metrics-text.ts'
 import { type OpenapiDocument, validatorsOf } from '../support/openapi-document.ts'
-import { forEachService } from '../support/service.ts'
+import { onOneService } from '../support/service.ts'
 
 const INPUT = {
   type: 'object',
@@ -39,7 +39,7 @@ const JOB_TYPES = toJobTypes({
 const invalid = (message: string) => ({ status: 400, code: 'invalid_request', message }) as const
 
 describe('a job type with schemas', () => {
-  forEachService((under) => {
+  onOneService((under) => {
     const shared = sharedJobWorld(under, { jobTypes: JOB_TYPES, env: { METRICS_PUBLIC: 'true' } })
     const post = (world: JobWorld, input: string) => {
       const headers = { 'content-type': 'application/json' }

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { after } from 'node:test'
+import { atEnd } from './at-end.ts'
 
 /** A proxy between a page and the service, which passes bytes and can be made to stop. */
 export class CutOffProxy {
@@ -52,7 +52,7 @@ export class CutOffProxy {
 }
 
 const proxies: CutOffProxy[] = []
-after(() => {
+atEnd(() => {
   for (const proxy of proxies) proxy.close()
 })
 

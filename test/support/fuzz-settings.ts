@@ -1,7 +1,7 @@
 /** The settings of a fuzz run: the same cases every time, unless the environment asks for a longer or another run. */
 export interface FuzzSettings {
   seed: number
-  /** For each operation, variant and engine. */
+  /** For each operation. */
   cases: number
 }
 

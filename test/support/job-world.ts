@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { after } from 'node:test'
 import { writeJson } from '../../src/core/json/json-text.ts'
 import type { Json } from '../../src/core/json.ts'
 import { systemRandom } from '../../src/core/random.ts'
@@ -9,6 +8,7 @@ import { toJob } from '../../src/jobs/api/present-job.ts'
 import { findJob } from '../../src/jobs/job-store.ts'
 import { type JobTypes, toJobTypes } from '../../src/jobs/job-types.ts'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
+import { atEnd } from './at-end.ts'
 import type { TestRequest, TestResponse } from './http-client.ts'
 import { ManualClock } from './manual-clock.ts'
 import type { ServiceUnderTest, TestService, TestServiceOptions } from './service.ts'
@@ -84,7 +84,7 @@ export function sharedJobWorld(under: ServiceUnderTest, options: WorldOptions = 
 }
 
 const runtimes: AgentRuntime[] = []
-after(async () => {
+atEnd(async () => {
   await Promise.all(runtimes.map((runtime) => runtime.close()))
 })
 
@@ -181,9 +181,12 @@ export class JobWorld {
   /** Another node holds the job for an hour. */
   async leaseElsewhere(id: string): Promise<void> {
     const untilMs = this.clock.now() + 3_600_000
-    await this.db.query(
-      sql`update job_checks set lease_id = 'of another node', leased_until = ${untilMs} where job_id = ${id}`,
-    )
+    await this.db.query(sql`
+      insert into nodes (id, started_at, expires_at) values ('another', 0, ${untilMs})
+      on conflict (id) do update set expires_at = excluded.expires_at`)
+    await this.db.query(sql`
+      update job_checks set lease_id = 'of another node', lease_node = 'another', leased_until = ${untilMs}
+      where job_id = ${id}`)
   }
 
   /** A run that another client of the runtime starts. It sends no callback. */

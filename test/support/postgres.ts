@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { chownSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { Client } from 'pg'
 import { findPostgres } from './binaries.ts'
 import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
 import { ServerProcess, startOnFreePort } from './server-process.ts'
@@ -89,7 +90,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
 /** A copy of a database on the server of the given address, by default an empty one; answers with its own address. */
 export async function createDatabase(serverUrl: string, template = 'template0'): Promise<string> {
   const name = `test_${randomBytes(8).toString('hex')}`
-  await psql(serverUrl, `create database ${name} template ${template}`)
+  await execute(serverUrl, `create database ${name} template ${template}`)
   const url = new URL(serverUrl)
   url.pathname = `/${name}`
   return url.href
@@ -100,7 +101,18 @@ export async function dropDatabase(url: string): Promise<void> {
   const server = new URL(url)
   const name = server.pathname.slice(1)
   server.pathname = '/postgres'
-  await psql(server.href, `drop database if exists ${name} with (force)`)
+  await execute(server.href, `drop database if exists ${name} with (force)`)
+}
+
+/** Over a connection of its own, which takes less time than to start `psql`. */
+async function execute(url: string, statement: string): Promise<void> {
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: PATIENCE_MS })
+  await client.connect()
+  try {
+    await client.query(statement)
+  } finally {
+    await client.end()
+  }
 }
 
 /** Runs one statement and answers with what `psql` prints: rows as lines, columns separated by `|`. */

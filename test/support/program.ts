@@ -4,8 +4,8 @@ import { mkdtempSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { after } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { atEnd } from './at-end.ts'
 import { COMPILE_CACHE } from './compile-cache.ts'
 import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
 
@@ -137,7 +137,7 @@ export function freshFolder(): string {
 }
 
 const programs = new Set<Program>()
-after(async () => {
+atEnd(async () => {
   await Promise.all([...programs].map((program) => program.kill()))
 })
 

@@ -1,7 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { after } from 'node:test'
 import type { Clock } from '../../client/src/http/clock.ts'
+import { atEnd } from './at-end.ts'
 
 export interface SeenRequest {
   method: string
@@ -57,7 +57,7 @@ export class ScriptedServer {
 }
 
 const servers: ScriptedServer[] = []
-after(() => Promise.all(servers.map((server) => server.close())))
+atEnd(() => Promise.all(servers.map((server) => server.close())))
 
 export async function startScriptedServer(...script: ScriptedAnswer[]): Promise<ScriptedServer> {
   const server = await new ScriptedServer(script).listen()

@@ -1,5 +1,5 @@
-import { after } from 'node:test'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
+import { atEnd } from './at-end.ts'
 import { HttpClient, type TestResponse } from './http-client.ts'
 import { Program, type ProgramOptions, type Settings } from './program.ts'
 
@@ -44,7 +44,7 @@ export class Served extends HttpClient {
 let issuer: Promise<IdentityProvider> | undefined
 const clients: HttpClient[] = []
 
-after(async () => {
+atEnd(async () => {
   for (const client of clients) client.close()
   await (await issuer)?.close()
 })

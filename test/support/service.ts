@@ -17,6 +17,7 @@ import type { PushSender } from '../../src/push/push-provider.ts'
 import { type IdentityProvider, startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint.ts'
 import { createServices, type Services } from '../../src/services.ts'
+import { atEnd } from './at-end.ts'
 import { databaseAt } from './clocked-database.ts'
 import { type EngineUnderTest, forEachEngine, onSqlite } from './engines.ts'
 import { HttpClient } from './http-client.ts'
@@ -125,6 +126,7 @@ export class TestService extends HttpClient {
   /** As the program stops: without its drain, a connection on which no request came yet would hold it for a minute. */
   override async close(): Promise<void> {
     super.close()
+    this.services.readiness.startDraining()
     await Promise.all([this.services.streams.close(), this.services.live.close()])
     await this.#drain({ listenMs: 0, answerMs: PATIENCE_MS })
     await this.app.close()
@@ -155,6 +157,14 @@ export function forEachService(register: Register): void {
   forEachEngine((engine) => registerVariants(engine, [VARIANT_ON[engine.name]], register))
 }
 
+/**
+ * Once, as variant A on SQLite, for tests of code that neither runs SQL of its own nor renders errors. One renderer writes
+ * the envelopes of all errors; test/http/errors.test.ts checks it in both variants.
+ */
+export function onOneService(register: Register): void {
+  onSqlite((engine) => registerVariants(engine, ['A'], register))
+}
+
 /** Both variants on both engines, for the tests of the errors themselves. */
 export function forEachServiceAndVariant(register: Register): void {
   forEachEngine((engine) => registerVariants(engine, VARIANTS, register))
@@ -163,6 +173,11 @@ export function forEachServiceAndVariant(register: Register): void {
 /** Both variants on the embedded engine, for tests that do not depend on the database. */
 export function forEachVariant(register: Register): void {
   onSqlite((engine) => registerVariants(engine, VARIANTS, register))
+}
+
+/** Variant B on the embedded engine, for tests in which neither the database nor the envelope of an error matters. */
+export function onVariantB(register: Register): void {
+  onSqlite((engine) => registerVariants(engine, ['B'], register))
 }
 
 function registerVariants(engine: EngineUnderTest, variants: readonly Variant[], register: Register): void {
@@ -192,7 +207,7 @@ const sharedIdentityProvider = once(async () => {
 })
 
 let sharedProvider: IdentityProvider | undefined
-after(() => sharedProvider?.close())
+atEnd(() => sharedProvider?.close())
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined
