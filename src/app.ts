@@ -130,7 +130,7 @@ export async function buildApp(services: Services): Promise<App> {
   readLateBodies(app, services)
   // Closing waits for open connections, so streams must end first. Their clients reconnect to another node.
   app.addHook('preClose', async () => {
-    await services.streams.close()
+    await services.openStreams.close()
     await services.live.close()
   })
   logRequests(app, log)

@@ -125,7 +125,7 @@ export class TestService extends HttpClient {
   /** As the program stops: without its drain, a connection on which no request came yet would hold it for a minute. */
   override async close(): Promise<void> {
     super.close()
-    await Promise.all([this.services.streams.close(), this.services.live.close()])
+    await Promise.all([this.services.openStreams.close(), this.services.live.close()])
     await this.#drain({ listenMs: 0, answerMs: PATIENCE_MS })
     await this.app.close()
     await this.services.close()
