@@ -78,9 +78,8 @@ export async function runService(
       services.readiness.startDraining()
       services.outbox.stopLeasing()
       log.info({}, 'service.draining')
-      await services.streams.close()
-      // Ends the streams of live output now. Their last questions to the runtime may take seconds: `app.close` waits for
-      // those, after the drain.
+      await services.openStreams.close()
+      // The last questions of live output to the runtime may take seconds: `app.close` waits for them, after the drain.
       void services.live.close()
       const timeoutMs = config.shutdownTimeoutMs
       await drain({ listenMs: lameDuck ? timeoutMs * SHARE.lameDuck : 0, answerMs: timeoutMs * SHARE.answers })

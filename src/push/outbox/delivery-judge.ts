@@ -73,7 +73,8 @@ export class DeliveryJudge {
     })
     if (outcome === 'expired') return mark('expired', { last_error: DELIVERY_ERRORS.expired })
     if (outcome === 'gone') return mark('disabled', { last_error: DELIVERY_ERRORS.gone })
-    if (outcome === 'no_credentials') return mark('no_credentials')
+    // Parked: it has no next attempt, so that it costs nothing while it waits. No attempt was made.
+    if (outcome === 'no_credentials') return mark('no_credentials', { attempts: delivery.attempts - 1 })
     this.#learn(delivery, outcome)
     const about = { notificationId: delivery.notification_id, deviceId: delivery.device_id }
     switch (outcome.kind) {

@@ -12,13 +12,22 @@ import type { PushSender } from '../push-provider.ts'
 import { type AttemptOutcome, attemptDelivery } from './attempt-delivery.ts'
 import { DeliveryJudge, type MarkedDelivery } from './delivery-judge.ts'
 import { DeliveryPause } from './delivery-pause.ts'
-import { type DeliveryNote, type DueDelivery, leaseDueDeliveries, markDeliveries, nextDueAt } from './delivery-store.ts'
-import { ParkedDeliveries } from './parked-deliveries.ts'
+import {
+  type DeliveryNote,
+  type DueDelivery,
+  leaseDueDeliveries,
+  markDeliveries,
+  nextDueAt,
+  releaseParkedDeliveries,
+} from './delivery-store.ts'
 
 const MAX_IN_FLIGHT = 1_000
 const MAX_LEASED = 250
 const LEASE_MS = 60_000
 const IDLE_MS = 5_000
+const MAX_RELEASED = 1_000
+/** Other nodes without credentials may park deliveries at any time. */
+const RELEASE_EVERY_MS = 60_000
 const MARK_RETRY: Backoff = { baseMs: 500, maxMs: 5_000 }
 /** Check credentials later, so that startup stays fast. */
 const CHECK_CREDENTIALS_AFTER_MS = 1_000
@@ -32,7 +41,7 @@ export interface OutboxOptions {
   log: Log
   meter?: Meter
   tracer?: Tracer
-  /** One for each provider that has credentials. Deliveries of other providers wait. */
+  /** One for each provider that has credentials. Deliveries of other providers are parked. */
   senders: readonly PushSender[]
   /** Runs in the transaction that marks deliveries. */
   onMarked: (tx: Transaction, notes: readonly DeliveryNote[]) => Promise<void>
@@ -51,7 +60,6 @@ export class Outbox {
   readonly #marks: GroupCommit<MarkedDelivery, true>
   readonly #judge: DeliveryJudge
   readonly #pause: DeliveryPause
-  readonly #parked: ParkedDeliveries
   readonly #stopping = new AbortController()
   readonly #loop: Loop
   #inFlight = 0
@@ -59,6 +67,7 @@ export class Outbox {
   /** The last round had no capacity left: lease more when enough attempts have ended. */
   #isFull = false
   #alarmAtMs = Number.POSITIVE_INFINITY
+  #releaseAtMs = 0
   #idle: PromiseWithResolvers<void> | null = null
 
   constructor(options: OutboxOptions) {
@@ -67,7 +76,6 @@ export class Outbox {
     this.#senders = byProvider(options.senders)
     this.#pause = new DeliveryPause(options)
     this.#judge = new DeliveryJudge({ ...options, pause: this.#pause, onResumed: () => this.#loop.wake() })
-    this.#parked = new ParkedDeliveries({ ...options, meter: this.#meter })
     this.#marks = new GroupCommit({
       commit: (marks) => this.#commit(marks),
       sizeOf: () => 1,
@@ -161,13 +169,9 @@ export class Outbox {
     const nowMs = this.#options.clock.now()
     // Without a live heartbeat, other nodes could take the new leases at once.
     if (!this.#isLeasing || !this.#options.node.isAlive) return
-    if (this.#senders.size === 0) {
-      if (await this.#parked.park(nowMs)) this.#loop.wake()
-      return
-    }
-    if (await this.#parked.release([...this.#senders.keys()], nowMs)) this.#loop.wake()
-    if (nowMs < this.#pause.probeAtMs) return
-    const isPaused = this.#pause.reason !== null
+    await this.#releaseParked(nowMs)
+    const isPaused = this.#pause.reason !== null && this.#senders.size > 0
+    if (isPaused && nowMs < this.#pause.probeAtMs) return
     const slots = isPaused ? 1 - this.#inFlight : Math.min(MAX_LEASED, MAX_IN_FLIGHT - this.#inFlight)
     this.#isFull = slots <= 0
     if (this.#isFull) return
@@ -175,6 +179,15 @@ export class Outbox {
     if (leased === slots) this.#loop.wake()
     else if (leased === 0) await this.#setAlarm()
     if (leased === 0 && this.#pause.endsWithCredentials) void this.#checkCredentials()
+  }
+
+  /** Makes the parked deliveries of the providers that now have credentials due again. */
+  async #releaseParked(nowMs: number): Promise<void> {
+    const providers = [...this.#senders.keys()]
+    if (providers.length === 0 || nowMs < this.#releaseAtMs) return
+    const released = await releaseParkedDeliveries(this.#options.db, { providers, nowMs, limit: MAX_RELEASED })
+    if (released === MAX_RELEASED) this.#loop.wake()
+    else this.#releaseAtMs = nowMs + RELEASE_EVERY_MS
   }
 
   /** Begins an attempt for each leased delivery, and returns their number. */

@@ -395,7 +395,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'stream-repeats',
     'a resumed stream repeats the last event (cursor off by one)',
     ['events/event-store.ts', 'sql`seq > ${after}`', 'sql`seq >= ${after}`'],
-    ['events/open-stream.ts', 'if (event.seq <= this.#position || this.#isOver) return', 'if (this.#isOver) return'],
+    ['events/event-streams.ts', 'if (event.seq <= this.#position) return', ''],
   ),
   bug('stream-skips', 'the history of a stream ends one event too early', [
     'events/event-store.ts',
