@@ -2,9 +2,6 @@ import type { IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo, Server } from 'node:net'
 import { isLoopbackAuthority, isLoopbackHost } from '../core/loopback.ts'
 
-/** The former path of the fault settings. Both paths work. */
-export const FORMER_FAULTS_PATH = /^\/sandbox\/dials$/
-
 /**
  * Starts a sandbox server on this machine only. Rejects for any other address. If the port is in use, it rejects too,
  * unless `anyIfTaken` is set.

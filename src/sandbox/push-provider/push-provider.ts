@@ -15,7 +15,7 @@ import { systemRandom } from '../../core/random.ts'
 import { type Certificate, selfSignedCertificate } from '../certificate.ts'
 import { readChanges } from '../fault-settings.ts'
 import { type HttpResponse, json } from '../http-response.ts'
-import { authorityOf, FORMER_FAULTS_PATH, isForeign, listenOnLoopback } from '../loopback.ts'
+import { authorityOf, isForeign, listenOnLoopback } from '../loopback.ts'
 import { failed, invalid, type MessageOutcome, outcomeOf } from './answers.ts'
 import { NO_PUSH_FAULTS, PUSH_FAULTS, type PushFaults } from './faults.ts'
 import { type Arrival, ArrivalLog, type PushStats } from './log.ts'
@@ -222,7 +222,7 @@ export class SandboxPushProvider {
     const project = SEND.exec(path)?.[1]
     if (method === 'POST' && project !== undefined) return this.#send(wire, { project, body })
     if (method === 'POST' && path === '/token') return this.#exchange(wire, body)
-    wire.reply(this.#control(`${method} ${path.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, body))
+    wire.reply(this.#control(`${method} ${path}`, body))
   }
 
   async #exchange(wire: WireExchange, body: string | null): Promise<void> {
