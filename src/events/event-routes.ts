@@ -36,7 +36,7 @@ const getEvents = {
   headers: lastEventIdHeader,
 }
 
-export interface EventRoutesOptions {
+interface EventRoutesOptions {
   streams: EventStreams
   /** The events of all features, and an example of one. */
   events: { kinds: readonly TSchema[]; example: object }

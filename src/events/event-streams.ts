@@ -12,14 +12,14 @@ const HISTORY_PAGE = 200
 /** The most live events that wait while a stream still sends its history. */
 const MAX_HELD_BACK = 1_000
 
-export interface StreamRequest {
+interface StreamRequest {
   principal: Principal
   interest: Interest
   /** The last event the client saw. Null: begin with the next event. `oldest`: begin with the oldest stored one. */
   after: number | 'oldest' | null
 }
 
-export interface EventStreamsOptions {
+interface EventStreamsOptions {
   db: Database
   clock: Clock
   meter?: Meter

@@ -17,7 +17,7 @@ const fileSchema = Type.Object(
   { additionalProperties: false },
 )
 
-export interface LoadedJobTypes {
+interface LoadedJobTypes {
   jobTypes: JobTypes
   projectNotifications: ProjectNotifications
 }

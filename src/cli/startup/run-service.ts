@@ -21,7 +21,7 @@ import { createDrain, within } from './drain.ts'
 import { buildIndexes, type OpenedDatabase } from './open-database.ts'
 import { reloadSecrets } from './reload-secrets.ts'
 
-export interface RunningService {
+interface RunningService {
   url: string
   /** Uses the secrets of the new settings. Settings with a fault change nothing. Never rejects. */
   reload(readConfig: () => Config): Promise<void>

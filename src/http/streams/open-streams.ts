@@ -16,7 +16,7 @@ const RETRY_MS = { least: 1_000, spread: 2_000 }
 /** A service key can be revoked: its stream ends after this time, so that the client must authenticate again. */
 const REVOCABLE_MS = 5 * 60_000
 
-export interface OpenStreamsOptions {
+interface OpenStreamsOptions {
   clock: Clock
   random: Random
   log: Log

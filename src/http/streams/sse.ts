@@ -6,7 +6,7 @@ import type { Clock } from '../../core/clock.ts'
 const MAX_UNREAD_BYTES = 256 * 1024
 const HEARTBEAT_MS = 15_000
 
-export interface SseMessage {
+interface SseMessage {
   id: string
   event: string
   data: string

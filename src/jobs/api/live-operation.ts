@@ -54,7 +54,7 @@ const LiveEnd = Type.Object(
   },
   { title: 'LiveEnd', description: 'The last event: `event: end`.' },
 )
-export type LiveEnd = Static<typeof LiveEnd>
+type LiveEnd = Static<typeof LiveEnd>
 
 const LiveReset = Type.Object(
   {},

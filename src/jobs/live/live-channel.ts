@@ -24,7 +24,7 @@ const OFF_MS = 10_000
 /** For this long after the last viewer, the run stays joined, so that a client that reconnects finds it. */
 const GRACE_MS = 5_000
 
-export interface ChannelOptions {
+interface ChannelOptions {
   context: JobContext
   feed: EventFeed
   memory: LiveMemory

@@ -10,14 +10,14 @@ import { LiveMemory } from './live-log.ts'
 import { type LiveCursor, RUN_END, writeCursor } from './live-position.ts'
 import { LiveViewer } from './live-viewer.ts'
 
-export interface LiveRequest {
+interface LiveRequest {
   principal: Principal
   job: SlimJob
   /** The last event the client saw. Null: it wants all of the run. */
   after: LiveCursor | null
 }
 
-export interface LiveOptions {
+interface LiveOptions {
   context: JobContext
   feed: EventFeed
   openStreams: OpenStreams

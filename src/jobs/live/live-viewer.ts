@@ -21,7 +21,7 @@ export interface ViewedRun {
   readonly isOver: boolean
 }
 
-export interface ViewerOptions {
+interface ViewerOptions {
   sse: SseStream
   run: ViewedRun
   /** The last event that the client has seen. Null: it wants all. */

@@ -28,7 +28,7 @@ interface AccessToken {
 type Failure = Extract<PushVerdict, { kind: 'halt' | 'retry' }>
 export type TokenOutcome = { token: string } | { failure: Failure }
 
-export interface FcmAccessTokensOptions {
+interface FcmAccessTokensOptions {
   credentials: FcmCredentials
   tokenUrl: string
   /** Null: the certificates that the process trusts. */

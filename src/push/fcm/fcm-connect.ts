@@ -9,7 +9,7 @@ export interface Http2Connection {
   socket: Socket
 }
 
-export interface ConnectOptions {
+interface ConnectOptions {
   /** An http URL means HTTP/2 without TLS. */
   url: URL
   /** Null: the certificates that the process trusts. */

@@ -10,7 +10,7 @@ const CONNECT_TIMEOUT_MS = 10_000
 const GROWTH_PAUSE_MS = 1_000
 const MAX_WAITING = 10_000
 
-export interface FcmPoolOptions {
+interface FcmPoolOptions {
   /** An http URL means HTTP/2 without TLS. */
   url: URL
   /** Null: the certificates that the process trusts. */

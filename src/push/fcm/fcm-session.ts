@@ -10,7 +10,7 @@ const MAX_ANSWER_BYTES = 64 * 1024
 const IDLE_MS = 60_000
 const SILENT_MS = 10_000
 
-export interface FcmSessionOptions {
+interface FcmSessionOptions {
   connection: Http2Connection
   clock: Clock
   /** Called when the session has capacity again, or is closed. */

@@ -6,7 +6,7 @@ import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { type Random, uuidFrom } from '../../core/random.ts'
 import { inSpan, noTracer, type Span, type Tracer } from '../../core/tracing.ts'
 import type { Database, Transaction } from '../../db/database.ts'
-import { GroupCommit } from '../../db/group-commit.ts'
+import { WriteBatcher } from '../../db/write-batcher.ts'
 import type { Node } from '../../db/nodes/node.ts'
 import type { PushSender } from '../push-provider.ts'
 import { type AttemptOutcome, attemptDelivery } from './attempt-delivery.ts'
@@ -32,7 +32,7 @@ const MARK_RETRY: Backoff = { baseMs: 500, maxMs: 5_000 }
 /** Check credentials later, so that startup stays fast. */
 const CHECK_CREDENTIALS_AFTER_MS = 1_000
 
-export interface OutboxOptions {
+interface OutboxOptions {
   db: Database
   /** Holds the leases of this process. */
   node: Pick<Node, 'id' | 'isAlive'>
@@ -57,7 +57,7 @@ export class Outbox {
   #senders: ReadonlyMap<string, PushSender>
   /** Replaced senders, which attempts in flight may still use. */
   readonly #retired = new Set<PushSender>()
-  readonly #marks: GroupCommit<MarkedDelivery, true>
+  readonly #marks: WriteBatcher<MarkedDelivery, true>
   readonly #judge: DeliveryJudge
   readonly #pause: DeliveryPause
   readonly #stopping = new AbortController()
@@ -76,14 +76,14 @@ export class Outbox {
     this.#senders = byProvider(options.senders)
     this.#pause = new DeliveryPause(options)
     this.#judge = new DeliveryJudge({ ...options, pause: this.#pause, onResumed: () => this.#loop.wake() })
-    this.#marks = new GroupCommit({
+    this.#marks = new WriteBatcher({
       commit: (marks) => this.#commit(marks),
       sizeOf: () => 1,
       maxBatch: 500,
       maxBatchBytes: 500,
       maxWaiting: MAX_IN_FLIGHT * 2,
       maxWaitingBytes: MAX_IN_FLIGHT * 2,
-      lanes: 1,
+      commitsAtOnce: 1,
       onBatch: (size) => this.#meter.observe('group_commit_batch_size', size, { queue: 'deliveries' }),
     })
     this.#loop = startLoop({
@@ -101,8 +101,8 @@ export class Outbox {
   get state(): 'ok' | 'no_credentials' | 'halted' | 'dropping' | 'holding' {
     if (this.#senders.size === 0) return 'no_credentials'
     if (this.#pause.reason !== null) return 'halted'
-    if (this.#judge.platformTrouble !== null) return 'dropping'
-    return this.#judge.deviceTrouble === null ? 'ok' : 'holding'
+    if (this.#judge.platformFault !== null) return 'dropping'
+    return this.#judge.deviceFault === null ? 'ok' : 'holding'
   }
 
   get inFlight(): number {
@@ -110,10 +110,10 @@ export class Outbox {
   }
 
   /** The problem that the operator should know; null if there is none. */
-  get trouble(): string | null {
+  get fault(): string | null {
     if (this.#senders.size === 0) return 'no push credentials: deliveries wait'
-    const troubles = [this.#pause.reason, this.#judge.platformTrouble, this.#judge.deviceTrouble]
-    return troubles.filter((trouble) => trouble !== null).join('; ') || null
+    const faults = [this.#pause.reason, this.#judge.platformFault, this.#judge.deviceFault]
+    return faults.filter((fault) => fault !== null).join('; ') || null
   }
 
   wake(): void {

@@ -18,7 +18,7 @@ import { RuntimeState } from './state.ts'
 
 const MAX_BODY_BYTES = 11 * 1024 * 1024
 
-export interface AgentRuntimeOptions {
+interface AgentRuntimeOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number
@@ -33,7 +33,7 @@ export interface AgentRuntimeOptions {
   consoleUrl?: string
 }
 
-export interface RuntimeStats {
+interface RuntimeStats {
   /** Requests by endpoint, answered or not: `GET /threads/{t}/runs/{r}`. */
   calls: Record<string, number>
   callbacks: CallbackStats

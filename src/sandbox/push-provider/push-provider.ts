@@ -33,7 +33,7 @@ const PROJECT_ID = 'sandbox-project'
 const CLIENT_EMAIL = 'push@sandbox-project.iam.gserviceaccount.com'
 const generateRsa = promisify(generateKeyPair)
 
-export interface PushProviderOptions {
+interface PushProviderOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number

@@ -28,7 +28,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     const answer = { outcome: 'deferred', jobId: callback.jobId ?? 'unknown' }`,
   ]),
   bug('ack-failed-commit', 'a failed commit is answered as a success', [
-    'db/group-commit.ts',
+    'db/write-batcher.ts',
     'for (const { reject } of batch) reject(error)',
     "for (const { resolve } of batch) resolve({ outcome: 'duplicate', jobId: 'unknown' })",
   ]),
