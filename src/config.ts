@@ -1,5 +1,5 @@
 import { ConfigReader, type Env } from './config-reader.ts'
-import { isSetting, readSettings, SETTINGS, type Settings, type SettingValue, type Table } from './settings.ts'
+import { isSetting, readSettings, SETTINGS, type Settings, type SettingTable, type SettingValue } from './settings.ts'
 
 /** The settings of `SETTINGS`, with those that belong together in one field. */
 export type Config = ReturnType<typeof toConfig>
@@ -55,7 +55,7 @@ export function effectiveSettings(config: Config): EffectiveSetting[] {
 }
 
 /** A value that is absent is null: it is not set or not in force, such as the timeout of a runtime that is not configured. */
-function showRows(table: Table, values: Record<string, unknown>): EffectiveSetting[] {
+function showRows(table: SettingTable, values: Record<string, unknown>): EffectiveSetting[] {
   return Object.entries(table).flatMap(([key, row]) => {
     if (!isSetting(row)) return showRows(row, (values[key] ?? {}) as Record<string, unknown>)
     if (row.shown === false) return []

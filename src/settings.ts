@@ -34,8 +34,8 @@ export interface Setting {
 }
 
 /** Rows by their field in `Config`. Rows of settings that belong together are a group. */
-export interface Table {
-  readonly [key: string]: Setting | Table
+export interface SettingTable {
+  readonly [key: string]: Setting | SettingTable
 }
 
 const NONE: readonly string[] = []
@@ -114,7 +114,7 @@ export const SETTINGS = {
   /** Where the OpenTelemetry collector listens. Null: nothing is traced. */
   tracesEndpoint: { name: 'OTEL_EXPORTER_OTLP_ENDPOINT', kind: baseUrl, default: null },
   metricsPublic: { name: 'METRICS_PUBLIC', kind: flag, default: false },
-} as const satisfies Table
+} as const satisfies SettingTable
 
 /** A row becomes the value of its kind or its default, and a group of rows becomes an object of values. */
 type Values<Rows> = {
@@ -130,7 +130,7 @@ export function readSettings(read: ConfigReader): Settings {
   return readRows(SETTINGS, read) as Settings
 }
 
-function readRows(table: Table, read: ConfigReader): object {
+function readRows(table: SettingTable, read: ConfigReader): object {
   const values = Object.entries(table).map(([key, row]) => {
     if (!isSetting(row)) return [key, readRows(row, read)]
     return [key, row.kind(read.read(row.name, row.secret), row.name, read) ?? row.default]
@@ -138,7 +138,7 @@ function readRows(table: Table, read: ConfigReader): object {
   return Object.fromEntries(values)
 }
 
-export function isSetting(row: Setting | Table): row is Setting {
+export function isSetting(row: Setting | SettingTable): row is Setting {
   return typeof row.name === 'string'
 }
 

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { loadSettings } from '../../src/cli/startup/load-job-types.ts'
 import { effectiveSettings, parseConfig } from '../../src/config.ts'
 import { GOOGLE } from '../../src/push/fcm/fcm-sender.ts'
-import { isSetting, SETTINGS, type Setting, type Table } from '../../src/settings.ts'
+import { isSetting, SETTINGS, type Setting, type SettingTable } from '../../src/settings.ts'
 import { Canaries } from '../support/canaries.ts'
 
 /** Replaced by `ISSUER_URL`, which shows the address that they make. */
@@ -85,7 +85,7 @@ const DESCRIBED: Record<string, string> = {
   PUSH_TOKEN_URL: `\`${GOOGLE.tokenUrl}\``,
 }
 
-function rowsOf(table: Table): Setting[] {
+function rowsOf(table: SettingTable): Setting[] {
   return Object.values(table).flatMap((row) => (isSetting(row) ? [row] : rowsOf(row)))
 }
 
