@@ -20,7 +20,6 @@ import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
 import { BodyBudget } from './http/server/body-budget.ts'
 import { Overload } from './http/server/overload.ts'
-import { insertMissingChecks } from './jobs/check-store.ts'
 import { createJobServices } from './jobs/job-services.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { LiveStreams } from './jobs/live/live-streams.ts'
@@ -259,50 +258,29 @@ export async function createServices(config: Config, dependencies: Dependencies)
   }
 }
 
+/** Deletes a bounded number of rows that are older than `beforeMs`; true if there may be more. */
+type Trim = (db: Database, bound: { beforeMs: number; limit: number }) => Promise<boolean>
+
 function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTask[] {
   const { db } = context
   const limit = TRIM_BATCH[db.engine]
-  const retentionMs = config.eventsRetentionHours * 3_600_000
-  const auditRetentionMs = config.auditRetentionDays * 86_400_000
   const { historyRetentionDays, jobRetentionDays } = config
+  const trimOlder = (name: string, keptMs: number, trim: Trim): HousekeepingTask => ({
+    name,
+    trim: (signal, nowMs) => trimInBatches(signal, () => trim(db, { beforeMs: nowMs - keptMs, limit })),
+  })
   const tasks: HousekeepingTask[] = [
     {
       name: 'idempotency',
       trim: (signal, nowMs) => trimInBatches(signal, () => deleteExpiredAnswers(db, { nowMs, limit })),
     },
-    {
-      name: 'tombstones',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimTombstones(db, { beforeMs: nowMs - TOMBSTONE_RETENTION_MS, limit })),
-    },
-    {
-      name: 'nodes',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimNodes(db, { beforeMs: nowMs - STOPPED_NODE_RETENTION_MS, limit })),
-    },
-    {
-      name: 'events',
-      trim: (signal, nowMs) => trimInBatches(signal, () => trimEvents(db, { beforeMs: nowMs - retentionMs, limit })),
-    },
+    trimOlder('tombstones', TOMBSTONE_RETENTION_MS, trimTombstones),
+    trimOlder('nodes', STOPPED_NODE_RETENTION_MS, trimNodes),
+    trimOlder('events', config.eventsRetentionHours * 3_600_000, trimEvents),
     { name: 'stats', trim: (_signal, nowMs) => trimStats(db, nowMs) },
-    {
-      name: 'operations',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimOperations(db, { beforeMs: nowMs - OPERATION_RETENTION_MS })),
-    },
-    {
-      name: 'audit',
-      trim: (signal, nowMs) =>
-        trimInBatches(signal, () => trimAudit(db, { beforeMs: nowMs - auditRetentionMs, limit })),
-    },
+    trimOlder('operations', OPERATION_RETENTION_MS, trimOperations),
+    trimOlder('audit', config.auditRetentionDays * 86_400_000, trimAudit),
   ]
-  // Several releases share a database only on PostgreSQL.
-  if (db.engine === 'postgres') {
-    tasks.push({
-      name: 'checks',
-      trim: (signal, nowMs) => trimInBatches(signal, () => insertMissingChecks(db, { nowMs, limit: 500 })),
-    })
-  }
   if (jobRetentionDays !== null) {
     const retentionDays = jobRetentionDays
     tasks.push({ name: 'jobs', trim: (signal) => trimJobs(context, { retentionDays, signal }) })

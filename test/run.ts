@@ -5,12 +5,13 @@ import { join } from 'node:path'
 import { buildConsole } from '../src/cli/startup/build-console.ts'
 import { COMPILE_CACHE } from './support/compile-cache.ts'
 import { isCi, startSharedServices } from './support/services.ts'
+import { writeTestGroups } from './support/test-groups.ts'
 
 /**
  * What `npm test` runs: one PostgreSQL and one Redis for all test files, where the machine has them, the console when its
  * sources have changed, then `node --test`.
- * Arguments are files, patterns or folders in place of all tests; those that begin with a dash go to node. It says what
- * was skipped, and fails when a test failed, when none ran or, with CI set, when any was skipped.
+ * Arguments are files, patterns or folders in place of all tests; those that begin with a dash go to node. It prints the
+ * slowest files and what was skipped, and fails when a test failed, when none ran or, with CI set, when any was skipped.
  */
 async function main(args: string[]): Promise<number> {
   const folder = mkdtempSync(join(tmpdir(), 'test-run-'))
@@ -30,8 +31,11 @@ async function main(args: string[]): Promise<number> {
       const results = join(folder, 'results.tap')
       const ports = join(folder, 'ports')
       mkdirSync(ports)
-      child = spawn(process.execPath, nodeArguments(args, results), {
-        // Each test file is a process of its own.
+      const files = filesOf(args.filter((arg) => !arg.startsWith('-')))
+      const options = args.filter((arg) => arg.startsWith('-'))
+      const modules = files.length > 0 ? writeTestGroups(files, folder) : []
+      if (modules.length === 0) return report(false, { skipped: [], ran: 0, files: [] })
+      child = spawn(process.execPath, [...nodeArguments(options, results), ...modules], {
         env: { ...services.env, NODE_COMPILE_CACHE: COMPILE_CACHE, TEST_PORTS: ports },
         stdio: 'inherit',
       })
@@ -48,8 +52,37 @@ async function main(args: string[]): Promise<number> {
 /** Without test/runtime, which wants the real agent runtime installed: `npm run test:runtime`. */
 const ALL_TESTS = 'test/{unit,db,http,e2e,client,browser}/**/*.test.ts'
 
-function nodeArguments(args: string[], results: string): string[] {
-  const patterns = args.filter((arg) => !arg.startsWith('-'))
+/**
+ * The order of the tests. The longest files come first, so that at the end of the run no long file is left that keeps only
+ * one processor busy.
+ */
+const ORDER = [
+  'test/e2e/torture.',
+  'test/browser/',
+  'test/e2e/operations.',
+  'test/e2e/front-end.',
+  'test/http/',
+  'test/db/',
+  'test/unit/',
+  'test/e2e/',
+]
+
+function filesOf(patterns: string[]): string[] {
+  const found = patterns.length > 0 ? patterns.flatMap(testsIn) : globSync(ALL_TESTS)
+  const placeOf = (file: string) => {
+    const place = ORDER.findIndex((prefix) => file.startsWith(prefix))
+    return place === -1 ? ORDER.length : place
+  }
+  return [...new Set(found)].sort().sort((a, b) => placeOf(a) - placeOf(b))
+}
+
+/** A folder stands for the tests below it, without those of installed packages. */
+function testsIn(pattern: string): string[] {
+  const isFolder = statSync(pattern, { throwIfNoEntry: false })?.isDirectory()
+  return globSync(isFolder ? join(pattern, '**/*.test.ts') : pattern, { exclude: ['**/node_modules'] })
+}
+
+function nodeArguments(options: string[], results: string): string[] {
   return [
     '--test',
     // Many tests wait for other processes, so more than one for each core keeps the machine busy.
@@ -60,17 +93,8 @@ function nodeArguments(args: string[], results: string): string[] {
     '--test-reporter-destination=stdout',
     '--test-reporter=tap',
     `--test-reporter-destination=${results}`,
-    ...args.filter((arg) => arg.startsWith('-')),
-    ...(patterns.length > 0 ? patterns.flatMap(testsIn) : [ALL_TESTS]),
+    ...options,
   ]
-}
-
-/** A folder stands for the tests below it, without those of installed packages. */
-function testsIn(pattern: string): string[] {
-  if (!statSync(pattern, { throwIfNoEntry: false })?.isDirectory()) return [pattern]
-  const found = globSync(join(pattern, '**/*.test.ts'), { exclude: ['**/node_modules'] })
-  // With no name at all, node would look for tests by itself.
-  return found.length > 0 ? found : [pattern]
 }
 
 /** Resolves to whether the child failed. */
@@ -84,19 +108,30 @@ function exitOf(child: ChildProcess): Promise<boolean> {
 interface Results {
   skipped: string[]
   ran: number
+  files: { name: string; seconds: number }[]
 }
+
+const SLOWEST = 10
 
 function readResults(file: string): Results {
   const tap = readFileSync(file, 'utf8')
   const skipped = Array.from(tap.matchAll(/^\s*ok \d+ - (.*?) # SKIP ?(.*)$/gm), ([, name, why]) => `${name}: ${why}`)
   return {
     skipped,
+    files: Array.from(
+      // Each file is a suite that has the file's path as its name.
+      tap.matchAll(/^(?:not )?ok \d+ - (\S+\.test\.ts)\n +---\n +duration_ms: ([\d.]+)$/gm),
+      ([, name = '', ms]) => ({ name, seconds: Number(ms) / 1_000 }),
+    ),
     ran: Array.from(tap.matchAll(/^# (?:pass|fail) (\d+)$/gm), ([, n]) => Number(n)).reduce((a, b) => a + b, 0),
   }
 }
 
-function report(failed: boolean, { skipped, ran }: Results): number {
+function report(failed: boolean, { skipped, ran, files }: Results): number {
   const say = (line: string) => process.stdout.write(`${line}\n`)
+  const slowest = files.toSorted((a, b) => b.seconds - a.seconds).slice(0, SLOWEST)
+  if (slowest.length > 1) say(`\nThe slowest of ${files.length} files:`)
+  if (slowest.length > 1) for (const { name, seconds } of slowest) say(`${seconds.toFixed(1).padStart(7)} s  ${name}`)
   if (skipped.length > 0) say(`\nSkipped${isCi() ? ', which CI does not allow' : ''}:`)
   for (const line of skipped) say(`  ${line}`)
   if (ran === 0) say('\nNo test ran')

@@ -35,12 +35,31 @@ export interface Interrupt {
 
 type Always = Omit<Schemas['Job'], 'type' | 'status' | 'input' | 'output' | 'error' | 'interrupts'>
 
-type State<Output> =
-  | { status: 'processing' | 'generating'; output: null; error: null; interrupts: null }
-  | { status: 'awaiting_input'; output: null; error: null; interrupts: Interrupt[] }
-  | { status: 'completed'; output: Output; error: null; interrupts: null }
-  | { status: 'failed'; output: null; error: JobFailure; interrupts: null }
-  | { status: 'cancelled'; output: null; error: null; interrupts: null }
+/** Whether a job in this status has ended. A status without a row does not compile: `result()` would wait for ever. */
+const HAS_ENDED: Record<JobStatus, boolean> = {
+  processing: false,
+  generating: false,
+  awaiting_input: false,
+  completed: true,
+  failed: true,
+  cancelled: true,
+}
+
+export function hasEnded(status: JobStatus): boolean {
+  return HAS_ENDED[status]
+}
+
+/** The fields that each status decides. */
+interface StatusFields<Output> {
+  processing: { output: null; error: null; interrupts: null }
+  generating: { output: null; error: null; interrupts: null }
+  awaiting_input: { output: null; error: null; interrupts: Interrupt[] }
+  completed: { output: Output; error: null; interrupts: null }
+  failed: { output: null; error: JobFailure; interrupts: null }
+  cancelled: { output: null; error: null; interrupts: null }
+}
+
+type State<Output> = { [Status in JobStatus]: { status: Status } & StatusFields<Output>[Status] }[JobStatus]
 
 /** A job as the service returns it. `status` decides which of `output`, `error` and `interrupts` is present. */
 export type Job<Types = AnyJobTypes, Name extends TypeName<Types> = TypeName<Types>> = Name extends unknown
@@ -83,12 +102,19 @@ interface JobEventData<Types, Status> {
   settled_by: Schemas['Job']['settled_by']
 }
 
-export type JobEvent<Types = AnyJobTypes> =
-  | EventOf<'job.created' | 'job.updated', JobEventData<Types, 'processing' | 'generating'>>
-  | EventOf<'job.awaiting_input', JobEventData<Types, 'awaiting_input'>>
-  | EventOf<'job.completed', JobEventData<Types, 'completed'>>
-  | EventOf<'job.failed', JobEventData<Types, 'failed'>>
-  | EventOf<'job.cancelled', JobEventData<Types, 'cancelled'>>
+/** The events about a job, by the status that they report. */
+interface StatusEvents {
+  processing: 'job.created' | 'job.updated'
+  generating: 'job.created' | 'job.updated'
+  awaiting_input: 'job.awaiting_input'
+  completed: 'job.completed'
+  failed: 'job.failed'
+  cancelled: 'job.cancelled'
+}
+
+export type JobEvent<Types = AnyJobTypes> = {
+  [Status in JobStatus]: EventOf<StatusEvents[Status], JobEventData<Types, Status>>
+}[JobStatus]
 
 export type ProjectEvent = EventOf<
   'project.created' | 'project.updated' | 'project.deleted',
@@ -99,5 +125,3 @@ export type ProjectEvent = EventOf<
 export type ResetEvent = EventOf<'reset', Record<string, never>>
 
 export type ApiEvent<Types = AnyJobTypes> = JobEvent<Types> | ProjectEvent | ResetEvent
-
-export const ENDED: ReadonlySet<JobStatus> = new Set<JobStatus>(['completed', 'failed', 'cancelled'])

@@ -5,7 +5,7 @@ import { OperatorContext } from './api/operator.ts'
 import { usePages } from './pages/pages.tsx'
 import type { Session } from './session/session.ts'
 import { SignInPage } from './session/sign-in-page.tsx'
-import { Shell } from './ui/shell.tsx'
+import { Shell } from './shell/shell.tsx'
 import { Failure, Loading } from './ui/states.tsx'
 import { Toasts } from './ui/toasts.tsx'
 

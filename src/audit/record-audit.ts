@@ -1,5 +1,6 @@
 import type { Clock } from '../core/clock.ts'
 import type { IdGenerator } from '../core/ids.ts'
+import { JsonText } from '../core/json/json-text.ts'
 import type { Transaction } from '../db/database.ts'
 import type { AuditAction, AuditActorKind, AuditObjectKind } from './audit-actions.ts'
 import { insertAudit } from './audit-store.ts'
@@ -13,7 +14,8 @@ export interface AuditOrigin {
 }
 
 /** A few small fields of a record. Documents, keys and tokens do not belong here. */
-export type AuditFields = Readonly<Record<string, string | number | boolean | null | readonly string[]>>
+export type AuditFields = Readonly<Record<string, AuditValue>>
+type AuditValue = string | number | boolean | null | readonly string[]
 
 export interface AuditedChange {
   by: AuditOrigin
@@ -47,6 +49,20 @@ export async function recordAudit(
     address: by.address,
     request_id: by.requestId,
   })
+}
+
+/**
+ * The fields of a record that a change names, before or after it. The record must have every field that a change may
+ * name. Of a document, the audit trail gets only the size.
+ */
+export function auditedFields<Change extends object>(
+  record: Readonly<Record<keyof Change, AuditValue | JsonText>>,
+  change: Change,
+): AuditFields {
+  const named = Object.entries<AuditValue | JsonText>(record).filter(([name]) => Object.hasOwn(change, name))
+  return Object.fromEntries(
+    named.map(([name, value]) => [name, value instanceof JsonText ? `${Buffer.byteLength(value.text)} bytes` : value]),
+  )
 }
 
 /** Cuts long texts, and replaces text that looks like a credential, in case a user put one into a name. */

@@ -10,7 +10,7 @@ import { withJobServices } from './startup/with-job-services.ts'
 
 const EVERY_MS = 500
 
-/** Erases a user and waits for the end. If the command is interrupted, the service continues the erasure. */
+/** Erases a user and waits until it finishes. If the command is interrupted, the service continues the erasure. */
 export function eraseUser(line: CommandLine, { sub, json }: { sub: string; json: boolean }): Promise<ExitCode> {
   return withJobServices(line, async (services, { db, node }) => {
     const { clock, log, ids } = services.jobContext

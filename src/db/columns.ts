@@ -1,6 +1,6 @@
-import type { ColumnType, Engine, Row, SqlValue } from './database.ts'
+import type { ColumnType, Engine, Row } from './database.ts'
 import { rowsOf } from './rows.ts'
-import { join, Sql, sql } from './sql.ts'
+import { join, Sql, type SqlValue, sql } from './sql.ts'
 
 interface Column<Value> {
   type: ColumnType

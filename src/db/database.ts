@@ -1,16 +1,12 @@
 import { UnavailableError } from '../core/errors.ts'
 import type { Topic, TopicListener } from './announcements.ts'
-import type { Sql } from './sql.ts'
+import type { Sql, SqlValue } from './sql.ts'
 
 export type Engine = 'sqlite' | 'postgres'
 
-/** Values that both engines store alike: times are epoch milliseconds, flags 0 or 1, documents JSON text. */
-export type SqlValue = string | number | null
 export type Row = Record<string, SqlValue>
 /** The types of columns, in the words of both engines. */
 export type ColumnType = 'text' | 'bigint'
-/** What a statement binds. Bytes are values in the binary format of PostgreSQL. */
-export type BoundValue = SqlValue | Uint8Array
 
 export interface Queryable {
   readonly engine: Engine

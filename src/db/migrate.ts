@@ -25,12 +25,13 @@ export async function migrate(
   return { applied }
 }
 
-/** The names of the migrations that `migrate` would run; rejects when `migrate` would. */
+/** The names of the migrations that `migrate` would run; rejects when `migrate` would refuse the database. */
 export async function pendingMigrations(db: Queryable, folder: URL = MIGRATIONS): Promise<string[]> {
   const pending = await pendingIn(db, await readMigrations(folder, db.engine))
   return pending.map((migration) => migration.name)
 }
 
+/** This release cannot use the database. Nothing of it was changed. */
 export class MigrationError extends Error {
   constructor(message: string) {
     super(message)
@@ -64,7 +65,14 @@ async function pendingIn(db: Queryable, known: Migration[]): Promise<Migration[]
 
 type Version = { version: number; name: string; checksum: string }
 
+/** Until version 1.0 the baseline is edited in place, so a database with another baseline has another schema. */
+const OTHER_BASELINE =
+  'An earlier version, from before 1.0, made this database, and it cannot be updated: use an empty database, or that version'
+
 function pendingOf(known: Migration[], recorded: Version[]): Migration[] {
+  const [baseline] = known
+  const [first] = recorded
+  if (first && first.checksum !== baseline?.checksum) throw new MigrationError(OTHER_BASELINE)
   const byVersion = new Map(known.map((migration) => [migration.version, migration]))
   for (const { version, name, checksum } of recorded) {
     const migration = byVersion.get(version)

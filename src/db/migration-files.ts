@@ -4,7 +4,7 @@ import type { Engine } from './database.ts'
 
 export interface Migration {
   version: number
-  /** `0001_projects`, as in the file name. */
+  /** `0001_baseline`, as in the file name. */
   name: string
   script: string
   checksum: string
@@ -49,10 +49,10 @@ export async function readMigrations(folder: URL, engine: Engine): Promise<Migra
   const migrations = await Promise.all(
     Array.from(chosen, async ([version, { name, file }]) => {
       if (file === undefined) throw new Error(`Migration ${name} has no file for ${engine}`)
-      const own = await readScript(new URL(file, folder))
+      const own = await readFile(new URL(file, folder), 'utf8')
       const candidates = [`${name}.indexes.sql`, `${name}.indexes.${engine}.sql`]
       const indexFile = candidates.find((candidate) => indexFiles.includes(candidate))
-      const indexScript = indexFile === undefined ? '' : await readScript(new URL(indexFile, folder))
+      const indexScript = indexFile === undefined ? '' : await readFile(new URL(indexFile, folder), 'utf8')
       const indexes = readIndexes(indexFile ?? '', indexScript)
       const script = engine === 'sqlite' ? own + indexScript : own
       const checksum = createHash('sha256').update(script).digest('hex')
@@ -66,11 +66,6 @@ export async function readMigrations(folder: URL, engine: Engine): Promise<Migra
 function withoutDropped({ version, indexes }: Migration, all: readonly Migration[]): IndexBuild[] {
   const later = all.filter((migration) => migration.version > version)
   return indexes.filter(({ name }) => !later.some(({ script }) => script.includes(`drop index if exists ${name};`)))
-}
-
-/** Normalizes line ends, because a checkout may change them and the checksum must stay the same. */
-async function readScript(file: URL): Promise<string> {
-  return (await readFile(file, 'utf8')).replaceAll('\r\n', '\n')
 }
 
 function readIndexes(file: string, script: string): IndexBuild[] {

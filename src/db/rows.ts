@@ -1,6 +1,6 @@
-import type { ColumnType, Engine, Row, SqlValue } from './database.ts'
+import type { ColumnType, Engine, Row } from './database.ts'
 import { toBinaryArray } from './postgres/binary-array.ts'
-import { join, Sql, sql } from './sql.ts'
+import { join, Sql, type SqlValue, sql } from './sql.ts'
 
 /** A longer text is bound separately: inside JSON it would have to be escaped and parsed again. */
 const MAX_TEXT_IN_JSON = 64 * 1024

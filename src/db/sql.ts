@@ -1,4 +1,7 @@
-import type { BoundValue } from './database.ts'
+/** Values that both engines store alike: times are epoch milliseconds, flags 0 or 1, documents JSON text. */
+export type SqlValue = string | number | null
+/** What a statement binds. Bytes are values in the binary format of PostgreSQL. */
+export type BoundValue = SqlValue | Uint8Array
 
 /** A statement whose values can only be bound, never inserted into its text. */
 export class Sql {

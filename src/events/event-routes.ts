@@ -1,5 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { Type } from 'typebox'
+import { type TSchema, Type } from 'typebox'
 import { principalId } from '../auth/principal.ts'
 import { hasAnyScope, OPERATIONS_SCOPE } from '../auth/scopes.ts'
 import { ApiError } from '../core/errors.ts'
@@ -7,7 +7,7 @@ import type { App } from '../http/app-instance.ts'
 import { bearer, callerOf, insufficientScope } from '../http/gate/access.ts'
 import { writesDocuments } from '../http/schemas.ts'
 import type { Interest } from './event-feed.ts'
-import { lastEventIdHeader, streamDescription, streamQuery, type streamResponse } from './event-schema.ts'
+import { lastEventIdHeader, streamDescription, streamQuery, streamResponse } from './event-schema.ts'
 import type { EventStreams } from './event-streams.ts'
 
 const CURSOR = /^\d{1,15}$/
@@ -38,13 +38,13 @@ const getEvents = {
 
 export interface EventRoutesOptions {
   streams: EventStreams
-  /** Describes the events of all features. */
-  eventsResponse: ReturnType<typeof streamResponse>
+  /** The events of all features, and an example of one. */
+  events: { kinds: readonly TSchema[]; example: object }
 }
 
-export function eventRoutes(app: App, { streams, eventsResponse }: EventRoutesOptions): void {
+export function eventRoutes(app: App, { streams, events }: EventRoutesOptions): void {
   const config = { ...streaming, refusals: { ...streaming.refusals, forbidden: 'Insufficient scope' } }
-  const schema = { ...getEvents, response: eventsResponse }
+  const schema = { ...getEvents, response: streamResponse('StreamEvent', events.kinds, events.example) }
   // Nothing is serialized by the schema: it describes the events that the stream writes.
   const serializerCompiler = writesDocuments
   app.get('/v1/events', { config, schema, serializerCompiler }, async (request, reply) => {

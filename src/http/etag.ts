@@ -1,4 +1,14 @@
 import { ApiError } from '../core/errors.ts'
+import type { App } from './app-instance.ts'
+
+/** Answers are private: shared caches must not store them, and the client's cache must ask again before using them. */
+export function forbidSharedCaching(app: App): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const isRead = request.method === 'GET' || request.method === 'HEAD'
+    if (request.principal && isRead) reply.header('cache-control', 'private, no-cache')
+    done()
+  })
+}
 
 /** A record's version as a strong ETag. */
 export function etagOf(version: number): string {

@@ -1,9 +1,20 @@
 import type { FastifyReply, FastifyRequest, onRequestHookHandler, RouteOptions } from 'fastify'
 import { ApiError } from '../core/errors.ts'
+import type { App } from './app-instance.ts'
 import { pathOf } from './gate/access.ts'
 
-/** Answers a wrong method with 405 and `Allow`, and an unknown path with 404. The gate has already checked the caller. */
-export class KnownRoutes {
+/**
+ * Answers a wrong method with 405 and `Allow`, and an unknown path with 404. Add this hook after the gate, which checks the
+ * caller first.
+ */
+export function refuseUnknownRoutes(app: App): void {
+  const routes = new KnownRoutes()
+  app.addHook('onRoute', (route) => routes.add(route))
+  app.setNotFoundHandler(routes.handle)
+  app.addHook('onRequest', routes.refuseUnknown)
+}
+
+class KnownRoutes {
   readonly #methodsByPath = new Map<string, { pattern: RegExp; methods: Set<string> }>()
 
   add(route: RouteOptions): void {

@@ -12,9 +12,6 @@ export const WATCHED = join(
   ', ',
 )
 
-/** A SQL condition: the runtime is asked about jobs in this status. */
-export const IS_WATCHED = sql`status in (${WATCHED})`
-
 /** When the runtime is asked about a job, and which worker asks. A job has a check only while its status is watched. */
 export type JobCheck = {
   job_id: string
@@ -46,7 +43,7 @@ const CHECKS = new Columns<JobCheck>({
   last_check_at: { type: 'bigint' },
 })
 
-/** What the check of a new or resumed job has besides the fields of the job. */
+/** The extra columns of the check of a new or resumed job. */
 export type Place = Partial<Pick<JobCheck, 'limited_type' | 'queued_at' | 'lease_node'>>
 
 export function newCheck(job: JobRow, place: Place = {}): JobCheck {
@@ -95,23 +92,6 @@ export async function lockStarts(tx: Transaction, jobId: string): Promise<number
     sql`select starts from job_checks where job_id = ${jobId} ${forUpdate(tx.engine)}`,
   )
   return row?.starts ?? 0
-}
-
-/**
- * Inserts the checks that watched jobs lack, because a node of the release before created or resumed them; true if there
- * may be more. Their start counts as attempted, because that node may be starting them.
- */
-export async function insertMissingChecks(
-  db: Queryable,
-  { nowMs, limit }: { nowMs: number; limit: number },
-): Promise<boolean> {
-  const inserted = await db.query(sql`
-    insert into job_checks (job_id, owner, due_at, starts, last_start_at, checks)
-    select jobs.id, coalesce(created_by, ''), cast(${nowMs} as bigint), 1, cast(${nowMs} as bigint), check_attempts
-    from uncommon_jobs join jobs on jobs.id = uncommon_jobs.id
-    where state in (${WATCHED}) and status = state and not exists (select 1 from job_checks where job_id = jobs.id)
-    limit ${limit} on conflict (job_id) do nothing returning job_id`)
-  return inserted.length === limit
 }
 
 /** Changes the owner of a check. Due jobs are checked in turn by owner. */

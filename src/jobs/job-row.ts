@@ -1,6 +1,6 @@
 import { Columns, type ColumnTable, initialValues } from '../db/columns.ts'
 import { sql } from '../db/sql.ts'
-import type { FailureCode, JobStatus, Via } from './job.ts'
+import type { Evidence, FailureCode, JobStatus, Via } from './job.ts'
 import type { JobType } from './job-types.ts'
 
 /** A job as it is stored, in the table `jobs` and, while the runtime is asked about it, in `job_checks`. */
@@ -24,8 +24,9 @@ export type JobRow = {
   trace_context: string | null
   settled_by: Via | null
   first_hint: Via | null
-  doubt_code: string | null
-  doubt_at: number | null
+  /** Seen once at the runtime, and to be confirmed. */
+  awaiting_confirmation: Evidence | null
+  awaiting_confirmation_since: number | null
   /** Tokens that the graph reported; null for none. */
   input_tokens: number | null
   output_tokens: number | null
@@ -75,8 +76,8 @@ const COLUMNS = {
   trace_context: { type: 'text', fixed: true, initial: null },
   settled_by: { type: 'text', initial: null },
   first_hint: { type: 'text', initial: null },
-  doubt_code: { type: 'text', initial: null },
-  doubt_at: { type: 'bigint', initial: null },
+  awaiting_confirmation: { type: 'text', initial: null },
+  awaiting_confirmation_since: { type: 'bigint', initial: null },
   input_tokens: { type: 'bigint', initial: null },
   output_tokens: { type: 'bigint', initial: null },
   total_tokens: { type: 'bigint', initial: null },

@@ -17,9 +17,8 @@ import {
 
 /** Inserts the job, and its check if the runtime is to be asked about it. */
 export async function insertJob(db: Queryable, job: JobRow, place: Place = {}): Promise<void> {
-  // The unused column `start_attempts` must not be null.
   await Promise.all([
-    db.query(sql`insert into jobs (${JOBS.list}, start_attempts) values (${JOBS.values(job)}, 0)`),
+    db.query(sql`insert into jobs (${JOBS.list}) values (${JOBS.values(job)})`),
     isWatched(job.status) ? insertChecks(db, [newCheck(job, place)]) : undefined,
   ])
 }

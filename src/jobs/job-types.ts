@@ -4,9 +4,9 @@ import { isJsonObject } from '../core/json.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 import type { StreamMode } from '../runtime/runtime-types.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
+import { type OutputPlaces, wantedValues } from './output.ts'
 import { faultsOfDocumentSchema } from './schemas/check-schema.ts'
 import { DocumentSchema, type SchemaJson } from './schemas/document-schema.ts'
-import { type OutputPlaces, wantedValues } from './settlement/output.ts'
 
 /** What `GET /jobs/{id}/live` may show of a run, beside the names of its steps. */
 export const LIVE_MODES = ['messages', 'custom'] as const

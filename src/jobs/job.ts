@@ -72,17 +72,33 @@ export type FailureCode = (typeof FAILURE_CODES)[number]
  */
 export type Verdict =
   /**
-   * `misfit`: how the output differs from the type's schema, or why it was not checked. `twice`: replicas of the runtime
-   * lag, so the verdict counts only if it is seen a second time, at least 10 s later.
+   * `misfit`: how the output differs from the type's schema, or why it was not checked. `confirm`: the verdict counts only
+   * if the same evidence is seen again, at least 10 s later, with no answer between that contradicts it.
    */
-  | { kind: 'completed'; output: JsonText; tokens: Tokens; misfit?: OutputMisfit; twice?: true }
-  | { kind: 'failed'; code: FailureCode; message: string; twice?: true }
-  | { kind: 'cancelled'; twice?: true }
-  | { kind: 'awaiting_input'; interrupts: readonly JsonText[]; twice?: true }
+  | { kind: 'completed'; output: JsonText; tokens: Tokens; misfit?: OutputMisfit; confirm?: Evidence }
+  | { kind: 'failed'; code: FailureCode; message: string; confirm?: Evidence }
+  | { kind: 'cancelled'; confirm?: Evidence }
+  | { kind: 'awaiting_input'; interrupts: readonly JsonText[]; confirm?: Evidence }
   | { kind: 'running' }
   | { kind: 'pending' }
   /** The callback or answer does not prove anything: the runtime must be asked. */
   | { kind: 'unclear'; reason: string }
+
+/**
+ * What an answer of the runtime showed, and a lagging replica may show wrongly. Evidence of one kind never confirms
+ * evidence of another kind, even if both lead to the same end of the job.
+ */
+export type Evidence =
+  | 'run_missing'
+  | 'thread_missing'
+  | 'output_missing'
+  | 'error_text_missing'
+  /** The run was interrupted, and its state has no question. */
+  | 'question_missing'
+  /** The questions that the answer was meant for are not open any more. */
+  | 'question_closed'
+  /** The state has no new question, but an unfinished step. */
+  | 'unfinished_step'
 
 /** An output that does not match its schema is kept. */
 export interface OutputMisfit {
@@ -101,6 +117,8 @@ export interface RunObservation {
   runId: string | null
   verdict: Verdict
   traces: Traces | null
+  /** The end that a callback reported, which the runtime never confirmed. The timeline says so. */
+  unconfirmed?: true
 }
 
 export interface Tokens {

@@ -21,10 +21,7 @@ export async function countUnfinished(db: Queryable, createdBy: string): Promise
   return row?.unfinished ?? 0
 }
 
-/**
- * Whether a job on the thread is unfinished. Of the thread's jobs only the index is read: on SQLite, a column after the
- * documents of a job is found by reading the documents.
- */
+/** Whether a job on the thread is unfinished. Of the thread's jobs only the index is read, not the rows. */
 export async function hasUnfinishedJob(db: Queryable, threadId: string): Promise<boolean> {
   const rows = await db.query(sql`
     select 1 as found from jobs cross join uncommon_jobs

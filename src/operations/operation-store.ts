@@ -161,7 +161,7 @@ export async function recordItems(
     where operation_id = ${id} and operation_items.place = r.place`)
 }
 
-/** Counts what a step of an operation did. The last one is left for its end. */
+/** Counts what a step of an operation did. The last unit counts at completion. */
 export async function addProgress(tx: Transaction, { id, done }: { id: string; done: number }): Promise<void> {
   await tx.query(sql`
     update operations set position = case when position + ${done} < total then position + ${done} else total - 1 end

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { extname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../core/errors.ts'
@@ -18,10 +19,12 @@ export interface ConsoleSettings {
 }
 
 export interface ConsoleOptions {
-  /** The folder into which `npm run build` writes the console. */
-  folder: string
+  /** Default: the folder into which `npm run build` writes the console. */
+  folder?: string
   settings: ConsoleSettings
 }
+
+const BUILT = fileURLToPath(new URL('../../console/dist', import.meta.url))
 
 const TYPES: Readonly<Record<string, string>> = {
   '.js': 'text/javascript; charset=utf-8',
@@ -31,7 +34,7 @@ const TYPES: Readonly<Record<string, string>> = {
 }
 
 /** Serves the operator's console at `/console`. All of it comes from this service, so it works without internet access. */
-export function consolePages(app: App, { folder, settings }: ConsoleOptions): void {
+export function consolePages(app: App, { folder = BUILT, settings }: ConsoleOptions): void {
   const page = { config: { access: publicAccess('the console', { charged: false }) }, schema: { hide: true } }
   const policy = contentSecurityPolicy(settings)
   // Read on the first visit: a service without visitors should not hold it in memory.

@@ -1,6 +1,7 @@
 import { SingleFlight } from '../core/async/single-flight.ts'
 import type { Clock } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
+import type { App } from '../http/app-instance.ts'
 import {
   DEPENDENCY_CHECKS,
   type DependencyCheck,
@@ -67,4 +68,13 @@ export class Readiness {
       return { state: 'down', detail: error instanceof ApiError ? error.message : null }
     }
   }
+}
+
+/** Answers of a draining process close their connections, so that clients connect to another node. */
+export function closeWhileDraining(app: App, { readiness }: { readiness: Readiness }): void {
+  app.addHook('onSend', (_request, reply, _payload, done) => {
+    // Set when the answer is sent, so that a request that arrived before the drain also closes its connection.
+    if (readiness.draining) reply.header('connection', 'close')
+    done()
+  })
 }

@@ -5,8 +5,8 @@ import type { IdGenerator } from '../core/ids.ts'
 import type { Database, Transaction } from '../db/database.ts'
 import { deleteEventsFor } from '../events/event-store.ts'
 import { deleteAnswersFor } from '../http/idempotency-store.ts'
+import type { Jobs } from '../jobs/actions/jobs.ts'
 import type { JobContext } from '../jobs/job-context.ts'
-import type { Jobs } from '../jobs/jobs.ts'
 import { eraseSomeJobs } from '../jobs/retention/erase-jobs.ts'
 import { countJobsOf } from '../jobs/retention/erase-store.ts'
 import { settleJobs } from '../jobs/settlement/settle.ts'
@@ -135,7 +135,7 @@ function cancelled(jobId: string): JobUpdate {
   return { jobId, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null }
 }
 
-/** Erases all other records that name the user. True if more is left than one step erases. */
+/** Erases all other records that name the user. True if another step is needed. */
 async function eraseRest(tx: Transaction, sub: string): Promise<boolean> {
   await removeAccountCreator(tx, sub)
   let more = await deleteEventsFor(tx, sub, BATCH)

@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { auditOriginOf } from '../audit/audit-origin.ts'
-import { type AuditFields, recordAudit } from '../audit/record-audit.ts'
+import { auditedFields, recordAudit } from '../audit/record-audit.ts'
 import { principalId } from '../auth/principal.ts'
 import { ReadCoalescer } from '../core/async/read-coalescer.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
@@ -101,8 +101,8 @@ export function projectRoutes(app: App, services: ProjectServices): void {
             by: auditOriginOf(request),
             action: 'project.changed',
             object: { kind: 'project', id },
-            before: toAudited(before, request.body),
-            after: toAudited(changed, request.body),
+            before: auditedFields(toProject(before), request.body),
+            after: auditedFields(toProject(changed), request.body),
           })
         }
         return changed
@@ -154,13 +154,6 @@ export function toProject(row: store.ProjectRow): schema.Project {
 
 function isCreator(request: FastifyRequest, { created_by }: store.ProjectRow): boolean {
   return created_by === principalId(callerOf(request))
-}
-
-/** The fields that a change names. Metadata is a document, so the audit trail gets only its size. */
-function toAudited(row: store.ProjectRow, change: schema.ProjectChange): AuditFields {
-  const { name, description, metadata } = row
-  const fields = { name, description, metadata: `${Buffer.byteLength(metadata)} bytes` }
-  return Object.fromEntries(Object.entries(fields).filter(([field]) => Object.hasOwn(change, field)))
 }
 
 function checkMetadata({ text }: JsonText): void {

@@ -44,7 +44,7 @@ export async function upsertDevice(
 
 /** More than a user needs. Every job that ends causes one push for each device. */
 const MAX_PER_SUBJECT = 50
-/** A user with many more devices, from before the limit, loses them over several registrations. */
+/** One registration deletes at most this many. */
 const MAX_DROPPED = 500
 
 /** Keeps the user within the limit: deletes disabled devices first, then the devices not seen for longest. */

@@ -45,7 +45,7 @@ export async function insertNotification(
     targets.deviceIds.map((device) => ({ device })),
     { device: 'text' },
   )
-  // Also a user who gets no delivery is a recipient: the text may be about the user. Before the deliveries, so that a device
+  // Users without a delivery are recipients too: the text may be about the user. Before the deliveries, so that a device
   // that is deleted meanwhile has no delivery without a recipient.
   await tx.query(sql`
     insert into notification_recipients (notification_id, subject)

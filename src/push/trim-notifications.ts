@@ -133,7 +133,7 @@ async function deleteSomeDeliveries(tx: Transaction, which: Sql, limit: number):
   return idsOf(deleted)
 }
 
-/** A condition on a notification: no user but this one is its recipient. Earlier releases recorded no recipients. */
+/** A condition on a notification: no user but this one is its recipient. */
 function isForNoOther(subject: string): Sql {
   return sql`not exists (
     select 1 from notification_recipients r where r.notification_id = notifications.id and r.subject <> ${subject})`

@@ -21,6 +21,7 @@ export const TROUBLES = {
   thread_busy: 'the thread is busy with another run',
   job_held: 'another worker holds this job, or it was cancelled',
   lease_too_short: 'the lease would not outlast the start',
+  end_unconfirmed: 'the end of the run was reported, and the runtime has not confirmed it yet',
   start_pending: 'the last start may still take effect',
   type_gone: 'the job type is not configured any more',
   not_configured: 'no runtime is configured',

@@ -8,13 +8,10 @@ import { isTerminal, type JobStatus } from '../jobs/job.ts'
 import { findTimesToTruth } from '../jobs/settlement/time-to-truth.ts'
 import { countMarks, findNextMarkMs } from '../push/outbox/delivery-list-store.ts'
 import { CALLBACK, classOf, END, PUSH, statsName, TRUTH } from './stats-names.ts'
-import { addCounts, findCursor, insertCursor, type StatsCount } from './stats-store.ts'
+import { addCounts, findCursor, type StatsCount } from './stats-store.ts'
 
 const EVERY_MS = 2_000
 const EVENTS_PER_STEP = 1_000
-/** After an upgrade, at most this many past events are counted. */
-const MAX_PAST_EVENTS = 50_000
-const MAX_PAST_MS = 3_600_000
 /** All rows older than this are committed. */
 const SETTLING_MS = 2_500
 const STEP_MS = 60_000
@@ -47,10 +44,6 @@ export function startStatsRollup({ db, clock, log }: StatsRollupOptions): Loop {
 export async function countEvents(db: Database): Promise<boolean> {
   const from = await findCursor(db, 'events')
   const head = await findHead(db)
-  if (from === undefined) {
-    await insertCursor(db, 'events', Math.max(0, head.seq - MAX_PAST_EVENTS))
-    return true
-  }
   if (head.seq <= from) return false
   const events = await readEvents(db, { after: from, upTo: head.seq, filter: {}, limit: EVENTS_PER_STEP })
   const isAll = events.length < EVENTS_PER_STEP
@@ -82,10 +75,6 @@ async function countsOfEnds(db: Database, events: readonly EventRow[]): Promise<
 export async function countByTime(db: Database, nowMs: number): Promise<boolean> {
   const from = await findCursor(db, 'time')
   const untilMs = nowMs - SETTLING_MS
-  if (from === undefined) {
-    await insertCursor(db, 'time', untilMs - MAX_PAST_MS)
-    return true
-  }
   const to = Math.min((await skipQuietTime(db, { fromMs: from, untilMs })) + STEP_MS, untilMs)
   if (to <= from) return false
   const range = { fromMs: from, toMs: to }
@@ -100,7 +89,7 @@ export async function countByTime(db: Database, nowMs: number): Promise<boolean>
   return (await addCounts(db, { source: 'time', from, to }, counts)) && isBehind
 }
 
-/** After a long stop of all nodes, the time in which nothing happened is skipped at once, not minute by minute. */
+/** At the first start and after a long stop of all nodes, the time in which nothing happened is skipped at once. */
 async function skipQuietTime(db: Database, { fromMs, untilMs }: { fromMs: number; untilMs: number }): Promise<number> {
   if (fromMs + STEP_MS >= untilMs) return fromMs
   return Math.min(await findNextCallbackMs(db, fromMs), await findNextMarkMs(db, fromMs), untilMs)

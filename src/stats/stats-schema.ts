@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox'
 import { nullableObject, nullableTimeField, timeField } from '../http/schemas.ts'
-import { CALLBACK_OUTCOMES, type CallbackOutcome } from '../jobs/callbacks/callback-store.ts'
+import { CALLBACK_OUTCOMES, type CallbackOutcome } from '../jobs/callback-store.ts'
 import { type JobStatus, TERMINAL_STATUSES, UNFINISHED_STATUSES, type Via } from '../jobs/job.ts'
 import { DELIVERY_STATES, type DeliveryState } from '../push/outbox/delivery-store.ts'
 import { STATS_WINDOWS, type StatsWindow } from './stats-store.ts'

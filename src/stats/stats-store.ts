@@ -22,15 +22,9 @@ export interface StatsCount {
   count: number
 }
 
-export async function findCursor(db: Queryable, source: StatsSource): Promise<number | undefined> {
+export async function findCursor(db: Queryable, source: StatsSource): Promise<number> {
   const [row] = await db.query<{ position: number }>(sql`select position from stats_cursors where source = ${source}`)
-  return row?.position
-}
-
-/** The first cursor of a source. If another node was first, its cursor stays. */
-export async function insertCursor(db: Queryable, source: StatsSource, position: number): Promise<void> {
-  await db.query(sql`
-    insert into stats_cursors (source, position) values (${source}, ${position}) on conflict (source) do nothing`)
+  return row?.position ?? 0
 }
 
 /**

@@ -82,7 +82,7 @@ export interface UsageServices {
   clock: Clock
   limitRuns: number | null
   /** How many jobs of a caller have not ended: they count against the limit too. */
-  countRunning: (subject: string) => Promise<number>
+  countRunning: (db: Database, subject: string) => Promise<number>
 }
 
 /** Usage per calendar month: callers read their own without a scope; the usage of other users needs `read:users`. */
@@ -102,7 +102,7 @@ export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: Us
       tokens: { input: counter.input_tokens, output: counter.output_tokens, total: counter.total_tokens },
     }))
     const runs = sum(by_type.map((part) => part.runs))
-    const running = limitRuns === null || period !== periodOf(clock.now()) ? 0 : await countRunning(subject)
+    const running = limitRuns === null || period !== periodOf(clock.now()) ? 0 : await countRunning(db, subject)
     return {
       period,
       runs,

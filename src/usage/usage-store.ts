@@ -1,6 +1,5 @@
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
-import { isAmong } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
 /** The usage of one ended job. The job's own row keeps it too. */
@@ -48,21 +47,6 @@ export async function countUsage(tx: Transaction, ended: readonly JobUsage[]): P
   await addToCounters(tx, sumUp(ended))
 }
 
-type Tokens = Pick<JobUsage, 'input_tokens' | 'output_tokens' | 'total_tokens'>
-
-/** The tokens of a job that ended without an owner in an earlier release, which kept them in a record of their own. */
-export async function findOldRecord(tx: Transaction, jobId: string): Promise<Tokens | undefined> {
-  const [row] = await tx.query<Tokens>(
-    sql`select input_tokens, output_tokens, total_tokens from usage_records where job_id = ${jobId}`,
-  )
-  return row
-}
-
-/** The records of earlier releases keep their numbers without the user. */
-export async function removeSubjectFromRecords(tx: Transaction, jobIds: readonly string[]): Promise<void> {
-  await tx.query(sql`update usage_records set subject = null where ${isAmong(tx.engine, sql`job_id`, jobIds)}`)
-}
-
 /** The subject of the counters of all erased users together. */
 const ERASED = ''
 
@@ -75,11 +59,6 @@ export async function eraseCounters(tx: Transaction, subject: string): Promise<v
     tx,
     moved.sort((a, b) => (`${a.period} ${a.type}` < `${b.period} ${b.type}` ? -1 : 1)),
   )
-}
-
-/** Deletes the records that earlier releases wrote of deleted jobs. The counters keep their numbers. */
-export async function deleteUsageRecords(tx: Transaction, jobIds: readonly string[]): Promise<void> {
-  await tx.query(sql`delete from usage_records where ${isAmong(tx.engine, sql`job_id`, jobIds)}`)
 }
 
 /**

@@ -6,11 +6,21 @@ import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import type { Database } from '../db/database.ts'
+import type { App } from '../http/app-instance.ts'
 import { updateLastSeen, upsertUser } from './user-store.ts'
 
 const CACHED_USERS = 50_000
 const LAST_SEEN_EVERY_MS = 5 * 60_000
 const LAST_SEEN_BATCH = 500
+
+/** Records the activity of each caller, after the gate has found it. */
+export function recordActivity(app: App, { userActivity }: { userActivity: UserActivity }): void {
+  app.addHook('onRequest', (request, _reply, done) => {
+    const written = request.principal ? userActivity.record(request.principal) : undefined
+    if (written) written.then(() => done(), done)
+    else done()
+  })
+}
 
 /**
  * Creates a user's profile on the first request with the user's token, and keeps `last_seen_at` accurate to five

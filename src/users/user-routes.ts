@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { auditOriginOf } from '../audit/audit-origin.ts'
-import { type AuditFields, recordAudit } from '../audit/record-audit.ts'
+import { auditedFields, recordAudit } from '../audit/record-audit.ts'
 import { type Principal, principalId } from '../auth/principal.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
@@ -82,7 +82,7 @@ export function userRoutes(app: App, { db, clock, ids }: UserServices): void {
       const before = isOwn ? undefined : await store.findUser(tx, sub)
       const changed = await store.updateUser(tx, { sub, versions, atMs: clock.now() }, fields)
       if (before && changed) {
-        const values = { before: pick(toUser(before), fields), after: pick(toUser(changed), fields) }
+        const values = { before: auditedFields(toUser(before), fields), after: auditedFields(toUser(changed), fields) }
         const object = { kind: 'user', id: sub } as const
         const by = auditOriginOf(request)
         await recordAudit(tx, { ids, clock }, { by, action: 'user.changed', object, ...values })
@@ -93,11 +93,6 @@ export function userRoutes(app: App, { db, clock, ids }: UserServices): void {
     reply.header('etag', etagOf(row.version))
     return toUser(row)
   }
-}
-
-/** The changed fields alone. */
-function pick(user: schema.User, fields: schema.UserChange): AuditFields {
-  return Object.fromEntries(Object.entries(user).filter(([name]) => Object.hasOwn(fields, name)))
 }
 
 function subOf(principal: Principal): string {

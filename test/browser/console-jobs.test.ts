@@ -36,7 +36,6 @@ describe('jobs in the console', needsChromium(), () => {
     await fact(page).getByText('cancelled').waitFor()
     await page.getByRole('region', { name: 'Timeline' }).getByText('→ cancelled').waitFor()
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('a question is answered with the form of its schema', async () => {
@@ -55,7 +54,6 @@ describe('jobs in the console', needsChromium(), () => {
     assert.deepEqual(output.answer, { publish: true, channel: 'mail', copies: 12, note: 'Before noon' })
     await page.getByText('No job waits for an answer').waitFor()
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('an ended job is retried, and deleted', async () => {
@@ -76,7 +74,6 @@ describe('jobs in the console', needsChromium(), () => {
     await page.getByRole('heading', { level: 1, name: 'Jobs' }).waitFor()
     assert.ok(!(await jobsOf('type=failing')).some((job) => job.id === id))
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('a request whose response is lost is repeated, and the job is retried only once', async () => {
@@ -96,7 +93,6 @@ describe('jobs in the console', needsChromium(), () => {
     assert.equal(keys.length, 2)
     assert.equal(new Set(keys).size, 1)
     assert.equal((await jobsOf('type=failing')).filter((job) => job.retry_of === id).length, 1)
-    await page.context().close()
   })
 
   test('an action without an answer that the operator repeats happens once', async () => {
@@ -119,7 +115,6 @@ describe('jobs in the console', needsChromium(), () => {
     await said(page, 'The new job was started')
     assert.equal(keys.size, 1)
     assert.equal((await jobsOf('type=failing')).filter((job) => job.retry_of === id).length, 1)
-    await page.context().close()
   })
 
   test('a token that expires during an action is renewed, and the action happens once', async () => {
@@ -139,7 +134,6 @@ describe('jobs in the console', needsChromium(), () => {
     await said(page, 'The new job was started')
     assert.equal(attempts, 2)
     assert.equal((await jobsOf('type=failing')).filter((job) => job.retry_of === id).length, 1)
-    await page.context().close()
   })
 
   test('offline, the page keeps its data, and an action fails without effect', async () => {
@@ -156,7 +150,6 @@ describe('jobs in the console', needsChromium(), () => {
     await page.context().setOffline(false)
     await page.getByRole('alert').filter({ hasText: 'offline' }).waitFor({ state: 'detached' })
     await world.untilJob(id, 'failed')
-    await page.context().close()
   })
 
   test('if two operators act on a job, the second gets a conflict and sees the new state', async () => {
@@ -174,7 +167,6 @@ describe('jobs in the console', needsChromium(), () => {
     await said(page, 'The job is cancelled already')
     await fact(page).getByText('cancelled').waitFor()
     await page.getByRole('button', { name: 'Retry' }).waitFor()
-    await page.context().close()
   })
 
   test('the list filters by its address, updates rows in place and counts new jobs', async () => {
@@ -237,7 +229,6 @@ describe('jobs in the console', needsChromium(), () => {
     const again = (await jobsOf('type=failing&limit=100')).filter(({ retry_of }) => retry_of === first)
     assert.equal(again.length, earlier + 1)
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('the keyboard moves, selects, opens, and goes to a page or an id', async () => {
@@ -269,7 +260,6 @@ describe('jobs in the console', needsChromium(), () => {
     await page.keyboard.type(run)
     await page.keyboard.press('Enter')
     await page.waitForURL((url) => url.pathname.endsWith(newest))
-    await page.context().close()
   })
 
   test('an operator who may only read sees all data and no action', async () => {

@@ -24,8 +24,7 @@ describe('large data in the console', { skip: needsChromium().skip || needsPostg
     db = await openPostgres({ url: database.url })
   })
   after(async () => {
-    world.close()
-    await world.program.kill()
+    await world.close()
     await db.close()
     await drop()
   })
@@ -46,7 +45,6 @@ describe('large data in the console', { skip: needsChromium().skip || needsPostg
     await page.getByRole('link', { name: 'Audit' }).click()
     await page.getByRole('heading', { level: 1, name: 'Audit' }).waitFor()
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('a timeline of 20,000 entries is read page by page, and the page answers a click', async () => {
@@ -73,6 +71,5 @@ describe('large data in the console', { skip: needsChromium().skip || needsPostg
     await page.getByRole('link', { name: 'Audit' }).click()
     await page.getByRole('heading', { level: 1, name: 'Audit' }).waitFor()
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 })

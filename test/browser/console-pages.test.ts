@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
-import { needsChromium, type PageOptions } from '../support/browser.ts'
-import { ADA, ConsoleWorld, findAxeFaults } from '../support/console.ts'
+import type { Page } from 'playwright-core'
+import { needsChromium } from '../support/browser.ts'
+import { ADA, assertAccessible, ConsoleWorld } from '../support/console.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 
 type Paths = [path: string, heading: string | RegExp][]
@@ -33,8 +34,7 @@ async function fill(world: ConsoleWorld): Promise<Paths> {
   ]
 }
 
-async function visitAll(world: ConsoleWorld, paths: Paths, options: PageOptions): Promise<void> {
-  const { page, complaints } = await world.open('/', options)
+async function visitAll(page: Page, paths: Paths, look: (path: string) => Promise<void>): Promise<void> {
   for (const [path, heading] of paths) {
     await page.evaluate((to) => {
       history.pushState(null, '', to)
@@ -42,12 +42,8 @@ async function visitAll(world: ConsoleWorld, paths: Paths, options: PageOptions)
     }, `/console${path}`)
     await page.getByRole('heading', { level: 1, name: heading, exact: true }).waitFor()
     await page.waitForFunction(() => document.querySelector('.spinner') === null)
-    assert.deepEqual(await findAxeFaults(page), [], path)
-    const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
-    assert.ok(excess <= 0, `${path} is ${excess} px too wide`)
+    await look(path)
   }
-  assert.deepEqual(complaints, [])
-  await page.context().close()
 }
 
 describe('every page of the console', needsChromium(), () => {
@@ -59,11 +55,12 @@ describe('every page of the console', needsChromium(), () => {
   })
   after(() => world.close())
 
-  for (const theme of ['light', 'dark'] as const) {
-    for (const size of ['desktop', 'phone'] as const) {
-      test(`has no axe finding, no error and no sideways scroll in ${theme} on a ${size}`, () =>
-        visitAll(world, paths, { theme, size }))
-    }
+  for (const size of ['desktop', 'phone'] as const) {
+    test(`has no axe finding, no error and no sideways scroll in either theme on a ${size}`, async () => {
+      const { page, complaints } = await world.open('/', { size })
+      await visitAll(page, paths, (path) => assertAccessible(page, path))
+      assert.deepEqual(complaints, [])
+    })
   }
 })
 
@@ -72,13 +69,15 @@ describe('the console on PostgreSQL, with the errors of variant A', needsBoth(),
     const database = await sharedPostgresDatabase()
     const world = await ConsoleWorld.start({ DATABASE_URL: database.url, API_VARIANT: 'A' })
     try {
-      await visitAll(world, await fill(world), {})
-      const { page } = await world.open('/people/no-such-user')
+      const paths = await fill(world)
+      const { page, complaints } = await world.open('/')
+      // Markup and colors do not depend on the engine, so another test examines them.
+      await visitAll(page, paths, async () => {})
+      assert.deepEqual(complaints, [])
+      await world.open('/people/no-such-user')
       await page.getByText('No such user').first().waitFor()
-      await page.context().close()
     } finally {
-      world.close()
-      await world.program.kill()
+      await world.close()
       await database.drop()
     }
   })

@@ -27,7 +27,6 @@ describe('push and the overview in the console', needsChromium(), () => {
     await page.locator('.toast').filter({ hasText: 'The test is on its way' }).waitFor()
     await page.getByRole('row').getByText('sent', { exact: true }).first().waitFor()
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('the overview counts the jobs that ended, and names every dependency', async () => {
@@ -42,7 +41,6 @@ describe('push and the overview in the console', needsChromium(), () => {
     await page.waitForURL((url) => url.searchParams.get('window') === '24h')
     await page.getByText('Ended jobs per minute').waitFor()
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('a failed delivery is sent again', async () => {
@@ -56,6 +54,5 @@ describe('push and the overview in the console', needsChromium(), () => {
     await page.locator('.toast').filter({ hasText: 'The message will be sent again' }).waitFor()
     await until(async () => (await failed()).length === 0)
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 })

@@ -37,7 +37,6 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await page.getByText('No callback fits these filters').waitFor()
     assert.equal(new URL(page.url()).searchParams.get('outcome'), 'stale')
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('a key is created, shown once, rotated and revoked', async () => {
@@ -82,7 +81,6 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await dialog(page).getByText('After').waitFor()
     assert.deepEqual(await findAxeFaults(page), [])
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('a key whose answer is lost is made once, and the operator reads how to get another', async () => {
@@ -99,7 +97,6 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await said(page, 'The answer with the key was lost. Rotate the key to get a new one.')
     // Rejects if there are two.
     await page.getByRole('button', { name: 'Rotate the key of Lost and found' }).waitFor()
-    await page.context().close()
   })
 
   test('a person is found, exported, blocked and unblocked', async () => {
@@ -127,7 +124,6 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await said(page, 'The user may sign in again')
     await until(async () => (await statusOfAda()) === 200)
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('all devices of a person can be shown, also more than a page', async () => {
@@ -139,7 +135,6 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await page.getByRole('button', { name: 'Load more' }).click()
     await until(async () => (await page.getByText('ios').count()) === 21)
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   test('the operator finds a person by search, and erases the person after typing the sub', async () => {
@@ -174,7 +169,6 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     // The list as it was read before shows until the new one has come.
     await page.getByRole('link', { name: 'grace@example.com' }).waitFor({ state: 'detached' })
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 
   for (const size of ['desktop', 'phone'] as const) {
@@ -190,7 +184,6 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
       await page.keyboard.press('Escape')
       await dialog(page).waitFor({ state: 'detached' })
       assert.deepEqual(complaints, [])
-      await page.context().close()
     })
   }
 
@@ -212,6 +205,5 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await row.getByText('set, and never shown').waitFor()
     await page.getByRole('row').filter({ hasText: 'API_VARIANT' }).getByText('B', { exact: true }).waitFor()
     assert.deepEqual(complaints, [])
-    await page.context().close()
   })
 })

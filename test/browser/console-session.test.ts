@@ -147,7 +147,7 @@ describe('a console without a client at the identity provider', needsChromium(),
     }
     await page.getByLabel('Access token or service key').waitFor()
     await page.context().close()
-    world.close()
+    await world.close()
   })
 
   test('with read:operations and read:users people are shown without actions', async () => {
@@ -174,6 +174,6 @@ describe('a console without a client at the identity provider', needsChromium(),
     assert.deepEqual(refused, [])
     assert.deepEqual(await findAxeFaults(page), [])
     await page.context().close()
-    world.close()
+    await world.close()
   })
 })

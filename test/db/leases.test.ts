@@ -8,7 +8,6 @@ import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { rowsOf } from '../../src/db/rows.ts'
 import { sql } from '../../src/db/sql.ts'
-import { insertMissingChecks } from '../../src/jobs/check-store.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { findJob, insertJob, lockJobs, updateJobs } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
@@ -71,9 +70,9 @@ async function createDueJobs(
   const rows = Array.from({ length: count }, (_, n) => ({ id: ids.next('job'), owner, at: dueAtMs - count + n + 1 }))
   const given = rowsOf(db.engine, rows, { id: 'text', owner: 'text', at: 'bigint' })
   await db.query(sql`
-    insert into jobs (id, type, status, created_by, thread_id, run_id, run_seq, start_attempts, check_attempts,
+    insert into jobs (id, type, status, created_by, thread_id, run_id, run_seq, check_attempts,
       deadline_at, created_at, updated_at)
-    select id, 'agent', 'generating', owner, id, id, 1, 0, 0, at + 3600000, at, at from ${given} as r where true`)
+    select id, 'agent', 'generating', owner, id, id, 1, 0, at + 3600000, at, at from ${given} as r where true`)
   await db.query(sql`
     insert into job_checks (job_id, owner, due_at, starts, checks) select id, owner, at, 1, 0 from ${given} as r where true`)
   return rows.map(({ id }) => id)
@@ -231,24 +230,6 @@ describe('leases', () => {
       const [single] = await createDueJobs(db, { owner: 'zoe', count: 1, dueAtMs: NOW })
       const first = await new TurnsByOwner().lease(db, 50, leaseAt(NOW))
       assert.ok(first.some(({ id }) => id === single))
-    })
-
-    test('a check whose job has ended on another release is deleted instead of leased', async () => {
-      const [db] = await nodes()
-      const { id } = await createJob(db)
-      await db.query(sql`update jobs set status = 'completed', finished_at = ${NOW} where id = ${id}`)
-      assert.equal(await leaseJob(db, id, leaseAt(NOW)), undefined)
-      assert.deepEqual(await db.query(sql`select job_id from job_checks where job_id = ${id}`), [])
-    })
-
-    test('a job without a check, of another release, gets one, and its start counts as tried', async () => {
-      const [db] = await nodes()
-      const { id } = await createJob(db)
-      await db.query(sql`delete from job_checks where job_id = ${id}`)
-      assert.equal(await leaseJob(db, id, leaseAt(NOW)), undefined)
-      await insertMissingChecks(db, { nowMs: NOW, limit: 100_000 })
-      const job = await leaseJob(db, id, leaseAt(NOW))
-      assert.deepEqual([job?.start_attempts, job?.last_start_at], [1, NOW])
     })
 
     test('a lease and a check do not write the row of the job', async () => {

@@ -68,17 +68,26 @@ forEachEngine((engine) => {
 
   test('a migration that was changed after it ran is refused', async () => {
     const db = await connect()
-    await migrate(db, await folderOf(FIRST))
-    const changed = await folderOf({ '0001_first.sql': 'create table b (id text primary key);' })
-    await assert.rejects(migrate(db, changed), { name: 'MigrationError', message: /0001_first was changed/ })
+    await migrate(db, await folderOf({ ...FIRST, ...SECOND }))
+    const changed = await folderOf({ ...FIRST, '0002_second.sql': 'create table b (id text primary key);' })
+    await assert.rejects(migrate(db, changed), { name: 'MigrationError', message: /0002_second was changed/ })
     await assert.rejects(pendingMigrations(db, changed), MigrationError)
   })
 
-  test('line ends changed by a checkout are no change', async () => {
+  test('a database that began with another baseline is refused in one sentence, and stays as it was', async () => {
     const db = await connect()
-    await migrate(db, await folderOf(FIRST))
-    const crlf = { '0001_first.sql': FIRST['0001_first.sql'].replaceAll('\n', '\r\n') }
-    assert.deepEqual(await migrate(db, await folderOf(crlf)), { applied: [] })
+    await migrate(db, await folderOf({ ...FIRST, ...SECOND }))
+    const before = await versions(db)
+    const edited = { '0001_first.sql': `${FIRST['0001_first.sql']}-- edited\n` }
+    const other = { '0001_other.sql': 'create table b (id text primary key);' }
+    for (const files of [edited, other, { ...edited, ...SECOND }]) {
+      const folder = await folderOf(files)
+      const refused = { name: 'MigrationError', message: /^An earlier version, from before 1\.0, made this database/ }
+      await assert.rejects(migrate(db, folder), refused)
+      await assert.rejects(pendingMigrations(db, folder), refused)
+    }
+    assert.deepEqual(await versions(db), before)
+    assert.deepEqual(await db.query(sql`select id from a`), [{ id: 'one; two' }])
   })
 
   test('a database of a newer release is refused', async () => {
@@ -91,9 +100,10 @@ forEachEngine((engine) => {
 
   test('a migration numbered below one that ran is refused', async () => {
     const db = await connect()
-    await migrate(db, await folderOf({ '0002_first.sql': FIRST['0001_first.sql'] }))
-    const folder = await folderOf({ '0001_late.sql': 'select 1;', '0002_first.sql': FIRST['0001_first.sql'] })
-    await assert.rejects(migrate(db, folder), { name: 'MigrationError', message: /0001_late.*higher number/ })
+    const third = { '0003_third.sql': 'create table b (id text primary key);' }
+    await migrate(db, await folderOf({ ...FIRST, ...third }))
+    const folder = await folderOf({ ...FIRST, ...SECOND, ...third })
+    await assert.rejects(migrate(db, folder), { name: 'MigrationError', message: /0002_second.*higher number/ })
   })
 
   test('a failed migration leaves no changes, and runs after it is fixed', async () => {
@@ -163,6 +173,32 @@ forEachEngine((engine) => {
     assert.equal(await buildNextIndex(db, folder), 'done')
     assert.deepEqual(await indexes(db), ['a_by_both', 'a_by_n'])
     assert.deepEqual(await migrate(db, folder), { applied: [] })
+  })
+
+  test('an index that a later migration drops is not built any more, and dropped where it exists', async () => {
+    const db = await connect()
+    const dropping = { ...INDEXED, '0003_third.sql': 'drop index if exists a_by_n;' }
+    const [indexed, later] = [await folderOf(INDEXED), await folderOf(dropping)]
+    await migrate(db, indexed)
+    while ((await buildNextIndex(db, indexed)) !== 'done');
+    await migrate(db, later)
+    assert.deepEqual(await pendingIndexes(db, later), [])
+    assert.deepEqual(await indexes(db), ['a_by_both'])
+    const fresh = await connect()
+    await migrate(fresh, later)
+    assert.deepEqual(await pendingIndexes(fresh, later), engine.name === 'sqlite' ? [] : ['a_by_both'])
+  })
+
+  test('a variant of the indexes for an engine is built there only', async () => {
+    const db = await connect()
+    const folder = await folderOf({
+      ...FIRST,
+      '0001_first.indexes.sqlite.sql': 'create index if not exists a_by_sqlite on a (id);',
+      '0001_first.indexes.postgres.sql': 'create index if not exists a_by_postgres on a (id);',
+    })
+    await migrate(db, folder)
+    while ((await buildNextIndex(db, folder)) !== 'done');
+    assert.deepEqual(await indexes(db), [`a_by_${engine.name}`])
   })
 
   if (engine.name === 'sqlite') return

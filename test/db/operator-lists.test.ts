@@ -46,8 +46,8 @@ async function seed(db: Database): Promise<void> {
     at: 'bigint',
   })
   await db.query(sql`
-    insert into jobs (id, type, status, thread_id, run_seq, start_attempts, check_attempts, deadline_at, created_at, updated_at)
-    select job, type, 'completed', 't', 1, 0, 0, at, at, at from ${r} as r`)
+    insert into jobs (id, type, status, thread_id, run_seq, check_attempts, deadline_at, created_at, updated_at)
+    select job, type, 'completed', 't', 1, 0, at, at, at from ${r} as r`)
   await db.query(sql`
     insert into callbacks (id, path, type, job_id, thread_id, run_id, status, outcome, received_at, body)
     select callback, '/webhooks/agent', type, job, 't', 'r', 'success', outcome, at, '{}' from ${r} as r`)

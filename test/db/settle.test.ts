@@ -43,7 +43,7 @@ async function node(db: Database) {
   const clock = new ManualClock(Date.UTC(2026, 0, 15))
   const ids = new IdGenerator(clock, systemRandom)
   const breaker = new Breaker({ clock, threshold: 1, openMs: 1, maxOpenMs: 1 })
-  // No runtime listens there; a callback alone is not trusted where a runtime could be asked.
+  // No runtime listens there. A callback alone is not trusted if a runtime is configured.
   const runtime = new RuntimeClient({ url: 'http://127.0.0.1:9', apiKey: null, timeoutMs: 1, fetch, clock, breaker })
   const context: JobContext = {
     db,
@@ -311,7 +311,7 @@ describe('settling', () => {
       }
     })
 
-    test('a pause in doubt does not cancel a job whose cancellation was requested: its run may have completed', async () => {
+    test('an unconfirmed pause does not cancel a job whose cancellation was requested: its run may have completed', async () => {
       const on = await alone()
       const settleWith = async (jobId: string, verdict: JobUpdate['verdict']) => {
         const update = { jobId, runId: null, verdict, via: 'sweep' as const, traces: null }
@@ -323,22 +323,39 @@ describe('settling', () => {
         await on.db.query(sql`update jobs set cancel_requested_at = ${on.clock.now()} where id = ${job.id}`)
         return job.id
       }
-      const doubtful = { kind: 'awaiting_input', interrupts: [], twice: true } as const
+      const unconfirmed = { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' } as const
       const completed = await requested()
-      assert.equal(await settleWith(completed, doubtful), 'processing')
+      assert.equal(await settleWith(completed, unconfirmed), 'processing')
       const done = { kind: 'completed', output: JsonText.of(1), tokens: { input: 0, output: 0, total: 0 } } as const
       assert.equal(await settleWith(completed, done), 'completed')
       const paused = await requested()
-      assert.equal(await settleWith(paused, doubtful), 'processing')
+      assert.equal(await settleWith(paused, unconfirmed), 'processing')
       await on.clock.advance(10_000)
-      assert.equal(await settleWith(paused, doubtful), 'cancelled')
+      assert.equal(await settleWith(paused, unconfirmed), 'cancelled')
       assert.equal(await settleWith(await requested(), { kind: 'awaiting_input', interrupts: [] }), 'cancelled')
+    })
+
+    test('evidence of one kind does not confirm evidence of another kind, though both would cancel the job', async () => {
+      const on = await alone()
+      const { job } = await createJob(on, { type: 'report' })
+      await on.db.query(sql`update jobs set cancel_requested_at = ${on.clock.now()} where id = ${job.id}`)
+      const settleWith = async (verdict: JobUpdate['verdict']) => {
+        await on.clock.advance(10_000)
+        const update = { jobId: job.id, runId: null, verdict, via: 'sweep' as const, traces: null }
+        await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))
+        return (await findJob(on.db, job.id))?.status
+      }
+      assert.equal(await settleWith({ kind: 'cancelled', confirm: 'run_missing' }), 'processing')
+      const pause = { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' } as const
+      assert.equal(await settleWith(pause), 'processing')
+      assert.equal(await settleWith({ kind: 'unclear', reason: 'the state was not fetched' }), 'processing')
+      assert.equal(await settleWith(pause), 'cancelled', 'an unclear answer does not contradict the same state')
     })
 
     test('one answer of the runtime that is written twice, 10 s apart, is still one sighting', async () => {
       const on = await alone()
       const { job } = await createJob(on, { type: 'report' })
-      const lost = { kind: 'failed', code: 'run_lost', message: 'It is gone', twice: true } as const
+      const lost = { kind: 'failed', code: 'run_lost', message: 'It is gone', confirm: 'run_missing' } as const
       const settleWith = async (askedAtMs: number) => {
         const update = { jobId: job.id, runId: null, verdict: lost, via: 'sweep' as const, traces: null, askedAtMs }
         await settleJobs(on.context, (_tx, settlement) => settlement.settle([update]))
@@ -349,6 +366,32 @@ describe('settling', () => {
       await on.clock.advance(10_000)
       assert.equal(await settleWith(askedAtMs), 'processing')
       assert.equal(await settleWith(on.clock.now()), 'failed')
+    })
+
+    test('a second move to an end counts no usage and no end, even if the table of moves allowed it', async () => {
+      const on = await alone()
+      const counted: string[] = []
+      const context = { ...on.context, meter: { ...silentMeter, count: (name: string) => void counted.push(name) } }
+      const { job, runId } = await createJob(on, { type: 'report' })
+      const tokens = { input: 3, output: 4, total: 7 }
+      const verdict = { kind: 'completed', output: JsonText.of(1), tokens } as const
+      const settle = (given: JobUpdate['verdict']) =>
+        settleJobs(context, (_tx, settlement) =>
+          settlement.settle([{ jobId: job.id, runId, verdict: given, via: 'read', traces: null }]),
+        )
+      await settle(verdict)
+      const { counters, usage } = await readJobRows(on.db, job.id)
+      assert.deepEqual(counted, ['jobs_ended_total'])
+      for (const again of [verdict, { kind: 'cancelled' } as const]) {
+        // An ended job in a status that can move: the settlement sees the same if the table had a move from an end.
+        await on.db.query(sql`update jobs set status = 'generating' where id = ${job.id}`)
+        await on.clock.advance(40 * 86_400_000)
+        const [settled] = await settle(again)
+        assert.equal(settled?.outcome, 'applied')
+        const rows = await readJobRows(on.db, job.id)
+        assert.deepEqual({ counters: rows.counters, usage: rows.usage }, { counters, usage })
+      }
+      assert.deepEqual(counted, ['jobs_ended_total'])
     })
 
     test('many updates of one job in one batch are applied in order, and the first end wins', async () => {

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
+import { runCommand } from '../support/command.ts'
 import { freshFolder, runProgram, type Settings } from '../support/program.ts'
 import { settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { freePort } from '../support/server-process.ts'
@@ -23,8 +24,13 @@ const CONFIG = 78
 
 describe('the command line', { concurrency: 2 }, () => {
   test('prints its commands, with and without --help', async () => {
-    for (const args of [['--help'], ['-h'], ['help'], []]) {
-      const { code, output, errors } = await runProgram(args)
+    for (const [args, run] of [
+      [[], runProgram],
+      [['--help'], runCommand],
+      [['-h'], runCommand],
+      [['help'], runCommand],
+    ] as const) {
+      const { code, output, errors } = await run(args)
       assert.deepEqual({ code, errors }, { code: 0, errors: '' })
       for (const command of ['serve', 'dev', 'migrate', 'keys', 'doctor']) {
         assert.match(output, new RegExp(`^ +${command} +\\S`, 'm'))
@@ -47,7 +53,7 @@ describe('the command line', { concurrency: 2 }, () => {
 
   test('refuses an unknown command, also a name that every object has', async () => {
     for (const name of ['sevre', 'constructor', '--port']) {
-      const { code, output, errors } = await runProgram([name])
+      const { code, output, errors } = await (name === 'sevre' ? runProgram([name]) : runCommand([name]))
       assert.deepEqual({ code, output }, { code: USAGE, output: '' })
       assert.ok(errors.startsWith(`Unknown command "${name}"`))
       assert.match(errors, /serve/)
@@ -62,7 +68,7 @@ describe('the command line', { concurrency: 2 }, () => {
         [command, '--help'],
         [command, 'create', '-h'],
       ]) {
-        const { code, output, errors } = await runProgram(args, { settings, folder })
+        const { code, output, errors } = await runCommand(args, settings)
         assert.deepEqual({ code, errors }, { code: 0, errors: '' }, args.join(' '))
         assert.match(output, new RegExp(`^usage: ${command}\\b`))
       }
@@ -92,7 +98,7 @@ describe('the command line', { concurrency: 2 }, () => {
     const folder = freshFolder()
     const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
     for (const [args, said] of misuses) {
-      const { code, output, errors } = await runProgram(args, { settings, folder })
+      const { code, output, errors } = await runCommand(args, settings)
       assert.deepEqual({ code, output }, { code: USAGE, output: '' }, args.join(' '))
       assert.match(errors, said)
     }
@@ -102,21 +108,27 @@ describe('the command line', { concurrency: 2 }, () => {
   test('names the faults of the job types together with those of the settings', async () => {
     const folder = freshFolder()
     writeFileSync(join(folder, 'types.json'), '{"types":{"report":{"assistant_id":7}}}')
-    const faults = (file: string) => ({ folder, settings: { PORT: 'http', JOB_TYPES_FILE: file } })
-    for (const command of [['serve'], ['jobs', 'reconcile'], ['callbacks', 'replay', 'cbk_1']]) {
-      const broken = await runProgram(command, faults('types.json'))
+    const faults = (file: string) => ({ PORT: 'http', JOB_TYPES_FILE: join(folder, file) })
+    const served = await runProgram(['serve'], { folder, settings: { PORT: 'http', JOB_TYPES_FILE: 'types.json' } })
+    const commands = [
+      ['jobs', 'reconcile'],
+      ['callbacks', 'replay', 'cbk_1'],
+    ]
+    const others = await Promise.all(commands.map((command) => runCommand(command, faults('types.json'))))
+    for (const broken of [served, ...others]) {
       assert.deepEqual({ code: broken.code, output: broken.output }, { code: CONFIG, output: '' })
       assert.match(broken.errors, /^ {2}PORT /m)
       assert.match(broken.errors, /^ {2}ISSUER_URL /m)
-      assert.match(broken.errors, /^ {2}JOB_TYPES_FILE types\.json: .*\n +\/types\/report\/assistant_id /m)
+      assert.match(broken.errors, /^ {2}JOB_TYPES_FILE \S*types\.json: .*\n +\/types\/report\/assistant_id /m)
     }
+    assert.match(served.errors, /^ {2}JOB_TYPES_FILE types\.json: /m)
     writeFileSync(join(folder, 'odd.json'), '{"types":{"a\\nb":null,"__proto__":null}}')
-    const odd = await runProgram(['serve'], faults('odd.json'))
+    const odd = await runCommand(['jobs', 'reconcile'], faults('odd.json'))
     assert.equal(odd.code, CONFIG)
-    assert.match(odd.errors, /^ {2}JOB_TYPES_FILE odd\.json: .*\n.*named "a\\nb".*\n.*named "__proto__"/m)
-    const missing = await runProgram(['serve'], faults('nowhere.json'))
+    assert.match(odd.errors, /^ {2}JOB_TYPES_FILE \S+odd\.json: .*\n.*named "a\\nb".*\n.*named "__proto__"/m)
+    const missing = await runCommand(['jobs', 'reconcile'], faults('nowhere.json'))
     assert.equal(missing.code, CONFIG)
-    assert.match(missing.errors, /^ {2}PORT [\s\S]*^ {2}JOB_TYPES_FILE cannot be read \(ENOENT\): nowhere\.json$/m)
+    assert.match(missing.errors, /^ {2}PORT [\s\S]*^ {2}JOB_TYPES_FILE cannot be read \(ENOENT\): \S+nowhere\.json$/m)
   })
 
   test('names every fault of the settings at once, and no secret', async () => {
@@ -135,7 +147,9 @@ describe('the command line', { concurrency: 2 }, () => {
     }
     const faults = [...Object.keys(settings), 'ISSUER_URL', 'PUSH_PROJECT_ID', 'PUSH_CLIENT_EMAIL']
     for (const command of [['serve'], ['migrate'], ['doctor'], ['keys', 'list']]) {
-      const { code, output, errors } = await runProgram(command, { settings })
+      const { code, output, errors } = await (command[0] === 'serve'
+        ? runProgram(command, { settings })
+        : runCommand(command, settings))
       assert.deepEqual({ code, output }, { code: CONFIG, output: '' })
       for (const name of faults) assert.match(errors, new RegExp(`^ +${name} `, 'm'))
       assert.doesNotMatch(errors, new RegExp(secret))
@@ -146,9 +160,7 @@ describe('the command line', { concurrency: 2 }, () => {
   test('serve refuses a secret that callbacks could be forged with, and does not show it', async () => {
     const ISSUER_URL = 'https://login.example.com/pool'
     for (const WEBHOOK_SECRET of ['whsec_', 'x', 'whsec_!!!!', 'whsec_c2hvcnQ=']) {
-      const { code, output, errors } = await runProgram(['serve'], {
-        settings: { ISSUER_URL, WEBHOOK_SECRET, PORT: '0' },
-      })
+      const { code, output, errors } = await runCommand(['serve'], { ISSUER_URL, WEBHOOK_SECRET, PORT: '0' })
       assert.deepEqual({ code, output }, { code: CONFIG, output: '' })
       assert.match(errors, /^Bad configuration:\n {2}WEBHOOK_SECRET must have [^\n]*\nEvery setting/)
       assert.doesNotMatch(errors, /!!!!|c2hvcnQ|"x"/)
@@ -158,7 +170,7 @@ describe('the command line', { concurrency: 2 }, () => {
 
 /** The same on both engines, where `place` gives the settings of a fresh database. */
 function onEngine(engine: 'sqlite' | 'postgres', place: () => Promise<Settings>): void {
-  const run = async (args: string[], settings: Settings) => runProgram(args, { settings: await settingsWith(settings) })
+  const run = async (args: string[], settings: Settings) => runCommand(args, await settingsWith(settings))
 
   test('migrate brings a database up to date, and then has nothing to do', async () => {
     const settings = await place()
@@ -239,7 +251,7 @@ describe('on postgres', { concurrency: 2, ...needsPostgres() }, () => {
     const url = new URL(DATABASE_URL)
     url.pathname = '/nowhere'
     const settings = await settingsWith({ DATABASE_URL: url.href })
-    const { code, errors } = await runProgram(['migrate'], { settings })
+    const { code, errors } = await runCommand(['migrate'], settings)
     assert.equal(code, UNAVAILABLE)
     assert.match(errors, /^The database cannot be reached: database "nowhere" does not exist\n$/)
   })
@@ -272,7 +284,7 @@ describe('keys', { concurrency: 2 }, () => {
   ]
   for (const [what, args, said] of misuses) {
     test(`refuses ${what}, before any other check`, async () => {
-      const { code, output, errors } = await runProgram(['keys', ...args])
+      const { code, output, errors } = await runCommand(['keys', ...args])
       assert.deepEqual({ code, output }, { code: USAGE, output: '' })
       assert.match(errors, said)
     })
@@ -285,7 +297,9 @@ describe('serve', { concurrency: 2 }, () => {
     const served = await startServe({ settings: { DATA_DIR: dataDir } })
     const settings = await settingsWith({ DATA_DIR: dataDir })
     for (const command of [['serve'], ['migrate'], ['keys', 'revoke', 'svc_x']]) {
-      const { code, output, errors } = await runProgram(command, { settings })
+      const { code, output, errors } = await (command[0] === 'serve'
+        ? runProgram(command, { settings })
+        : runCommand(command, settings))
       assert.deepEqual({ code, output }, { code: UNAVAILABLE, output: '' })
       assert.equal(
         errors,
@@ -305,7 +319,7 @@ describe('serve', { concurrency: 2 }, () => {
     )
     assert.equal(code, CONFIG)
     assert.match(errors, new RegExp(`^Cannot listen on HOST and PORT: .*EADDRINUSE.*${port}\n$`))
-    assert.equal((await runProgram(['migrate'], { settings })).code, 0)
+    assert.equal((await runCommand(['migrate'], settings)).code, 0)
   })
 
   test('reports a data folder that cannot be used', async () => {
@@ -355,7 +369,7 @@ describe('types', { concurrency: 2 }, () => {
     served.program.signal('SIGTERM')
     await served.program.untilEnded()
     const run = async (...args: string[]) => {
-      const { code, output, errors } = await runProgram(args, { folder, settings })
+      const { code, output, errors } = await runCommand(args, settings)
       assert.deepEqual([code, errors], [0, ''], `${args.join(' ')}: ${errors}`)
       return output.trimEnd()
     }
@@ -365,7 +379,7 @@ describe('types', { concurrency: 2 }, () => {
     assert.match(await run('jobs', 'get', id), /^status +completed$/m)
     const again = JSON.parse(await run('jobs', 'retry', id, '--json')) as { id: string; retry_of: string }
     assert.deepEqual([again.retry_of, again.id === id], [id, false])
-    const cancelled = await runProgram(['jobs', 'cancel', id], { folder, settings })
+    const cancelled = await runCommand(['jobs', 'cancel', id], settings)
     assert.deepEqual([cancelled.code, cancelled.errors], [1, 'The job is completed already\n'])
     assert.match(await run('users', 'block', 'eve'), /^eve {2}blocked since 20/)
     assert.deepEqual(JSON.parse(await run('users', 'unblock', 'eve', '--json')), { sub: 'eve', blocked_at: null })
@@ -387,7 +401,7 @@ describe('types', { concurrency: 2 }, () => {
 
   test('prints the job types of a file, and the same of a running service', async () => {
     const file = writeTypes()
-    const printed = await runProgram(['types', '--file', file])
+    const printed = await runCommand(['types', '--file', file])
     assert.deepEqual([printed.code, printed.errors], [0, ''])
     assert.match(
       printed.output,
@@ -398,10 +412,10 @@ describe('types', { concurrency: 2 }, () => {
     const account = { token, body: { name: 'types', scopes: [] } }
     const { body } = await served.request<{ key: string }>('POST', '/v1/service-accounts', account)
     const settings = { PROJECT_API_KEY: body.key }
-    const live = await runProgram(['types', '--url', `${served.url}/`], { settings })
+    const live = await runCommand(['types', '--url', `${served.url}/`], settings)
     const withoutHead = (text: string) => text.slice(text.indexOf('\n'))
     assert.deepEqual([live.code, live.errors, withoutHead(live.output)], [0, '', withoutHead(printed.output)])
-    const refused = await runProgram(['types', '--url', served.url, '--key', 'pak_wrong'])
+    const refused = await runCommand(['types', '--url', served.url, '--key', 'pak_wrong'])
     assert.equal(refused.code, UNAVAILABLE)
     assert.match(refused.errors, /answered 401: is the key valid\?/)
     assert.ok(!refused.errors.includes('pak_wrong'))
@@ -419,7 +433,7 @@ describe('types', { concurrency: 2 }, () => {
       [['--file', writeTypes({ input_schema: { type: 'x' } })], CONFIG, /\/types\/report\/input_schema\/type must be/],
     ]
     for (const [args, code, errors] of cases) {
-      const ran = await runProgram(['types', ...args])
+      const ran = await runCommand(['types', ...args])
       assert.deepEqual([ran.code, ran.output], [code, ''], ran.errors)
       assert.match(ran.errors, errors)
     }
@@ -435,7 +449,7 @@ describe('types', { concurrency: 2 }, () => {
 
 describe('doctor', { concurrency: 2 }, () => {
   const examine = async (more: Settings) =>
-    runProgram(['doctor'], { settings: await settingsWith({ DATA_DIR: freshFolder(), ...more }) })
+    runCommand(['doctor'], await settingsWith({ DATA_DIR: freshFolder(), ...more }))
 
   test('reports an issuer without keys, and still checks the rest', async () => {
     const { url } = await sharedIssuer()

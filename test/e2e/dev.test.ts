@@ -5,14 +5,15 @@ import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { describe, test } from 'node:test'
+import { before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { assertError } from '../support/assert-error.ts'
 import { findProgram } from '../support/binaries.ts'
+import { runCommand } from '../support/command.ts'
 import { HttpClient } from '../support/http-client.ts'
 import { PATIENCE_MS } from '../support/patience.ts'
-import { freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
+import { type Ending, freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
 import { freePort } from '../support/server-process.ts'
 import { isCi } from '../support/services.ts'
 import { until } from '../support/until.ts'
@@ -58,10 +59,16 @@ async function paste(lines: readonly string[]): Promise<string> {
   return (await run('sh', ['-c', script], { timeout: PATIENCE_MS })).stdout
 }
 
-for (const variant of ['A', 'B']) {
+type Dev = Awaited<ReturnType<typeof startDev>>
+
+for (const variant of ['A', 'B'] as const) {
   describe(`dev as variant ${variant}`, () => {
-    test('prints few lines, whose commands work when pasted, and leaves no files behind', needsCurl, async () => {
-      const dev = await startDev({ PORT: String(await freePort()), API_VARIANT: variant })
+    let dev: Dev
+    before(async () => {
+      dev = await startDev({ PORT: String(await freePort()), API_VARIANT: variant })
+    })
+
+    test('prints few lines, whose commands work when pasted', needsCurl, async () => {
       const { output } = dev.program
       assert.ok(output.trimEnd().split('\n').length <= UP_TO_LINES, output)
       assert.doesNotMatch(output, /eyJ/, 'no token on the screen')
@@ -92,7 +99,29 @@ for (const variant of ['A', 'B']) {
         Object.fromEntries(Object.entries(body).map(([key, value]) => [key, Object.keys(value)])),
         expected,
       )
+    })
 
+    test('answers only under the names of this machine, and its sandbox does so too', async () => {
+      const { port } = new URL(dev.client.url)
+      for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, 'localhost', `[::1]:${port}`]) {
+        assert.equal((await dev.client.request('GET', '/healthz', { headers: { host } })).status, 200, host)
+      }
+      const token = await dev.tokenOf('ADMIN')
+      for (const host of ['evil.example', `evil.example:${port}`, `127.0.0.1.evil.example:${port}`]) {
+        for (const path of ['/healthz', '/v1/projects', '/nothing']) {
+          const answer = await dev.client.request('GET', path, { token, headers: { host } })
+          const message = 'headers/host must be a loopback name or address'
+          assertError({ variant }, answer, { status: 400, code: 'invalid_request', message })
+        }
+        for (const url of [dev.start, dev.tokens, dev.runtime, dev.push]) {
+          const sandbox = new HttpClient(url)
+          assert.equal((await sandbox.request('GET', '/', { headers: { host } })).status, 403, url)
+          sandbox.close()
+        }
+      }
+    })
+
+    test('ends with Ctrl-C, and leaves no files behind', async () => {
       dev.client.close()
       dev.program.signal('SIGINT')
       const { code, errors } = await dev.program.untilEnded()
@@ -101,23 +130,53 @@ for (const variant of ['A', 'B']) {
   })
 }
 
-test('the tokens of dev-env have the scopes of their users', async () => {
-  const dev = await startDev({ PORT: '0' })
-  const statuses = async (user: 'ADA' | 'ADMIN') => {
-    const token = await dev.tokenOf(user)
-    const answers = [
-      await dev.client.request('POST', '/v1/projects', { token, body: { name: 'mine' } }),
-      await dev.client.request('GET', '/v1/users', { token }),
-      await dev.client.request('GET', '/v1/service-accounts', { token }),
-    ]
-    return answers.map(({ status }) => status)
-  }
-  assert.deepEqual(await statuses('ADA'), [201, 403, 403])
-  assert.deepEqual(await statuses('ADMIN'), [201, 200, 200])
-  dev.client.close()
-  dev.program.signal('SIGTERM')
-  assert.equal((await dev.program.untilEnded()).code, 0)
-  assert.deepEqual(dev.leftovers(), [])
+describe('dev with PORT=0, LOG_LEVEL=info and --open', () => {
+  const folder = freshFolder()
+  const opened = join(folder, 'opened')
+  let dev: Dev
+  before(async () => {
+    writeFileSync(join(folder, 'xdg-open'), `#!/bin/sh\necho "$1" > ${opened}.part && mv ${opened}.part ${opened}\n`, {
+      mode: 0o755,
+    })
+    const settings = { PORT: '0', LOG_LEVEL: 'info', PATH: `${folder}:${process.env.PATH}` }
+    dev = await startDev(settings, { args: ['--open'] })
+  })
+
+  test('uses any free port', async () => {
+    assert.equal((await dev.client.request('GET', '/healthz')).status, 200)
+    assert.notEqual(new URL(dev.client.url).port, '0')
+  })
+
+  test('opens the start page in the browser', async () => {
+    await until(() => existsSync(opened))
+    assert.equal(readFileSync(opened, 'utf8').trim(), dev.start)
+  })
+
+  test('writes logs as lines for people', async () => {
+    const [line] = await dev.program.untilSaid(/^.*service\.started.*$/m)
+    assert.match(line, /^\d\d:\d\d:\d\d info {2}service\.started url=http:\S+ variant=B engine=sqlite$/)
+  })
+
+  test('issues tokens with the scopes of their users', async () => {
+    const statuses = async (user: 'ADA' | 'ADMIN') => {
+      const token = await dev.tokenOf(user)
+      const answers = [
+        await dev.client.request('POST', '/v1/projects', { token, body: { name: 'mine' } }),
+        await dev.client.request('GET', '/v1/users', { token }),
+        await dev.client.request('GET', '/v1/service-accounts', { token }),
+      ]
+      return answers.map(({ status }) => status)
+    }
+    assert.deepEqual(await statuses('ADA'), [201, 403, 403])
+    assert.deepEqual(await statuses('ADMIN'), [201, 200, 200])
+  })
+
+  test('ends with SIGTERM, and leaves no files behind', async () => {
+    dev.client.close()
+    dev.program.signal('SIGTERM')
+    assert.equal((await dev.program.untilEnded()).code, 0)
+    assert.deepEqual(dev.leftovers(), [])
+  })
 })
 
 test('dev has the ports after its own, and says so when another program uses one', async () => {
@@ -158,31 +217,12 @@ test('with --keep, data and tokens survive a restart', async () => {
   second.client.close()
 })
 
-test('with --open, the browser gets the start page', async () => {
-  const folder = freshFolder()
-  const opened = join(folder, 'opened')
-  writeFileSync(join(folder, 'xdg-open'), `#!/bin/sh\necho "$1" > ${opened}.part && mv ${opened}.part ${opened}\n`, {
-    mode: 0o755,
-  })
-  const dev = await startDev({ PORT: '0', PATH: `${folder}:${process.env.PATH}` }, { args: ['--open'] })
-  await until(() => existsSync(opened))
-  assert.equal(readFileSync(opened, 'utf8').trim(), dev.start)
-  dev.client.close()
-})
-
 test('dev-env without a running dev says how to start it', async () => {
-  const { code, output, errors } = await runProgram(['dev-env', '--url', `http://127.0.0.1:${await freePort()}`])
+  const { code, output, errors } = await runCommand(['dev-env', '--url', `http://127.0.0.1:${await freePort()}`])
   assert.deepEqual([code, output], [69, ''])
   assert.match(errors, /^No dev is running at .*npm run dev$/m)
-  const { code: refused } = await runProgram(['dev-env', '--url', 'http://example.com'])
+  const { code: refused } = await runCommand(['dev-env', '--url', 'http://example.com'])
   assert.equal(refused, 64)
-})
-
-test('the logs of dev are lines for people', async () => {
-  const dev = await startDev({ PORT: '0', LOG_LEVEL: 'info' })
-  const [line] = await dev.program.untilSaid(/^.*service\.started.*$/m)
-  assert.match(line, /^\d\d:\d\d:\d\d info {2}service\.started url=http:\S+ variant=B engine=sqlite$/)
-  dev.client.close()
 })
 
 /** The first of six neighbouring free ports, below those that the system gives to connections of other programs. */
@@ -196,13 +236,6 @@ async function freeRange(): Promise<number> {
   }
 }
 
-test('dev uses any free port with PORT=0', async () => {
-  const dev = await startDev({ PORT: '0' })
-  assert.equal((await dev.client.request('GET', '/healthz')).status, 200)
-  assert.notEqual(new URL(dev.client.url).port, '0')
-  dev.client.close()
-})
-
 test('dev refuses to run in production, and starts nothing there', async () => {
   const folder = freshFolder()
   const temporary = join(folder, 'tmp')
@@ -214,30 +247,6 @@ test('dev refuses to run in production, and starts nothing there', async () => {
   assert.deepEqual(readdirSync(temporary), [])
 })
 
-for (const variant of ['A', 'B'] as const) {
-  test(`dev as variant ${variant} answers only under the names of this machine, and its sandbox does so too`, async () => {
-    const dev = await startDev({ API_VARIANT: variant, PORT: '0' })
-    const { port } = new URL(dev.client.url)
-    for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, 'localhost', `[::1]:${port}`]) {
-      assert.equal((await dev.client.request('GET', '/healthz', { headers: { host } })).status, 200, host)
-    }
-    const token = await dev.tokenOf('ADMIN')
-    for (const host of ['evil.example', `evil.example:${port}`, `127.0.0.1.evil.example:${port}`]) {
-      for (const path of ['/healthz', '/v1/projects', '/nothing']) {
-        const answer = await dev.client.request('GET', path, { token, headers: { host } })
-        const message = 'headers/host must be a loopback name or address'
-        assertError({ variant }, answer, { status: 400, code: 'invalid_request', message })
-      }
-      for (const url of [dev.start, dev.tokens, dev.runtime, dev.push]) {
-        const sandbox = new HttpClient(url)
-        assert.equal((await sandbox.request('GET', '/', { headers: { host } })).status, 403, url)
-        sandbox.close()
-      }
-    }
-    dev.client.close()
-  })
-}
-
 test('dev refuses a database on another machine by the name of its setting, and leaves nothing behind', async () => {
   const remote: Settings[] = [
     { DATABASE_URL: 'postgres://api:hunter2@db.example.com/api' },
@@ -247,16 +256,15 @@ test('dev refuses a database on another machine by the name of its setting, and 
     { DATABASE_URL: 'postgres://api:hunter2@localhost/api?host=localhost&host=db.example.com' },
     { DATABASE_URL: 'postgres:///api?password=hunter2', PGHOST: 'db.example.com' },
   ]
-  for (const settings of remote) {
-    const temporary = freshFolder()
-    const { code, output, errors } = await runProgram(['dev'], {
-      settings: { ...settings, TMPDIR: temporary, PORT: '0' },
-    })
+  const assertRefused = ({ code, output, errors }: Ending) => {
     assert.deepEqual({ code, output }, { code: 78, output: '' }, errors)
     assert.match(errors, /^Bad configuration:\n {2}DATABASE_URL must be a database on this machine/)
     assert.doesNotMatch(errors, /hunter2/)
-    assert.deepEqual(readdirSync(temporary), [])
   }
+  for (const settings of remote) assertRefused(await runCommand(['dev'], { ...settings, PORT: '0' }))
+  const temporary = freshFolder()
+  assertRefused(await runProgram(['dev'], { settings: { ...remote[0], TMPDIR: temporary, PORT: '0' } }))
+  assert.deepEqual(readdirSync(temporary), [])
 })
 
 test('dev takes a database on this machine', async () => {

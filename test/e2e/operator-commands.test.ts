@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
-import { freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
+import { runCommand } from '../support/command.ts'
+import { freshFolder, Program, type Settings } from '../support/program.ts'
 import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
@@ -34,13 +35,13 @@ describe('commands of operators', () => {
   })
   after(() => runtime.close())
 
-  async function run(args: string[], place: { folder: string; settings: Settings }): Promise<string> {
-    const { code, output, errors } = await runProgram(args, place)
+  async function run(args: string[], settings: Settings): Promise<string> {
+    const { code, output, errors } = await runCommand(args, settings)
     assert.deepEqual([code, errors], [0, ''], `${args.join(' ')}: ${errors}`)
     return output.trimEnd()
   }
 
-  test('reconcile and replay are in the audit trail; users erase waits for the end', async () => {
+  test('reconcile and replay are in the audit trail; users erase waits until it finishes', async () => {
     const folder = freshFolder()
     const settings = await settingsWith({
       DATA_DIR: folder,
@@ -49,8 +50,7 @@ describe('commands of operators', () => {
       WEBHOOK_SECRET: 'a-secret-of-the-runtime-1',
       PUBLIC_URL: 'http://127.0.0.1:9',
     })
-    const place = { folder, settings }
-    const served = await startServe(place)
+    const served = await startServe({ folder, settings })
     const id = await startReport(served, 'ada')
     await untilCompleted(served, id)
     const token = await tokenOf('root', ['admin:*'])
@@ -68,16 +68,16 @@ describe('commands of operators', () => {
     await served.program.untilEnded()
 
     const reconciled = `${id}  completed, nothing to check\n1 checked, 0 changed`
-    assert.equal(await run(['jobs', 'reconcile', id], place), reconciled)
-    await run(['jobs', 'reconcile'], place)
-    assert.match(await run(['callbacks', 'replay', callback], place), new RegExp(`^${callback}  duplicate  ${id}$`))
-    const erased = JSON.parse(await run(['users', 'erase', 'ada', '--json'], place)) as Record<string, unknown>
+    assert.equal(await run(['jobs', 'reconcile', id], settings), reconciled)
+    await run(['jobs', 'reconcile'], settings)
+    assert.match(await run(['callbacks', 'replay', callback], settings), new RegExp(`^${callback}  duplicate  ${id}$`))
+    const erased = JSON.parse(await run(['users', 'erase', 'ada', '--json'], settings)) as Record<string, unknown>
     assert.deepEqual([erased.sub, erased.state, erased.total, erased.done], ['ada', 'done', 2, 2])
-    const job = JSON.parse(await run(['jobs', 'get', id, '--json'], place)) as Record<string, unknown>
+    const job = JSON.parse(await run(['jobs', 'get', id, '--json'], settings)) as Record<string, unknown>
     assert.deepEqual([job.created_by, job.input, job.output], [null, null, null])
-    const unknown = await runProgram(['users', 'erase', 'ada'], place)
+    const unknown = await runCommand(['users', 'erase', 'ada'], settings)
     assert.deepEqual([unknown.code, unknown.errors], [1, 'There is no user ada\n'])
-    const entries = (await run(['audit', '--json'], place)).split('\n').map((line) => JSON.parse(line) as Entry)
+    const entries = (await run(['audit', '--json'], settings)).split('\n').map((line) => JSON.parse(line) as Entry)
     assert.deepEqual(
       entries.map(({ action, object, actor }) => [action, object.id, actor.kind]),
       [

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
+import { runCommand } from '../support/command.ts'
 import { freshFolder, runProgram } from '../support/program.ts'
 import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { freePort } from '../support/server-process.ts'
@@ -25,12 +26,12 @@ describe('an operator', { concurrency: 2 }, () => {
     const runtime = await startAgentRuntime()
     const folder = freshFolder()
     const settings = await settingsWith({ DATA_DIR: folder, RUNTIME_URL: runtime.url, JOB_TYPES_FILE })
-    const made = await runProgram(['keys', 'create', '--name', 'robot', '--scopes', 'read:projects'], { settings })
+    const made = await runCommand(['keys', 'create', '--name', 'robot', '--scopes', 'read:projects'], settings)
     assert.equal(made.code, 0, made.errors)
     const served = await startServe({ settings })
     const id = await startJob(served)
     const look = async (...args: string[]) => {
-      const { code, output, errors } = await runProgram(args, { settings })
+      const { code, output, errors } = await runCommand(args, settings)
       assert.deepEqual([code, errors], [0, ''], args.join(' '))
       return output
     }
@@ -50,18 +51,18 @@ describe('an operator', { concurrency: 2 }, () => {
     assert.match(ready.output, /^ok +http:\S+ is ready\n/)
     assert.match(ready.output, /^ok +database +sqlite$/m)
     assert.match(ready.output, /^WARN +runtime +not configured.*\n +→ Check RUNTIME_URL/m)
-    const gone = await runProgram(['doctor', '--url', `http://127.0.0.1:${await freePort()}`])
+    const gone = await runCommand(['doctor', '--url', `http://127.0.0.1:${await freePort()}`])
     assert.deepEqual([gone.code, gone.output], [69, ''])
     assert.match(gone.errors, /does not answer: .*ECONNREFUSED/)
-    const other = await runProgram(['doctor', '--url', (await sharedIssuer()).url])
+    const other = await runCommand(['doctor', '--url', (await sharedIssuer()).url])
     assert.equal(other.code, 69)
-    assert.equal((await runProgram(['doctor', '--url', 'nonsense'])).code, 64)
+    assert.equal((await runCommand(['doctor', '--url', 'nonsense'])).code, 64)
   })
 
   test('sees in doctor --url which dependency is down', async () => {
     const settings = { DATA_DIR: freshFolder(), ISSUER_URL: `http://127.0.0.1:${await freePort()}` }
     const served = await startServe({ settings })
-    const { code, output } = await runProgram(['doctor', '--url', served.url])
+    const { code, output } = await runCommand(['doctor', '--url', served.url])
     assert.equal(code, 69)
     assert.match(output, /^FAIL +http:\S+ is not ready\n/)
     assert.match(output, /^FAIL +issuer +no keys fetched yet\n +→ Check ISSUER_URL/m)
@@ -82,8 +83,7 @@ describe('an operator', { concurrency: 2 }, () => {
     await served.program.kill()
     await until(() => runtime.runs[0]?.status === 'success')
     runtime.setFaults({ lookup_failure: 0 })
-    const reconcile = async (...args: string[]) =>
-      (await runProgram(['jobs', 'reconcile', ...args], { settings })).output
+    const reconcile = async (...args: string[]) => (await runCommand(['jobs', 'reconcile', ...args], settings)).output
     assert.match(await reconcile(), new RegExp(`^${id}  \\w+ → completed\n1 checked, 1 changed\n$`))
     assert.equal(await reconcile(id), `${id}  completed, nothing to check\n1 checked, 0 changed\n`)
     assert.equal(await reconcile(), '0 checked, 0 changed\n')

@@ -4,9 +4,10 @@ import { after, describe, test } from 'node:test'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { Canaries } from '../support/canaries.ts'
+import { runCommand } from '../support/command.ts'
 import type { TestRequest, TestResponse } from '../support/http-client.ts'
 import { type PostgresServer, startPostgres } from '../support/postgres.ts'
-import { runProgram, type Settings } from '../support/program.ts'
+import type { Settings } from '../support/program.ts'
 import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { freePort } from '../support/server-process.ts'
 import { needsPostgres } from '../support/services.ts'
@@ -51,10 +52,7 @@ class SecretWorld {
   }
 
   async doctor(): Promise<void> {
-    const { output, errors } = await runProgram(['doctor'], {
-      settings: this.settings,
-      folder: this.served.program.folder,
-    })
+    const { output, errors } = await runCommand(['doctor'], this.settings)
     this.canaries.hear('doctor', output + errors)
   }
 

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, before, describe, test } from 'node:test'
 import { Redis } from 'ioredis'
+import { runCommand } from '../support/command.ts'
 import { dropDatabase, type PostgresServer, psql, startPostgres } from '../support/postgres.ts'
 import { freshFolder, runProgram, type Settings } from '../support/program.ts'
 import { settingsWith, sharedIssuer, startServe } from '../support/served.ts'
@@ -11,8 +12,10 @@ import { until } from '../support/until.ts'
 const UNAVAILABLE = 69
 const CONFIG = 78
 
-const run = async (command: 'doctor' | 'serve', more: Settings) =>
-  runProgram([command], { settings: await settingsWith({ DATA_DIR: freshFolder(), ...more }) })
+const run = async (command: 'doctor' | 'serve', more: Settings) => {
+  const settings = await settingsWith({ DATA_DIR: freshFolder(), ...more })
+  return command === 'serve' ? runProgram(['serve'], { settings }) : runCommand(['doctor'], settings)
+}
 
 describe('a PostgreSQL that the service cannot use', needsPostgres(), () => {
   let postgres: PostgresServer

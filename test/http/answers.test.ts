@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, test } from 'node:test'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
-import { SECOND_SIGHT_MS } from '../../src/jobs/settlement/settlement.ts'
+import { CONFIRM_AFTER_MS } from '../../src/jobs/settlement/settlement.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { assertError } from '../support/assert-error.ts'
 import { type JobWorld, RUN_MS, type ShownJob, sharedJobWorld } from '../support/job-world.ts'
@@ -101,7 +101,7 @@ describe('the answer to a paused job', () => {
     test('a thread that was deleted meanwhile is seen twice, then the job fails, and the caller reads why', async () => {
       const { world, job } = await pause('pausing')
       await fetch(`${world.runtime.url}/threads/${job.thread_id}`, { method: 'DELETE' })
-      for (const waitMs of [SECOND_SIGHT_MS - 1, 1]) {
+      for (const waitMs of [CONFIRM_AFTER_MS - 1, 1]) {
         const refused = await world.resume(job, { input: 'early' })
         assertError(world.service, refused, unavailable('The runtime does not find the thread now'))
         assert.equal(refused.headers['retry-after'], '10')

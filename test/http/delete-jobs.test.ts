@@ -111,6 +111,32 @@ describe('deleting a job', () => {
       assert.equal(other.body.outcome, 'adopted', 'a run of no deleted job is adopted as before')
     })
 
+    test('the token of a deleted job, or of another job, proves nothing about a run that names a third job', async () => {
+      const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
+      const deleted = await ended(world, 'ada')
+      await world.request('DELETE', `/jobs/${deleted.id}`, 'ada')
+      world.runtime.setFaults({ drop_callbacks: 1, lose_start_answers: 1, zombie: true })
+      const [starting, other] = [await world.start('report'), await world.start('report', { sub: 'bob' })]
+      assert.equal((await world.stored(starting.id)).run_id, null)
+      const run_id = '5f0c6d5e-0000-4000-8000-000000000002'
+      const forged = { run_id, status: 'error', error: 'forged', metadata: { job_id: starting.id, run_seq: 1 } }
+      for (const [id, thread_id] of [
+        [deleted.id, starting.thread_id],
+        [deleted.id, deleted.thread_id],
+        [other.id, other.thread_id],
+      ]) {
+        const token = world.service.services.callbackAuthenticity.tokenFor(String(id)) ?? ''
+        const query = { job_id: String(id), token }
+        const answer = await world.callback('report', { ...forged, thread_id }, { query, headers: {} })
+        assert.equal(answer.body.outcome, 'stale')
+      }
+      assert.deepEqual(await rowsOf(world.db, deleted.id), NOTHING)
+      for (const { id } of [starting, other]) {
+        const { status, run_id } = await world.stored(id)
+        assert.deepEqual([status, run_id], ['processing', null])
+      }
+    })
+
     test('is for jobs that have ended, for their owner and for admins', async () => {
       const world = await shared()
       const unfinished = await world.start('pausing', { sub: 'grace' })

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
-import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import { readJobRows } from '../support/job-rows.ts'
@@ -172,8 +171,9 @@ describe('jobs', () => {
       const world = await shared()
       const [sub, other] = [newUser(), newUser()]
       const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
-      const payload = { thread_id, run_id, status: 'success', values: { report: 7 } }
-      const { body: adopted } = await world.callback('report', payload)
+      const usage_metadata = { input_tokens: 1, output_tokens: 2, total_tokens: 3 }
+      const values = { report: 7, messages: [{ type: 'ai', content: '', usage_metadata }] }
+      const { body: adopted } = await world.callback('report', { thread_id, run_id, status: 'success', values })
       assert.equal(adopted.outcome, 'adopted')
       assert.equal((await world.stored(adopted.job_id)).created_by, null)
       const follow = (who: string, type = 'report') =>
@@ -195,22 +195,8 @@ describe('jobs', () => {
       assertError(world.service, taken, conflict('Another job follows that run'))
       const rows = await readJobRows(world.db, adopted.job_id)
       assert.equal(rows.usage[0]?.subject, sub)
-      assert.equal(rows.counters[0]?.runs, 1)
+      assert.deepEqual([rows.counters[0]?.runs, rows.counters[0]?.total_tokens], [1, 3])
       assert.ok((await timelineOf(world, claimed.body)).some(({ kind }) => kind === 'claimed'))
-    })
-
-    test('the usage of a job that ended without an owner in the release before goes to the user who claims it', async () => {
-      const world = await shared()
-      const sub = newUser()
-      const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
-      const payload = { thread_id, run_id, status: 'success', values: { report: 7 } }
-      const { body: adopted } = await world.callback('report', payload)
-      await world.db.query(sql`
-        insert into usage_records (job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at)
-        values (${adopted.job_id}, null, '2026-01', 'report', 1, 2, 3, 1)`)
-      await world.request('POST', '/jobs', sub, { body: { type: 'report', thread_id, run_id } })
-      const [counter] = (await readJobRows(world.db, adopted.job_id)).counters
-      assert.deepEqual([counter?.runs, counter?.total_tokens], [1, 3])
     })
 
     test('ten concurrent requests to follow one run, and its callback, get one job', async () => {
@@ -617,7 +603,7 @@ describe('jobs without a runtime', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under, { runtime: false })
 
-    test('cannot be started or followed, which is a 503, and nothing is written', async () => {
+    test('a job cannot be started or followed: the answer is 503, and nothing is written', async () => {
       const world = await shared()
       const sub = newUser()
       for (const body of [

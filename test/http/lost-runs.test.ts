@@ -1,10 +1,24 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
 import { calmJobWorld, heal, isOver, newUser } from '../support/calm-job-world.ts'
 import { readJobRows } from '../support/job-rows.ts'
-import { RUN_MS } from '../support/job-world.ts'
-import { forEachService } from '../support/service.ts'
+import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
+import { forEachService, type ServiceUnderTest } from '../support/service.ts'
+
+const DAY_MS = 24 * 3_600_000
+
+/** A graph writes a draft and pauses. Its callback arrives, and the runtime cannot be asked. */
+async function reportedPause(under: ServiceUnderTest): Promise<{ world: JobWorld; id: string }> {
+  const world = await startJobWorld(under)
+  const { id } = await world.start('tricky')
+  world.runtime.setFaults({ lookup_failure: 1 })
+  await world.pass(RUN_MS)
+  const callbacks = await world.db.query(sql`select outcome from callbacks where job_id = ${id}`)
+  assert.deepEqual(callbacks, [{ outcome: 'deferred' }])
+  return { world, id }
+}
 
 describe('lost runs', () => {
   forEachService((under) => {
@@ -44,7 +58,7 @@ describe('lost runs', () => {
       const job = await world.stored(id)
       assert.deepEqual([job.status, job.settled_by], ['completed', 'read'])
       const { job: row } = await readJobRows(world.db, id)
-      assert.deepEqual([row.doubt_code, row.doubt_at], [null, null])
+      assert.deepEqual([row.awaiting_confirmation, row.awaiting_confirmation_since], [null, null])
     })
 
     test('a run that was hidden once and then seen running ends by its callback', async () => {
@@ -59,6 +73,47 @@ describe('lost runs', () => {
       await world.pass(10_000)
       const job = await world.stored(id)
       assert.deepEqual([job.status, job.settled_by], ['completed', 'callback'])
+    })
+
+    test('a run that is seen once contradicts its loss, though a later call of the same check fails', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
+      const job = await world.start('report', { input: { title: 'Done', sandbox: { duration_ms: 60_000 } } })
+      assert.equal((await world.cancel(job)).status, 202)
+      world.runtime.setFaults({ lookup_failure: 0, lose_runs: true })
+      await world.get(job.id)
+      const evidence = async () => (await readJobRows(world.db, job.id)).job.awaiting_confirmation
+      assert.equal(await evidence(), 'run_missing')
+      // The run is found and asked to stop; the lookup after that fails.
+      world.runtime.setFaults({ lookup_failure: 0.5, lose_runs: false })
+      world.chances.push(0.9, 0.1)
+      const read = await world.get(job.id)
+      assert.match(read.reconcile.last_error ?? '', /the runtime answered 503/)
+      assert.equal(await evidence(), null)
+    })
+
+    test('an end that only a callback reported outlives the deadline, and the runtime decides', async () => {
+      const { world, id } = await reportedPause(under)
+      await world.leap(2 * DAY_MS)
+      const waiting = await world.getInTime(id)
+      assert.deepEqual([waiting.status, waiting.output], ['processing', null])
+      assert.match(waiting.reconcile.last_error ?? '', /reported, and the runtime has not confirmed it yet/)
+      await heal(world)
+      await world.sweepUntil(async () => isOver(await world.stored(id)))
+      assert.equal((await world.stored(id)).status, 'awaiting_input', 'the output was a draft')
+    })
+
+    test('an end that the runtime does not confirm for a week is accepted, and the timeline says so', async () => {
+      const { world, id } = await reportedPause(under)
+      await world.leap(7 * DAY_MS)
+      assert.equal((await world.getInTime(id)).status, 'completed')
+      const timeline = await world.service.request<{ data: { kind: string; detail: { confirmed?: boolean } }[] }>(
+        'GET',
+        `/jobs/${id}/timeline`,
+        { token: world.admin },
+      )
+      const last = timeline.body.data.findLast(({ kind }) => kind === 'transition')
+      assert.equal(last?.detail.confirmed, false)
     })
 
     test('a run whose thread was deleted is lost as well', async () => {

@@ -211,9 +211,9 @@ describe('POST /v1/operations', () => {
       const [one] = await ended(world, 1, 'template')
       const many = Array.from({ length: 10_001 }, (_, n) => ({ id: `job_many_${n}` }))
       await world.db.query(sql`
-        insert into jobs (id, type, status, created_by, thread_id, run_seq, start_attempts, check_attempts, deadline_at,
+        insert into jobs (id, type, status, created_by, thread_id, run_seq, check_attempts, deadline_at,
           created_at, finished_at, updated_at)
-        select r.id, type, 'failed', 'crowd', r.id, 1, 0, 0, deadline_at, created_at, finished_at, updated_at
+        select r.id, type, 'failed', 'crowd', r.id, 1, 0, deadline_at, created_at, finished_at, updated_at
         from ${rowsOf(world.db.engine, many, { id: 'text' })} as r join jobs on jobs.id = ${one?.id ?? ''}`)
       const body = { action: 'retry', filter: { created_by: 'crowd' } }
       const message = 'body/filter fits 10001 jobs, and an operation takes 10000 at most'

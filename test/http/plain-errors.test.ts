@@ -23,7 +23,8 @@ async function readByUser(world: JobWorld, sub: string, jobId: string): Promise<
   const paths = [`/jobs/${jobId}`, '/jobs', `/jobs/${jobId}/timeline?limit=100`, '/v1/usage', '/readyz']
   const texts = await Promise.all(paths.map(async (path) => (await world.request('GET', path, sub)).text))
   const events = await world.db.query(sql`select data from events where job_id = ${jobId}`)
-  const rows = await world.db.query(sql`select last_error, error_message from jobs where id = ${jobId}`)
+  const rows = await world.db.query(sql`
+    select trouble, error_message from jobs left join job_checks on job_id = id where id = ${jobId}`)
   const timeline = await world.db.query(sql`select detail from job_timeline where job_id = ${jobId}`)
   return [...texts, JSON.stringify([events, rows, timeline])].join('\n')
 }

@@ -193,7 +193,7 @@ describe('the limit of runs', () => {
       assert.equal((await usageOf(world, sub)).remaining, 0)
     })
 
-    test('holds when many start at once', async () => {
+    test('the limit holds when many jobs start at once', async () => {
       const world = await shared()
       const sub = newUser()
       const answers = await Promise.all(Array.from({ length: 20 }, () => start(world, sub)))
@@ -235,7 +235,7 @@ describe('the limit of runs, where others commit meanwhile', () => {
   forEachService((under) => {
     // On SQLite no other connection commits while a transaction is open.
     if (under.engine.name === 'sqlite') return
-    test('holds when a job ends while a start counts', async () => {
+    test('the limit holds when a job ends while a start counts', async () => {
       const sub = newUser()
       let between: (() => Promise<unknown>) | undefined
       const db = afterReading(await under.engine.openDatabase(), /from usage_counters\b/, async () => {

@@ -39,7 +39,7 @@ describe('without a runtime', () => {
       assert.equal(late.body.outcome, 'stale')
     })
 
-    test('a callback in time still ends its job, and what a former runtime left to confirm holds at the deadline', async () => {
+    test('a callback in time still ends its job, and an unconfirmed callback is accepted at the deadline', async () => {
       const world = await shared()
       const { id, run } = await adopt(world)
       await world.callback('hasty', { ...run, status: 'success', values: { report: 1 } })

@@ -38,31 +38,47 @@ const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, heig
 
 /** Opens a page in a browser that reaches only this machine, and records every problem on it. */
 export async function openPage(url: string, { size = 'desktop', theme = 'light' }: PageOptions = {}) {
-  const complaints: string[] = []
   const context = await newContext({ viewport: SIZES[size], colorScheme: theme })
+  const watched: WatchedPage = { page: await context.newPage(), complaints: [] }
+  const complain = (complaint: string) => watched.complaints.push(complaint)
   // Requests to this machine are not intercepted: one that is under way when the page closes could fail the test.
   await context.route(isElsewhere, (route) => {
-    complaints.push(`asked for ${route.request().url()}`)
+    complain(`asked for ${route.request().url()}`)
     return route.abort()
   })
-  await context.exposeFunction('reportViolation', (violation: string) => complaints.push(`refused ${violation}`))
+  await context.exposeFunction('reportViolation', (violation: string) => complain(`refused ${violation}`))
   await context.addInitScript(`addEventListener('securitypolicyviolation', ({ violatedDirective, blockedURI }) =>
     reportViolation(violatedDirective + ' ' + blockedURI))`)
-  const page = await context.newPage()
-  page.on('pageerror', (error) => complaints.push(`threw ${error}`))
+  const { page } = watched
+  page.on('pageerror', (error) => complain(`threw ${error}`))
   page.on('requestfailed', (request) => {
     // When a page is left, the browser aborts its requests.
-    if (request.failure()?.errorText !== 'net::ERR_ABORTED') complaints.push(`failed to get ${request.url()}`)
+    if (request.failure()?.errorText !== 'net::ERR_ABORTED') complain(`failed to get ${request.url()}`)
   })
   page.on('response', (response) => {
-    if (response.status() >= 400) complaints.push(`got ${response.status()} for ${response.url()}`)
+    if (response.status() >= 400) complain(`got ${response.status()} for ${response.url()}`)
   })
   page.on('console', (message) => {
-    if (['error', 'warning'].includes(message.type())) complaints.push(`logged ${message.text()}`)
+    if (['error', 'warning'].includes(message.type())) complain(`logged ${message.text()}`)
   })
   page.setDefaultTimeout(PATIENCE_MS)
   await page.goto(url)
-  return { page, complaints } satisfies WatchedPage
+  return watched
+}
+
+/**
+ * Loads another address in a page that an earlier test used, without the routes of that test and with a new list of
+ * complaints. A new context would start another process of the browser, which takes more time than most tests.
+ */
+export async function reopenPage(watched: WatchedPage, url: string, options: PageOptions = {}): Promise<void> {
+  const { size = 'desktop', theme = 'light' } = options
+  const { page } = watched
+  await page.unrouteAll()
+  await page.goto('about:blank')
+  watched.complaints = []
+  await page.setViewportSize(SIZES[size])
+  await page.emulateMedia({ colorScheme: theme })
+  await page.goto(url)
 }
 
 function isElsewhere({ protocol, hostname }: URL): boolean {

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import type { Page } from 'playwright-core'
-import { openPage, type PageOptions, type WatchedPage } from './browser.ts'
+import { openPage, type PageOptions, reopenPage, type WatchedPage } from './browser.ts'
 import { HttpClient } from './http-client.ts'
 import { freshFolder, Program, type Settings } from './program.ts'
 import { freePort } from './server-process.ts'
@@ -55,6 +55,7 @@ export class ConsoleWorld {
   readonly #addresses: Map<string, string>
   readonly #api: HttpClient
   readonly #tokens = new Map<Username, string>()
+  readonly #pages = new Map<Username, WatchedPage>()
 
   static async start(settings: Settings = {}): Promise<ConsoleWorld> {
     const folder = freshFolder()
@@ -125,15 +126,29 @@ export class ConsoleWorld {
     assert.equal(response.status, 200, await response.text())
   }
 
-  /** Opens a page of the console, signed in by the real flow. */
+  /**
+   * Opens a page of the console, signed in by the real flow. The tests of a file use one page of each user, one test after
+   * the other. A test that leaves a trace in its page closes the page's context.
+   */
   async open(path: string, { user = 'admin', ...options }: OpenOptions = {}): Promise<WatchedPage> {
-    const watched = await openPage(`${this.url}/console${path}`, options)
+    const url = `${this.url}/console${path}`
+    const known = this.#pages.get(user)
+    if (known && !known.page.isClosed()) {
+      await reopenPage(known, url, options)
+      // The session at the provider is still open, so the console asks no question.
+      await known.page.locator('#navigation').waitFor({ state: 'attached' })
+      return known
+    }
+    const watched = await openPage(url, options)
     await signIn(watched.page, user)
+    this.#pages.set(user, watched)
     return watched
   }
 
-  close(): void {
+  async close(): Promise<void> {
+    for (const { page } of this.#pages.values()) await page.context().close()
     this.#api.close()
+    await this.program.kill()
   }
 }
 
@@ -167,7 +182,7 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 
 /** What axe finds on the page as it is now: `rule: element` for each finding. */
 export async function findAxeFaults(page: Page): Promise<string[]> {
-  await page.evaluate(AXE)
+  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(AXE)
   return page.evaluate(async () => {
     interface Axe {
       run(): Promise<{ violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[] }>
@@ -175,4 +190,14 @@ export async function findAxeFaults(page: Page): Promise<string[]> {
     const { violations } = await (globalThis as unknown as { axe: Axe }).axe.run()
     return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 200)}`))
   })
+}
+
+/** Asserts that the page as it is now has no axe finding in either theme, and does not scroll sideways. */
+export async function assertAccessible(page: Page, name: string): Promise<void> {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme })
+    assert.deepEqual(await findAxeFaults(page), [], `${name} in the ${colorScheme} theme`)
+    const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+    assert.ok(excess <= 0, `${name} is ${excess} px too wide in the ${colorScheme} theme`)
+  }
 }

@@ -65,6 +65,6 @@ export async function addDevice(db: Database, subject: string): Promise<void> {
   devices += 1
   const id = `dev_${devices}_${subject}`
   await db.query(sql`
-    insert into devices (id, subject, token, token_hash, platform, created_at, last_seen_at)
-    values (${id}, ${subject}, ${`token of ${id}`}, ${id}, 'web', 0, 0)`)
+    insert into devices (id, subject, token, token_hash, platform, provider, created_at, last_seen_at)
+    values (${id}, ${subject}, ${`token of ${id}`}, ${id}, 'web', 'fcm', 0, 0)`)
 }

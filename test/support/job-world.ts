@@ -181,9 +181,12 @@ export class JobWorld {
   /** Another node holds the job for an hour. */
   async leaseElsewhere(id: string): Promise<void> {
     const untilMs = this.clock.now() + 3_600_000
-    await this.db.query(
-      sql`update job_checks set lease_id = 'of another node', leased_until = ${untilMs} where job_id = ${id}`,
-    )
+    await this.db.query(sql`
+      insert into nodes (id, started_at, expires_at) values ('another', 0, ${untilMs})
+      on conflict (id) do update set expires_at = excluded.expires_at`)
+    await this.db.query(sql`
+      update job_checks set lease_id = 'of another node', lease_node = 'another', leased_until = ${untilMs}
+      where job_id = ${id}`)
   }
 
   /** A run that another client of the runtime starts. It sends no callback. */

@@ -1,6 +1,6 @@
 import { until } from './until.ts'
 
-/** Lets the service's time pass until the promise is settled: the service waits for its runtime by its own clock. */
+/** Advances the fake clock until the promise is settled: the service waits for its runtime by that clock. */
 export async function overTime<T>(world: { pass(ms: number): Promise<void> }, promise: Promise<T>): Promise<T> {
   let isSettled = false
   const settle = () => {

@@ -123,8 +123,8 @@ export class Post {
         ? sql`(select n from json_to_recordset(${numbers}::json) as given(n bigint)) as numbers`
         : sql`(select value ->> '$.n' as n from json_each(${numbers})) as numbers`
     await this.db.query(sql`
-      insert into devices (id, subject, token, token_hash, platform, created_at, last_seen_at)
-      select 'dev_many_' || n, 'many', 'token-' || n, 'hash-' || n, 'web', 0, 0 from ${list}`)
+      insert into devices (id, subject, token, token_hash, platform, provider, created_at, last_seen_at)
+      select 'dev_many_' || n, 'many', 'token-' || n, 'hash-' || n, 'web', 'fcm', 0, 0 from ${list}`)
     await this.db.query(sql`
       insert into deliveries (notification_id, device_id, state, attempts, next_attempt_at, created_at, updated_at)
       select ${id}, id, 'pending', 0, 0, ${this.clock.now()}, 0 from devices where subject = 'many'`)

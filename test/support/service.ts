@@ -175,6 +175,11 @@ export function forEachVariant(register: Register): void {
   onSqlite((engine) => registerVariants(engine, VARIANTS, register))
 }
 
+/** Variant B on the embedded engine, for tests in which neither the database nor the envelope of an error matters. */
+export function onVariantB(register: Register): void {
+  onSqlite((engine) => registerVariants(engine, ['B'], register))
+}
+
 function registerVariants(engine: EngineUnderTest, variants: readonly Variant[], register: Register): void {
   for (const variant of variants) describe(`as variant ${variant}`, () => register(serviceUnderTest(variant, engine)))
 }

@@ -2,8 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs'
 
 /** The text of every file of one kind in a folder, by its path from the root of the repository. */
 export function readSources(
-  extension: '.ts' | '.sql' = '.ts',
-  folder: 'src' | 'verify' = 'src',
+  extension: '.ts' | '.tsx' | '.sql' = '.ts',
+  folder: 'src' | 'verify' | 'console/src' = 'src',
 ): Record<string, string> {
   const root = new URL(`../../${folder}/`, import.meta.url)
   const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).map((file) => file.replaceAll('\\', '/'))

@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url'
  * How many processes run the files of a folder. Each process loads and compiles the application once for all its files.
  * The files of every other folder have a process of their own.
  */
-const PROCESSES: Record<string, number> = { 'test/unit': 2, 'test/db': 3, 'test/http': 8 }
+const PROCESSES: Record<string, number> = { 'test/unit': 2, 'test/db': 3, 'test/http': 8, 'test/browser': 2 }
 
 /**
  * Writes one module for each test process into the folder, and answers with their paths. A module runs each of its files

@@ -3,7 +3,7 @@ import type { MintRequest } from '../../src/sandbox/identity-provider/token-mint
 import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { type Balancer, startBalancer } from '../../verify/torture/cluster/balancer.ts'
 import type { Target } from '../../verify/torture/cluster/fault-proxy.ts'
-import type { Settings } from './program.ts'
+import type { ProgramOptions, Settings } from './program.ts'
 import { type Served, sharedIssuer, startServe } from './served.ts'
 import { sharedPostgresDatabase, sharedRedis } from './services.ts'
 import { until } from './until.ts'
@@ -30,9 +30,9 @@ export class NodePlace implements Target {
     return this.#served.url
   }
 
-  /** Starts a process of this release with the same settings. The old process must have ended. */
-  async startAgain(): Promise<void> {
-    this.#served = await startServe({ settings: this.#settings })
+  /** Starts a process with the same settings, of this checkout unless `main` is given. The old process must have ended. */
+  async startAgain(release: Pick<ProgramOptions, 'main'> = {}): Promise<void> {
+    this.#served = await startServe({ settings: this.#settings, ...release })
   }
 }
 
@@ -43,12 +43,14 @@ export interface TwoNodes {
   balancer: Balancer
   runtime: AgentRuntime
   push: SandboxPushProvider
+  /** The address of their database. */
+  databaseUrl: string
   token(request: MintRequest): string
   close(): Promise<void>
 }
 
 /** Variant A and variant B as two processes on one PostgreSQL and one Redis, ready, behind one balancer. */
-export async function startTwoNodes(settings: Settings = {}, release: { main?: string } = {}): Promise<TwoNodes> {
+export async function startTwoNodes(settings: Settings = {}): Promise<TwoNodes> {
   const [issuer, redis, database, runtime, push, balancer] = await Promise.all([
     sharedIssuer(),
     sharedRedis(),
@@ -73,7 +75,7 @@ export async function startTwoNodes(settings: Settings = {}, release: { main?: s
   }
   const start = async (name: 'A' | 'B') => {
     const own = { ...common, API_VARIANT: name }
-    const place = new NodePlace(name, { settings: own, served: await startServe({ settings: own, ...release }) })
+    const place = new NodePlace(name, { settings: own, served: await startServe({ settings: own }) })
     balancer.add(place)
     await until(() => balancer.isReady(name))
     await until(() => countsTogether(place.served))
@@ -87,6 +89,7 @@ export async function startTwoNodes(settings: Settings = {}, release: { main?: s
     balancer,
     runtime,
     push,
+    databaseUrl: database.url,
     token: (request) => issuer.mint(request),
     close: async () => {
       await Promise.all([a.served.program.kill(), b.served.program.kill()])

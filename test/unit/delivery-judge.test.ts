@@ -114,7 +114,7 @@ describe('what an attempt means for its delivery', () => {
     assert.equal(judge.platformTrouble, null)
   })
 
-  test('a dropped message of a device without a platform shows for none', () => {
+  test('a dropped message of a device without a platform raises no platform fault', () => {
     marked({ kind: 'drop', reason: 'no key', alert: true }, { platform: null })
     assert.equal(judge.platformTrouble, null)
   })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { Json, JsonObject } from '../../src/core/json.ts'
 import type { Tokens } from '../../src/jobs/job.ts'
-import { extractOutput, extractTokens, wantedValues } from '../../src/jobs/settlement/output.ts'
+import { extractOutput, extractTokens, wantedValues } from '../../src/jobs/output.ts'
 import { partOf, scanText } from '../support/json-parts.ts'
 
 function at(outputKey: string | null, values: JsonObject): Json | undefined {

@@ -4,8 +4,8 @@ import { describe, test } from 'node:test'
 import { JobTypesError, parseJobTypesFile } from '../../src/cli/startup/load-job-types.ts'
 import { JsonText } from '../../src/core/json/json-text.ts'
 import { BUILT_IN_JOB_TYPES } from '../../src/jobs/job-types.ts'
+import { wantedValues } from '../../src/jobs/output.ts'
 import { DocumentSchema } from '../../src/jobs/schemas/document-schema.ts'
-import { wantedValues } from '../../src/jobs/settlement/output.ts'
 
 const read = (types: unknown) => parseJobTypesFile(JSON.stringify({ types })).jobTypes
 

@@ -101,7 +101,7 @@ test('a client chooses HTTP/2 or HTTP/1.1 on one port, and trusts it by its cert
   await once(response, 'close')
 })
 
-test('a good assertion is worth a token for an hour', async () => {
+test('a good assertion returns a token that lasts an hour', async () => {
   const { status, body } = await exchange()
   assert.equal(status, 200)
   assert.equal(body.token_type, 'Bearer')

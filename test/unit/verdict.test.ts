@@ -52,9 +52,14 @@ describe('the verdict from an answer of the runtime', () => {
     ...state,
   })
   const message = 'The run ended without the output "report"'
-  const missing = { kind: 'failed', code: 'output_missing', message, twice: true }
-  const failedWithoutText = { kind: 'failed', code: 'run_failed', message: 'The run failed', twice: true }
-  const cancelledElsewhere = { kind: 'cancelled', twice: true }
+  const missing = { kind: 'failed', code: 'output_missing', message, confirm: 'output_missing' }
+  const failedWithoutText = {
+    kind: 'failed',
+    code: 'run_failed',
+    message: 'The run failed',
+    confirm: 'error_text_missing',
+  }
+  const cancelledElsewhere = { kind: 'cancelled', confirm: 'question_missing' }
   const cases: [name: string, status: string, state: ThreadState | null, verdict: object][] = [
     ['pending: it waits', 'pending', null, { kind: 'pending' }],
     ['running: it runs', 'running', null, { kind: 'running' }],
@@ -75,7 +80,7 @@ describe('the verdict from an answer of the runtime', () => {
       'success, something next without a question (a breakpoint): it awaits input',
       'success',
       left({ next: ['write'] }),
-      { kind: 'awaiting_input', interrupts: [], twice: true },
+      { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' },
     ],
     ['success without the key: the output is missing', 'success', left({ values: { draft: 1 } }), missing],
     [
@@ -94,12 +99,17 @@ describe('the verdict from an answer of the runtime', () => {
     ['error without a text', 'error', left(), failedWithoutText],
     ['error without a state', 'error', null, failedWithoutText],
     ['error with an empty text', 'error', left({ error: '' }), failedWithoutText],
-    ['timeout', 'timeout', left(), { kind: 'failed', code: 'run_timeout', message: 'The run timed out', twice: true }],
+    [
+      'timeout',
+      'timeout',
+      left(),
+      { kind: 'failed', code: 'run_timeout', message: 'The run timed out', confirm: 'error_text_missing' },
+    ],
     [
       'timeout without a state',
       'timeout',
       null,
-      { kind: 'failed', code: 'run_timeout', message: 'The run timed out', twice: true },
+      { kind: 'failed', code: 'run_timeout', message: 'The run timed out', confirm: 'error_text_missing' },
     ],
     [
       'timeout with a text',
@@ -133,7 +143,7 @@ describe('the verdict from an answer of the runtime', () => {
 
   test('an output beside an unfinished step must be seen twice: it may be a draft, or that of the turn before', () => {
     const state = left({ values: VALUES, next: ['write'] })
-    assert.deepEqual(judgeRun(run('success'), state, first(REPORT)), { ...COMPLETED, twice: true })
+    assert.deepEqual(judgeRun(run('success'), state, first(REPORT)), { ...COMPLETED, confirm: 'unfinished_step' })
     assert.deepEqual(judgeRun(run('success'), left({ values: VALUES }), first(REPORT)), COMPLETED)
   })
 
@@ -142,7 +152,7 @@ describe('the verdict from an answer of the runtime', () => {
     const answered = { ...first(PAUSING), answered: QUESTION.map(fingerprintOf) }
     for (const status of ['success', 'interrupted']) {
       const judge = (interrupts: JsonText[]) => judgeRun(run(status), left({ interrupts }), answered)
-      assert.deepEqual(judge(QUESTION), { kind: 'awaiting_input', interrupts: QUESTION, twice: true })
+      assert.deepEqual(judge(QUESTION), { kind: 'awaiting_input', interrupts: QUESTION, confirm: 'unfinished_step' })
       assert.deepEqual(judge([asked]), { kind: 'awaiting_input', interrupts: [asked] })
       const both = [...QUESTION, asked]
       assert.deepEqual(judge(both), { kind: 'awaiting_input', interrupts: both })
@@ -159,7 +169,7 @@ describe('the verdict from an answer of the runtime', () => {
       assert.equal('twice' in verdict, false)
     }
     const breakpoint = judgeRun(run('success'), left({ next: ['write'] }), first(PAUSING))
-    assert.deepEqual(breakpoint, { kind: 'awaiting_input', interrupts: [], twice: true })
+    assert.deepEqual(breakpoint, { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' })
   })
 
   test('interrupted after a cancel request: cancelled at once, with any state', () => {
@@ -174,7 +184,7 @@ describe('the verdict from an answer of the runtime', () => {
       kind: 'failed',
       code: 'output_missing',
       message: 'The run ended without an assistant message',
-      twice: true,
+      confirm: 'output_missing',
     })
   })
 

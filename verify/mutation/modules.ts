@@ -14,7 +14,7 @@ export const MODULES: readonly MutatedModule[] = [
   module('jobs/job-types', 'unit/job-types'),
   module('jobs/answers', 'unit/answers'),
   module('jobs/settlement/verdict', 'unit/verdict'),
-  module('jobs/settlement/output', 'unit/job-output'),
+  module('jobs/output', 'unit/job-output'),
   module('auth/token-format', 'unit/token-format'),
   module('auth/token-claims', 'unit/token-verifier'),
   module('auth/scopes', 'unit/scopes'),

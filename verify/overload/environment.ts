@@ -97,10 +97,10 @@ async function seed(url: string, runs: number): Promise<void> {
         'user-' || (n % ${USERS}::int), 1, 1, 1
       from generate_series(1, ${PROJECTS}::int) as n`)
     await db.query(sql`
-      insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq, start_attempts, next_check_at,
+      insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq,
         check_attempts, deadline_at, created_at, started_at, updated_at)
       select 'job_' || n, 'report', 'generating', '{"topic":"sales"}', 'user-' || (n % ${USERS}::int),
-        'thread-' || lpad(n::text, 8, '0'), 'run-' || lpad(n::text, 8, '0'), 1, 1, ${FAR_FUTURE_MS}, 0,
+        'thread-' || lpad(n::text, 8, '0'), 'run-' || lpad(n::text, 8, '0'), 1, 0,
         ${FAR_FUTURE_MS}, 1, 1, 1
       from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`

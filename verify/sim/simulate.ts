@@ -88,10 +88,12 @@ async function openStore(): Promise<Store> {
   const migrations = await readMigrations(MIGRATIONS, 'sqlite')
   await db.transaction((tx) => tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS].join('\n')))
   const tables = await db.query<{ name: string }>(sql`
-    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'user_state_version', 'sqlite_sequence') order by rowid`)
+    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'stats_cursors', 'user_state_version', 'sqlite_sequence')
+    order by rowid`)
   // The newest tables first, because they refer to older ones.
   const noted = tables.map(({ name }) => name).filter((name) => name.startsWith('sim_'))
-  // Emptying the others makes the triggers note it.
+  // The triggers of the simulation write a row into the `sim_` tables for each row deleted from another table, so the
+  // `sim_` tables are emptied last.
   const names = [...tables.map(({ name }) => name).reverse(), ...noted, 'sqlite_sequence']
   const statements = names.map((name) => new Sql([`delete from ${name}`], []))
   return {
@@ -103,6 +105,7 @@ async function openStore(): Promise<Store> {
       db.transaction(async (tx) => {
         for (const statement of statements) await tx.query(statement)
         await tx.query(sql`update event_log set trimmed_seq = 0`)
+        await tx.query(sql`update stats_cursors set position = 0`)
         await tx.query(sql`update user_state_version set version = 0`)
       }),
   }

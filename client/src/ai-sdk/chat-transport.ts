@@ -4,7 +4,15 @@ import { ApiError } from '../errors.ts'
 import { LinkedAbort } from '../http/abort.ts'
 import type { JobHandle } from '../jobs/job-handle.ts'
 import { waitForJob } from '../jobs/wait-for-job.ts'
-import { type AnswerOf, ENDED, type InputOf, type Interrupt, type Job, type OutputOf, type TypeName } from '../types.ts'
+import {
+  type AnswerOf,
+  hasEnded,
+  type InputOf,
+  type Interrupt,
+  type Job,
+  type OutputOf,
+  type TypeName,
+} from '../types.ts'
 import { ChunkWriter } from './chunks.ts'
 import { type ChatPlace, ChatPlaces, type PlaceStorage, readPlace } from './places.ts'
 
@@ -119,7 +127,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
           if (status === 'awaiting_input' && !isLate) await this.#answer(job, message)
           if (status === 'awaiting_input' || isLate) return keep({ job, after: last.after })
         }
-        if (!ENDED.has(status) && (goesOn || status !== 'awaiting_input')) await this.#end(job, signal)
+        if (!hasEnded(status) && (goesOn || status !== 'awaiting_input')) await this.#end(job, signal)
         if (goesOn) return keep({ job: await job.continue(input()), after: null })
       }
     } catch (error) {
@@ -150,7 +158,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
   /** The thread accepts the next turn only after this one has ended. */
   async #end(job: JobHandle<Types, Name>, signal: AbortSignal | undefined): Promise<void> {
     await cancelJob(job)
-    const until = ({ status }: { status: string }) => (ENDED as ReadonlySet<string>).has(status)
+    const until = ({ status }: Pick<Job, 'status'>) => hasEnded(status)
     await waitForJob(this.#options.api.context, job.id, { until, isKnown: true, signal })
   }
 
@@ -184,16 +192,24 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     const { toText = defaultText } = this.#options
     if (job.status === 'completed') yield* writer.complete(toText(job.output as OutputOf<Types, Name>))
     yield* writer.end()
-    if (job.status === 'awaiting_input') {
-      // A breakpoint has no question but waits for the user. Any message continues it.
-      const questions: Interrupt[] = job.interrupts.length > 0 ? job.interrupts : [{ value: null }]
-      for (const [place, { id, value }] of questions.entries()) {
-        const data = { jobId: job.id, interruptId: id ?? null, value }
-        yield { type: 'data-question', id: id ?? `question-${place}`, data }
+    switch (job.status) {
+      case 'awaiting_input': {
+        // A breakpoint has no question but waits for the user. Any message continues it.
+        const questions: Interrupt[] = job.interrupts.length > 0 ? job.interrupts : [{ value: null }]
+        for (const [place, { id, value }] of questions.entries()) {
+          const data = { jobId: job.id, interruptId: id ?? null, value }
+          yield { type: 'data-question', id: id ?? `question-${place}`, data }
+        }
+        return
       }
+      case 'failed':
+        return yield { type: 'error', errorText: job.error.message }
+      case 'cancelled':
+        return yield { type: 'abort', reason: 'cancelled' }
+      default:
+        // A status without a case does not compile.
+        job.status satisfies 'completed' | 'processing' | 'generating'
     }
-    if (job.status === 'failed') yield { type: 'error', errorText: job.error.message }
-    if (job.status === 'cancelled') yield { type: 'abort', reason: 'cancelled' }
   }
 }
 
@@ -230,7 +246,7 @@ function isLateAnswer({ id, status, run_id }: Pick<Job, 'id' | 'status' | 'run_i
   }
   const { answer, answers } = answersIn(message)
   const hasAnswer = answer !== undefined || answers !== undefined
-  return hasAnswer && !isStopped && !isPaused && !ENDED.has(status)
+  return hasAnswer && !isStopped && !isPaused && !hasEnded(status)
 }
 
 function answersIn({ metadata }: UIMessage) {

@@ -5,7 +5,7 @@ import { type CallOptions, type ListOptions, listOf } from '../resources/pages.t
 import { type CreateOptions, remove } from '../resources/resources.ts'
 import {
   type AnswerOf,
-  ENDED,
+  hasEnded,
   type InputOf,
   type Job,
   type OutputOf,
@@ -54,7 +54,7 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     const abort = new LinkedAbort(signal)
     const wait = () =>
       waitForJob(this.#context, this.id, {
-        until: ({ status }) => ENDED.has(status) || (status === 'awaiting_input' && !waitForAnswer),
+        until: ({ status }) => hasEnded(status) || (status === 'awaiting_input' && !waitForAnswer),
         isKnown: this.#data !== undefined,
         onRead: (read) => this.#keep(read),
         signal: abort.signal,
@@ -63,10 +63,19 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     const limit = (ms: number) => ({ clock, ms, message: `The job has not ended within ${ms / 1_000} s` })
     try {
       const job = await (timeoutMs === undefined ? wait() : abort.within(limit(timeoutMs), wait))
-      if (job.status === 'failed') throw new JobFailed(job.error.message, job)
-      if (job.status === 'cancelled') throw new JobCancelled('The job was cancelled', job)
-      if (job.status === 'awaiting_input') throw new JobAwaitingInput('The job awaits input', job)
-      return job.output as OutputOf<Types, Name>
+      switch (job.status) {
+        case 'failed':
+          throw new JobFailed(job.error.message, job)
+        case 'cancelled':
+          throw new JobCancelled('The job was cancelled', job)
+        case 'awaiting_input':
+          throw new JobAwaitingInput('The job awaits input', job)
+        // No default: a status without a case does not compile. The wait does not end with an active job.
+        case 'completed':
+        case 'processing':
+        case 'generating':
+          return job.output as OutputOf<Types, Name>
+      }
     } finally {
       abort.unlink()
     }

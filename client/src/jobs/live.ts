@@ -2,7 +2,7 @@ import { NotProjectApi, parseJson } from '../errors.ts'
 import type { components } from '../openapi.ts'
 import type { CallOptions } from '../resources/pages.ts'
 import { CannotStream, followStream } from '../streams/follow-stream.ts'
-import { ENDED, type JobStatus } from '../types.ts'
+import { hasEnded, type JobStatus } from '../types.ts'
 import { type ClientContext, pathOf } from './job-requests.ts'
 import { waitForJob } from './wait-for-job.ts'
 
@@ -44,7 +44,7 @@ export async function* followLive(context: ClientContext, id: string, options: L
       connection.streams = false
     }
   }
-  const until = ({ status }: { status: JobStatus }) => ENDED.has(status) || status === 'awaiting_input'
+  const until = ({ status }: { status: JobStatus }) => hasEnded(status) || status === 'awaiting_input'
   try {
     const { status } = await waitForJob(context, id, { until, signal })
     yield { type: 'end', cursor: `${runAfter(after)}-end`, status }

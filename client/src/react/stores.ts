@@ -4,7 +4,7 @@ import { followLive } from '../jobs/live.ts'
 import { addLivePart, EMPTY_TRANSCRIPT, type LiveTranscript } from '../jobs/live-transcript.ts'
 import { waitForJob } from '../jobs/wait-for-job.ts'
 import { type List, listOf } from '../resources/pages.ts'
-import { ENDED, type Job, type JobFilter, type JobSummary } from '../types.ts'
+import { hasEnded, type Job, type JobFilter, type JobSummary } from '../types.ts'
 import type { StoreKind } from './store.ts'
 
 export interface JobState<Found> {
@@ -57,7 +57,7 @@ export function jobStore(context: ClientContext, id: string): StoreKind<JobState
       persist(context, signal, {
         work: async () => {
           const onRead = (job: Job) => store.set({ job, error: undefined, isLoading: false })
-          await waitForJob(context, id, { until: ({ status }) => ENDED.has(status), onRead, signal })
+          await waitForJob(context, id, { until: ({ status }) => hasEnded(status), onRead, signal })
         },
         onError: (error) => store.set({ error, isLoading: false }),
       }),
@@ -77,7 +77,7 @@ export function liveStore(context: ClientContext, id: string): StoreKind<LiveSta
             after = part.cursor
             store.set({ ...addLivePart(store.get(), part), error: undefined })
           }
-          if (ENDED.has(store.get().status ?? 'processing')) return
+          if (hasEnded(store.get().status ?? 'processing')) return
           // Compares the run, not only the status: an answer and the next question may come between two reads.
           const until = ({ status, run_id }: Job) => status !== 'awaiting_input' || run_id !== pausedRun
           const { status, run_id } = await waitForJob(context, id, { until, signal })

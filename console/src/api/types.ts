@@ -1,14 +1,27 @@
-import type { Job } from '@project-api/client'
+import type { Job, JobStatus } from '@project-api/client'
 
-export type { Job }
+export type { Job, JobStatus }
 /** A job as a list shows it. */
 export type JobRow = Omit<Job, 'input' | 'output'> & { id: string }
 
-export const STATUSES = ['processing', 'generating', 'awaiting_input', 'completed', 'failed', 'cancelled'] as const
-export const HAS_ENDED: ReadonlySet<string> = new Set(['completed', 'failed', 'cancelled'])
+/** Whether a job in this status has ended, in the order of the screen. A status without a row does not compile. */
+const HAS_ENDED: Record<JobStatus, boolean> = {
+  processing: false,
+  generating: false,
+  awaiting_input: false,
+  completed: true,
+  failed: true,
+  cancelled: true,
+}
+
+export const STATUSES = Object.keys(HAS_ENDED) as JobStatus[]
+
+export function hasEnded(status: JobStatus): boolean {
+  return HAS_ENDED[status]
+}
 
 export interface JobCounts {
-  counts: Record<(typeof STATUSES)[number], number>
+  counts: Record<JobStatus, number>
   at_least: string[]
 }
 

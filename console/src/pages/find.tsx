@@ -2,7 +2,7 @@ import { Redirect } from 'wouter-preact'
 import { useOperator } from '../api/operator.ts'
 import { useResource } from '../api/queries.ts'
 import type { JobRow } from '../api/types.ts'
-import { PageHead } from '../ui/shell.tsx'
+import { PageHead } from '../ui/page-head.tsx'
 import { Empty, Loaded } from '../ui/states.tsx'
 
 type Found = { data: JobRow[] }

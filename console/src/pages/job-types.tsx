@@ -1,6 +1,6 @@
 import { useResource } from '../api/queries.ts'
 import { JsonView } from '../ui/json-view.tsx'
-import { PageHead } from '../ui/shell.tsx'
+import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
 import { duration } from '../ui/time.tsx'
 

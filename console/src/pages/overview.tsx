@@ -1,10 +1,11 @@
 import { Link } from 'wouter-preact'
 import { useResource } from '../api/queries.ts'
+import { hasEnded, STATUSES } from '../api/types.ts'
 import { Badge } from '../ui/badge.tsx'
 import { Chart, type Series } from '../ui/chart.tsx'
-import { PageHead } from '../ui/shell.tsx'
+import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
-import { Time } from '../ui/time.tsx'
+import { Elapsed } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import { useReadiness } from './readiness.ts'
 
@@ -79,13 +80,13 @@ function Now({ stats: { now, buckets } }: { stats: Stats }) {
   const missed = count(({ settled_by }) => settled_by === 'read' || settled_by === 'sweep')
   return (
     <ul class="figures">
-      {['processing', 'generating', 'awaiting_input'].map((status) => (
+      {STATUSES.filter((status) => !hasEnded(status)).map((status) => (
         <Figure key={status} label={status.replaceAll('_', ' ')} href={`/jobs?status=${status}`}>
           {(now.unfinished[status] ?? 0).toLocaleString()}
         </Figure>
       ))}
-      {['completed', 'failed', 'cancelled'].map((status) => (
-        <Figure key={status} label={status} href={`/jobs?status=${status}`}>
+      {STATUSES.filter(hasEnded).map((status) => (
+        <Figure key={status} label={status.replaceAll('_', ' ')} href={`/jobs?status=${status}`}>
           {count((end) => end.status === status).toLocaleString()}
         </Figure>
       ))}
@@ -94,8 +95,8 @@ function Now({ stats: { now, buckets } }: { stats: Stats }) {
       <Figure label="pushes due" href="/push">
         {now.pushes_due.toLocaleString()}
       </Figure>
-      <Figure label="oldest unfinished">
-        <Time at={now.oldest_unfinished_at} />
+      <Figure label="oldest unfinished job">
+        <Elapsed since={now.oldest_unfinished_at} />
       </Figure>
     </ul>
   )

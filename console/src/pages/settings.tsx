@@ -1,5 +1,5 @@
 import { useResource } from '../api/queries.ts'
-import { PageHead } from '../ui/shell.tsx'
+import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 

@@ -3,9 +3,9 @@ import { useOperator } from '../api/operator.ts'
 import { useList } from '../api/queries.ts'
 import type { Job } from '../api/types.ts'
 import { Button } from '../ui/button.tsx'
-import { PageHead } from '../ui/shell.tsx'
+import { PageHead } from '../ui/page-head.tsx'
 import { Empty, Loaded } from '../ui/states.tsx'
-import { Time } from '../ui/time.tsx'
+import { Elapsed } from '../ui/time.tsx'
 import { AnswerForm, questionText } from './job/answer-form.tsx'
 
 /** Every job that awaits an answer, with its question and a form. */
@@ -24,7 +24,7 @@ export function WaitingPage() {
                 {job.type} <code>{job.id}</code>
               </Link>{' '}
               <span class="muted">
-                waits since <Time at={job.updated_at} />
+                waiting for <Elapsed since={job.updated_at} />
               </span>
             </p>
             {operator.mayAct ? (

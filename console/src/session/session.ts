@@ -1,5 +1,5 @@
 import { type ApiClient, createClient } from '@project-api/client'
-import { parseExact } from '../api/exact-json.ts'
+import { parseExact } from '../exact-json.ts'
 import { beginSignIn, finishSignIn, isRefusal, renew, type SignInHint, signOutUrl, type Tokens } from './oauth.ts'
 import { type ConsoleSettings, loadSettings } from './settings.ts'
 

@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks'
-import { ExactNumber } from '../api/exact-json.ts'
+import { ExactNumber } from '../exact-json.ts'
 import { CopyButton } from './copy-button.tsx'
 
 const SHOWN_AT_FIRST = 100

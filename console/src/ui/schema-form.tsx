@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks'
-import { isSentExactly, parseExact } from '../api/exact-json.ts'
+import { isSentExactly, parseExact } from '../exact-json.ts'
 
 export interface Schema {
   type?: string

@@ -22,9 +22,21 @@ export function Time({ at }: { at: string | null }) {
   )
 }
 
+/** The time since then as "53 s", with the exact time as its title. */
+export function Elapsed({ since }: { since: string | null }) {
+  const now = useNow()
+  if (since === null) return <span class="muted">–</span>
+  const ms = Math.max(0, now - Date.parse(since))
+  return (
+    <time dateTime={since} title={exact.format(new Date(since))}>
+      {duration(Math.trunc(ms / 1_000) * 1_000)}
+    </time>
+  )
+}
+
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`
-  if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`
+  if (ms < 60_000) return `${(ms / 1_000).toFixed(ms % 1_000 === 0 ? 0 : 1)} s`
   if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1_000)} s`
   return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`
 }

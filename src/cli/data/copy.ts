@@ -4,7 +4,13 @@ import { CopyError, copyDatabase } from '../../db/copy/copy-database.ts'
 import { removeAllNodes } from '../../db/nodes/node-store.ts'
 import { readArguments } from '../arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from '../io.ts'
-import { buildIndexes, databaseFile, migrateDatabase, openDatabase } from '../startup/open-database.ts'
+import {
+  buildIndexes,
+  databaseFile,
+  migrateDatabase,
+  openDatabase,
+  refuseOtherSchema,
+} from '../startup/open-database.ts'
 
 /** On PostgreSQL a whole table is read by one statement. */
 const STATEMENT_TIMEOUT_MS = 6 * 60 * 60_000
@@ -22,6 +28,7 @@ export async function copy(line: CommandLine): Promise<ExitCode> {
     throw new CommandError(`There is no database in DATA_DIR ${source.dataDir}`, EXIT.failed)
   const limits = { queryTimeoutMs: STATEMENT_TIMEOUT_MS }
   const from = await openDatabase(source, limits)
+  await refuseOtherSchema(from)
   try {
     // The lock on the folder proves that no node runs on it.
     if (source.engine === 'sqlite') await removeAllNodes(from.db)

@@ -1,13 +1,13 @@
 import { type Config, parseConfig } from '../../config.ts'
 import { reasonOf } from '../../core/errors.ts'
-import { migrate } from '../../db/migrate.ts'
+import { MigrationError, migrate } from '../../db/migrate.ts'
 import { countRunningNodes } from '../../db/nodes/node-store.ts'
 import { BadBackup, restoreBackup } from '../../db/sqlite/backup-file.ts'
 import { openSqlite } from '../../db/sqlite/sqlite.ts'
 import { skipPositions } from '../../events/event-store.ts'
 import { readArguments } from '../arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from '../io.ts'
-import { databaseFile, lockOrExplain, migrateDatabase, openDatabase } from '../startup/open-database.ts'
+import { databaseFile, lockOrExplain, migrateDatabase, openDatabase, unusable } from '../startup/open-database.ts'
 
 /**
  * Makes the embedded database from a backup, in a folder without one. PostgreSQL restores itself; `--finish` does the rest
@@ -29,6 +29,7 @@ export async function restore(line: CommandLine): Promise<ExitCode> {
   try {
     await restoreBackup({ file, path: databaseFile(database.dataDir) }, prepare)
   } catch (error) {
+    if (error instanceof MigrationError) throw unusable(error)
     const reason = error instanceof BadBackup ? error.message : `The restore failed: ${reasonOf(error)}`
     throw new CommandError(reason, EXIT.failed, { cause: error })
   } finally {

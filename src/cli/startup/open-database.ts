@@ -4,7 +4,7 @@ import { systemClock } from '../../core/clock.ts'
 import { reasonOf, UnavailableError } from '../../core/errors.ts'
 import { buildNextIndex } from '../../db/build-indexes.ts'
 import type { Database } from '../../db/database.ts'
-import { MigrationError, migrate } from '../../db/migrate.ts'
+import { MigrationError, migrate, pendingMigrations } from '../../db/migrate.ts'
 import { removeAllNodes } from '../../db/nodes/node-store.ts'
 import { findObstacle } from '../../db/postgres/find-obstacle.ts'
 import type { PostgresOptions } from '../../db/postgres/postgres.ts'
@@ -63,7 +63,9 @@ export async function openToRead(
     const isInUse = error instanceof CommandError && error.cause instanceof DataFolderInUse
     if (!isInUse || config.engine !== 'sqlite') throw error
     const db = openSqliteToRead(databaseFile(config.dataDir))
-    return { db, close: () => db.close() }
+    const opened = { db, close: () => db.close() }
+    await refuseOtherSchema(opened)
+    return opened
   }
 }
 
@@ -111,13 +113,27 @@ export function databaseFile(dataDir: string): string {
   return join(dataDir, 'project-api.db')
 }
 
+/** Closes the database and rejects if this release cannot use its schema. Pending migrations are allowed. */
+export async function refuseOtherSchema(opened: OpenedDatabase): Promise<void> {
+  try {
+    await pendingMigrations(opened.db)
+  } catch (error) {
+    await opened.close()
+    throw error instanceof MigrationError ? unusable(error) : error
+  }
+}
+
+export function unusable(error: MigrationError): CommandError {
+  return new CommandError(error.message, EXIT.config, { cause: error })
+}
+
 async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
   try {
     return (await migrate(opened.db)).applied
   } catch (error) {
     const obstacle = await findObstacle(opened.db).catch(() => null)
     await opened.close()
-    if (error instanceof MigrationError) throw new CommandError(error.message, EXIT.config, { cause: error })
+    if (error instanceof MigrationError) throw unusable(error)
     if (obstacle) {
       const message = `The database cannot be migrated: ${obstacle.text}\n${obstacle.hint}`
       throw new CommandError(message, EXIT.config, { cause: error })

@@ -22,6 +22,8 @@ export class JsonPart {
   end: number
   /** The number of values in this part, itself included. */
   values = 0
+  /** The number of fields or items directly inside. A repeated key counts each time. */
+  members = 0
   readonly #source: string
   readonly #wanted: Wanted
   #fields: Map<string, JsonPart> | undefined

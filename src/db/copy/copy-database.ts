@@ -1,5 +1,5 @@
 import type { Database, Transaction } from '../database.ts'
-import { MigrationError, pendingMigrations } from '../migrate.ts'
+import { pendingMigrations } from '../migrate.ts'
 import { countRunningNodes } from '../nodes/node-store.ts'
 import { rowsOf } from '../rows.ts'
 import { Sql, sql } from '../sql.ts'
@@ -50,10 +50,8 @@ async function refuseUnfit(source: Database, target: Database): Promise<void> {
     throw new CopyError(`Both databases are ${source.engine}: use that engine's own tools`)
   }
   for (const [name, db] of Object.entries({ source, target })) {
-    const pending = await pendingMigrations(db).catch((error: unknown) => {
-      throw error instanceof MigrationError ? new CopyError(`The ${name}: ${error.message}`) : error
-    })
-    if (pending.length > 0) throw new CopyError(`The ${name} has an older schema: run migrate on it first`)
+    if ((await pendingMigrations(db)).length > 0)
+      throw new CopyError(`The ${name} has an older schema: run migrate on it first`)
     await refuseRunning(db, name)
   }
 }

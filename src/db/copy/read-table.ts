@@ -1,5 +1,5 @@
-import type { Row, SqlValue, Transaction } from '../database.ts'
-import { join, Sql, sql } from '../sql.ts'
+import type { Row, Transaction } from '../database.ts'
+import { join, Sql, type SqlValue, sql } from '../sql.ts'
 import type { Table } from './catalog.ts'
 
 const MAX_ROWS = 1_000

@@ -1,4 +1,5 @@
-import type { ColumnType, SqlValue } from '../database.ts'
+import type { ColumnType } from '../database.ts'
+import type { SqlValue } from '../sql.ts'
 
 /** The ids of the element types in PostgreSQL. */
 const TYPE_IDS: Readonly<Record<ColumnType, number>> = { bigint: 20, text: 25 }

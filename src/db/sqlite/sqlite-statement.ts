@@ -1,6 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { BoundedMap } from '../../core/bounded-map.ts'
-import type { BoundValue, Row, SqlValue } from '../database.ts'
+import type { Row } from '../database.ts'
+import type { BoundValue, SqlValue } from '../sql.ts'
 
 /** `read` cannot change anything; `schema` is every statement that is neither a read nor a plain change of rows. */
 export type StatementKind = 'read' | 'write' | 'schema'

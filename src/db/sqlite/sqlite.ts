@@ -22,7 +22,7 @@ export interface SqliteOptions {
   maxLogPages?: number
   /** The database's time; default: this machine's. */
   clock?: Pick<Clock, 'now'>
-  /** A test may hold or fail the wait for the disk. */
+  /** A test may delay or fail `fsync`. */
   openLog?: (path: string) => WriteAheadLog
 }
 

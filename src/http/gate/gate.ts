@@ -1,4 +1,4 @@
-import type { FastifyReply, FastifyRequest, onRequestHookHandler, preHandlerHookHandler } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { BlockedUsers } from '../../auth/blocked-users.ts'
 import type { CallbackAuthenticity } from '../../auth/callback-authenticity.ts'
 import { hasAnyScope } from '../../auth/scopes.ts'
@@ -8,6 +8,7 @@ import { addressKey } from '../../limits/client-address.ts'
 import type { Limiter } from '../../limits/limiter.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import type { SpentAddresses } from '../../limits/spent-addresses.ts'
+import type { App } from '../app-instance.ts'
 import { type Access, accessOfUnknownPath, insufficientScope } from './access.ts'
 import { type Authenticator, hasUnknownCredential, type Identity, identify } from './authenticate.ts'
 import {
@@ -36,19 +37,22 @@ export interface GateOptions extends Authenticator {
  * Checks every request before its handler: a valid credential (else 401), the rate limit of its tier (429), a blocked user
  * (403), the scope (403). Each request is charged to exactly one tier; a refused credential is charged to the address it
  * came from. For an address that is over its limit: a known credential passes, a few unknown ones per second are checked,
- * and no body is read before its caller is authenticated.
+ * and no body is read before its caller is authenticated. The service does not start with a route that declares no access.
  */
-export function createGate(options: GateOptions): onRequestHookHandler {
-  return (request, reply, done) => enforce(decide(request, reply, options), options, done)
-}
-
-/** The second part of the gate: checks a callback that can only be authenticated by the signature over its body. */
-export function createBodyGate(options: GateOptions): preHandlerHookHandler {
-  return (request, reply, done) => {
+export function guardRequests(app: App, options: GateOptions): void {
+  app.decorateRequest('principal', null)
+  app.decorateRequest('chargedTier', null)
+  app.decorateRequest('callbackProof', null)
+  app.addHook('onRoute', ({ config, method, url }) => {
+    if (!config?.access) throw new Error(`Route ${method} ${url} declares no access`)
+  })
+  app.addHook('onRequest', (request, reply, done) => enforce(decide(request, reply, options), options, done))
+  // The second part: a callback that can only be authenticated by the signature over its body.
+  app.addHook('preHandler', (request, reply, done) => {
     const proof = request.callbackProof
     if (proof === null || proof.authentic) return done()
     enforce(decideByBody(request, reply, options), options, done)
-  }
+  })
 }
 
 function enforce(

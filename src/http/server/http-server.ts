@@ -1,10 +1,19 @@
 import { createServer, type IncomingMessage, METHODS, type RequestListener, type Server } from 'node:http'
 import type { Socket } from 'node:net'
+import fastify from 'fastify'
 import { ApiError } from '../../core/errors.ts'
+import type { IdGenerator } from '../../core/ids.ts'
+import type { Log } from '../../core/log.ts'
 import type { Meter } from '../../core/metrics/meter.ts'
-import { type BrokenConnections, MALFORMED } from './client-error.ts'
-import type { Cors } from './cors.ts'
-import type { requestIdFrom } from './request-id.ts'
+import { trustedProxies } from '../../limits/client-address.ts'
+import type { App } from '../app-instance.ts'
+import type { Envelope } from '../envelope.ts'
+import { createErrorHandler } from '../error-handler.ts'
+import { compileValidator } from '../validation.ts'
+import { BrokenConnections, MALFORMED } from './client-error.ts'
+import { Cors } from './cors.ts'
+import { setAnswerHeaders } from './request-head.ts'
+import { requestIdFrom } from './request-id.ts'
 import { SERVER_LIMITS } from './server-limits.ts'
 
 const KNOWN_METHODS: ReadonlySet<string> = new Set(METHODS)
@@ -12,7 +21,46 @@ const NO_TUNNEL = new ApiError('method_not_allowed', 'CONNECT is not allowed her
   headers: { allow: 'DELETE, GET, HEAD, PATCH, POST' },
 })
 
-export interface HttpServerOptions {
+export interface FrameworkOptions {
+  envelope: Envelope
+  ids: IdGenerator
+  log: Log
+  meter: Meter
+  trustProxy: readonly string[]
+  corsOrigins: readonly string[]
+  loopbackOnly?: boolean
+}
+
+/** The framework on our HTTP server. All errors have the envelope, also those that the framework raises itself. */
+export function createFramework(options: FrameworkOptions): App {
+  const { envelope, ids, log, meter, trustProxy } = options
+  const handleError = createErrorHandler({ envelope, log })
+  const cors = new Cors({ origins: options.corsOrigins, allowLoopback: options.loopbackOnly ?? false })
+  const connections = new BrokenConnections({ envelope, ids, cors, meter })
+  const requestId = requestIdFrom(ids)
+  const app: App = fastify({
+    bodyLimit: SERVER_LIMITS.bodyLimit,
+    routerOptions: SERVER_LIMITS.routerOptions,
+    trustProxy: trustProxy.length > 0 ? trustedProxies(trustProxy) : false,
+    genReqId: requestId,
+    serverFactory: (handle) => createHttpServer(handle, { connections, requestId, cors, meter }),
+    // While draining, requests on open connections are still served.
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+    clientErrorHandler: connections.onClientError,
+    // Fastify raises these errors before any hook runs, so the headers are set here.
+    frameworkErrors: (error, request, reply) => {
+      meter.count('http_malformed_requests_total', { code: 'invalid_request' })
+      setAnswerHeaders(request, reply)
+      return handleError(error, request, reply)
+    },
+  })
+  app.setValidatorCompiler(compileValidator)
+  app.setErrorHandler(handleError)
+  return app
+}
+
+interface HttpServerOptions {
   connections: BrokenConnections
   requestId: ReturnType<typeof requestIdFrom>
   cors: Cors
@@ -20,7 +68,7 @@ export interface HttpServerOptions {
 }
 
 /** The HTTP server below the framework: it limits every connection, and passes only HTTP requests to the framework. */
-export function createHttpServer(handle: RequestListener, options: HttpServerOptions): Server {
+function createHttpServer(handle: RequestListener, options: HttpServerOptions): Server {
   const { connections, requestId, cors, meter } = options
   const { http, requestTimeout, keepAliveTimeout, connectionTimeout, maxHeadersCount } = SERVER_LIMITS
   const server = createServer({ ...http, requestTimeout, keepAliveTimeout })

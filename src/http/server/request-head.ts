@@ -1,12 +1,26 @@
 import type { IncomingMessage } from 'node:http'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../../core/errors.ts'
 import { isLoopbackAuthority } from '../../core/loopback.ts'
+import type { App } from '../app-instance.ts'
+
+/** Gives every answer its headers, and refuses a request without a valid head. */
+export function checkHeads(app: App, { loopbackOnly = false }: { loopbackOnly?: boolean }): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    setAnswerHeaders(request, reply)
+    done(faultOfHead(request.raw) ?? (loopbackOnly ? faultOfForeignHost(request.raw) : undefined))
+  })
+}
+
+export function setAnswerHeaders(request: FastifyRequest, reply: FastifyReply): void {
+  reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
+}
 
 /**
  * Finds heads that the parser accepts but that no correct client sends. If a header is repeated, a proxy in front of this
  * service might use the other one, and so see another host or another body length.
  */
-export function faultOfHead(raw: IncomingMessage): ApiError | undefined {
+function faultOfHead(raw: IncomingMessage): ApiError | undefined {
   const { headers, rawHeaders } = raw
   if (raw.httpVersionMajor !== 1) return new ApiError('invalid_request', 'The request must be HTTP/1')
   if (headers.host === undefined && raw.httpVersionMinor === 1) {
@@ -24,7 +38,7 @@ export function faultOfHead(raw: IncomingMessage): ApiError | undefined {
  * For a service that only this machine may use. With DNS rebinding, a web page in a browser on this machine could send
  * requests to it. Only the `Host` header reveals that.
  */
-export function faultOfForeignHost({ headers }: IncomingMessage): ApiError | undefined {
+function faultOfForeignHost({ headers }: IncomingMessage): ApiError | undefined {
   if (isLoopbackAuthority(headers.host)) return undefined
   return new ApiError('invalid_request', 'headers/host must be a loopback name or address')
 }

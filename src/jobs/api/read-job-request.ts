@@ -4,8 +4,8 @@ import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import { callerOf, insufficientScope } from '../../http/gate/access.ts'
+import type { NewJobRequest } from '../actions/jobs.ts'
 import type { GivenAnswer } from '../answers.ts'
-import type { NewJobRequest } from '../jobs.ts'
 import { isAdmin } from './job-access.ts'
 
 interface NewJobBody {

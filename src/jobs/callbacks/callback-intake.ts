@@ -3,6 +3,7 @@ import { ApiError } from '../../core/errors.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { type Transaction, UniqueViolation } from '../../db/database.ts'
 import { GroupCommit } from '../../db/group-commit.ts'
+import { CALLBACK_OUTCOMES, type CallbackOutcome, type CallbackRow, insertCallbacks } from '../callback-store.ts'
 import type { Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { isLaterTurn } from '../job-row.ts'
@@ -12,7 +13,6 @@ import { appendTimeline, type NewTimelineRow } from '../settlement/timeline-stor
 import { judgeCallback } from '../settlement/verdict.ts'
 import type { ReportedRun } from '../worker/inspect.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
-import { CALLBACK_OUTCOMES, type CallbackOutcome, type CallbackRow, insertCallbacks } from './callback-store.ts'
 import { type MatchedCallback, matchCallbacks, type ReceivedCallback } from './match-callbacks.ts'
 
 export interface CallbackAnswer {
@@ -78,7 +78,7 @@ export class CallbackIntake {
     const { jobId, outcome } = answer
     const { runId, status, traces } = callback.payload
     this.#context.log.info({ jobId, runId, outcome }, 'callback.received')
-    // Nothing is known about an adopted run but this callback, so the runtime is asked for all of it.
+    // Of an adopted run only this callback is known, so the check fetches the whole run.
     this.confirm(answer, outcome === 'deferred' ? { runId, status, traces } : undefined)
     return answer
   }

@@ -4,7 +4,7 @@ import type { Queryable } from '../../db/database.ts'
 import { isAmong } from '../../db/rows.ts'
 import { join, type Sql, sql } from '../../db/sql.ts'
 import type { PageRequest } from '../../http/paging.ts'
-import { CALLBACKS, type CallbackOutcome, type CallbackRow } from './callback-store.ts'
+import { CALLBACKS, type CallbackOutcome, type CallbackRow } from '../callback-store.ts'
 
 /** Absent fields match every callback. */
 export interface CallbackFilter {

@@ -3,7 +3,7 @@ import type { Json } from '../../core/json.ts'
 import { UUID_PATTERN } from '../../core/uuid.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { boundedText, jsonDocument, pathParams, timeField } from '../../http/schemas.ts'
-import { CALLBACK_OUTCOMES, type CallbackOutcome } from './callback-store.ts'
+import { CALLBACK_OUTCOMES, type CallbackOutcome } from '../callback-store.ts'
 
 const outcome = Type.Unsafe<CallbackOutcome>({
   title: 'CallbackOutcome',

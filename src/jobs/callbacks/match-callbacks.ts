@@ -64,10 +64,13 @@ export async function matchCallbacks(
     const onThread = deleted.has(payload.runId) ? undefined : awaitingRun.get(payload.threadId)
     const mentioned = payload.jobId === null ? onThread : jobs.get(payload.jobId)
     const named = jobId === null ? (owner ?? mentioned) : jobs.get(jobId)
-    const job = named ?? owner
+    const job = named ?? owner ?? jobs.get(payload.jobId ?? '')
     const isHint = jobId === null && owner === undefined && payload.jobId === null && job?.continues != null
     // A credential bound to one job proves nothing about another job, nor about the run of another job.
-    const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)
+    const isOfOther = owner === undefined ? payload.jobId !== null && payload.jobId !== jobId : owner.id !== jobId
+    const wrongJob = jobId !== null && (job?.id !== jobId || isOfOther)
+    const deletedByCredential = deleted.get(jobId ?? '')
+    if (deletedByCredential !== undefined) return { callback, deletedJobId: deletedByCredential }
     if (job && job.erased_at !== null) return { callback, deletedJobId: job.id }
     if (job) return { callback, job, runSeq: runSeqOf(payload, job) ?? run?.run_seq, adopted: false, wrongJob, isHint }
     const deletedJobId = deleted.get(payload.runId) ?? deleted.get(jobId ?? payload.jobId ?? '')
@@ -125,7 +128,8 @@ async function lockCandidates(
   // Read after the lock: a job may have been deleted while this transaction waited for it.
   const unknown = batch.flatMap(({ jobId, payload }) => {
     const named = [runs.get(payload.runId)?.job_id, jobId, payload.jobId].filter((id) => typeof id === 'string')
-    return named.some((id) => jobs.has(id)) ? [] : [payload.runId, ...named]
+    const isKnown = jobId === null ? named.some((id) => jobs.has(id)) : jobs.has(jobId)
+    return isKnown ? [] : [payload.runId, ...named]
   })
   return {
     runs,

@@ -2,10 +2,10 @@ import type { AuditOrigin } from '../../audit/record-audit.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { Queryable } from '../../db/database.ts'
 import { parseCallback } from '../../runtime/callback-payload.ts'
+import { findCallback } from '../callback-store.ts'
 import type { JobContext } from '../job-context.ts'
 import { ERASED_BODY } from '../retention/erase-store.ts'
 import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
-import { findCallback } from './callback-store.ts'
 import type { ReceivedCallback } from './match-callbacks.ts'
 
 /** Processes a stored callback again, for example after the job types were corrected. Finished jobs stay finished. */

@@ -2,7 +2,6 @@ import type { Database, Transaction } from '../../db/database.ts'
 import { deleteEventsOf } from '../../events/event-store.ts'
 import { deleteAnswersAt } from '../../http/idempotency-store.ts'
 import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
-import { deleteUsageRecords } from '../../usage/usage-store.ts'
 import { deleteCallbacksOf, deleteJobRows, deleteTimelineOf, lockEndedJobs } from './delete-store.ts'
 
 /** The records of a job, each with the number of rows that one transaction deletes. Of large callbacks it deletes fewer. */
@@ -50,7 +49,7 @@ export async function deleteEndedJobs(
   }
 }
 
-/** True when more is left than one transaction deletes. */
+/** True if another transaction is needed. */
 async function deleteHeld(tx: Transaction, ids: readonly string[]): Promise<boolean> {
   let more = false
   for (const { deleteSome, limit } of HELD) more = (await deleteSome(tx, ids, limit)) || more
@@ -58,7 +57,6 @@ async function deleteHeld(tx: Transaction, ids: readonly string[]): Promise<bool
 }
 
 async function deleteRest(tx: Transaction, ids: readonly string[], atMs: number): Promise<void> {
-  await deleteUsageRecords(tx, ids)
   await deleteAnswersAt(
     tx,
     ids.map((id) => `/jobs/${id}`),

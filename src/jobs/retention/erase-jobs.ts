@@ -2,7 +2,6 @@ import type { Transaction } from '../../db/database.ts'
 import { deleteEventsOf } from '../../events/event-store.ts'
 import { deleteAnswersAt } from '../../http/idempotency-store.ts'
 import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
-import { removeSubjectFromRecords } from '../../usage/usage-store.ts'
 import { deleteTimelineOf, lockEndedJobs } from './delete-store.ts'
 import { eraseBodiesOf, eraseJobRows, findEndedJobsOf } from './erase-store.ts'
 
@@ -29,7 +28,6 @@ export async function eraseSomeJobs(
   const found = await findEndedJobsOf(tx, { owner, limit: MAX_JOBS })
   const ids = found.length === 0 ? [] : await lockEndedJobs(tx, found)
   if (ids.length === 0 || (await eraseHeld(tx, ids))) return { found: found.length, erased: 0 }
-  await removeSubjectFromRecords(tx, ids)
   await deleteAnswersAt(
     tx,
     ids.map((id) => `/jobs/${id}`),
@@ -38,7 +36,7 @@ export async function eraseSomeJobs(
   return { found: found.length, erased: ids.length }
 }
 
-/** True when more is left than one transaction erases. */
+/** True if another transaction is needed. */
 async function eraseHeld(tx: Transaction, ids: readonly string[]): Promise<boolean> {
   let more = false
   for (const { eraseSome, limit } of HELD) more = (await eraseSome(tx, ids, limit)) || more

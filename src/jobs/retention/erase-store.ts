@@ -2,7 +2,7 @@ import { bytesOf, takeBatch } from '../../db/bounded-page.ts'
 import type { Queryable, Transaction } from '../../db/database.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
-import { CALLBACKS } from '../callbacks/callback-store.ts'
+import { CALLBACKS } from '../callback-store.ts'
 import { JOBS } from '../job-row.ts'
 
 const ERASED_MESSAGE = 'Erased with its user'

@@ -4,7 +4,7 @@ import type { Database, Queryable, Transaction } from '../../db/database.ts'
 import { isAmong, rowsOf } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import { type OldRow, type TrimmedPage, type TrimRange, trimPage } from '../../db/trim-page.ts'
-import { CALLBACKS } from '../callbacks/callback-store.ts'
+import { CALLBACKS } from '../callback-store.ts'
 import { JOBS } from '../job-row.ts'
 
 /** Deletes one page of old callbacks. A callback stays if its job is unfinished or ended too recently. */

@@ -7,9 +7,10 @@ import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
 import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
 import { countUsage, type JobUsage } from '../../usage/usage-store.ts'
-import type { CallbackOutcome } from '../callbacks/callback-store.ts'
+import type { CallbackOutcome } from '../callback-store.ts'
 import { deleteChecks, makeDue } from '../check-store.ts'
 import {
+  type Evidence,
   isEnd,
   isNotified,
   isTerminal,
@@ -49,8 +50,8 @@ export interface JobUpdate extends RunObservation {
   traceparent?: string | null
 }
 
-/** A second sighting counts only if it is at least this long after the first. */
-export const SECOND_SIGHT_MS = 10_000
+/** Evidence is confirmed when it is seen again, at least this long after the first time. */
+export const CONFIRM_AFTER_MS = 10_000
 
 /** applied: it paused or ended the job. duplicate, stale: known already. deferred: it did neither. */
 export type SettleOutcome = Exclude<CallbackOutcome, 'adopted'>
@@ -134,7 +135,7 @@ export class Settlement {
     this.#keepTraces(job, update.traces)
 
     const verdict = applyCancelRequest(job, update.verdict)
-    if (this.#mustSeeAgain(job, { ...update, verdict })) return { outcome: 'deferred', job }
+    if (this.#needsConfirmation(job, { ...update, verdict })) return { outcome: 'deferred', job }
     const isGivenUp = verdict.kind === 'failed' && update.via === null
     const to = nextStatus(job.status, isGivenUp ? 'given_up' : verdict.kind)
     if (to === null) return { outcome: this.#outcomeOfNoMove(job, { ...update, verdict }), job }
@@ -180,30 +181,30 @@ export class Settlement {
     job.tracer_trace_id ??= traces.tracerTraceId
   }
 
-  /** Records the first sighting of a verdict that must be seen twice. True if it does not count yet. */
-  #mustSeeAgain(job: SettlingJob, { verdict, via, unverified, askedAtMs }: JobUpdate): boolean {
+  /** Records evidence that must be confirmed, when it is first seen. True if the verdict does not count yet. */
+  #needsConfirmation(job: SettlingJob, { verdict, via, unverified, askedAtMs }: JobUpdate): boolean {
     const { atMs } = this.#context
-    const code = doubtOf(verdict)
+    const evidence = 'confirm' in verdict ? verdict.confirm : undefined
     // A paused job is not watched. Only a resume can find that its thread is gone.
     const canEnd = isWatched(job.status) || (via === null && !isTerminal(job.status))
-    if (code === null || !canEnd) {
-      // Only an answer of the runtime counts as a sighting, not a callback.
-      if (job.doubt_code !== null && !unverified) {
-        this.#noteDoubt(job, null)
-        // The run goes on, so that the sighting was no hint of its end.
+    if (evidence === undefined || !canEnd) {
+      // A callback confirms and contradicts nothing: only answers of the runtime do.
+      if (job.awaiting_confirmation !== null && !unverified && contradicts(verdict, job.awaiting_confirmation)) {
+        this.#awaitConfirmation(job, null)
+        // The run goes on, so the evidence was no hint of its end.
         const isActive = verdict.kind === 'running' || verdict.kind === 'pending'
         if (isActive && job.first_hint !== 'callback') job.first_hint = null
       }
       return false
     }
-    if (job.doubt_code !== code) this.#noteDoubt(job, code)
+    if (job.awaiting_confirmation !== evidence) this.#awaitConfirmation(job, evidence)
     job.first_hint ??= via
-    return (askedAtMs ?? atMs) - (job.doubt_at ?? atMs) < SECOND_SIGHT_MS
+    return (askedAtMs ?? atMs) - (job.awaiting_confirmation_since ?? atMs) < CONFIRM_AFTER_MS
   }
 
-  #noteDoubt(job: SettlingJob, code: string | null): void {
-    job.doubt_code = code
-    job.doubt_at = code === null ? null : this.#context.atMs
+  #awaitConfirmation(job: SettlingJob, evidence: Evidence | null): void {
+    job.awaiting_confirmation = evidence
+    job.awaiting_confirmation_since = evidence === null ? null : this.#context.atMs
   }
 
   #outcomeOfNoMove(job: SettlingJob, { verdict, unverified }: JobUpdate): SettleOutcome {
@@ -222,7 +223,7 @@ export class Settlement {
 
   /** Returns the detail of the transition. */
   #move(job: SettlingJob, to: JobStatus, update: JobUpdate): string {
-    const { verdict, via, isCheck = false, traceparent = null, keepsTransition } = update
+    const { verdict, via, isCheck = false, traceparent = null, keepsTransition, unconfirmed } = update
     const { ids, atMs } = this.#context
     const from = job.status
     job.status = to
@@ -236,8 +237,7 @@ export class Settlement {
     if (verdict.kind === 'awaiting_input') job.interrupts = writeJson(verdict.interrupts)
     else if (from === 'awaiting_input') job.interrupts = null
     if (!isWatched(to)) {
-      job.doubt_code = null
-      job.doubt_at = null
+      this.#awaitConfirmation(job, null)
       job.settled_by = via === null ? null : (job.first_hint ?? via)
       job.next_check_at = null
       job.last_error = null
@@ -247,12 +247,14 @@ export class Settlement {
         job.check_attempts += 1
       }
     }
-    if (isTerminal(to)) {
+    // The row is locked. Even if the table of moves let an ended job move again, it would end and count only once.
+    if (isTerminal(to) && job.finished_at === null) {
       job.finished_at = atMs
       this.ended.push(job)
       this.#countUsage(job, verdict)
     }
-    const detail = JSON.stringify(to === 'failed' ? { from, to, error: job.error_code } : { from, to })
+    const error = to === 'failed' ? job.error_code : undefined
+    const detail = JSON.stringify({ from, to, error, ...(unconfirmed && { confirmed: false }) })
     if (!keepsTransition) {
       this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind: 'transition', via, detail })
     }
@@ -313,16 +315,15 @@ export class Settlement {
   }
 }
 
-/** The code of a verdict that must be seen twice; null for a verdict that counts at once. */
-function doubtOf(verdict: Verdict): string | null {
-  if (!('twice' in verdict)) return null
-  return verdict.kind === 'failed' ? verdict.code : verdict.kind
+/** An unclear answer proves that the run exists, and nothing about its state. */
+function contradicts(verdict: Verdict, evidence: Evidence): boolean {
+  return verdict.kind !== 'unclear' || evidence === 'run_missing' || evidence === 'thread_missing'
 }
 
-/** If cancellation was requested, treats a pause as cancelled. A pause in doubt stays in doubt: the run may have completed. */
+/** If cancellation was requested, treats a pause as cancelled. An unconfirmed pause stays so: the run may have completed. */
 function applyCancelRequest(job: SettlingJob, verdict: Verdict): Verdict {
   if (verdict.kind !== 'awaiting_input' || job.cancel_requested_at === null) return verdict
-  return verdict.twice ? { kind: 'cancelled', twice: true } : { kind: 'cancelled' }
+  return verdict.confirm ? { kind: 'cancelled', confirm: verdict.confirm } : { kind: 'cancelled' }
 }
 
 /** The columns that differ from the stored row. When its checks end, the job's row keeps the data of the last check. */

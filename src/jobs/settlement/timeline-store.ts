@@ -97,11 +97,9 @@ export async function findTimelinePage(
   // The last entry may be a callback whose transition is the next entry.
   const callback = after.slice(0, ID_LENGTH)
   const [entries, callbacks] = await Promise.all([
-    // Earlier releases wrote an entry for each callback.
     db.query<TimelineRow>(sql`
       select ${TIMELINE.list} from job_timeline
-      where job_id = ${jobId} and id > ${`tml${after}`} and not (kind = 'callback' and via is null)
-      order by id limit ${page.limit + 1}`),
+      where job_id = ${jobId} and id > ${`tml${after}`} order by id limit ${page.limit + 1}`),
     db.query<StoredCallback>(sql`
       select id, job_id, status, outcome, received_at as at, transition from callbacks
       where job_id = ${jobId} and id >= ${`cbk${callback}`} order by id limit ${page.limit + 2}`),

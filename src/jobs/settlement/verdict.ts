@@ -1,12 +1,13 @@
 import type { JsonPart } from '../../core/json/json-part.ts'
+import { hasMoreValues } from '../../core/json/json-scan.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
 import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
 import { fingerprintOf } from '../answers.ts'
 import type { FailureCode, OutputMisfit, Verdict } from '../job.ts'
 import type { JobType } from '../job-types.ts'
-import { hasMoreValues, MAX_CHECKED_VALUES } from '../schemas/document-schema.ts'
-import { extractOutput, extractTokens } from './output.ts'
+import { extractOutput, extractTokens } from '../output.ts'
+import { MAX_CHECKED_VALUES } from '../schemas/document-schema.ts'
 
 const MAX_CHECKED_OUTPUT = 1024 * 1024
 
@@ -94,7 +95,7 @@ interface JudgedRun extends Omit<JudgeOptions, 'canAsk'> {
 /**
  * The verdict from the runtime's answer. `state` is null for an active run, and for a run that left no state. A lagging
  * replica may show an older state: without the text of an error, without a question, with a question that is already
- * answered, or with an earlier output. A verdict that may come from such a state must be seen twice.
+ * answered, or with an earlier output. A verdict that may come from such a state must be confirmed.
  */
 export function judgeRun(run: Pick<RuntimeRun, 'status'>, state: ThreadState | null, judged: JudgedRun): Verdict {
   switch (run.status) {
@@ -110,7 +111,9 @@ export function judgeRun(run: Pick<RuntimeRun, 'status'>, state: ThreadState | n
       return failure('run_timeout', state?.error, 'The run timed out')
     case 'interrupted':
       if (judged.cancelRequested) return { kind: 'cancelled' }
-      return state && state.interrupts.length > 0 ? pause(state, judged) : { kind: 'cancelled', twice: true }
+      return state && state.interrupts.length > 0
+        ? pause(state, judged)
+        : { kind: 'cancelled', confirm: 'question_missing' }
     case 'rollback':
       return { kind: 'cancelled' }
     default:
@@ -119,13 +122,16 @@ export function judgeRun(run: Pick<RuntimeRun, 'status'>, state: ThreadState | n
 }
 
 function failure(code: FailureCode, text: string | null | undefined, otherwise: string): Failure {
-  return text ? { kind: 'failed', code, message: text } : { kind: 'failed', code, message: otherwise, twice: true }
+  if (text) return { kind: 'failed', code, message: text }
+  return { kind: 'failed', code, message: otherwise, confirm: 'error_text_missing' }
 }
 
 function pause({ interrupts }: ThreadState, { answered }: JudgedRun): Verdict {
   // A question may be many megabytes: its fingerprint is computed only if there is one to compare.
   const isNew = interrupts.some((question) => answered.length === 0 || !answered.includes(fingerprintOf(question)))
-  return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, twice: true }
+  return isNew
+    ? { kind: 'awaiting_input', interrupts }
+    : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }
 }
 
 function judgeState(state: ThreadState | null, judged: JudgedRun): Verdict {
@@ -134,10 +140,10 @@ function judgeState(state: ThreadState | null, judged: JudgedRun): Verdict {
   const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
   // The same rule as for callbacks: without `may_pause`, the output decides.
   if (paused && (type.mayPause || completed === null)) return pause(state, judged)
-  if (completed === null) return { ...outputMissing(type), twice: true }
+  if (completed === null) return { ...outputMissing(type), confirm: 'output_missing' }
   // A step without a question: this may be an older state, with a draft or with the output of the turn before.
   const isUnfinished = paused && state.interrupts.length === 0
-  return isUnfinished ? { ...completed, twice: true } : completed
+  return isUnfinished ? { ...completed, confirm: 'unfinished_step' } : completed
 }
 
 function outputMissing(type: JobType): Failure {
@@ -150,16 +156,24 @@ export const THREAD_GONE: Failure = {
   kind: 'failed',
   code: 'run_lost',
   message: 'The runtime no longer knows the thread',
+  confirm: 'thread_missing',
 }
 
 export const ANSWER_NOT_APPLIED: Failure = {
   kind: 'failed',
   code: 'answer_not_applied',
   message: 'The answer could not be applied: the question is not open any more',
+  confirm: 'question_closed',
 }
 
 export function deadlineExceeded(): Verdict {
   return { kind: 'failed', code: 'deadline_exceeded', message: 'The run did not end in time' }
+}
+
+/** The verdict from the status alone, before the state is fetched. */
+export function judgeStatus(status: string): Verdict {
+  if (status === 'running' || status === 'pending') return { kind: status }
+  return { kind: 'unclear', reason: 'the state was not fetched' }
 }
 
 /** Whether the state must be fetched to judge a run of this status. */

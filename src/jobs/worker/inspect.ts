@@ -3,7 +3,7 @@ import type { RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { RunObservation } from '../job.ts'
 import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
-import { judgeRun, needsState } from '../settlement/verdict.ts'
+import { judgeRun, judgeStatus, needsState } from '../settlement/verdict.ts'
 import type { LeasedJob } from './lease-store.ts'
 
 /** A run as its callback shows it. */
@@ -15,6 +15,8 @@ interface Inspection {
   type: JobType
   /** Given when a callback asks for this check. */
   reported?: ReportedRun | undefined
+  /** Called with what the first answer proves: a later call of this check may fail. */
+  onFound: (observed: RunObservation) => void
   signal: AbortSignal
 }
 
@@ -25,9 +27,10 @@ interface Inspection {
  * A run that ended according to its callback is not fetched: only its state is missing.
  */
 export async function inspectRun(runtime: RuntimeClient, inspection: Inspection): Promise<RunObservation> {
-  const { job, runId, type, reported, signal } = inspection
+  const { job, runId, type, reported, onFound, signal } = inspection
   const hasEnded = reported?.runId === runId && needsState(reported.status)
   let run: ReportedRun | null = hasEnded ? reported : await runtime.fetchRun(job.thread_id, runId, signal)
+  if (run && !hasEnded) onFound({ runId, verdict: judgeStatus(run.status), traces: run.traces })
   if (run && job.cancel_requested_at !== null && !needsState(run.status)) {
     await runtime.cancelRun(job.thread_id, runId, signal)
     run = await runtime.fetchRun(job.thread_id, runId, signal)
@@ -36,7 +39,7 @@ export async function inspectRun(runtime: RuntimeClient, inspection: Inspection)
   const state = needsState(run.status)
     ? await runtime.fetchState(job.thread_id, runId, type.wantedValues, signal)
     : null
-  // The runtime may have deleted the run and its thread. Then its callback is accepted, as soon as that was seen twice.
+  // The runtime may have deleted the run and its thread. Then its callback is accepted, as soon as that is confirmed.
   const isGone = hasEnded && state === null && (await runtime.fetchRun(job.thread_id, runId, signal)) === null
   if (isGone) return { runId, verdict: lost(job), traces: null }
   const traces = {
@@ -54,6 +57,6 @@ export async function inspectRun(runtime: RuntimeClient, inspection: Inspection)
 
 /** The runtime deletes a run that is cancelled with rollback. In all other cases the result of the run is lost. */
 function lost(job: LeasedJob): RunObservation['verdict'] {
-  if (job.cancel_requested_at !== null) return { kind: 'cancelled', twice: true }
-  return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run', twice: true }
+  if (job.cancel_requested_at !== null) return { kind: 'cancelled', confirm: 'run_missing' }
+  return { kind: 'failed', code: 'run_lost', message: 'The runtime no longer knows the run', confirm: 'run_missing' }
 }

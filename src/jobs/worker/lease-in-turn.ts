@@ -67,7 +67,7 @@ export interface FoundOwners {
   last: string | null
 }
 
-/** The next owners after the last one, and then from the first one on. Each owner costs two index lookups. */
+/** The next owners after the last one, wrapping around to the first. Each owner costs two index lookups. */
 export async function findOwners(db: Queryable, search: OwnerSearch): Promise<FoundOwners> {
   const { after, limit } = search
   const owners: string[] = []

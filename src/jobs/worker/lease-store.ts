@@ -3,7 +3,6 @@ import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { isStopped } from '../../db/nodes/node-store.ts'
 import { isAmong, rowsOf } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
-import { IS_WATCHED } from '../check-store.ts'
 import { type JobRow, SLIM_FIELDS, type SlimJob } from '../job-row.ts'
 
 export interface Lease {
@@ -18,8 +17,7 @@ export type LeasedJob = SlimJob & { last_start_at: number | null; unseen_at: num
 
 /** A condition: no worker holds the job. */
 export function isFree(nowMs: number): Sql {
-  return sql`(leased_until is null or leased_until <= ${nowMs}
-    or (lease_node is not null and ${isStopped(sql`lease_node`, nowMs)}))`
+  return sql`(leased_until is null or leased_until <= ${nowMs} or ${isStopped(sql`lease_node`, nowMs)})`
 }
 
 export function leaseFields({ token, node, untilMs }: Lease): Sql {
@@ -70,7 +68,6 @@ export async function leaseDueJobs(db: Database, limit: number, lease: Lease): P
   return findLeased(db, leased, lease)
 }
 
-/** A check whose job has ended without it, for example on a node of the release before, is deleted. */
 export async function findLeased(
   db: Database,
   leased: readonly { job_id: string }[],
@@ -78,15 +75,9 @@ export async function findLeased(
 ): Promise<LeasedJob[]> {
   if (leased.length === 0) return []
   const ids = leased.map(({ job_id }) => job_id)
-  const jobs = await db.query<LeasedJob>(sql`
+  return db.query<LeasedJob>(sql`
     select ${SLIM_FIELDS}, last_start_at, unseen_at from job_checks join jobs on id = job_id
-    where ${isAmong(db.engine, sql`job_id`, ids)} and lease_id = ${token} and ${IS_WATCHED}`)
-  if (jobs.length < ids.length) {
-    await db.query(sql`
-      delete from job_checks where ${isAmong(db.engine, sql`job_id`, ids)}
-        and not exists (select 1 from jobs where id = job_id and ${IS_WATCHED})`)
-  }
-  return jobs
+    where ${isAmong(db.engine, sql`job_id`, ids)} and lease_id = ${token}`)
 }
 
 /** The documents that a start sends to the runtime. */
@@ -99,7 +90,7 @@ export async function findStartDocuments(db: Queryable, id: string): Promise<Sta
 
 /**
  * Counts an attempt to start a run before the runtime is called. False when the lease was lost, or when the job was
- * cancelled or ended meanwhile. The end of a job deletes its row here, but a node of the release before leaves it.
+ * cancelled or ended meanwhile: the end of a job deletes its check.
  */
 export async function countStartAttempt(
   db: Database,
@@ -108,7 +99,7 @@ export async function countStartAttempt(
   const rows = await db.query(sql`
     update job_checks set starts = starts + 1, last_start_at = ${nowMs}, unseen_at = null
     where job_id = ${id} and lease_id = ${token}
-      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null and finished_at is null)
+      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null)
     returning job_id`)
   return rows.length > 0
 }

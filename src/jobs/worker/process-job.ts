@@ -3,20 +3,22 @@ import { parseCallback } from '../../runtime/callback-payload.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import { RuntimeUnavailable, TROUBLES } from '../../runtime/troubles.ts'
-import { findUnconfirmed } from '../callbacks/callback-store.ts'
+import { findUnconfirmed } from '../callback-store.ts'
 import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
-import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
+import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { inspectRun, type ReportedRun } from './inspect.ts'
-import type { LeasedJob, StartDocuments } from './lease-store.ts'
+import type { LeasedJob } from './lease-store.ts'
 import type { CheckOutcome, CheckRecorder } from './record-check.ts'
-import { startJobRun } from './start.ts'
+import { type RunStart, startJobRun } from './start.ts'
 
 /** While the runtime cannot be asked, a job may outlive its deadline by this much. */
 const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
+/** For this long the runtime is asked to confirm an end that a callback reported, also after the deadline. */
+const CONFIRM_REPORT_WITHIN_MS = 7 * 24 * 3_600_000
 
 const RUN_TAKEN: RunObservation = {
   runId: null,
@@ -24,19 +26,12 @@ const RUN_TAKEN: RunObservation = {
   traces: null,
 }
 
-export interface JobWork {
-  /** Leased by this process. */
-  job: LeasedJob
+export interface JobWork extends Omit<RunStart, 'type'> {
   /** Null when the job was just created or resumed. */
   via: Via | null
   /** Given when a callback asks for this check. */
   reported?: ReportedRun | undefined
-  /** Given when this process has just written the job, so that no earlier attempt to start it can exist. */
-  fresh?: StartDocuments
-  /** Whether this process holds its leases: other nodes take them when its heartbeat fails for too long. */
-  holdsLeases: () => boolean
   recorder: CheckRecorder
-  signal: AbortSignal
 }
 
 /**
@@ -61,6 +56,10 @@ export async function processJob(context: JobContext, work: JobWork): Promise<vo
 
 async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, work: JobWork): Promise<CheckOutcome> {
   const { job, reported, signal } = work
+  let seen: RunObservation | undefined
+  const onFound = (observed: RunObservation) => {
+    seen = observed
+  }
   try {
     const type = context.types.get(job.type)
     if (!type) {
@@ -69,33 +68,40 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     }
     // A run found after the deadline may have ended before the deadline: the next check shows it.
     if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
-    const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, signal })
+    const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, onFound, signal })
     if (isLost(observed))
-      return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed
-    return failIfOverdue(context, job, observed)
+      return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed
+    return isActive(observed) && isOverdue(context, job) ? await endOverdue(context, job, observed) : observed
   } catch (error) {
     if (error instanceof UnacceptableAnswer) {
       return observe(job, { kind: 'failed', code: 'output_invalid', message: error.message })
     }
     if (!(error instanceof RuntimeUnavailable)) throw error
-    if (context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS) return giveUp(context, job)
+    if (context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS) return endOverdue(context, job, seen)
     // Users see only the sentence; the cause is only in the log.
     if (error.cause !== undefined) context.log.warn({ jobId: job.id, err: error }, 'job.runtime_failed')
-    return { trouble: error.message }
+    return { trouble: error.message, seen }
   }
 }
 
 /** Without a runtime, runs can neither be checked nor stopped: a cancel request or the deadline ends the job. */
 async function checkWithoutRuntime(context: JobContext, job: LeasedJob): Promise<CheckOutcome> {
   if (job.cancel_requested_at !== null) return observe(job, { kind: 'cancelled' })
-  if (isOverdue(context, job)) return giveUp(context, job)
-  return { trouble: TROUBLES.not_configured }
+  if (!isOverdue(context, job)) return { trouble: TROUBLES.not_configured }
+  const type = context.types.get(job.type)
+  return (type && (await findReportedEnd(context, job, type))?.end) ?? observe(job, deadlineExceeded())
 }
 
-async function giveUp(context: JobContext, job: LeasedJob): Promise<RunObservation> {
+/**
+ * Fails an overdue job: its run may never end. If a callback reported an end, the job waits for the runtime to confirm it:
+ * the callback may be about a pause, or its output a draft. After a week the job ends as reported.
+ */
+async function endOverdue(context: JobContext, job: LeasedJob, seen?: RunObservation): Promise<CheckOutcome> {
   const type = context.types.get(job.type)
   const reported = type && (await findReportedEnd(context, job, type))
-  return reported ?? observe(job, deadlineExceeded())
+  if (!reported) return { ...observe(job, deadlineExceeded()), traces: seen?.traces ?? null }
+  const isStillAsked = context.clock.now() < reported.atMs + CONFIRM_REPORT_WITHIN_MS
+  return isStillAsked ? { trouble: TROUBLES.end_unconfirmed, seen } : reported.end
 }
 
 function observe(job: LeasedJob, verdict: Verdict): RunObservation {
@@ -107,19 +113,20 @@ function isLost({ verdict }: RunObservation): boolean {
 }
 
 /** The first sighting is old enough, so this second one counts. */
-function wasLostBefore({ clock }: JobContext, { doubt_code, doubt_at }: LeasedJob): boolean {
-  return doubt_code === 'run_lost' && doubt_at !== null && clock.now() - doubt_at >= SECOND_SIGHT_MS
+function wasLostBefore({ clock }: JobContext, job: LeasedJob): boolean {
+  const { awaiting_confirmation: evidence, awaiting_confirmation_since: sinceMs } = job
+  return evidence === 'run_missing' && sinceMs !== null && clock.now() - sinceMs >= CONFIRM_AFTER_MS
 }
 
-/** The runtime can no longer confirm the end of this run, so an unconfirmed callback is accepted as the result. */
+/** The end that an unconfirmed callback reported. It is accepted where the runtime can no longer confirm it. */
 async function findReportedEnd(
   context: JobContext,
   job: LeasedJob,
   type: JobType,
-): Promise<RunObservation | undefined> {
+): Promise<{ end: RunObservation; atMs: number } | undefined> {
   if (job.run_id === null) return undefined
   const cancelRequested = job.cancel_requested_at !== null
-  for (const body of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
+  for (const { body, received_at } of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
     const payload = await parseCallback(body, type.wantedValues)
     const verdict = judgeCallback(payload, {
       type,
@@ -127,16 +134,16 @@ async function findReportedEnd(
       canAsk: false,
       isLaterTurn: isLaterTurn(job),
     })
-    if (isEnd(verdict.kind)) return { runId: job.run_id, verdict, traces: payload.traces }
+    if (isEnd(verdict.kind)) {
+      const end: RunObservation = { runId: job.run_id, verdict, traces: payload.traces, unconfirmed: true }
+      return { end, atMs: received_at }
+    }
   }
   return undefined
 }
 
-/** Fails the job of a run that is still active after the deadline: it may never end. */
-function failIfOverdue(context: JobContext, job: LeasedJob, observed: RunObservation): RunObservation {
-  const { kind } = observed.verdict
-  const isActive = kind === 'pending' || kind === 'running' || kind === 'unclear'
-  return isActive && isOverdue(context, job) ? { ...observed, verdict: deadlineExceeded() } : observed
+function isActive({ verdict: { kind } }: RunObservation): boolean {
+  return kind === 'pending' || kind === 'running' || kind === 'unclear'
 }
 
 function isOverdue({ clock }: JobContext, job: LeasedJob): boolean {

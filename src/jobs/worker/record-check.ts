@@ -6,7 +6,7 @@ import { GroupCommit } from '../../db/group-commit.ts'
 import type { RunObservation, Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { settleJobs } from '../settlement/settle.ts'
-import { SECOND_SIGHT_MS } from '../settlement/settlement.ts'
+import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 import { type LeasedJob, releaseLeases } from './lease-store.ts'
 
@@ -17,6 +17,8 @@ export type CheckOutcome = RunObservation | CheckTrouble
 
 export interface CheckTrouble {
   trouble: string
+  /** What the runtime answered before a later call of the check failed. */
+  seen?: RunObservation | undefined
   /** When the thread was first seen without the run of an earlier attempt to start it. */
   unseenAtMs?: number
   /** The time of the next check; absent: after the backoff. */
@@ -80,23 +82,22 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
         detail: JSON.stringify('verdict' in outcome ? { found: outcome.verdict.kind } : { error: outcome.trouble }),
       })),
     )
-    const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceparent = null }) =>
-      'verdict' in outcome
-        ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceparent, ...outcome }]
-        : [],
-    )
+    const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceparent = null }) => {
+      const seen = 'verdict' in outcome ? outcome : outcome.seen
+      return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceparent, ...seen }] : []
+    })
     const settled = updates.length === 0 ? [] : await settlement.settle(updates)
-    const doubts = new Map(settled.map(({ job }) => [job.id, job.doubt_at]))
+    const unconfirmedSince = new Map(settled.map(({ job }) => [job.id, job.awaiting_confirmation_since]))
     await releaseLeases(
       tx,
       checks.map(({ job, outcome }) => {
-        const doubtAtMs = doubts.get(job.id) ?? null
+        const sinceMs = unconfirmedSince.get(job.id) ?? null
         const planned = nextCheckAt({ job, outcome }, { atMs, random })
         return {
           job_id: job.id,
           token: job.lease_token ?? '',
           at: atMs,
-          next_at: doubtAtMs === null ? planned : doubtAtMs + SECOND_SIGHT_MS,
+          next_at: sinceMs === null ? planned : sinceMs + CONFIRM_AFTER_MS,
           error: 'trouble' in outcome ? outcome.trouble : null,
           unseen_at: 'trouble' in outcome ? (outcome.unseenAtMs ?? null) : null,
           leased_due_at: job.next_check_at ?? 0,

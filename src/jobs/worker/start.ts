@@ -10,13 +10,21 @@ import { hasEarlierRun } from '../job-store.ts'
 import { type JobType, streamModesOf } from '../job-types.ts'
 import { ANSWER_NOT_APPLIED, deadlineExceeded, THREAD_GONE } from '../settlement/verdict.ts'
 import { countStartAttempt, findStartDocuments, type LeasedJob, type StartDocuments } from './lease-store.ts'
-import type { JobWork } from './process-job.ts'
 import type { CheckOutcome, CheckTrouble } from './record-check.ts'
 
 /** How long after an attempt the start may be repeated: a request that was cut off may still arrive. */
 const REPEAT_AFTER_MS = 10_000
 
-type RunStart = Pick<JobWork, 'job' | 'fresh' | 'holdsLeases' | 'signal'> & { type: JobType }
+export interface RunStart {
+  /** Leased by this process. */
+  job: LeasedJob
+  type: JobType
+  /** Given when this process has just written the job, so that no earlier attempt to start it can exist. */
+  fresh?: StartDocuments
+  /** Whether this process holds its leases: other nodes take them when its heartbeat fails for too long. */
+  holdsLeases: () => boolean
+  signal: AbortSignal
+}
 
 /**
  * Starts a job's run exactly once. The attempt is recorded durably before the runtime is called. It is repeated only if the
@@ -83,8 +91,7 @@ async function prepareThread(
 ): Promise<RunObservation | null> {
   if (job.continues !== null) {
     if ((await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)) !== null) return null
-    if (await hasEarlierRun(context.db, job))
-      return { runId: null, verdict: { ...THREAD_GONE, twice: true }, traces: null }
+    if (await hasEarlierRun(context.db, job)) return { runId: null, verdict: THREAD_GONE, traces: null }
   }
   const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
   return refused ? rejected(context, job, refused) : null
@@ -130,10 +137,10 @@ async function findWhyUnanswerable(
   signal: AbortSignal,
 ): Promise<RunObservation | null> {
   const state = await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)
-  if (state === null) return { runId: null, verdict: { ...THREAD_GONE, twice: true }, traces: null }
+  if (state === null) return { runId: null, verdict: THREAD_GONE, traces: null }
   const questions = JSON.parse(job.resume_questions ?? '[]') as string[]
   if (isStillOpen(questions, state)) return null
-  return { runId: null, verdict: { ...ANSWER_NOT_APPLIED, twice: true }, traces: null }
+  return { runId: null, verdict: ANSWER_NOT_APPLIED, traces: null }
 }
 
 async function findOwnRun(

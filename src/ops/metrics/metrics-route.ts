@@ -18,8 +18,16 @@ const getMetrics = {
   },
 }
 
+export interface MetricsRouteOptions {
+  metrics: Metrics
+  isPublic: boolean
+  /** The labels of `build_info`. */
+  build: { version: string; variant: string; engine: string }
+}
+
 /** Needs `read:operations`, unless METRICS_PUBLIC is set, because then the network controls the access. */
-export function metricsRoute(app: App, { metrics, isPublic }: { metrics: Metrics; isPublic: boolean }): void {
+export function metricsRoute(app: App, { metrics, isPublic, build }: MetricsRouteOptions): void {
+  metrics.gauge('build_info', () => [[build, 1]])
   const access = isPublic ? publicAccess('METRICS_PUBLIC is set', { charged: false }) : scopes(OPERATIONS_SCOPE)
 
   // Never shed: operators need metrics during overload.

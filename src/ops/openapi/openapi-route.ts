@@ -13,12 +13,12 @@ export class ApiDescription {
   readonly #options: DocumentOptions
   #document: Promise<object> | undefined
 
-  constructor(options: DocumentOptions) {
+  /** Describes the routes that are added to the application from now on. */
+  constructor(app: App, options: DocumentOptions) {
     this.#options = options
-  }
-
-  add(route: RouteOptions): void {
-    this.#routes.push(route)
+    app.addHook('onRoute', (route) => {
+      this.#routes.push(route)
+    })
   }
 
   document(): Promise<object> {

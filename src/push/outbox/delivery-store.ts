@@ -40,8 +40,7 @@ export type DueDelivery = {
 
 /** A condition: no worker sends the delivery. */
 export function isUnleased(nowMs: number): Sql {
-  return sql`(lease_until is null or lease_until <= ${nowMs}
-    or (lease_node is not null and ${isStopped(sql`lease_node`, nowMs)}))`
+  return sql`(lease_until is null or lease_until <= ${nowMs} or ${isStopped(sql`lease_node`, nowMs)})`
 }
 
 /** Leases due deliveries, longest due first. Concurrent nodes lease different deliveries. */

@@ -1,6 +1,6 @@
 import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
-import type { Step, StepResult } from './graphs.ts'
 import type { NewId } from './ids.ts'
+import type { Step, StepResult } from './records.ts'
 
 /**
  * The steps of the sandbox's agent. `input.sandbox` chooses what it streams: `say` (its answer), `think` (its reasoning),

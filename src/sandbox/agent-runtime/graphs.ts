@@ -1,31 +1,7 @@
 import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 import { agentSteps, messagesIn, textOf } from './agent-graph.ts'
 import type { NewId } from './ids.ts'
-import type { Run } from './records.ts'
-
-/** Data that a step streams in addition to its messages. */
-interface Streamed {
-  progress?: readonly Json[]
-  /** The model's reasoning, streamed before its message. */
-  reasoning?: string
-}
-
-/** `update` is merged into the values, `values` replaces them. A pause or failure may end the run with another status. */
-export type StepResult =
-  | ({ update: JsonObject } & Streamed)
-  | ({ values: JsonObject } & Streamed)
-  | { ask: Json; endsAs?: 'interrupted' }
-  /** Several questions at once, as from nodes that run in parallel. */
-  | { asks: readonly Json[] }
-  /** A static breakpoint: the graph pauses before the step without a question. */
-  | { stop: true }
-  | { fail: string; endsAs?: 'timeout' }
-
-/** One node of a graph. `answers` are the answers to this step's questions so far. */
-export interface Step {
-  name: string
-  take(values: JsonObject, answers: readonly Json[], newId: NewId): StepResult
-}
+import type { Run, Step, StepResult } from './records.ts'
 
 export interface RunPlan {
   /** Null: the run continues where its thread stopped. */

@@ -1,6 +1,5 @@
 import type { Json, JsonObject } from '../../core/json.ts'
-import type { Step } from './graphs.ts'
-import type { RunEvent } from './run-events.ts'
+import type { NewId } from './ids.ts'
 
 /** Threads, runs and checkpoints, as the sandbox runtime stores them. */
 export interface Thread {
@@ -17,6 +16,30 @@ export interface Thread {
   runs: Run[]
   /** The current step of its graph, and the answers given to the questions of that step. */
   position: { steps: readonly Step[]; index: number; answers: Json[]; runningMs: number | null } | null
+}
+
+/** Data that a step streams in addition to its messages. */
+interface Streamed {
+  progress?: readonly Json[]
+  /** The model's reasoning, streamed before its message. */
+  reasoning?: string
+}
+
+/** `update` is merged into the values, `values` replaces them. A pause or failure may end the run with another status. */
+export type StepResult =
+  | ({ update: JsonObject } & Streamed)
+  | ({ values: JsonObject } & Streamed)
+  | { ask: Json; endsAs?: 'interrupted' }
+  /** Several questions at once, as from nodes that run in parallel. */
+  | { asks: readonly Json[] }
+  /** A static breakpoint: the graph pauses before the step without a question. */
+  | { stop: true }
+  | { fail: string; endsAs?: 'timeout' }
+
+/** One node of a graph. `answers` are the answers to this step's questions so far. */
+export interface Step {
+  name: string
+  take(values: JsonObject, answers: readonly Json[], newId: NewId): StepResult
 }
 
 export type RunStatus = 'pending' | 'running' | 'success' | 'error' | 'timeout' | 'interrupted' | 'rollback'
@@ -52,6 +75,12 @@ export interface Run {
   /** Aborted when no work is done on the run any more: it ended, or a simulated crash stopped it. */
   stop: AbortController
   ended: PromiseWithResolvers<void>
+}
+
+/** One event of a run's stream. Its id is its position in the stream. */
+export interface RunEvent {
+  event: 'metadata' | 'custom' | 'messages' | 'updates' | 'error'
+  data: Json
 }
 
 export interface Checkpoint {

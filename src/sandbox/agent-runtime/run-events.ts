@@ -1,13 +1,6 @@
-import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
+import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import { messagesIn } from './agent-graph.ts'
-import type { StepResult } from './graphs.ts'
-import type { Run } from './records.ts'
-
-/** One event of a run's stream. Its id is its position in the stream. */
-export interface RunEvent {
-  event: 'metadata' | 'custom' | 'messages' | 'updates' | 'error'
-  data: Json
-}
+import type { Run, RunEvent, StepResult } from './records.ts'
 
 /** A step that a run will take, and the values before it. */
 export interface PlannedStep {

@@ -1,9 +1,17 @@
 import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Clock } from '../../core/clock.ts'
 import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
-import { applyInput, type RunPlan, type StepResult } from './graphs.ts'
+import { applyInput, type RunPlan } from './graphs.ts'
 import { assistantIdOf, type NewId } from './ids.ts'
-import { type Checkpoint, isLive, type Run, type RunRequest, type RunStatus, type Thread } from './records.ts'
+import {
+  type Checkpoint,
+  isLive,
+  type Run,
+  type RunRequest,
+  type RunStatus,
+  type StepResult,
+  type Thread,
+} from './records.ts'
 import type { PlannedStep } from './run-events.ts'
 
 const MAX_THREADS = 10_000

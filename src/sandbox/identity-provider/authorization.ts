@@ -2,7 +2,6 @@ import { createHash, randomBytes } from 'node:crypto'
 import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Clock } from '../../core/clock.ts'
 import { isLoopbackHost } from '../../core/loopback.ts'
-import type { TokenRequestFault } from './token-request.ts'
 import type { SandboxUser } from './users.ts'
 
 const CODE_LIFETIME_MS = 60_000
@@ -20,6 +19,11 @@ export interface AuthorizationRequest {
   loginHint: string | null
   /** `none` answers `login_required` instead of asking. */
   prompt: string | null
+}
+
+export interface TokenRequestFault {
+  error: 'invalid_request' | 'invalid_grant' | 'invalid_scope' | 'unsupported_grant_type'
+  error_description: string
 }
 
 interface Grant {

@@ -1,4 +1,4 @@
-import type { Authorization } from './authorization.ts'
+import type { Authorization, TokenRequestFault } from './authorization.ts'
 import type { MintRequest } from './token-mint.ts'
 import type { SandboxUser } from './users.ts'
 
@@ -6,11 +6,6 @@ const MAX_LIFETIME_SECONDS = 7 * 24 * 3600
 const DEFAULT_LIFETIME_SECONDS = 3600
 /** RFC 6749, section 3.3. */
 const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*$/
-
-export interface TokenRequestFault {
-  error: 'invalid_request' | 'invalid_grant' | 'invalid_scope' | 'unsupported_grant_type'
-  error_description: string
-}
 
 export type TokenRequest = MintRequest & { expiresInSeconds: number; refreshToken?: string }
 

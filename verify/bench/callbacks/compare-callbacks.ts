@@ -6,12 +6,12 @@ import { migrate } from '../../../src/db/migrate.ts'
 import { openPostgres } from '../../../src/db/postgres/postgres.ts'
 import { sql } from '../../../src/db/sql.ts'
 import { startIdentityProvider } from '../../../src/sandbox/identity-provider/identity-provider.ts'
-import { startPostgres } from '../../../test/support/postgres.ts'
+import { psql, startPostgres } from '../../../test/support/postgres.ts'
 import { type Figures, median, type Pace } from '../comparison.ts'
 import { applyLoad, type Sample } from '../load.ts'
 import { installPackages } from '../packages.ts'
 import { type Server, serviceSpec, startServer } from '../server.ts'
-import { runPgbench, settleScript } from './pgbench.ts'
+import { runPgbench, settleScript, USAGE_TABLE } from './pgbench.ts'
 import { callbackRequest, JOBS_PER_SECOND, type RunningJobs, SECRET, seedRunningJobs } from './seed.ts'
 
 export interface CallbackOutcome {
@@ -48,6 +48,7 @@ export async function compareCallbacks({ warmUpRounds, rounds, roundMs }: Pace):
     const oursUrl = await seeded(await postgres.createDatabase(), { count })
     const expressUrl = await seeded(await postgres.createDatabase(), { count: expressCount })
     const pgbenchUrl = await seeded(await postgres.createDatabase(), { count: PGBENCH_JOBS, runOf: sql`'run-' || n` })
+    for (const url of [expressUrl, pgbenchUrl]) await psql(url, USAGE_TABLE)
     const types = join(folder, 'job-types.json')
     writeFileSync(
       types,

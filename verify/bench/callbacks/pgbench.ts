@@ -6,6 +6,11 @@ import { USERS } from './seed.ts'
 
 const CLIENTS = 8
 
+/** The table that `settleScript` and the Express handler write beside those of the service. */
+export const USAGE_TABLE = `create table usage_records (job_id text primary key, subject text, period text not null,
+  type text not null, input_tokens bigint not null, output_tokens bigint not null, total_tokens bigint not null,
+  settled_at bigint not null)`
+
 /**
  * The statements of a handler that settles one callback per transaction. Frozen: it still writes the rows of the day on
  * which the figure was introduced, even if the service now writes less. Its runs are named `run-0`, `run-1`, …
@@ -15,7 +20,7 @@ export function settleScript(jobs: number): string {
   return `\\set n random(0, ${jobs - 1})
 begin;
 select jobs.* from jobs join job_runs on job_runs.job_id = jobs.id where job_runs.run_id = 'run-' || :n for update of jobs;
-update jobs set status = 'completed', output = repeat('x', 200), settled_by = 'callback', next_check_at = null,
+update jobs set status = 'completed', output = repeat('x', 200), settled_by = 'callback',
   finished_at = 1, updated_at = 1 where id = 'job_' || :n;
 insert into usage_records (job_id, subject, period, type, input_tokens, output_tokens, total_tokens, settled_at)
   values ('job_' || :n, 'user', '2026-01', 'report', 0, 0, 0, 1) on conflict do nothing;

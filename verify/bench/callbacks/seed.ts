@@ -35,11 +35,11 @@ export async function seedRunningJobs(
   const numbers = sql`with recursive numbers (n) as (
     select cast(${from} as bigint) union all select n + 1 from numbers where n + 1 < ${from + count})`
   await db.query(sql`
-    insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq, start_attempts,
+    insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq,
       check_attempts, deadline_at, created_at, started_at, updated_at)
     ${numbers}
     select 'job_' || n, cast(${type} as text), 'generating', '{"topic":"sales"}', 'user-' || (n % ${USERS}),
-      ${THREAD_OF_N}, ${runOf}, 1, 1, 0, 9000000000000, 1, 1, 1
+      ${THREAD_OF_N}, ${runOf}, 1, 0, 9000000000000, 1, 1, 1
     from numbers`)
   await db.query(sql`
     insert into job_checks (job_id, owner, due_at, starts, checks)

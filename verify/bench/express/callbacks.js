@@ -44,7 +44,7 @@ async function settle(client, { run_id, thread_id, status, values, body }) {
   const outcome = open ? 'applied' : 'duplicate'
   if (open) {
     await client.query(
-      `UPDATE jobs SET status = 'completed', output = $2, settled_by = 'callback', next_check_at = NULL,
+      `UPDATE jobs SET status = 'completed', output = $2, settled_by = 'callback',
          finished_at = $3, updated_at = $3 WHERE id = $1`,
       [job.id, JSON.stringify(values.report), now],
     )

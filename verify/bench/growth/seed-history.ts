@@ -63,7 +63,7 @@ function statementsFor(
   const past = numbers(ended)
   const statements = [
     sql`insert into jobs (id, retry_of, type, status, input, output, error_code, error_message, project_id, created_by,
-        thread_id, run_id, trace_id, settled_by, run_seq, start_attempts, check_attempts, deadline_at,
+        thread_id, run_id, trace_id, settled_by, run_seq, check_attempts, deadline_at,
         created_at, started_at, finished_at, updated_at)
       ${all} select ${JOB}, ${JOB}, case when ${is(5)} then 'rare' else 'report' end,
         case when ${is(1)} then 'failed' when ${is(2)} then 'cancelled' when ${isEnded} then 'completed' else 'generating' end, '{"topic":"sales","quarter":3}',
@@ -72,7 +72,7 @@ function statementsFor(
         case when ${is(3)} then 'prj_rare' else 'prj_large' end, ${OWNER}, ${THREAD}, ${RUN},
         'trace-' || n,
         case when ${isEnded} then case when ${is(9)} then 'sweep' else 'callback' end end,
-        1, 1, 0, 9000000000000, 1700000000000 + n, 1700000000000 + n,
+        1, 0, 9000000000000, 1700000000000 + n, 1700000000000 + n,
         case when ${isEnded} then 1700000000000 + n end, 1700000000000 + n
       from numbers`,
     sql`insert into job_checks (job_id, owner, due_at, starts, checks)
@@ -86,8 +86,8 @@ function statementsFor(
   statements.push(
     sql`insert into users (sub, email, push_enabled, version, created_at, updated_at, last_seen_at)
       ${all} select ${OWNER}, 'mail-of-' || ${OWNER} || '@example.com', 1, 1, 1700000000000 + n, 1, 1 from numbers ${owners}`,
-    sql`insert into devices (id, subject, token, token_hash, platform, created_at, last_seen_at, disabled_at)
-      ${all} select ${DEVICE}, ${OWNER}, ${DEVICE}, ${DEVICE}, 'web', 1, 1, 1 from numbers ${owners}`,
+    sql`insert into devices (id, subject, token, token_hash, platform, provider, created_at, last_seen_at, disabled_at)
+      ${all} select ${DEVICE}, ${OWNER}, ${DEVICE}, ${DEVICE}, 'web', 'fcm', 1, 1, 1 from numbers ${owners}`,
   )
   if (from >= ended) return statements
   return [

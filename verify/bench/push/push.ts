@@ -126,8 +126,8 @@ async function withDevices(url: string, devices: number): Promise<string> {
     await migrate(db)
     const tokens = JSON.stringify(Array.from({ length: devices }, (_, n) => deviceToken(n)))
     await db.query(sql`
-      insert into devices (id, subject, token, token_hash, platform, created_at, last_seen_at)
-      select 'dev_' || md5(token), ${`user-of-${devices}`}::text, token, md5(token), 'web', 1, 1
+      insert into devices (id, subject, token, token_hash, platform, provider, created_at, last_seen_at)
+      select 'dev_' || md5(token), ${`user-of-${devices}`}::text, token, md5(token), 'web', 'fcm', 1, 1
       from json_array_elements_text(${tokens}::json) as token`)
     await db.query(sql`analyze`)
     return url

@@ -98,8 +98,8 @@ function contextOn(db: Database): JobContext {
 async function addDevices(db: Database): Promise<void> {
   for (let n = 0; n < OWNERS; n++) {
     await db.query(sql`
-      insert into devices (id, subject, token, token_hash, platform, created_at, last_seen_at)
-      values (${`dev_${n}`}, ${`owner-${n}`}, ${`token-${n}`}, ${`hash-${n}`}, 'web', 0, ${systemClock.now()})`)
+      insert into devices (id, subject, token, token_hash, platform, provider, created_at, last_seen_at)
+      values (${`dev_${n}`}, ${`owner-${n}`}, ${`token-${n}`}, ${`hash-${n}`}, 'web', 'fcm', 0, ${systemClock.now()})`)
   }
 }
 

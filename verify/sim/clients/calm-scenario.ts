@@ -1,3 +1,5 @@
+import type { JobStatus } from '../../../src/jobs/job.ts'
+import { EXPECTED } from '../expected-statuses.ts'
 import type { SimulatedSystem } from '../system/simulated-system.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Client } from './client.ts'
@@ -6,7 +8,7 @@ import { inputOf } from './sent-documents.ts'
 
 /** How a client watches its job: on its stream, on all its owner's events, by polling it, by polling the list, or not at all. */
 const WAYS = { stream: 3, 'own events': 2, poll: 3, list: 3, nothing: 2 }
-/** `poll and leave`: the client polls for some seconds only. Its job must end as soon as a job that no client reads. */
+/** `poll and leave`: the client polls for some seconds only. Its job must end no later than an unread job. */
 export type WatchWay = keyof typeof WAYS | 'poll and leave'
 
 /** A job that a client started after the time of faults, and when the client saw that it had paused or ended. */
@@ -62,14 +64,14 @@ async function watchNewJob(system: SimulatedSystem, { client, random, way, type,
   observed.created.set(marker, new Set([jobId]))
   const watched: WatchedJob = { jobId, way, fromMs: time.now, seenAtMs: null }
   observed.watched.push(watched)
-  const see = (status: string | undefined) => {
-    if (isOver(status)) watched.seenAtMs ??= time.now
+  const see = (status: JobStatus | undefined) => {
+    if (status !== undefined && !EXPECTED[status].isActive) watched.seenAtMs ??= time.now
   }
   if (way === 'stream' || way === 'own events') {
     const ofJob = way === 'stream'
     const path = ofJob ? `/jobs/${jobId}/events` : '/v1/events'
     const onEvent = (text: string) => {
-      if (text.includes(jobId)) see(/"status":"(\w+)"/.exec(text)?.[1])
+      if (text.includes(jobId)) see(/"status":"(\w+)"/.exec(text)?.[1] as JobStatus | undefined)
     }
     return system.follow({ client, path, subject: ofJob ? null : client.name, jobId: ofJob ? jobId : null, onEvent })
   }
@@ -87,8 +89,4 @@ async function watchNewJob(system: SimulatedSystem, { client, random, way, type,
       if (read?.status === 200) see((JSON.parse(read.body) as JobView).status)
     }
   }
-}
-
-function isOver(status: string | undefined): boolean {
-  return status !== undefined && status !== 'processing' && status !== 'generating'
 }

@@ -1,4 +1,6 @@
 import type { Json } from '../../../src/core/json.ts'
+import type { JobStatus } from '../../../src/jobs/job.ts'
+import { isFinal } from '../expected-statuses.ts'
 import type { Theme } from '../faults/plan.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
 import type { SimRun } from '../outside/runtime.ts'
@@ -12,7 +14,7 @@ import { answerTo, inputOf, type SentAnswers } from './sent-documents.ts'
 
 export interface JobView {
   id: string
-  status: string
+  status: JobStatus
   output: Json
   run_id: string | null
   thread_id: string
@@ -53,8 +55,6 @@ export interface JobScenarioOptions {
   /** Opens the job's own stream. */
   watch: (jobId: string) => void
 }
-
-const FINAL = new Set(['completed', 'failed', 'cancelled'])
 
 /** One user and one job: the user starts it, then reads, resumes or cancels it, or leaves. Some users then continue the conversation. */
 export class JobScenario {
@@ -144,7 +144,7 @@ export class JobScenario {
         continue
       }
       const view = prng.chance(0.15) ? await this.#readTwice(job) : await this.#read(job)
-      if (view && FINAL.has(view.status)) return
+      if (view && isFinal(view.status)) return
       if (view?.status === 'awaiting_input') await this.#resume(view)
     }
   }
@@ -210,7 +210,7 @@ export class JobScenario {
     if (before && (before.status !== view.status || JSON.stringify(before.output) !== JSON.stringify(view.output))) {
       onViolation('I3', `${view.id} was shown as ${before.status}, then as ${view.status}`)
     }
-    if (FINAL.has(view.status)) observed.finals.set(view.id, view)
+    if (isFinal(view.status)) observed.finals.set(view.id, view)
     return view
   }
 

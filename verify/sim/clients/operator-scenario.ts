@@ -1,3 +1,4 @@
+import { isFinal } from '../expected-statuses.ts'
 import { NODE_NAMES } from '../faults/plan.ts'
 import type { SimulatedSystem } from '../system/simulated-system.ts'
 import type { Prng } from '../time/prng.ts'
@@ -12,7 +13,6 @@ export const ERASED_USER = 4
 const SHARE_OF_SEEDS = 0.3
 /** A block holds on every node within this time. */
 const BLOCKED_WITHIN_MS = 5_000
-const FINAL = new Set(['completed', 'failed', 'cancelled'])
 
 /** What operators did, for the checks at the end. */
 export class OperatorObservations {
@@ -118,7 +118,7 @@ async function deleteJob(
   const { id, thread_id } = part.pick(jobs)
   observed.requests.set(thread_id, (observed.requests.get(thread_id) ?? 0) + 1)
   const shown = await admin.request({ method: 'GET', path: `/jobs/${id}` })
-  if (shown?.status !== 200 || !FINAL.has((JSON.parse(shown.body) as JobView).status)) return
+  if (shown?.status !== 200 || !isFinal((JSON.parse(shown.body) as JobView).status)) return
   observed.operators.deletions.add(id)
   const answer = await send(system, { admin, part }, { method: 'DELETE', path: `/jobs/${id}` })
   // It was deleted, and the answer was lost.

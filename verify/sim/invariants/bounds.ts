@@ -1,7 +1,8 @@
 import type { JobRow } from '../../../src/jobs/job-row.ts'
 import type { WatchedJob } from '../clients/calm-scenario.ts'
+import { isFinal } from '../expected-statuses.ts'
 import type { SimRun } from '../outside/runtime.ts'
-import { type Evidence, isFinal } from './evidence.ts'
+import type { Evidence } from './evidence.ts'
 
 /** A client that watches a job sees its end within this time, also when the callback is lost. */
 const WATCHED_MS = 15_000

@@ -1,11 +1,13 @@
 import type { Database, Row } from '../../../src/db/database.ts'
 import { sql } from '../../../src/db/sql.ts'
+import type { JobStatus } from '../../../src/jobs/job.ts'
 import { ERASED_USER, OPERATED_USER } from '../clients/operator-scenario.ts'
+import { FINAL_STATUSES } from '../expected-statuses.ts'
 import { subOf } from '../outside/identity.ts'
 
 const OPERATED_SUB = subOf(OPERATED_USER)
 const ERASED_SUB = subOf(ERASED_USER)
-const FINAL = `('completed', 'failed', 'cancelled')`
+const FINAL = `(${FINAL_STATUSES.map((status) => `'${status}'`).join(', ')})`
 
 /**
  * Triggers that record every status transition of a job in the transaction that makes it, with the devices its owner has
@@ -100,8 +102,8 @@ create view sim_audited_actions as
 
 export type Transition = {
   job_id: string
-  old: string | null
-  new: string
+  old: JobStatus | null
+  new: JobStatus
   run_seq: number
   owner: string | null
   wants_push: number

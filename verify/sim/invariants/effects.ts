@@ -1,9 +1,11 @@
 import { sql } from '../../../src/db/sql.ts'
+import type { JobStatus } from '../../../src/jobs/job.ts'
 import type { JobRow } from '../../../src/jobs/job-row.ts'
+import { EXPECTED, isFinal } from '../expected-statuses.ts'
 import { countsTokens, TOKENS } from '../outside/run-plans.ts'
 import { JOB_TYPES } from '../system/sim-config.ts'
 import type { Transition } from './change-triggers.ts'
-import { type Evidence, isFinal } from './evidence.ts'
+import type { Evidence } from './evidence.ts'
 
 /** I2: every effect of a job's end is stored exactly once. */
 export async function checkEffects(evidence: Evidence): Promise<void> {
@@ -56,7 +58,7 @@ async function checkEvents({ store, transitionsByJob, violate }: Evidence): Prom
   for (const [jobId, transitions] of transitionsByJob) {
     const wanted = transitions.filter(counts).map((transition) => `${eventOf(transition)}(${transition.new})`)
     const found = (byJob.get(jobId) ?? [])
-      .map(({ type, data }) => ({ type, new: (JSON.parse(data) as { status: string }).status }))
+      .map(({ type, data }) => ({ type, new: (JSON.parse(data) as { status: JobStatus }).status }))
       .filter(counts)
       .map((event) => `${event.type}(${event.new})`)
     if (wanted.join() !== found.join()) violate('I2', `${jobId} moved ${wanted}, its events are ${found}`)
@@ -64,13 +66,13 @@ async function checkEvents({ store, transitionsByJob, violate }: Evidence): Prom
 }
 
 /** Ignores the transition to `generating`: when two callbacks share a commit, the row moves directly to its end. */
-function counts(transition: { new: string }): boolean {
+function counts(transition: { new: JobStatus }): boolean {
   return transition.new !== 'generating'
 }
 
 function eventOf({ old, new: to }: Transition): string {
   if (old === null) return 'job.created'
-  return to === 'generating' || to === 'processing' ? 'job.updated' : `job.${to}`
+  return EXPECTED[to].event
 }
 
 async function checkTimelines({ store, transitionsByJob, violate }: Evidence): Promise<void> {

@@ -59,7 +59,3 @@ export async function gather(known: Known): Promise<Evidence> {
   const transitionsByJob = Map.groupBy(transitions, (transition) => transition.job_id)
   return { ...known, jobs, erased, transitionsByJob, deleted, gone }
 }
-
-export function isFinal(status: string): boolean {
-  return status === 'completed' || status === 'failed' || status === 'cancelled'
-}

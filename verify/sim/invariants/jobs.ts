@@ -1,4 +1,5 @@
 import type { JobRow } from '../../../src/jobs/job-row.ts'
+import { EXPECTED } from '../expected-statuses.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
 import { DRAFT } from '../outside/run-plans.ts'
 import { isZombie, type SimRun } from '../outside/runtime.ts'
@@ -130,17 +131,11 @@ function describe(job: JobRow, allowed: readonly End[], { runtime, nowMs }: Evid
   return `${job.id} is ${JSON.stringify({ ...job, nowMs })}, its run ${JSON.stringify(truth)}, allowed ${JSON.stringify(allowed)}`
 }
 
-const TRANSITIONS = new Map<string | null, readonly string[]>([
-  [null, ['processing']],
-  ['processing', ['generating', 'awaiting_input', 'completed', 'failed', 'cancelled']],
-  ['generating', ['awaiting_input', 'completed', 'failed', 'cancelled']],
-  ['awaiting_input', ['processing', 'cancelled']],
-])
-
 function checkTransitions({ transitionsByJob, violate }: Evidence): void {
   for (const [jobId, transitions] of transitionsByJob) {
     for (const { old, new: to } of transitions) {
-      if (!TRANSITIONS.get(old)?.includes(to)) violate('I3', `${jobId} moved from ${old} to ${to}`)
+      const allowed = old === null ? ['processing'] : EXPECTED[old].next
+      if (!allowed.includes(to)) violate('I3', `${jobId} moved from ${old} to ${to}`)
     }
     const resumes = transitions.filter(({ old, new: to }) => old === 'awaiting_input' && to === 'processing')
     if (resumes.some((transition, index) => transition.run_seq !== index + 2))

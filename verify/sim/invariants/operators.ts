@@ -12,7 +12,6 @@ const HELD_BY_JOBS = {
   callbacks: 'job_id',
   events: 'job_id',
   notifications: 'job_id',
-  usage_records: 'job_id',
 }
 
 /** What operators did: deleted jobs and erased users leave nothing, no item of an operation is done twice, each change has its audit entry. */

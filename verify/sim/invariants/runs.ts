@@ -1,7 +1,8 @@
 import { isJsonObject } from '../../../src/core/json.ts'
 import type { SentAnswers } from '../clients/sent-documents.ts'
+import { isFinal } from '../expected-statuses.ts'
 import { isZombie, type SimRun } from '../outside/runtime.ts'
-import { type Evidence, isFinal } from './evidence.ts'
+import type { Evidence } from './evidence.ts'
 
 /** The longest time between two checks of a job, plus some slack. */
 const MAX_CHECK_INTERVAL_MS = 330_000

@@ -1,6 +1,6 @@
 import type { Json, JsonObject } from '../../../src/core/json.ts'
 import { parseExactJson } from '../../../src/sandbox/agent-runtime/exact-json.ts'
-import type { Step, StepResult } from '../../../src/sandbox/agent-runtime/graphs.ts'
+import type { Step, StepResult } from '../../../src/sandbox/agent-runtime/records.ts'
 import type { Theme } from '../faults/plan.ts'
 import type { Prng } from '../time/prng.ts'
 

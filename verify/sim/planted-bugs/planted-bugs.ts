@@ -62,7 +62,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
   ),
   bug('event-outside-transaction', 'the event of a new job is stored after its commit', [
-    'jobs/jobs.ts',
+    'jobs/actions/jobs.ts',
     "await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])",
     "setImmediate(() => void this.#context.db.transaction((later) => appendEvents(later, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])).catch(() => {}))",
   ]),
@@ -77,8 +77,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ['events/event-store.ts', 'on conflict (cause) do nothing', ''],
     [
       'db/migration-files.ts',
-      ".replaceAll('\\r\\n', '\\n')",
-      ".replaceAll('\\r\\n', '\\n').replace('cause text not null unique,\\n  data', 'cause text not null,\\n  data')",
+      "const own = await readFile(new URL(file, folder), 'utf8')",
+      "const own = (await readFile(new URL(file, folder), 'utf8')).replace('cause text not null unique,\\n  data', 'cause text not null,\\n  data')",
     ],
   ),
   bug('lease-ignored-by-readers', 'a read calls the runtime while another process is checking the job', [
@@ -118,8 +118,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('give-up-forgets-end', 'a job is given up although a callback has reported its end', [
     'jobs/worker/process-job.ts',
-    'return reported ?? observe(job, deadlineExceeded())',
-    'return observe(job, deadlineExceeded())',
+    'if (!reported) return',
+    'if (type) return',
   ]),
   bug('gateway-refuses-start', 'the 404 of a gateway that has lost the runtime counts as a refusal by the runtime', [
     'runtime/classify-answers.ts',
@@ -137,7 +137,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { ...work, type }))',
   ]),
   bug('resume-same-number', 'a resumed run has the number of the earlier run', [
-    'jobs/jobs.ts',
+    'jobs/actions/jobs.ts',
     'job.run_seq += 1',
     '',
   ]),
@@ -156,7 +156,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
-      'if (completed === null) return { ...outputMissing(type), twice: true }',
+      "if (completed === null) return { ...outputMissing(type), confirm: 'output_missing' }",
       "if (completed === null) return { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
     ],
     [
@@ -166,7 +166,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
   ),
   bug('falsy-output-missing', 'an output that is false, zero or empty counts as missing', [
-    'jobs/settlement/output.ts',
+    'jobs/output.ts',
     "found === undefined || found.kind === 'null' ?",
     'found === undefined || !found.parse() ?',
   ]),
@@ -191,7 +191,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'the end that a callback reported is dropped when the runtime deletes the run before it is confirmed',
     [
       'jobs/worker/process-job.ts',
-      'return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))) || observed',
+      'return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed',
       'return observed',
     ],
   ),
@@ -239,28 +239,33 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'stored',
   ]),
   bug('history-counted', 'the tokens of earlier turns are counted again', [
-    'jobs/settlement/output.ts',
+    'jobs/output.ts',
     'messages.slice(messages.findLastIndex((message) => isFrom(HUMAN, message)) + 1)',
     'messages',
   ]),
   bug('lost-at-first-sight', 'a run that a replica does not know yet fails its job', [
     'jobs/worker/inspect.ts',
-    "message: 'The runtime no longer knows the run', twice: true }",
+    "message: 'The runtime no longer knows the run', confirm: 'run_missing' }",
     "message: 'The runtime no longer knows the run' }",
   ]),
   bug('missing-at-first-sight', 'a state that lags fails a job whose output it does not show yet', [
     'jobs/settlement/verdict.ts',
-    'if (completed === null) return { ...outputMissing(type), twice: true }',
+    "if (completed === null) return { ...outputMissing(type), confirm: 'output_missing' }",
     'if (completed === null) return outputMissing(type)',
   ]),
   bug('pause-at-first-sight', 'a state that lags pauses a job without its question, or with one that is answered', [
     'jobs/settlement/verdict.ts',
-    "return isNew ? { kind: 'awaiting_input', interrupts } : { kind: 'awaiting_input', interrupts, twice: true }",
-    "return isNew || answered ? { kind: 'awaiting_input', interrupts } : { kind: 'pending' }",
+    "    : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }",
+    "    : { kind: 'awaiting_input', interrupts }",
+  ]),
+  bug('evidence-of-another-kind', 'evidence of one kind confirms evidence of another kind', [
+    'jobs/settlement/settlement.ts',
+    'if (job.awaiting_confirmation !== evidence) this.',
+    'if (job.awaiting_confirmation === null) this.',
   ]),
   bug('cancelled-at-first-sight', 'a cancelled job ends although a replica only does not know its run yet', [
     'jobs/worker/inspect.ts',
-    "return { kind: 'cancelled', twice: true }",
+    "return { kind: 'cancelled', confirm: 'run_missing' }",
     "return { kind: 'cancelled' }",
   ]),
   bug('error-text-differs', 'the same failure reads differently by callback and by check', [
@@ -298,14 +303,14 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
   ),
   bug('input-rewritten', 'numbers in the input of a job are rounded', [
-    'jobs/jobs.ts',
+    'jobs/actions/jobs.ts',
     'input: input.text,',
     'input: JSON.stringify(JSON.parse(input.text)),',
   ]),
   bug('deadline-ignored', 'a run that never ends is checked for ever', [
     'jobs/worker/process-job.ts',
-    'return isActive && isOverdue(context, job) ?',
-    'return isActive && context.clock.now() < 0 ?',
+    'return isActive(observed) && isOverdue(context, job) ?',
+    'return isActive(observed) && context.clock.now() < 0 ?',
   ]),
   bug('cancel-not-passed-on', 'a cancellation is not sent to the runtime', [
     'jobs/worker/inspect.ts',
@@ -357,7 +362,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ['jobs/callbacks/match-callbacks.ts', 'const named = jobId === null ?', 'const named = jobId === null || true ?'],
     [
       'jobs/callbacks/match-callbacks.ts',
-      'const wrongJob = (jobId !== null && job?.id !== jobId) || (owner !== undefined && owner.id !== job?.id)',
+      'const wrongJob = jobId !== null && (job?.id !== jobId || isOfOther)',
       'const wrongJob = false',
     ],
   ),
@@ -382,8 +387,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'runs = excluded.runs,',
   ]),
   bug('claim-leaves-usage', 'a job that gets its owner late leaves the usage without an owner', [
-    'jobs/jobs.ts',
-    'await countUsage(tx, [usageOf({ ...job, ...tokens }, createdBy)])',
+    'jobs/actions/jobs.ts',
+    'if (job.finished_at !== null) await countUsage(tx, [usageOf(job, createdBy)])',
     '',
   ]),
   bug(
@@ -439,12 +444,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'run.metadata.run_seq === job.run_seq',
   ]),
   bug('output-of-the-turn-before', 'a turn without an answer gets that of the turn before', [
-    'jobs/settlement/output.ts',
+    'jobs/output.ts',
     'const messages = isLaterTurn ? messagesOfTurn(values) : messagesIn(values)',
     'const messages = messagesIn(values)',
   ]),
   bug('turns-overlap', 'a conversation is continued while its last turn is unfinished', [
-    'jobs/conversation.ts',
+    'jobs/actions/conversation.ts',
     'if (!isFree || (await hasUnfinishedJob(tx, turn.thread_id))) {',
     'if (!isFree) {',
   ]),
@@ -470,7 +475,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   })`,
   ]),
   bug('retry-not-audited', 'a job that an operator repeats has no audit entry', [
-    'jobs/retry-job.ts',
+    'jobs/actions/retry-job.ts',
     'await recordAudit(tx, jobContext, { ...retried, after: { job_id: job.id } })',
     '',
   ]),

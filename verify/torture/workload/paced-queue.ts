@@ -14,7 +14,7 @@ export class PacedQueue {
     for (const wake of this.#waiting.splice(0)) wake()
   }
 
-  /** Released and not yet given. */
+  /** Released and not yet dequeued. */
   get backlog(): number {
     return this.#released - this.#given
   }

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks'
 import { useLocation } from 'wouter-preact'
 import { useOperator } from '../../api/operator.ts'
 import { useAction } from '../../api/queries.ts'
-import { HAS_ENDED, type Job } from '../../api/types.ts'
+import { hasEnded, type Job } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
 import { CopyButton } from '../../ui/copy-button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
@@ -35,7 +35,7 @@ export function JobActions({ job }: { job: Job }) {
   const { operator } = useOperator()
   const [asked, setAsked] = useState<Question | null>(null)
   const [, navigate] = useLocation()
-  const hasEnded = HAS_ENDED.has(job.status)
+  const isOver = hasEnded(job.status)
   const check = useAction<Job>(({ status }) => `The runtime was asked: ${status.replaceAll('_', ' ')}`)
   const cancel = useAction(() => 'Cancellation was requested')
   const retry = useAction<Job>(({ id }) => {
@@ -60,7 +60,7 @@ export function JobActions({ job }: { job: Job }) {
       <CopyButton label="Copy as curl" text={curl}>
         Copy as curl
       </CopyButton>
-      {operator.mayAct && !hasEnded && (
+      {operator.mayAct && !isOver && (
         <>
           <Button busy={isBusy} onClick={() => check.mutate({ method: 'POST', path: `${path}/check` })}>
             Check now
@@ -70,7 +70,7 @@ export function JobActions({ job }: { job: Job }) {
           </Button>
         </>
       )}
-      {operator.mayAct && hasEnded && (
+      {operator.mayAct && isOver && (
         <>
           <Button busy={isBusy} onClick={() => setAsked('retry')}>
             Retry

@@ -1,10 +1,10 @@
 import { Link } from 'wouter-preact'
 import { useOperator } from '../../api/operator.ts'
 import { useResource } from '../../api/queries.ts'
-import { HAS_ENDED, type Job } from '../../api/types.ts'
+import { hasEnded, type Job } from '../../api/types.ts'
 import { Badge } from '../../ui/badge.tsx'
 import { JsonView } from '../../ui/json-view.tsx'
-import { PageHead } from '../../ui/shell.tsx'
+import { PageHead } from '../../ui/page-head.tsx'
 import { Loaded } from '../../ui/states.tsx'
 import { duration, Time } from '../../ui/time.tsx'
 import { AnswerForm } from './answer-form.tsx'
@@ -36,7 +36,7 @@ export function JobPage({ params: { id } }: { params: { id: string } }) {
             <Facts job={job} />
             <JobTimeline job={job} />
           </div>
-          {!HAS_ENDED.has(job.status) && <LiveOutput job={job} />}
+          {!hasEnded(job.status) && <LiveOutput job={job} />}
           <div class="columns">
             <JsonView title="Input" value={job.input} />
             <JsonView title="Output" value={job.output} />

@@ -3,12 +3,12 @@ import { useEffect, useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { useOperator } from '../../api/operator.ts'
 import { useList, useResource } from '../../api/queries.ts'
-import { type JobCounts, type JobRow, STATUSES } from '../../api/types.ts'
+import { type JobCounts, type JobRow, type JobStatus, STATUSES } from '../../api/types.ts'
 import { Badge } from '../../ui/badge.tsx'
 import { Button } from '../../ui/button.tsx'
 import { FilterBar, type FilterField } from '../../ui/filter-bar.tsx'
 import { useListKeys } from '../../ui/keyboard.ts'
-import { PageHead } from '../../ui/shell.tsx'
+import { PageHead } from '../../ui/page-head.tsx'
 import { Loaded } from '../../ui/states.tsx'
 import { DataTable } from '../../ui/table.tsx'
 import { duration, Time } from '../../ui/time.tsx'
@@ -121,7 +121,7 @@ function durationOf({ created_at, finished_at }: JobRow): string {
   return finished_at === null ? '–' : duration(Date.parse(finished_at) - Date.parse(created_at))
 }
 
-function countText(counts: JobCounts | undefined, status: (typeof STATUSES)[number]): string {
+function countText(counts: JobCounts | undefined, status: JobStatus): string {
   if (!counts) return ''
   return counts.counts[status].toLocaleString() + (counts.at_least.includes(status) ? '+' : '')
 }

@@ -2,7 +2,7 @@ import { type InfiniteData, useQueryClient } from '@tanstack/preact-query'
 import { useEffect, useState } from 'preact/hooks'
 import { useOperator } from '../../api/operator.ts'
 import type { Page } from '../../api/queries.ts'
-import type { JobRow } from '../../api/types.ts'
+import { hasEnded, type JobRow, type JobStatus } from '../../api/types.ts'
 
 /**
  * Follows the events of every user. Jobs on the screen change in place. New jobs are only counted, so that the list does
@@ -31,11 +31,11 @@ export function useNewJobs(queryKey: readonly [string]) {
     }
 
     function patch({ job_id, status, settled_by }: JobChange, at: string): void {
-      const isEnd = status === 'completed' || status === 'failed' || status === 'cancelled'
+      const finished_at = hasEnded(status) ? at : null
       queries.setQueriesData<InfiniteData<Page<JobRow>>>({ queryKey: [path] }, (old) => {
         if (!old || !('pages' in old)) return old
         const change = (job: JobRow) =>
-          job.id === job_id ? ({ ...job, status, settled_by, finished_at: isEnd ? at : null } as JobRow) : job
+          job.id === job_id ? ({ ...job, status, settled_by, finished_at } as JobRow) : job
         return { ...old, pages: old.pages.map((page) => ({ ...page, data: page.data.map(change) })) }
       })
     }
@@ -45,6 +45,6 @@ export function useNewJobs(queryKey: readonly [string]) {
 
 interface JobChange {
   job_id: string
-  status: string
+  status: JobStatus
   settled_by: string | null
 }

@@ -1,1 +1,0 @@
--- The indexes of this version are in the files beside this one.
