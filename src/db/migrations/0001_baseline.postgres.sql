@@ -224,7 +224,8 @@ create index jobs_by_trace on jobs (trace_id, id) where trace_id is not null;
 create index jobs_by_retry on jobs (retry_of, id) where retry_of is not null;
 
 -- What lists filter by, for the jobs that did not simply complete: unfinished, failed, cancelled, or without a callback.
--- These are few, so the indexes stay small. The columns have names of their own, because statements join the table with `jobs`.
+-- These are few, so the indexes stay small. The columns have names of their own, because statements join the table with
+-- `jobs`.
 create table uncommon_jobs (
   id text primary key,
   -- The columns `created_by`, `status` and `error_code` of the job.
@@ -438,8 +439,8 @@ create table notifications (
 -- The notifications that a user sent, for the erasure.
 create index notifications_by_sender on notifications (created_by) where created_by is not null;
 
--- The users to whom a notification without a job is addressed. The erasure of a user finds the notification here, also when
--- its devices were deleted. A notification of a job is found by the job, so it has no row here.
+-- The users to whom a notification without a job is addressed. The erasure of a user finds the notification here, also
+-- when its devices were deleted. A notification of a job is found by the job, so it has no row here.
 create table notification_recipients (
   notification_id text not null references notifications (id) on delete cascade,
   subject text not null,
