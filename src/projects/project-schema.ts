@@ -69,13 +69,11 @@ const ProjectInput = Type.Object(
     examples: [{ name: 'Quarterly report', description: 'Numbers for the board' }],
   },
 )
-type ProjectInput = Static<typeof ProjectInput>
 
 const ProjectChange = Type.Object(
   { name: Type.Optional(name), description: Type.Optional(description), metadata: Type.Optional(metadata) },
   { title: 'ProjectChange', additionalProperties: false, minProperties: 1, examples: [{ name: 'Annual report' }] },
 )
-type ProjectChange = Static<typeof ProjectChange>
 
 const tags = ['Projects']
 const params = pathParams('id', 'The project’s id.')

@@ -8,6 +8,7 @@ import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import { NO_SPAN, noTracer, type Span, type Tracer } from '../core/tracing.ts'
 import { isUuid } from '../core/uuid.ts'
+import { RuntimeUnavailable } from './check-errors.ts'
 import {
   hasJsonType,
   isBusy,
@@ -32,7 +33,6 @@ import {
 } from './read-answers.ts'
 import { followRunStream, type RunStreamEvent } from './run-stream.ts'
 import type { RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
-import { RuntimeUnavailable } from './check-errors.ts'
 
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 const RUNS_PER_PAGE = 100

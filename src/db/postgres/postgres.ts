@@ -3,8 +3,8 @@ import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type TopicListener } from '../announcements.ts'
 import type { Database, Row, Transaction, TransactionOptions } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
-import { isCollision, translatedPostgresError } from './postgres-errors.ts'
 import { PipelinedConnection } from './pipelined-connection.ts'
+import { isCollision, translatedPostgresError } from './postgres-errors.ts'
 import { prepared } from './postgres-statement.ts'
 import { PostgresTransaction } from './postgres-transaction.ts'
 import { refuseReadOnly } from './refuse-read-only.ts'
@@ -142,7 +142,11 @@ class PostgresDatabase implements Database {
   }
 
   close(): Promise<void> {
-    const ends = () => [...this.#pipelines.map((pipeline) => pipeline.close()), this.#pool.end(), this.#urgentPool.end()]
+    const ends = () => [
+      ...this.#pipelines.map((pipeline) => pipeline.close()),
+      this.#pool.end(),
+      this.#urgentPool.end(),
+    ]
     this.#closed ??= Promise.all(ends()).then(() => {})
     return this.#closed
   }

@@ -54,7 +54,6 @@ const LiveEnd = Type.Object(
   },
   { title: 'LiveEnd', description: 'The last event: `event: end`.' },
 )
-type LiveEnd = Static<typeof LiveEnd>
 
 const LiveReset = Type.Object(
   {},

@@ -1,7 +1,7 @@
 import { uuidFrom } from '../../core/random.ts'
 import { inSpan, noTracer } from '../../core/tracing.ts'
-import { WriteBatcher } from '../../db/write-batcher.ts'
 import type { Node } from '../../db/nodes/node.ts'
+import { WriteBatcher } from '../../db/write-batcher.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
