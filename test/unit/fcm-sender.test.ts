@@ -142,7 +142,7 @@ const byPrefix: [prefix: string, verdict: Partial<PushVerdict>][] = [
 ]
 for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
   for (const [prefix, expected] of byPrefix) {
-    test(`over ${protocol}, ${prefix} ends in ${expected.kind}, and the next message is sent`, async () => {
+    test(`a message over ${protocol} to the token ${prefix}1 ends in ${expected.kind}, and the next message is sent`, async () => {
       const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
       assert.partialDeepStrictEqual(await sendTo(sender, `${prefix}1`), expected)
       assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
@@ -150,7 +150,7 @@ for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
     })
   }
 
-  test(`over ${protocol}, a message without an answer within 15 s gets the verdict retry`, async () => {
+  test(`a message over ${protocol} without an answer within 15 s gets the verdict retry`, async () => {
     const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
     const sending = sendTo(sender, 'hang-1')
     await provider.untilArrivals(1)
@@ -159,7 +159,7 @@ for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
     assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
   })
 
-  test(`over ${protocol}, an aborted message ends at once`, async () => {
+  test(`an aborted message over ${protocol} ends at once`, async () => {
     const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
     const stop = new AbortController()
     const sending = sender.send(messageTo('hang-1'), stop.signal)
@@ -211,7 +211,7 @@ test('a few messages use one connection', async () => {
   assert.equal(provider.stats.sessions, 1)
 })
 
-test('after GOAWAY a connection still brings its answers, and the next message uses another', async () => {
+test('a connection still brings its answers after GOAWAY, and the next message uses another', async () => {
   const sender = senderWith()
   provider.setFaults({ latency_ms: 60 })
   const sending = sendMany(sender, 80)
@@ -249,7 +249,7 @@ test('GOAWAY during traffic loses no message silently: each is sent or gets the 
   assert.equal((await sendTo(sender, 'last')).kind, 'sent')
 })
 
-test('after connections break, every message has a verdict and the sender still works', async () => {
+test('every message has a verdict after connections break, and the sender still works', async () => {
   const sender = senderWith()
   provider.setFaults({ latency_ms: 60 })
   const sending = sendMany(sender, 300)
@@ -525,7 +525,7 @@ test('a provider that quotes the request reveals nothing', async () => {
   assert.deepEqual(verdict, { kind: 'halt', reason: 'the credentials may not send: 403: … said Bearer …' })
 })
 
-test('closing ends messages in flight, waiting messages and later messages with a verdict', async () => {
+test('a sender that closes ends messages in flight, waiting messages and later messages with a verdict', async () => {
   for (const apiUrl of [provider.url, provider.plainUrl]) {
     provider.reset()
     const sender = senderWith({ apiUrl })
@@ -538,7 +538,7 @@ test('closing ends messages in flight, waiting messages and later messages with 
   }
 })
 
-test('without other addresses, messages and access tokens come from Google', () => {
+test('the default addresses of messages and access tokens are those of Google', () => {
   assert.deepEqual(GOOGLE, { apiUrl: 'https://fcm.googleapis.com', tokenUrl: 'https://oauth2.googleapis.com/token' })
 })
 

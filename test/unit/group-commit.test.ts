@@ -86,7 +86,7 @@ describe('group commit', () => {
     assert.equal(group.waiting, 0)
   })
 
-  test('with two lanes two commits are under way, and no third', async () => {
+  test('two lanes have two commits in progress, and no third', async () => {
     const { group, batches, started } = store({ lanes: 2 })
     const results = [group.submit('a')]
     await started(1)
@@ -216,7 +216,7 @@ describe('group commit', () => {
     )
   })
 
-  test('beyond the limit of waiting items is a 503, and each started batch makes room', async () => {
+  test('an item beyond the limit of waiting items is a 503, and each started batch makes room', async () => {
     const { group, started, batches } = store({ maxBatch: 2, maxWaiting: 2 })
     const first = group.submit('a')
     await started(1)
