@@ -20,7 +20,9 @@ async function fill(db: Database, { large = false } = {}): Promise<void> {
     if (seeded.length > 0 || name === 'events') continue
     const count = name === 'callbacks' ? 5 : large && (name === 'projects' || name === 'job_checks') ? 1_500 : 12
     const rows = Array.from({ length: count }, (_, at) =>
-      Object.fromEntries(Object.entries(columns).map(([column, type]) => [column, cellOf({ name, column, type, at, large })])),
+      Object.fromEntries(
+        Object.entries(columns).map(([column, type]) => [column, cellOf({ name, column, type, at, large })]),
+      ),
     )
     const list = Object.keys(columns).join(', ')
     const insert = new Sql(

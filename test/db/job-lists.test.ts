@@ -57,7 +57,12 @@ async function seed(db: Database): Promise<void> {
     db,
     Array.from({ length: JOBS - 1 }, (_, n) => jobOf(n + 1)),
   )
-  const runs = Array.from({ length: JOBS }, (_, n) => ({ run_id: `run-${n}`, job_id: idOf(n), run_seq: 1, created_at: 0 }))
+  const runs = Array.from({ length: JOBS }, (_, n) => ({
+    run_id: `run-${n}`,
+    job_id: idOf(n),
+    run_seq: 1,
+    created_at: 0,
+  }))
   await db.transaction((tx) => insertJobRuns(tx, runs))
   await addUnknownJobs(db)
   while ((await buildNextIndex(db)) !== 'done');
@@ -74,7 +79,9 @@ async function insertLike(db: Database, jobs: readonly JobRow[]): Promise<void> 
   )
   const [model] = await db.query<Row>(sql`select ${list} from jobs`)
   const rows = jobs.map((job) => ({ ...model, ...job }))
-  await db.query(sql`insert into jobs (${list}) select ${list} from ${rowsOf(db.engine, rows, columns)} as r where true`)
+  await db.query(
+    sql`insert into jobs (${list}) select ${list} from ${rowsOf(db.engine, rows, columns)} as r where true`,
+  )
 }
 
 /** Adds so many index rows that reading all of them is not the cheapest plan. They have no jobs, so no list shows them. */

@@ -283,7 +283,7 @@ describe('keys', { concurrency: 2 }, () => {
     ['two ids', ['revoke', 'svc_1', 'svc_2'], /^keys revoke needs one id\nusage: keys create/],
   ]
   for (const [what, args, said] of misuses) {
-    test(`keys refuses ${what}, before any other check`, async () => {
+    test(`the keys command refuses ${what}, before any other check`, async () => {
       const { code, output, errors } = await runCommand(['keys', ...args])
       assert.deepEqual({ code, output }, { code: USAGE, output: '' })
       assert.match(errors, said)
@@ -399,7 +399,7 @@ describe('types', { concurrency: 2 }, () => {
     await runtime.close()
   })
 
-  test('types prints the job types of a file, and the same of a running service', async () => {
+  test('the types command prints the job types of a file, and the same of a running service', async () => {
     const file = writeTypes()
     const printed = await runCommand(['types', '--file', file])
     assert.deepEqual([printed.code, printed.errors], [0, ''])
@@ -421,7 +421,7 @@ describe('types', { concurrency: 2 }, () => {
     assert.ok(!refused.errors.includes('pak_wrong'))
   })
 
-  test('types says what is wrong with its arguments, the file or the address', async () => {
+  test('the types command says what is wrong with its arguments, the file or the address', async () => {
     const unused = `http://127.0.0.1:${await freePort()}`
     const cases: [args: string[], code: number, errors: RegExp][] = [
       [['--file', 'a', '--url', 'b'], USAGE, /takes either --file or --url\nusage: types/],

@@ -60,23 +60,27 @@ describe('a database of an earlier version', { concurrency: 2 }, () => {
     )
   })
 
-  test('a database of an earlier version is refused by every command on PostgreSQL, and is not changed', needsPostgres(), async () => {
-    const { url: DATABASE_URL, drop } = await sharedPostgresDatabase()
-    await psql(DATABASE_URL, EARLIER)
-    const commands = [
-      ['serve'],
-      ['migrate'],
-      ['keys', 'list'],
-      ['copy', '--to', freshFolder()],
-      ['restore', '--finish'],
-    ]
-    await Promise.all(commands.map((args) => checkRefused(args, { DATABASE_URL })))
-    await checkDoctor({ DATABASE_URL })
-    const rows = `select id from projects union all select id from nodes union all
+  test(
+    'a database of an earlier version is refused by every command on PostgreSQL, and is not changed',
+    needsPostgres(),
+    async () => {
+      const { url: DATABASE_URL, drop } = await sharedPostgresDatabase()
+      await psql(DATABASE_URL, EARLIER)
+      const commands = [
+        ['serve'],
+        ['migrate'],
+        ['keys', 'list'],
+        ['copy', '--to', freshFolder()],
+        ['restore', '--finish'],
+      ]
+      await Promise.all(commands.map((args) => checkRefused(args, { DATABASE_URL })))
+      await checkDoctor({ DATABASE_URL })
+      const rows = `select id from projects union all select id from nodes union all
       select version::text from schema_migrations order by 1`
-    assert.deepEqual((await psql(DATABASE_URL, rows)).split('\n'), ['1', '37', 'prj_1', 'stopped'])
-    const tables = `select tablename from pg_tables where schemaname = 'public' order by 1`
-    assert.deepEqual((await psql(DATABASE_URL, tables)).split('\n'), ['nodes', 'projects', 'schema_migrations'])
-    await drop()
-  })
+      assert.deepEqual((await psql(DATABASE_URL, rows)).split('\n'), ['1', '37', 'prj_1', 'stopped'])
+      const tables = `select tablename from pg_tables where schemaname = 'public' order by 1`
+      assert.deepEqual((await psql(DATABASE_URL, tables)).split('\n'), ['nodes', 'projects', 'schema_migrations'])
+      await drop()
+    },
+  )
 })

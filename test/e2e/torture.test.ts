@@ -13,7 +13,9 @@ describe('kill -9 at the worst moments loses nothing and doubles nothing', { con
     assert.deepEqual(found, [], `logs and findings: ${folder}`)
   })
 
-  test('jobs on PostgreSQL with two nodes are neither lost nor done twice by kill -9 at the worst moments', { skip: needsPostgres().skip || needsRedis().skip }, async () => {
+  test('jobs on PostgreSQL with two nodes are neither lost nor done twice by kill -9 at the worst moments', {
+    skip: needsPostgres().skip || needsRedis().skip,
+  }, async () => {
     const { violations, folder } = await torture({ ...SHORT, engine: 'postgres', seed: 5 })
     const found = violations.filter(({ count }) => count > 0)
     assert.deepEqual(found, [], `logs and findings: ${folder}`)

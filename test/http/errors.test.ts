@@ -177,7 +177,6 @@ describe('errors', () => {
       assert.equal((await post('{"name":"__proto__","metadata":{"constructor":{"a":1}}}')).answer.status, 201)
       assert.equal(({} as { admin?: boolean }).admin, undefined)
     })
-
   })
 
   forEachServiceAndVariant((under) => {

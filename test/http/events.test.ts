@@ -349,7 +349,6 @@ describe('event streams', () => {
       const stream = await listen(service, sub, '/v1/events', { lastEventId: first })
       assert.equal((await stream.next()).event, 'reset')
     })
-
   })
 
   onOneService((under) => {
@@ -501,7 +500,6 @@ describe('event streams', () => {
       assertError(service, refused, { status: 503, code: 'service_unavailable', message: 'Shutting down' })
       assert.match(String(refused.headers['retry-after']), /^\d+$/)
     })
-
   })
 
   forEachService((under) => {

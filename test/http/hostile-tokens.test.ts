@@ -103,7 +103,6 @@ describe('hostile credentials at the gate', () => {
       const headers = { 'content-type': 'application/x-www-form-urlencoded' }
       assertError(service, await service.request('POST', '/v1/projects', { raw, headers }), MISSING)
     })
-
   })
 
   forEachService((under) => {

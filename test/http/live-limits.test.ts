@@ -75,7 +75,6 @@ describe('live output at its limits', () => {
       await whole.until(() => whole.names.length === 7)
       assert.deepEqual(whole.ids, [...first.ids, ...second.ids, ...back.ids])
     })
-
   })
 
   onOneService((under) => {

@@ -316,7 +316,6 @@ describe('one caller', () => {
       // Cancelled runs still post their callbacks.
       await world.quiet()
     })
-
   })
 
   onOneService((under) => {

@@ -80,7 +80,6 @@ describe('traces', () => {
       assert.deepEqual(created?.detail, { type: 'report', request_trace_id: CALLER.traceId })
       assert.equal((await world.get(id)).trace_id, null)
     })
-
   })
 
   onOneService((under) => {
