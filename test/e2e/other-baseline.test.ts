@@ -34,7 +34,7 @@ async function checkDoctor(settings: Settings): Promise<void> {
 }
 
 describe('a database of an earlier version', { concurrency: 2 }, () => {
-  test('a database of an earlier version is refused by every command on SQLite, also as a backup, and is not changed', async () => {
+  test('an earlier database on SQLite is refused by every command, also as a backup, and is not changed', async () => {
     const DATA_DIR = freshFolder()
     const file = join(DATA_DIR, 'project-api.db')
     const earlier = new DatabaseSync(file)
@@ -61,7 +61,7 @@ describe('a database of an earlier version', { concurrency: 2 }, () => {
   })
 
   test(
-    'a database of an earlier version is refused by every command on PostgreSQL, and is not changed',
+    'an earlier database on PostgreSQL is refused by every command, and is not changed',
     needsPostgres(),
     async () => {
       const { url: DATABASE_URL, drop } = await sharedPostgresDatabase()

@@ -7,13 +7,13 @@ const SHORT = { jobs: 60, kills: 4, hurry: true }
 
 /** The same run from the command line, longer and with a table: `npm run torture -- --jobs N --kills K`. */
 describe('kill -9 at the worst moments loses nothing and doubles nothing', { concurrency: true }, () => {
-  test('jobs on SQLite are neither lost nor done twice by kill -9 at the worst moments', async () => {
+  test('one node on SQLite loses no job and does none twice', async () => {
     const { violations, folder } = await torture({ ...SHORT, engine: 'sqlite', seed: 1 })
     const found = violations.filter(({ count }) => count > 0)
     assert.deepEqual(found, [], `logs and findings: ${folder}`)
   })
 
-  test('jobs on PostgreSQL with two nodes are neither lost nor done twice by kill -9 at the worst moments', {
+  test('two nodes on PostgreSQL lose no job and do none twice', {
     skip: needsPostgres().skip || needsRedis().skip,
   }, async () => {
     const { violations, folder } = await torture({ ...SHORT, engine: 'postgres', seed: 5 })
