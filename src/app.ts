@@ -1,4 +1,5 @@
 import { auditRoutes } from './audit/audit-routes.ts'
+import { effectiveSettings } from './config.ts'
 import { eventRoutes } from './events/event-routes.ts'
 import type { App } from './http/app-instance.ts'
 import { type Envelope, envelopeOf } from './http/envelope.ts'
@@ -39,7 +40,6 @@ import { deviceRoutes } from './push/api/device-routes.ts'
 import { notificationRoutes } from './push/api/notification-routes.ts'
 import { serviceAccountRoutes } from './service-accounts/service-account-routes.ts'
 import type { Services } from './services.ts'
-import { effectiveSettings } from './settings.ts'
 import { statsRoute } from './stats/stats-route.ts'
 import { usageRoutes } from './usage/usage-routes.ts'
 import { blockRoutes } from './users/block-routes.ts'
@@ -107,9 +107,9 @@ function describeApi(app: App, { envelope, config, jobContext }: Services & { en
 }
 
 /** Closing waits for open connections, so streams must end first. Their clients reconnect to another node. */
-function endStreamsBeforeClose(app: App, { streams, live }: Services): void {
+function endStreamsBeforeClose(app: App, { openStreams, live }: Services): void {
   app.addHook('preClose', async () => {
-    await streams.close()
+    await openStreams.close()
     await live.close()
   })
 }

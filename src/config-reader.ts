@@ -20,11 +20,14 @@ const SECRET_FORMS = {
   block: { pattern: /^/, fault: '' },
 }
 
+export type SecretForm = keyof typeof SECRET_FORMS
+
 /** Reads settings one by one and collects every fault, so that the operator can fix all of them at once. */
 export class ConfigReader {
   readonly #env: Env
   readonly #readFile: (path: string) => string
   readonly #faults: string[] = []
+  readonly #given = new Set<string>()
 
   constructor(env: Env, readFile: (path: string) => string) {
     this.#env = env
@@ -39,17 +42,29 @@ export class ConfigReader {
     if (this.#faults.length > 0) throw new ConfigError(this.#faults)
   }
 
+  /** Strict unless `NODE_ENV` is `development` or `test`. */
+  get production(): boolean {
+    const mode = this.text('NODE_ENV')
+    return mode !== 'development' && mode !== 'test'
+  }
+
   /** An empty value counts as absent: compose files and CI systems set unset variables to ''. */
   text(name: string): string | null {
     return this.#env[name]?.trim() || null
   }
 
-  /** The value itself, or the content of the file that `NAME_FILE` points to. */
-  secret(name: string, form: keyof typeof SECRET_FORMS = 'line'): string | null {
-    const secret = this.#readSecret(name)
-    const { pattern, fault } = SECRET_FORMS[form]
-    if (secret !== null && !pattern.test(secret)) this.fault(name, fault)
-    return secret
+  /** The text of a setting. That of a secret may be in the file that `NAME_FILE` points to. */
+  read(name: string, form?: SecretForm): string | null {
+    const text = form === undefined ? this.text(name) : this.#readSecret(name)
+    if (text === null) return null
+    this.#given.add(name)
+    if (form !== undefined && !SECRET_FORMS[form].pattern.test(text)) this.fault(name, SECRET_FORMS[form].fault)
+    return text
+  }
+
+  /** Whether a setting that was read before is given. */
+  isGiven(name: string): boolean {
+    return this.#given.has(name)
   }
 
   #readSecret(name: string): string | null {
@@ -70,92 +85,88 @@ export class ConfigReader {
       return null
     }
   }
+}
 
-  integer(name: string, range: { min: number; max?: number }): number | null {
-    const text = this.text(name)
+/** Turns the text of a setting into its value. Null: the default, which a wrong text gets besides its fault. */
+export type Kind<Value> = (text: string | null, name: string, read: ConfigReader) => Value | null
+
+export function anyText(text: string | null): string | null {
+  return text
+}
+
+export function integer(range: { min: number; max?: number }): Kind<number> {
+  return (text, name, read) => {
     if (text === null) return null
     const value = Number(text)
-    const max = range.max ?? Number.MAX_SAFE_INTEGER
-    if (!/^\d+$/.test(text) || value < range.min || value > max) {
-      const bounds = range.max === undefined ? `of at least ${range.min}` : `from ${range.min} to ${range.max}`
-      this.fault(name, `must be a whole number ${bounds}, not "${text}"`)
-      return null
-    }
-    return value
-  }
-
-  flag(name: string): boolean | null {
-    const text = this.choice(name, ['true', 'false', '1', '0'])
-    return text === null ? null : text === 'true' || text === '1'
-  }
-
-  choice<const Choice extends string>(name: string, choices: readonly Choice[]): Choice | null {
-    const text = this.text(name)
-    if (text === null) return null
-    const found = choices.find((choice) => choice === text)
-    if (found === undefined) this.fault(name, `must be one of ${choices.join(', ')}, not "${text}"`)
-    return found ?? null
-  }
-
-  list(name: string): readonly string[] {
-    return splitList(this.text(name))
-  }
-
-  /** An http or https URL. It is not secret and may be shown, so it must not contain a password. */
-  url(name: string): string | null {
-    const text = this.checkUrl(name, this.text(name), ['http:', 'https:'])
-    if (text === null) return null
-    const { username, password } = new URL(text)
-    if (username !== '' || password !== '') this.fault(name, 'must not contain a user name or a password')
-    else if (/[\s\p{Cc}]/u.test(text)) this.fault(name, 'must not contain blanks, line breaks or control characters')
-    else return text
+    if (/^\d+$/.test(text) && value >= range.min && value <= (range.max ?? Number.MAX_SAFE_INTEGER)) return value
+    const bounds = range.max === undefined ? `of at least ${range.min}` : `from ${range.min} to ${range.max}`
+    read.fault(name, `must be a whole number ${bounds}, not "${text}"`)
     return null
   }
+}
 
-  /** A URL to which paths can be appended. */
-  urlPrefix(name: string): string | null {
-    const text = this.url(name)
-    if (text === null || !/[?#]/.test(text)) return text
-    this.fault(name, 'must not contain a query or a fragment, because paths are appended to it')
-    return null
+export function choice<const Choice extends string>(...choices: readonly Choice[]): Kind<Choice> {
+  return (text, name, read) => {
+    const found = choices.find((one) => one === text) ?? null
+    if (found === null && text !== null) read.fault(name, `must be one of ${choices.join(', ')}, not "${text}"`)
+    return found
   }
+}
 
-  /** The same without a trailing slash. */
-  baseUrl(name: string): string | null {
-    return this.urlPrefix(name)?.replace(/\/+$/, '') ?? null
+export const flag: Kind<boolean> = (...given) => {
+  const word = choice('true', 'false', '1', '0')(...given)
+  return word === null ? null : word === 'true' || word === '1'
+}
+
+/** Items that are separated by commas. */
+export function list(text: string | null): readonly string[] {
+  const items = (text ?? '').split(',').map((item) => item.trim())
+  return items.filter((item) => item !== '')
+}
+
+/** IP addresses or CIDR ranges. */
+export const networks: Kind<readonly string[]> = (text, name, read) => {
+  const items = list(text)
+  for (const item of items) {
+    if (!isNetwork(item)) read.fault(name, `holds "${item}", which is neither an IP address nor a CIDR range`)
   }
+  return items
+}
 
-  /** A URL that may contain a password. */
-  secretUrl(name: string, protocols: readonly string[]): string | null {
-    return this.checkUrl(name, this.secret(name), protocols)
-  }
-
-  /** Null, and a fault, unless the text is a URL of one of these protocols. */
-  checkUrl(name: string, text: string | null, protocols: readonly string[]): string | null {
+/** A URL of one of these protocols. It may contain a password, so it is a secret. */
+export function secretUrl(...protocols: readonly string[]): Kind<string> {
+  return (text, name, read) => {
     if (text === null) return null
     // `URL` alone would also accept `http:host` and `http:/\\host`.
     const isWhole = protocols.some((protocol) => text.toLowerCase().startsWith(`${protocol}//`))
     if (isWhole && URL.canParse(text)) return text
     const schemes = protocols.map((protocol) => `${protocol}//`).join(' or ')
-    this.fault(name, `must be a URL that starts with ${schemes}`)
+    read.fault(name, `must be a URL that starts with ${schemes}`)
     return null
   }
-
-  /** IP addresses or CIDR ranges. */
-  networks(name: string): readonly string[] {
-    const items = this.list(name)
-    for (const item of items) {
-      if (!isNetwork(item)) this.fault(name, `holds "${item}", which is neither an IP address nor a CIDR range`)
-    }
-    return items
-  }
 }
 
-/** The items of a text that are separated by commas. */
-export function splitList(text: string | null): string[] {
-  const items = (text ?? '').split(',').map((item) => item.trim())
-  return items.filter((item) => item !== '')
+/** An http or https URL. It is not secret and may be shown, so it must not contain a password. */
+export const url: Kind<string> = (text, name, read) => {
+  const whole = secretUrl('http:', 'https:')(text, name, read)
+  if (whole === null) return null
+  const { username, password } = new URL(whole)
+  if (username !== '' || password !== '') read.fault(name, 'must not contain a user name or a password')
+  else if (/[\s\p{Cc}]/u.test(whole)) read.fault(name, 'must not contain blanks, line breaks or control characters')
+  else return whole
+  return null
 }
+
+/** A URL to which paths can be appended. */
+export const urlPrefix: Kind<string> = (text, name, read) => {
+  const whole = url(text, name, read)
+  if (whole === null || !/[?#]/.test(whole)) return whole
+  read.fault(name, 'must not contain a query or a fragment, because paths are appended to it')
+  return null
+}
+
+/** The same without a trailing slash. */
+export const baseUrl: Kind<string> = (...given) => urlPrefix(...given)?.replace(/\/+$/, '') ?? null
 
 function isNetwork(text: string): boolean {
   const [address = '', prefix, ...rest] = text.split('/')

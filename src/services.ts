@@ -171,8 +171,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const live = new LiveStreams({
     context: jobServices.jobContext,
     feed: eventServices.feed,
-    slots: eventServices.streamSlots,
-    blockedUsers: userStates,
+    openStreams: eventServices.openStreams,
     // The worker logs a failed check.
     check: (id) => jobServices.jobWorker.check(id).catch(() => {}),
   })

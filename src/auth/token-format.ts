@@ -1,9 +1,10 @@
+import { JsonScan } from '../core/json/json-scan.ts'
 import { MAX_KID_LENGTH } from './jwk.ts'
 import { TokenFault } from './token-fault.ts'
 
 export type Claims = Readonly<Record<string, unknown>>
 
-export interface ParsedToken {
+interface ParsedToken {
   kid: string
   claims: Claims
 }
@@ -72,26 +73,10 @@ function decodeObject(segment: string): Claims {
     throw new TokenFault('malformed', 'A part of the token is not a JSON object')
   }
   // JSON.parse keeps the last of two equal names, other parsers keep the first. So a repeated name is refused.
-  if (countMembers(text) !== Object.keys(value).length) {
+  const scan = new JsonScan(text, { maxDepth: text.length })
+  scan.advance(text.length)
+  if (scan.root.members !== Object.keys(value).length) {
     throw new TokenFault('malformed', 'A part of the token repeats a name')
   }
   return value as Claims
-}
-
-/** The number of members in the object's text, repeated ones included: colons outside of strings, on the first level. */
-function countMembers(text: string): number {
-  let members = 0
-  let depth = 0
-  let inString = false
-  for (let i = 0; i < text.length; i++) {
-    const char = text[i]
-    if (inString) {
-      if (char === '\\') i++
-      else if (char === '"') inString = false
-    } else if (char === '"') inString = true
-    else if (char === '{' || char === '[') depth++
-    else if (char === '}' || char === ']') depth--
-    else if (char === ':' && depth === 1) members++
-  }
-  return members
 }

@@ -11,7 +11,7 @@ import type { DocumentSchema } from './schemas/document-schema.ts'
 export type GivenAnswer = { input: JsonText } | { answers: JsonText }
 
 /** An answer that fits the questions, ready for the runtime. */
-export interface Answer {
+interface Answer {
   /** The JSON text of the runtime's `command`; `null` continues after a breakpoint. */
   command: string
   /** Fingerprints of the questions that it answers. Empty for a breakpoint. */
@@ -79,7 +79,7 @@ export function isStillOpen(questions: readonly string[], { interrupts, next }: 
 async function answersOf({ text }: JsonText, ids: readonly (string | null)[]): Promise<Record<string, JsonText>> {
   const asked = ids.filter((id) => id !== null)
   const { root } = await scanJson(text, { wanted: wantFields(Object.fromEntries(asked.map((id) => [id, WHOLE]))) })
-  const isAll = root.values === root.fields.values().reduce((sum, { values }) => sum + values, 1)
+  const isAll = root.members === root.fields.size
   const missing = ids.filter((id) => id === null || root.at(id) === undefined)
   const fault = missing.length > 0 || !isAll ? faultOfIds({ text, asked, missing }) : null
   if (fault !== null) throw invalid(fault)

@@ -7,7 +7,7 @@ import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../cor
 import { asStorableText, isStorableText } from '../core/text.ts'
 import { withoutTokens } from './redact-tokens.ts'
 import type { RunDescription, RuntimeRun, ThreadState, Traces } from './runtime-types.ts'
-import { RuntimeUnavailable } from './troubles.ts'
+import { RuntimeUnavailable } from './check-errors.ts'
 
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255

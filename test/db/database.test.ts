@@ -342,7 +342,7 @@ test('a database without prepared statements gives no statement a name on the se
   const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
   try {
     for (const prepared of [true, false]) {
-      const db = await openPostgres({ url, lanes: 1, prepared })
+      const db = await openPostgres({ url, pipelines: 1, prepared })
       const count = () => db.query<{ named: number }>(sql`select count(*) as named from pg_prepared_statements`)
       await count()
       const inside = await db.transaction(async (tx) => {

@@ -34,7 +34,7 @@ async function checkDoctor(settings: Settings): Promise<void> {
 }
 
 describe('a database of an earlier version', { concurrency: 2 }, () => {
-  test('an earlier database on SQLite is refused by every command, also as a backup, and is not changed', async () => {
+  test('every command on SQLite refuses an earlier database, also as a backup, and does not change it', async () => {
     const DATA_DIR = freshFolder()
     const file = join(DATA_DIR, 'project-api.db')
     const earlier = new DatabaseSync(file)
@@ -60,27 +60,23 @@ describe('a database of an earlier version', { concurrency: 2 }, () => {
     )
   })
 
-  test(
-    'an earlier database on PostgreSQL is refused by every command, and is not changed',
-    needsPostgres(),
-    async () => {
-      const { url: DATABASE_URL, drop } = await sharedPostgresDatabase()
-      await psql(DATABASE_URL, EARLIER)
-      const commands = [
-        ['serve'],
-        ['migrate'],
-        ['keys', 'list'],
-        ['copy', '--to', freshFolder()],
-        ['restore', '--finish'],
-      ]
-      await Promise.all(commands.map((args) => checkRefused(args, { DATABASE_URL })))
-      await checkDoctor({ DATABASE_URL })
-      const rows = `select id from projects union all select id from nodes union all
+  test('every command on PostgreSQL refuses an earlier database, and does not change it', needsPostgres(), async () => {
+    const { url: DATABASE_URL, drop } = await sharedPostgresDatabase()
+    await psql(DATABASE_URL, EARLIER)
+    const commands = [
+      ['serve'],
+      ['migrate'],
+      ['keys', 'list'],
+      ['copy', '--to', freshFolder()],
+      ['restore', '--finish'],
+    ]
+    await Promise.all(commands.map((args) => checkRefused(args, { DATABASE_URL })))
+    await checkDoctor({ DATABASE_URL })
+    const rows = `select id from projects union all select id from nodes union all
       select version::text from schema_migrations order by 1`
-      assert.deepEqual((await psql(DATABASE_URL, rows)).split('\n'), ['1', '37', 'prj_1', 'stopped'])
-      const tables = `select tablename from pg_tables where schemaname = 'public' order by 1`
-      assert.deepEqual((await psql(DATABASE_URL, tables)).split('\n'), ['nodes', 'projects', 'schema_migrations'])
-      await drop()
-    },
-  )
+    assert.deepEqual((await psql(DATABASE_URL, rows)).split('\n'), ['1', '37', 'prj_1', 'stopped'])
+    const tables = `select tablename from pg_tables where schemaname = 'public' order by 1`
+    assert.deepEqual((await psql(DATABASE_URL, tables)).split('\n'), ['nodes', 'projects', 'schema_migrations'])
+    await drop()
+  })
 })

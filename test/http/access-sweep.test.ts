@@ -233,7 +233,7 @@ async function failedDelivery(service: TestService): Promise<string> {
   const body = { devices: [device], title: 'Sweep', body: '' }
   const { body: sent } = await service.request<{ id: string }>('POST', '/v1/notifications', { token, body })
   await service.db.query(sql`
-    update deliveries set state = 'failed', next_attempt_at = null where notification_id = ${sent.id}`)
+    update deliveries set state = 'failed', next_attempt_at = null, lease_token = null where notification_id = ${sent.id}`)
   return `/v1/deliveries/dlv_${sent.id.slice('ntf_'.length)}${device.slice('dev_'.length)}/resend`
 }
 

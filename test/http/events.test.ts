@@ -490,7 +490,7 @@ describe('event streams', () => {
     test('a service that closes makes every client reconnect elsewhere, and accepts no new client', async () => {
       const service = await under.start()
       const streams = await Promise.all(Array.from({ length: 20 }, (_, n) => listen(service, `user-${n}`)))
-      await service.services.streams.close()
+      await service.services.openStreams.close()
       for (const stream of streams) {
         await stream.ended()
         assertRetry(stream.retryMs)

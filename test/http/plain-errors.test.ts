@@ -6,7 +6,7 @@ import { after, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import { DELIVERY_ERRORS } from '../../src/push/outbox/delivery-judge.ts'
 import type { PushVerdict } from '../../src/push/push-provider.ts'
-import { TROUBLES } from '../../src/runtime/troubles.ts'
+import { CHECK_ERRORS } from '../../src/runtime/check-errors.ts'
 import { addDevice } from '../support/job-rows.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
@@ -24,7 +24,7 @@ async function readByUser(world: JobWorld, sub: string, jobId: string): Promise<
   const texts = await Promise.all(paths.map(async (path) => (await world.request('GET', path, sub)).text))
   const events = await world.db.query(sql`select data from events where job_id = ${jobId}`)
   const rows = await world.db.query(sql`
-    select trouble, error_message from jobs left join job_checks on job_id = id where id = ${jobId}`)
+    select last_error, error_message from jobs left join job_checks on job_id = id where id = ${jobId}`)
   const timeline = await world.db.query(sql`select detail from job_timeline where job_id = ${jobId}`)
   return [...texts, JSON.stringify([events, rows, timeline])].join('\n')
 }
@@ -69,7 +69,7 @@ describe('what users read of trouble', () => {
           assert.ok(!read.includes(hidden), `${name} shows ${hidden}: ${read}`)
         }
         const { last_error } = (await world.stored(started.body.id)).reconcile
-        const sentences = Object.values(TROUBLES).map((sentence) => sentence.replace('{status}', '\\d{3}'))
+        const sentences = Object.values(CHECK_ERRORS).map((sentence) => sentence.replace('{status}', '\\d{3}'))
         if (last_error !== null) assert.match(last_error, new RegExp(`^(?:${sentences.join('|')})$`), name)
         // It answers something again, so that the breaker closes.
         answer = say(200, 'application/json', '[]')

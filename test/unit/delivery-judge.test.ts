@@ -100,23 +100,23 @@ describe('what an attempt means for its delivery', () => {
   test('a dropped message has failed; one that the operator can fix is an error, and shows for its platform', () => {
     const dropped = marked({ kind: 'drop', reason: 'too large', alert: false })
     assert.deepEqual([dropped.state, dropped.last_error], ['failed', DELIVERY_ERRORS.refused])
-    assert.deepEqual([logged, judge.platformTrouble], [['warn delivery.dropped too large'], null])
+    assert.deepEqual([logged, judge.platformFault], [['warn delivery.dropped too large'], null])
     const alerted = marked({ kind: 'drop', reason: 'no APNs key', alert: true })
     assert.deepEqual([alerted.state, alerted.next_attempt_at], ['failed', null])
     assert.equal(alerted.last_error, DELIVERY_ERRORS.no_platform_key)
     assert.equal(logged.at(-1), 'error delivery.dropped no APNs key')
-    assert.match(judge.platformTrouble ?? '', /ios/)
+    assert.match(judge.platformFault ?? '', /ios/)
     marked(SENT, { dry_run: 1 })
-    assert.match(judge.platformTrouble ?? '', /ios/, 'a dry run proves nothing')
+    assert.match(judge.platformFault ?? '', /ios/, 'a dry run proves nothing')
     marked(SENT, { platform: 'android' })
-    assert.match(judge.platformTrouble ?? '', /ios/)
+    assert.match(judge.platformFault ?? '', /ios/)
     marked(SENT)
-    assert.equal(judge.platformTrouble, null)
+    assert.equal(judge.platformFault, null)
   })
 
   test('a dropped message of a device without a platform raises no platform fault', () => {
     marked({ kind: 'drop', reason: 'no key', alert: true }, { platform: null })
-    assert.equal(judge.platformTrouble, null)
+    assert.equal(judge.platformFault, null)
   })
 
   test('a failure of the provider is retried later, and the first failure is kept', () => {
@@ -181,7 +181,7 @@ describe('what an attempt means for its delivery', () => {
     const waiting = marked(UNREGISTERED, { attempts: 3 })
     assert.deepEqual([waiting.state, waiting.disable_reason, waiting.dead_report], ['pending', null, 'keep'])
     assert.equal(waiting.next_attempt_at, clock.now() + 4 * MINUTE_MS)
-    assert.match(judge.deviceTrouble ?? '', /many users/)
+    assert.match(judge.deviceFault ?? '', /many users/)
     assert.equal(marked(UNREGISTERED, { ttl_seconds: 60 }).state, 'expired')
     assert.equal(marked(UNREGISTERED, { ttl_seconds: 61 }).next_attempt_at, clock.now() + MINUTE_MS)
     assert.equal(marked(UNREGISTERED, { ttl_seconds: 60 }).next_attempt_at, null)
@@ -212,7 +212,7 @@ describe('what an attempt means for its delivery', () => {
     assert.equal(marked(MISMATCH).state, 'disabled')
     for (let n = 0; n < 4; n++) marked(UNREGISTERED, { subject: `dead-${n}` })
     assert.equal(marked(UNREGISTERED, { provider: 'other' }).state, 'disabled')
-    assert.notEqual(judge.deviceTrouble, null)
+    assert.notEqual(judge.deviceFault, null)
   })
 
   test('pauses double to their caps, and a message lives at least ten seconds', () => {

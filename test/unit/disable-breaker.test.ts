@@ -23,12 +23,12 @@ describe('reports that devices are dead', () => {
   test('reports about three users are trusted without a delivered message, about a fourth not', () => {
     dead(3)
     assert.ok(breaker.trusts(FIRST))
-    assert.equal(breaker.trouble, null)
+    assert.equal(breaker.fault, null)
     assert.equal(breaker.isSystemic, false)
     dead(4)
     assert.equal(breaker.trusts(FIRST), false)
     assert.ok(breaker.isSystemic)
-    assert.match(breaker.trouble ?? '', /no message is delivered/)
+    assert.match(breaker.fault ?? '', /no message is delivered/)
   })
 
   test('users are counted once, by the latest answer about them', () => {
@@ -47,7 +47,7 @@ describe('reports that devices are dead', () => {
     breaker.recordDead('one more')
     assert.equal(breaker.trusts(FIRST), false, '5 of 41')
     assert.equal(breaker.isSystemic, false, 'messages get through')
-    assert.match(breaker.trouble ?? '', /at once: their deliveries wait/)
+    assert.match(breaker.fault ?? '', /at once: their deliveries wait/)
   })
 
   test('an answer counts for an hour while messages get through', async () => {

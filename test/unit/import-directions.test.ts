@@ -37,15 +37,15 @@ const LEVELS: Record<string, readonly (readonly string[])[]> = {
     ['schemas'],
   ],
   'src/push/': [['api'], ['outbox'], [OTHER_FILES], ['provider-registry'], ['fcm'], ['push-provider']],
-  'src/http/': [['idempotency', 'unknown-route'], ['gate'], ['server'], [OTHER_FILES]],
+  'src/http/': [['idempotency', 'unknown-route'], ['gate', 'streams'], ['server'], [OTHER_FILES]],
   'console/src/': [['main'], ['app'], ['shell'], ['pages'], ['api'], ['session'], ['ui'], ['exact-json']],
 }
 
 /** Modules of `src/` outside its levels: what they may import, and which modules may import them. */
 const SIDE_MODULES: Record<string, { imports: string[]; importedBy: string[] }> = {
-  config: { imports: ['config-reader', 'limits', 'core'], importedBy: ['services', 'app', 'cli', 'settings'] },
-  'config-reader': { imports: [], importedBy: ['config', 'cli'] },
-  settings: { imports: ['config'], importedBy: ['app'] },
+  config: { imports: ['config-reader', 'settings'], importedBy: ['services', 'app', 'cli'] },
+  settings: { imports: ['config-reader', 'limits', 'core'], importedBy: ['config', 'cli'] },
+  'config-reader': { imports: [], importedBy: ['config', 'settings', 'cli'] },
   version: { imports: [], importedBy: ['app', 'cli'] },
   sandbox: { imports: ['core'], importedBy: ['cli'] },
   tracing: { imports: ['core'], importedBy: ['cli'] },

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { JsonDepthError, JsonScan, scanJson } from '../../src/core/json/json-scan.ts'
+import { hasMoreValues, JsonDepthError, JsonScan, scanJson } from '../../src/core/json/json-scan.ts'
 import { JsonSyntaxError } from '../../src/core/json/json-tokens.ts'
 import { WHOLE, wantAll, wantFields, wantItems, wantPath } from '../../src/core/json/wanted.ts'
 import { MAX_JSON_DEPTH } from '../../src/core/json.ts'
@@ -148,7 +148,7 @@ describe('scanning JSON', () => {
     assert.equal(root.at('b')?.text, '"\\u0041"')
   })
 
-  test('the scan names the kind of a part and counts its values', () => {
+  test('the scan names the kind of a part, and counts its values and those directly inside', () => {
     const texts = {
       object: '{"a":[1,{}]}',
       array: '[[],0]',
@@ -158,11 +158,17 @@ describe('scanning JSON', () => {
       null: 'null',
     }
     const counts = { object: 4, array: 3, string: 1, number: 1, boolean: 1, null: 1 }
+    const members = { object: 1, array: 2, string: 0, number: 0, boolean: 0, null: 0 }
     for (const [kind, text] of Object.entries(texts)) {
       const part = scanText(`{"it":${text},"more":[1]}`, wantPath(['it'])).at('it')
       assert.equal(part?.kind, kind)
       assert.equal(part.values, counts[kind as keyof typeof counts])
+      assert.equal(part.members, members[kind as keyof typeof members])
     }
+    assert.deepEqual(
+      [scanText('{}').members, scanText('[ ]').members, scanText('{"a":1,"a":{"b":2}}').members],
+      [0, 0, 2],
+    )
     assert.equal(scanText('false').kind, 'boolean')
     assert.equal(scanText('[[1],[2]]').values, 5)
   })
@@ -241,6 +247,14 @@ describe('scanning JSON', () => {
       '{"a":"__proto__","b":["constructor"]}',
     ]
     for (const text of harmless) assert.equal(seen(text), false, text)
+  })
+
+  test('more values than a limit are seen without a complete scan; signs inside strings do not count', () => {
+    for (const four of ['["a\\\\",1,"\\"",2]', '{"a":[{"b":1}],":,{":2}', '[[],[]]        ']) {
+      assert.equal(hasMoreValues(four, 4), false, four)
+      assert.equal(hasMoreValues(four, 3), true, four)
+    }
+    assert.equal(hasMoreValues('[1,2,3,"no end, no end', 4), false)
   })
 
   test('a long text gives the event loop a turn again and again', async () => {

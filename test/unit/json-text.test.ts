@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { canonicalJson, JsonText, writeJson } from '../../src/core/json/json-text.ts'
+import { canonicalJson, canonicalPieces, JsonText, writeJson } from '../../src/core/json/json-text.ts'
 
 const NUMBERS = ['9007199254740993', '12345678901234567890', '1e400', '-1E+400', '-0', '-0.0', '1.0', '1E5', '0.1e-7']
 
@@ -49,6 +49,15 @@ describe('the canonical text', () => {
     const compact = new JsonText(`[${items.join(',').replaceAll(', "a": ', ',"a":')}]`)
     assert.equal(canonicalJson(spaced), compact.text)
     assert.equal(canonicalJson(compact), compact.text)
+  })
+
+  test('the canonical text of a long document comes in pieces, none of which ends inside a character', () => {
+    for (const start of [' "', ' "x']) {
+      const text = `${start}${'😀'.repeat(500_000)}" `
+      const pieces = Array.from(canonicalPieces(new JsonText(text)))
+      assert.equal(pieces.join(''), text.trim())
+      assert.ok(pieces.length > 3 && pieces.every((piece) => piece.isWellFormed() && piece.length < 300_000))
+    }
   })
 
   test('a key named __proto__ stays a key', () => {

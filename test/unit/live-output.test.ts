@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import { EventEmitter } from 'node:events'
 import { describe, test } from 'node:test'
+import type { FastifyReply } from 'fastify'
 import { silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { EventFeed } from '../../src/events/event-feed.ts'
-import type { SseStream } from '../../src/http/sse.ts'
+import { SseStream } from '../../src/http/streams/sse.ts'
 import type { JobContext } from '../../src/jobs/job-context.ts'
 import { BUILT_IN_JOB_TYPES } from '../../src/jobs/job-types.ts'
 import { LiveChannel } from '../../src/jobs/live/live-channel.ts'
@@ -14,7 +16,7 @@ import {
   type LivePosition,
   RUN_END,
   RUN_START,
-  readCursor,
+  readLiveCursor,
   readRuntimeId,
   writeCursor,
 } from '../../src/jobs/live/live-position.ts'
@@ -64,7 +66,7 @@ describe('a position in a run', () => {
     const cursors = positions.map((position) => writeCursor({ runSeq: 2, position }))
     assert.deepEqual(cursors, ['2-start', '2-0', '2-17.2', '2-1781663454132-0', '2-1781663454132-3.1', '2-end'])
     for (const [n, cursor] of cursors.entries())
-      assert.deepEqual(readCursor(cursor), { runSeq: 2, position: positions[n] })
+      assert.deepEqual(readLiveCursor(cursor), { runSeq: 2, position: positions[n] })
   })
 
   test('a position is ordered by the two numbers of the runtime’s id, then by the count', () => {
@@ -87,7 +89,7 @@ describe('a position in a run', () => {
     for (const id of [null, '', 'abc', '-1', '1-2-3', '1e3', '9'.repeat(20)])
       assert.equal(readRuntimeId(id), null, String(id))
     for (const text of ['', '1', '1-', '-1', 'a-1', '1-start-1', '1-2.', '1-2.x', '1-2-3-4'])
-      assert.equal(readCursor(text), null, text)
+      assert.equal(readLiveCursor(text), null, text)
   })
 })
 
@@ -136,102 +138,85 @@ describe('the log of a run', () => {
 describe('a viewer', () => {
   const view = ({ endsAtMs = Number.POSITIVE_INFINITY } = {}) => {
     const clock = new ManualClock()
-    let drain = Promise.withResolvers<void>()
-    const client = { isOpen: true, isFull: false, sent: '', cuts: 0, lastWriteMs: clock.now() }
-    const sse = {
-      get isOpen() {
-        return client.isOpen
-      },
-      get isFull() {
-        return client.isFull
-      },
-      get lastWriteMs() {
-        return client.lastWriteMs
-      },
-      drained: () => drain.promise,
-      sendPiece: (piece: Buffer) => {
-        client.sent += piece.toString()
-      },
-      comment: () => {
-        client.sent += ':'
-        client.lastWriteMs = clock.now()
+    const client = Object.assign(new EventEmitter(), {
+      sent: '',
+      writableNeedDrain: false,
+      writableEnded: false,
+      destroyed: false,
+      writeHead: () => {},
+      flushHeaders: () => {},
+      write: (data: string | Buffer) => {
+        client.sent += data.toString()
       },
       end: () => {
-        client.isOpen = false
+        client.writableEnded = true
       },
-      cut: () => {
-        client.isOpen = false
-        client.cuts += 1
-      },
-    } as unknown as SseStream
-    const log = new LiveLog(new LiveMemory({ perLog: 3_000, total: 100_000 }))
-    const run = { log, runSeq: 1, isOver: false }
-    let cuts = 0
-    const viewer = new LiveViewer({
-      sse,
-      clock,
-      run,
-      after: null,
-      endsAtMs,
-      retryMs: 1_000,
-      isBlocked: () => false,
-      onCut: () => {
-        cuts += 1
+      destroy: () => {
+        client.destroyed = true
       },
     })
+    let cuts = 0
+    const onCut = () => {
+      cuts += 1
+    }
+    const sse = new SseStream({ clock, endsAtMs, isBlocked: () => false, retryMs: 1_000, onCut })
+    const reply = { hijack: () => ({ raw: client }), getHeaders: () => ({}), request: { raw: {} } }
+    sse.begin(reply as unknown as FastifyReply)
+    const log = new LiveLog(new LiveMemory({ perLog: 3_000, total: 100_000 }))
+    const run = { log, runSeq: 1, isOver: false }
+    const viewer = new LiveViewer({ sse, run, after: null })
     const append = (n: number, text = `${n} `) => {
       log.append({ position: [n, -1, 0], frame: Buffer.from(text) })
       viewer.pump()
     }
     const read = async () => {
-      client.isFull = false
-      drain.resolve()
-      drain = Promise.withResolvers()
+      client.writableNeedDrain = false
+      client.emit('drain')
       await new Promise(setImmediate)
     }
-    return { clock, client, run, viewer, append, read, cuts: () => cuts }
+    return { clock, client, sse, run, viewer, append, read, cuts: () => cuts }
   }
 
   test('a viewer gets nothing more while its buffer is full, and the rest when it reads', async () => {
     const { client, run, append, read, viewer } = view()
-    client.isFull = true
+    client.writableNeedDrain = true
     for (const n of [0, 1, 2]) append(n)
     assert.equal(client.sent, '0 ')
     await read()
     assert.equal(client.sent, '0 1 2 ')
     run.isOver = true
     viewer.pump()
-    assert.equal(client.isOpen, false)
+    assert.equal(client.writableEnded, true)
   })
 
   test('a viewer is cut when it reads nothing for 30 s, and gets no comment meanwhile', async () => {
-    const { clock, client, viewer, append, cuts } = view()
-    client.isFull = true
+    const { clock, client, sse, append, cuts } = view()
+    client.writableNeedDrain = true
     append(0)
     await clock.advance(29_999)
-    viewer.tick()
-    assert.deepEqual([client.sent, client.isOpen], ['0 ', true])
+    sse.tick()
+    assert.deepEqual([client.sent, client.destroyed], ['0 ', false])
     await clock.advance(1)
-    viewer.tick()
-    assert.deepEqual([client.cuts, cuts()], [1, 1])
+    sse.tick()
+    assert.deepEqual([client.destroyed, cuts()], [true, 1])
   })
 
   test('a viewer is cut, and not only ended, when it reads nothing and its time is over', async () => {
-    const { clock, client, viewer, append } = view({ endsAtMs: 0 })
-    client.isFull = true
+    const { clock, client, sse, append } = view({ endsAtMs: 0 })
+    client.writableNeedDrain = true
     append(0)
     await clock.advance(30_000)
-    viewer.tick()
-    assert.equal(client.cuts, 1)
+    sse.tick()
+    assert.equal(client.destroyed, true)
   })
 
   test('a viewer is cut when the log has dropped what it has not read', () => {
     const { client, append, cuts } = view()
-    client.isFull = true
+    client.writableNeedDrain = true
     for (let n = 0; n < 4; n++) append(n, 'x'.repeat(500))
-    assert.deepEqual([client.sent.length, client.cuts], [500, 0])
+    assert.deepEqual([client.sent.length, client.destroyed], [500, false])
     for (let n = 4; n < 30; n++) append(n, 'x'.repeat(500))
-    assert.deepEqual([client.cuts, cuts()], [1, 1])
+    assert.deepEqual([client.destroyed, cuts()], [true, 1])
   })
 })
 

@@ -5,7 +5,7 @@ import { WHOLE } from '../../src/core/json/wanted.ts'
 import { NO_SPAN } from '../../src/core/tracing.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { RuntimeUnavailable } from '../../src/runtime/troubles.ts'
+import { RuntimeUnavailable } from '../../src/runtime/check-errors.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** A client that gets this answer for every request; one failure opens the circuit breaker. */

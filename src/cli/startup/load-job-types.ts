@@ -1,11 +1,12 @@
 import { Ajv } from 'ajv'
 import { type Static, Type } from 'typebox'
-import { type Config, DEFAULT_JOB_TYPES_FILE, parseConfig } from '../../config.ts'
+import { type Config, parseConfig } from '../../config.ts'
 import { ConfigError, ConfigReader } from '../../config-reader.ts'
 import { isJsonObject } from '../../core/json.ts'
 import { faultsOfJobTypes, faultsOfOddNames, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
 import { type ProjectNotifications, projectNotificationsSchema } from '../../projects/project-notifications.ts'
 import { faultsOfTexts } from '../../push/notification-text.ts'
+import { SETTINGS } from '../../settings.ts'
 import type { CommandLine } from '../io.ts'
 import { faultsOfTextSizes } from './check-texts.ts'
 
@@ -16,7 +17,7 @@ const fileSchema = Type.Object(
   { additionalProperties: false },
 )
 
-export interface LoadedJobTypes {
+interface LoadedJobTypes {
   jobTypes: JobTypes
   projectNotifications: ProjectNotifications
 }
@@ -39,8 +40,8 @@ export function loadSettings(line: Pick<CommandLine, 'env' | 'readFile'>): Loade
 
 /** The configured job types; without a file, only the built-in `agent`. A file named by a setting must exist. */
 export function loadJobTypes(line: Pick<CommandLine, 'env' | 'readFile'>): LoadedJobTypes {
-  const asked = new ConfigReader(line.env, line.readFile).text('JOB_TYPES_FILE')
-  const file = asked ?? DEFAULT_JOB_TYPES_FILE
+  const asked = new ConfigReader(line.env, line.readFile).text(SETTINGS.jobTypesFile.name)
+  const file = asked ?? SETTINGS.jobTypesFile.default
   try {
     return parseJobTypesFile(line.readFile(file))
   } catch (error) {

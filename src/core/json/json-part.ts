@@ -5,7 +5,7 @@ const MAX_ITEMS = 10_000
 /** Parsing a part of this size takes a few milliseconds at most. */
 const MAX_PARSED_LENGTH = 256 * 1024
 
-export type JsonKind = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null'
+type JsonKind = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null'
 
 /** The kind of a value, by its first character. All other characters start a number. */
 const KINDS = new Map<number, JsonKind>(
@@ -22,6 +22,8 @@ export class JsonPart {
   end: number
   /** The number of values in this part, itself included. */
   values = 0
+  /** The number of fields or items directly inside. A repeated key counts each time. */
+  members = 0
   readonly #source: string
   readonly #wanted: Wanted
   #fields: Map<string, JsonPart> | undefined

@@ -5,13 +5,9 @@ import {
   CLOSE_OBJECT,
   COLON,
   COMMA,
-  charAt,
-  endOfNumber,
+  endOfScalar,
   endOfString,
-  endOfWord,
-  isDigit,
   isSpace,
-  MINUS,
   mayBePrototypeKey,
   OPEN_ARRAY,
   OPEN_OBJECT,
@@ -29,9 +25,11 @@ export class JsonDepthError extends Error {
   }
 }
 
-export interface ScanOptions {
+interface ScanOptions {
   wanted?: Wanted
   maxDepth?: number
+  /** Called with the position of each blank between the tokens, except those before the document. */
+  onSpace?: (at: number) => void
 }
 
 /** The scanner yields to the event loop after this many characters: a few milliseconds of work. */
@@ -47,12 +45,26 @@ export async function scanJson(text: string, options: ScanOptions = {}): Promise
   return scan
 }
 
+/** Whether a JSON text has more items and fields than this. Each follows a comma, or is the first after a bracket. */
+export function hasMoreValues(text: string, most: number): boolean {
+  if (text.length <= most) return false
+  let values = 0
+  for (let at = 0; at < text.length; at++) {
+    const char = text.charCodeAt(at)
+    // Negative for a string without an end: then the whole text is read.
+    if (char === QUOTE) at = Math.abs(endOfString(text, at + 1, text.length)) - 1
+    else if ((char === COMMA || char === OPEN_ARRAY || char === OPEN_OBJECT) && ++values > most) return true
+  }
+  return false
+}
+
 const AT_VALUE = 0
 const AT_FIRST_ITEM = 1
 const AT_FIRST_KEY = 2
 const AT_KEY = 3
-const AFTER_VALUE = 4
-const IN_STRING = 5
+const AT_COLON = 4
+const AFTER_VALUE = 5
+const IN_STRING = 6
 
 /** An open object or array. Each depth has one such object, reused by the next object or array at that depth. */
 interface Level {
@@ -69,33 +81,38 @@ export class JsonScan {
   readonly root: JsonPart
   /** An object has the key `__proto__`, or `constructor` with a `prototype` inside. */
   hasPrototypeKey = false
+  /** The position up to which the text is scanned. */
+  at: number
   readonly #text: string
   readonly #maxDepth: number
+  readonly #onSpace: ((at: number) => void) | undefined
   readonly #levels: Level[] = []
   #depth = 0
-  #at = 0
   #state = AT_VALUE
   #values = 0
   #stringPart: JsonPart | null = null
 
-  constructor(text: string, { wanted = WHOLE, maxDepth = MAX_JSON_DEPTH }: ScanOptions = {}) {
+  constructor(text: string, { wanted = WHOLE, maxDepth = MAX_JSON_DEPTH, onSpace }: ScanOptions = {}) {
     this.#text = text
     this.#maxDepth = maxDepth
-    this.#at = skipSpace(text, 0)
-    this.root = new JsonPart(text, this.#at, wanted)
+    this.#onSpace = onSpace
+    this.at = skipSpace(text, 0)
+    this.root = new JsonPart(text, this.at, wanted)
   }
 
   /** Scans on to about this character. True when the whole text is checked. Throws if the text is not JSON. */
   advance(until: number): boolean {
     const text = this.#text
     const end = Math.min(until, text.length)
-    while (this.#at < end) {
-      const char = text.charCodeAt(this.#at)
+    while (this.at < end) {
+      const char = text.charCodeAt(this.at)
       if (this.#state === IN_STRING) this.#continueString(end)
-      else if (isSpace(char)) this.#at += 1
-      else this.#step(char)
+      else if (isSpace(char)) {
+        this.#onSpace?.(this.at)
+        this.at += 1
+      } else this.#step(char)
     }
-    if (this.#at < text.length) return false
+    if (this.at < text.length) return false
     if (this.#depth > 0 || this.#state !== AFTER_VALUE) throw unexpected(text, text.length)
     return true
   }
@@ -103,43 +120,49 @@ export class JsonScan {
   #step(char: number): void {
     switch (this.#state) {
       case AT_FIRST_ITEM:
-        if (char === CLOSE_ARRAY) return this.#close()
+        if (char === CLOSE_ARRAY) return this.#close(0)
         return this.#value(char)
       case AT_VALUE:
         return this.#value(char)
       case AT_FIRST_KEY:
-        if (char === CLOSE_OBJECT) return this.#close()
+        if (char === CLOSE_OBJECT) return this.#close(0)
         return this.#key(char)
       case AT_KEY:
         return this.#key(char)
+      case AT_COLON:
+        return this.#colon(char)
       default:
         return this.#afterValue(char)
     }
   }
 
   #afterValue(char: number): void {
-    if (this.#depth === 0) throw unexpected(this.#text, this.#at)
+    if (this.#depth === 0) throw unexpected(this.#text, this.at)
     const level = this.#levels[this.#depth - 1] as Level
     if (char === COMMA) {
-      this.#at += 1
+      this.at += 1
       level.index += 1
       this.#state = level.isArray ? AT_VALUE : AT_KEY
-    } else if (char === (level.isArray ? CLOSE_ARRAY : CLOSE_OBJECT)) this.#close()
-    else throw unexpected(this.#text, this.#at)
+    } else if (char === (level.isArray ? CLOSE_ARRAY : CLOSE_OBJECT)) this.#close(level.index + 1)
+    else throw unexpected(this.#text, this.at)
   }
 
   #key(char: number): void {
     const text = this.#text
-    if (char !== QUOTE) throw unexpected(text, this.#at)
-    const start = this.#at
+    if (char !== QUOTE) throw unexpected(text, this.at)
+    const start = this.at
     const end = endOfString(text, start + 1, text.length)
     if (end < 0) throw unexpected(text, -end)
     const level = this.#levels[this.#depth - 1] as Level
     level.key = level.reports || mayBePrototypeKey(text, start, end) ? readKey(text, start, end) : ''
     if (level.key === '__proto__' || (level.key === 'prototype' && this.#isInConstructor())) this.hasPrototypeKey = true
-    const colon = skipSpace(text, end)
-    if (charAt(text, colon) !== COLON) throw unexpected(text, colon)
-    this.#at = colon + 1
+    this.at = end
+    this.#state = AT_COLON
+  }
+
+  #colon(char: number): void {
+    if (char !== COLON) throw unexpected(this.#text, this.at)
+    this.at += 1
     this.#state = AT_VALUE
   }
 
@@ -149,33 +172,30 @@ export class JsonScan {
   }
 
   #value(char: number): void {
-    const start = this.#at
+    const start = this.at
     const part = this.#partAt(start)
     this.#values += 1
     if (char === OPEN_OBJECT || char === OPEN_ARRAY) return this.#open(char === OPEN_ARRAY, part)
     if (char === QUOTE) {
-      this.#at += 1
+      this.at += 1
       this.#state = IN_STRING
       this.#stringPart = part
       return
     }
-    this.#endValue(
-      part,
-      char === MINUS || isDigit(char) ? endOfNumber(this.#text, start) : endOfWord(this.#text, start),
-    )
+    this.#endValue(part, endOfScalar(this.#text, start, char))
   }
 
   /** A long string may end in a later turn. */
   #continueString(until: number): void {
-    const end = endOfString(this.#text, this.#at, until)
-    if (end < 0) this.#at = -end
+    const end = endOfString(this.#text, this.at, until)
+    if (end < 0) this.at = -end
     else this.#endValue(this.#stringPart, end)
   }
 
   #endValue(part: JsonPart | null, end: number): void {
-    this.#at = end
+    this.at = end
     if (part !== null) {
-      part.end = this.#at
+      part.end = this.at
       part.values = 1
     }
     this.#state = AFTER_VALUE
@@ -202,17 +222,18 @@ export class JsonScan {
       level.index = 0
     }
     this.#depth += 1
-    this.#at += 1
+    this.at += 1
     this.#state = isArray ? AT_FIRST_ITEM : AT_FIRST_KEY
   }
 
-  #close(): void {
+  #close(members: number): void {
     this.#depth -= 1
-    this.#at += 1
+    this.at += 1
     this.#state = AFTER_VALUE
     const { part } = this.#levels[this.#depth] as Level
     if (part === null) return
-    part.end = this.#at
+    part.end = this.at
+    part.members = members
     part.values += this.#values + 1
   }
 }

@@ -1,3 +1,5 @@
+import { JsonScan } from './json-scan.ts'
+
 /** A JSON document as its exact text. It is never parsed and serialized again, so every number keeps its digits. */
 export class JsonText {
   readonly text: string
@@ -50,18 +52,13 @@ export function canonicalJson(value: unknown): string {
  * after each piece.
  */
 export function canonicalPieces({ text }: JsonText): Iterable<string> {
-  return text.length > MAX_SORTED_LENGTH ? withoutSpace(text) : [canonicalJson(JSON.parse(text, keepNumber))]
+  return text.length > MAX_SORTED_LENGTH ? withoutSpace(text) : [canonicalJson(JSON.parse(text, keepNumberText))]
 }
 
-class NumberText {
-  readonly text: string
+class NumberText extends JsonText {}
 
-  constructor(text: string) {
-    this.text = text
-  }
-}
-
-function keepNumber(_key: string, value: unknown, context?: { source: string }): unknown {
+/** A reviver for `JSON.parse`: numbers keep their digits. It takes about 1 µs per value. */
+export function keepNumberText(_key: string, value: unknown, context?: { source: string }): unknown {
   return typeof value === 'number' && context ? new NumberText(context.source) : value
 }
 
@@ -69,29 +66,23 @@ const CHARACTERS_A_PIECE = 256 * 1024
 
 /** Removes the white space between the values of a valid JSON text. */
 function* withoutSpace(text: string): Generator<string> {
-  let runs: string[] = []
-  let start = 0
-  let inString = false
-  let until = CHARACTERS_A_PIECE
-  for (let at = 0; at < text.length; at++) {
-    const char = text[at]
-    if (inString && char === '\\') at += 1
-    else if (char === '"') inString = !inString
-    else if (!inString && (char === ' ' || char === '\n' || char === '\r' || char === '\t')) {
-      if (at > start) runs.push(text.slice(start, at))
-      start = at + 1
-    }
-    if (at >= until && !isHighSurrogate(text.charCodeAt(at))) {
-      yield runs.join('') + text.slice(start, at + 1)
-      runs = []
-      start = at + 1
-      until = start + CHARACTERS_A_PIECE
-    }
+  let piece = ''
+  const onSpace = (at: number) => {
+    piece += text.slice(start, at)
+    start = at + 1
   }
-  yield runs.join('') + text.slice(start)
+  const scan = new JsonScan(text, { maxDepth: text.length, onSpace })
+  let start = scan.at
+  for (let until = CHARACTERS_A_PIECE, isDone = false; !isDone; until += CHARACTERS_A_PIECE) {
+    isDone = scan.advance(until)
+    // A piece must not end between the two halves of a character: its UTF-8 would differ.
+    const end = isHighSurrogate(text.charCodeAt(scan.at - 1)) ? scan.at - 1 : scan.at
+    yield piece + text.slice(start, end)
+    piece = ''
+    start = end
+  }
 }
 
-/** A piece must not end between the two halves of a character: its UTF-8 would differ. */
 function isHighSurrogate(char: number): boolean {
   return char >= 0xd800 && char <= 0xdbff
 }

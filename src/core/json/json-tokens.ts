@@ -9,7 +9,7 @@ export class JsonSyntaxError extends Error {
 export const QUOTE = 0x22
 const PLUS = 0x2b
 export const COMMA = 0x2c
-export const MINUS = 0x2d
+const MINUS = 0x2d
 const POINT = 0x2e
 const DIGIT_0 = 0x30
 const DIGIT_9 = 0x39
@@ -23,7 +23,7 @@ export const OPEN_OBJECT = 0x7b
 export const CLOSE_OBJECT = 0x7d
 
 /** Returns 0 past the end: reading past the end of a string would slow down all other reads. */
-export function charAt(text: string, at: number): number {
+function charAt(text: string, at: number): number {
   return at < text.length ? text.charCodeAt(at) : 0
 }
 
@@ -50,17 +50,20 @@ export function endOfString(text: string, from: number, until: number): number {
       plain = 0
     } else if (char < 0x20) throw unexpected(text, at)
     else if (plain < LONG_RUN) at += 1
-    else {
-      // A regular expression skips a long run of plain characters five times as fast as this loop.
-      PLAIN.lastIndex = at
-      PLAIN.test(text)
-      at = PLAIN.lastIndex
-    }
+    else at = endOfPlainRun(text, at, until)
   }
   return -at
 }
 
 const LONG_RUN = 30
+
+/** A regular expression skips plain characters five times as fast as a loop. In a slice, it stops at `until`. */
+function endOfPlainRun(text: string, from: number, until: number): number {
+  const offset = until < text.length ? from : 0
+  PLAIN.lastIndex = from - offset
+  PLAIN.test(offset > 0 ? text.slice(from, until) : text)
+  return offset + PLAIN.lastIndex
+}
 
 const ESCAPED = new Set(Array.from('"\\/bfnrt', (char) => char.charCodeAt(0)))
 
@@ -74,7 +77,11 @@ function endOfEscape(text: string, backslash: number): number {
   return backslash + 6
 }
 
-export function endOfNumber(text: string, start: number): number {
+export function endOfScalar(text: string, start: number, first: number): number {
+  return first === MINUS || isDigit(first) ? endOfNumber(text, start) : endOfWord(text, start)
+}
+
+function endOfNumber(text: string, start: number): number {
   let at = charAt(text, start) === MINUS ? start + 1 : start
   // No digit may follow a leading zero.
   at = charAt(text, at) === DIGIT_0 ? at + 1 : endOfDigits(text, at)
@@ -92,7 +99,7 @@ function endOfDigits(text: string, start: number): number {
   return at
 }
 
-export function endOfWord(text: string, start: number): number {
+function endOfWord(text: string, start: number): number {
   const word = ['true', 'false', 'null'].find((one) => text.startsWith(one, start))
   if (word === undefined) throw unexpected(text, start)
   return start + word.length
@@ -112,10 +119,10 @@ export function readKey(text: string, start: number, end: number): string {
 }
 
 export function isSpace(char: number): boolean {
-  return char === 0x20 || char === 0x0a || char === 0x0d || char === 0x09
+  return char <= 0x20 && (char === 0x20 || char === 0x0a || char === 0x0d || char === 0x09)
 }
 
-export function isDigit(char: number): boolean {
+function isDigit(char: number): boolean {
   return char >= DIGIT_0 && char <= DIGIT_9
 }
 

@@ -21,18 +21,17 @@ export function wantPath([name, ...rest]: readonly string[], last: Wanted = WHOL
   return name === undefined ? last : { fields: new Map([[name, wantPath(rest, last)]]) }
 }
 
-/** The union of several wishes. */
+/** Merges selections. */
 export function wantAll(first: Wanted, ...others: readonly Wanted[]): Wanted {
   return others.reduce(mergeWanted, first)
 }
 
 function mergeWanted(a: Wanted, b: Wanted): Wanted {
   const fields = new Map(a.fields)
-  for (const [name, wanted] of b.fields) fields.set(name, wantAll(wanted, ...presentOf(fields.get(name))))
-  const [items, ...more] = presentOf(a.items, b.items)
-  return items === undefined ? { fields } : { fields, items: wantAll(items, ...more) }
-}
-
-function presentOf(...wanted: (Wanted | undefined)[]): Wanted[] {
-  return wanted.filter((one) => one !== undefined)
+  for (const [name, wanted] of b.fields) {
+    const other = fields.get(name)
+    fields.set(name, other === undefined ? wanted : mergeWanted(other, wanted))
+  }
+  const items = a.items && b.items ? mergeWanted(a.items, b.items) : (a.items ?? b.items)
+  return items === undefined ? { fields } : { fields, items }
 }

@@ -15,7 +15,7 @@ export class CopyError extends Error {
   }
 }
 
-export interface CopiedTable {
+interface CopiedTable {
   name: string
   rows: number
   checksum: string

@@ -276,7 +276,7 @@ create table job_checks (
   checks bigint not null,
   last_check_at bigint,
   -- Why the last check failed.
-  trouble text
+  last_error text
   -- A lease and a check rewrite the row.
 ) with (fillfactor = 70);
 

@@ -276,7 +276,7 @@ create table job_checks (
   checks bigint not null,
   last_check_at bigint,
   -- Why the last check failed.
-  trouble text
+  last_error text
 ) without rowid;
 
 create index job_checks_due on job_checks (due_at);

@@ -21,7 +21,7 @@ const NO_TUNNEL = new ApiError('method_not_allowed', 'CONNECT is not allowed her
   headers: { allow: 'DELETE, GET, HEAD, PATCH, POST' },
 })
 
-export interface FrameworkOptions {
+interface FrameworkOptions {
   envelope: Envelope
   ids: IdGenerator
   log: Log

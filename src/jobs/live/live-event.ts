@@ -1,11 +1,11 @@
-import { JsonText, writeJson } from '../../core/json/json-text.ts'
+import { hasMoreValues } from '../../core/json/json-scan.ts'
+import { keepNumberText, writeJson } from '../../core/json/json-text.ts'
 import { isJsonObject, type Json } from '../../core/json.ts'
 import type { RunStreamEvent } from '../../runtime/run-stream.ts'
 import type { LiveMode } from '../job-types.ts'
-import { hasMoreValues } from '../schemas/document-schema.ts'
 import { readLiveMessage } from './live-message.ts'
 
-export interface LiveEvent {
+interface LiveEvent {
   event: 'message' | 'progress' | 'step' | 'reset'
   /** One line of JSON. */
   data: string
@@ -46,7 +46,7 @@ function readEvent(upstream: RunStreamEvent, modes: readonly LiveMode[]): LiveEv
 
 function toMessage(upstream: RunStreamEvent): LiveEvent[] {
   if (upstream.isCut || hasMoreValues(upstream.data, MAX_MESSAGE_VALUES)) return [RESET]
-  // Keeping the digits of numbers is slow, and most pieces are only text.
+  // The arguments of a tool call may hold a number that JavaScript cannot. Most pieces are only text, and parsed faster.
   const hasCalls = /"tool_calls":\s*\[\s*\{/.test(upstream.data)
   const message = readLiveMessage(JSON.parse(upstream.data, hasCalls ? keepNumberText : undefined) as Json)
   return message === null ? [] : [{ event: 'message', data: writeJson(message) }]
@@ -73,9 +73,4 @@ function nodesIn({ data, isCut }: RunStreamEvent): string[] {
 function isRepeated({ data }: RunStreamEvent): boolean {
   const metadata: unknown = JSON.parse(data)
   return isJsonObject(metadata) && typeof metadata.attempt === 'number' && metadata.attempt > 1
-}
-
-/** Numbers keep their digits: the arguments of a tool call may hold one that JavaScript cannot. */
-function keepNumberText(this: unknown, _key: string, value: unknown, context?: { source: string }): unknown {
-  return typeof value === 'number' && context ? new JsonText(context.source) : value
 }

@@ -2,6 +2,7 @@ import { createRequire } from 'node:module'
 import { createContext, Script } from 'node:vm'
 import type { ErrorObject } from 'ajv'
 import type { Ajv2020 } from 'ajv/dist/2020.js'
+import { hasMoreValues } from '../../core/json/json-scan.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import { asStorableText } from '../../core/text.ts'
 import { describeFaultAt } from '../../http/validation.ts'
@@ -122,27 +123,4 @@ export function validator(): Ajv2020 {
 function deepest(errors: readonly ErrorObject[]): ErrorObject | undefined {
   const depthOf = ({ instancePath }: ErrorObject) => instancePath.split('/').length
   return errors.toSorted((a, b) => depthOf(a) - depthOf(b)).at(-1)
-}
-
-/** Counts items and fields without parsing: each follows a comma, or is the first after a bracket. */
-export function hasMoreValues(text: string, most: number): boolean {
-  let values = 0
-  for (let at = 0; at < text.length; at++) {
-    const char = text[at]
-    if (char === '"') at = endOfText(text, at)
-    else if ((char === ',' || char === '[' || char === '{') && ++values > most) return true
-  }
-  return false
-}
-
-function endOfText(text: string, start: number): number {
-  for (let at = start + 1; at < text.length; at++) {
-    const next = text.indexOf('"', at)
-    if (next < 0) return text.length
-    let escapes = 0
-    while (text[next - 1 - escapes] === '\\') escapes++
-    if (escapes % 2 === 0) return next
-    at = next
-  }
-  return text.length
 }

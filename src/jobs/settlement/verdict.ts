@@ -1,4 +1,5 @@
 import type { JsonPart } from '../../core/json/json-part.ts'
+import { hasMoreValues } from '../../core/json/json-scan.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
 import type { RuntimeRun, ThreadState } from '../../runtime/runtime-types.ts'
@@ -6,7 +7,7 @@ import { fingerprintOf } from '../answers.ts'
 import type { FailureCode, OutputMisfit, Verdict } from '../job.ts'
 import type { JobType } from '../job-types.ts'
 import { extractOutput, extractTokens } from '../output.ts'
-import { hasMoreValues, MAX_CHECKED_VALUES } from '../schemas/document-schema.ts'
+import { MAX_CHECKED_VALUES } from '../schemas/document-schema.ts'
 
 const MAX_CHECKED_OUTPUT = 1024 * 1024
 
