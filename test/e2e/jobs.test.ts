@@ -6,7 +6,7 @@ import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-ru
 import { freshFolder, type Settings } from '../support/program.ts'
 import { type RuntimeFaultProxy, type Step, startRuntimeFaultProxy } from '../support/runtime-fault-proxy.ts'
 import { type Served, sharedIssuer, startServe, untilAdmitted } from '../support/served.ts'
-import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
+import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
 interface Job {
@@ -57,7 +57,7 @@ const ENGINES: {
     name: 'postgres',
     options: needsPostgres(),
     home: async () => {
-      const { url, drop } = await sharedPostgresDatabase()
+      const { url, drop } = await sharedMigratedDatabase()
       return { folder: freshFolder(), settings: { DATABASE_URL: url }, drop }
     },
   },
@@ -69,7 +69,7 @@ describe('two nodes on one PostgreSQL', needsPostgres(), () => {
   const nodes: Served[] = []
   before(async () => {
     runtime = await startAgentRuntime()
-    const database = await sharedPostgresDatabase()
+    const database = await sharedMigratedDatabase()
     drop = database.drop
     const settings = { ...SETTINGS, DATABASE_URL: database.url, RUNTIME_URL: runtime.url }
     nodes.push(await startServe({ settings }), await startServe({ settings }))
