@@ -273,7 +273,7 @@ forEachEngine((engine) => {
     assert.equal((await db.query(selectItem('hidden'))).length, 1)
   })
 
-  test('closing lets the running transaction commit and refuses everything else, for good', async () => {
+  test('a database that closes lets the running transaction commit and refuses everything else, for good', async () => {
     const db = await (await engine.createStore()).connect()
     await db.transaction((tx) => tx.exec(SCHEMA))
     const started = Promise.withResolvers<void>()
@@ -337,7 +337,7 @@ describe('on sqlite in memory', () => {
   databaseContract(() => openSqlite({ path: ':memory:' }))
 })
 
-test('without prepared statements, no statement has a name on the server', needsPostgres(), async () => {
+test('a database without prepared statements gives no statement a name on the server', needsPostgres(), async () => {
   const { url, drop } = await sharedPostgresDatabase()
   const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
   try {

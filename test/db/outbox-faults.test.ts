@@ -143,7 +143,7 @@ describe('the outbox: faults of providers, credentials and devices', () => {
       assert.deepEqual(doubted, [])
     })
 
-    test('when most devices are really dead, all of them and no others are disabled within two days', async () => {
+    test('dead devices are all disabled within two days when most devices are really dead, and no others are', async () => {
       const post = await open()
       const users = await addUsers(post, 40)
       const isAlive = (token: string) => Number(token.slice(-6)) % 10 < 3
@@ -231,7 +231,7 @@ describe('the outbox: faults of providers, credentials and devices', () => {
       assert.deepEqual([await post.states(), await post.disabled()], [{ failed: 1, pending: 1 }, []])
     })
 
-    test('without credentials deliveries are parked, and sent once there are credentials', async () => {
+    test('deliveries without credentials are parked, and sent once there are credentials', async () => {
       const post = await open()
       await post.addDevices(3)
       const without = post.start([])

@@ -116,7 +116,7 @@ describe('killed', { concurrency: true }, () => {
       const start = (settings: Settings = {}) =>
         startServe({ folder: place.folder, settings: { ...SETTINGS, ...place.settings, ...settings } })
 
-      test('right after it answered a callback, it still has the callback and the settled job after the restart', async () => {
+      test('a service that is killed right after it answered a callback has the callback and the settled job after the restart', async () => {
         const served = await start()
         const acknowledged = new Map<string, { run_id: string; n: number }>()
         let killed = false
@@ -163,7 +163,7 @@ describe('killed', { concurrency: true }, () => {
         await again.program.kill()
       })
 
-      test('between any two steps of a start, the job has exactly one run after the restart', async () => {
+      test('a job has exactly one run after the restart, if the service was killed between any two steps of its start', async () => {
         const proxy: RuntimeFaultProxy = await startRuntimeFaultProxy(runtime.url)
         const threads = { method: 'POST', path: /^\/threads$/ }
         const runs = { method: 'POST', path: /\/runs$/ }

@@ -112,7 +112,7 @@ for (const { name, options, home } of ENGINES) {
     })
     after(() => place?.drop?.())
 
-    test('that is killed in the middle goes on, and each of 2,000 jobs is retried once', async () => {
+    test('a bulk operation that is killed in the middle continues, and each of 2,000 jobs is retried once', async () => {
       const token = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
       const start = () => startServe({ folder: place.folder, settings: { ...COMMON, ...place.settings } })
       const read = async (served: Served, id: string) =>

@@ -44,7 +44,7 @@ describe('GET /v1/deliveries', () => {
       return answer.body
     }
 
-    test('lists deliveries by state, user and job, and notifications with their counts', async () => {
+    test('the list has deliveries by state, user and job, and notifications with their counts', async () => {
       const service = await under.start()
       const first = await send(service, 'ada')
       const second = await send(service, 'eve')

@@ -31,7 +31,7 @@ async function readByUser(world: JobWorld, sub: string, jobId: string): Promise<
 
 describe('what users read of trouble', () => {
   forEachService((under) => {
-    test('of the runtime holds no address, no secret and no words of a library', async () => {
+    test('an error of the runtime shows users no address, no secret and no words of a library', async () => {
       let answer: RequestListener = (_request, response) => response.end()
       const server = createServer((request, response) => answer(request, response))
       servers.push(server)
@@ -77,7 +77,7 @@ describe('what users read of trouble', () => {
       }
     })
 
-    test("of a push holds none of the provider's words, in the timeline and in the notification", async () => {
+    test("an error of a push shows none of the provider's words, in the timeline and in the notification", async () => {
       const reason = `401 at http://10.0.0.7 with ${SECRET}`
       const verdicts: [PushVerdict, string][] = [
         [{ kind: 'drop', reason, alert: false }, DELIVERY_ERRORS.refused],

@@ -136,7 +136,7 @@ describe('what an attempt means for its delivery', () => {
     )
   })
 
-  test('retrying ends an hour after the first failure, or with the life of the message', () => {
+  test('retries end an hour after the first failure, or with the life of the message', () => {
     const late = { kind: 'retry', reason: '503', afterMs: null } as const
     const old = marked(late, { retrying_since: clock.now() - HOUR_MS + 20_000 })
     assert.deepEqual([old.state, old.next_attempt_at], ['expired', null])
@@ -175,7 +175,7 @@ describe('what an attempt means for its delivery', () => {
     assert.equal(marked(UNREGISTERED).state, 'disabled')
   })
 
-  test('while devices of many users are dead at once, a delivery waits and its report is kept', () => {
+  test('a delivery waits and its report is kept while devices of many users are dead at once', () => {
     marked(SENT)
     manyDead()
     const waiting = marked(UNREGISTERED, { attempts: 3 })
@@ -188,7 +188,7 @@ describe('what an attempt means for its delivery', () => {
     assert.equal(pause.reason, null)
   })
 
-  test('while no message gets through, a report is not kept, and a wrong project pauses delivery until one is sent', () => {
+  test('a report is not kept while no message gets through, and a wrong project pauses delivery until one is sent', () => {
     assert.equal(marked(MISMATCH).state, 'pending', 'not believed without a success')
     assert.equal(pause.reason, null, 'one user says nothing about all')
     manyDead()
@@ -215,7 +215,7 @@ describe('what an attempt means for its delivery', () => {
     assert.notEqual(judge.deviceFault, null)
   })
 
-  test('times: pauses double to their caps, and a message lives at least ten seconds', () => {
+  test('pauses double to their caps, and a message lives at least ten seconds', () => {
     const nowMs = clock.now()
     const pauseOf = (attempts: number, askedMs: number | null = null) =>
       retryLater(due({ attempts }), { askedMs, nowMs, random: LONGEST }).retryAtMs - nowMs

@@ -20,7 +20,7 @@ describe('reports that devices are dead', () => {
     for (let n = 0; n < users; n++) breaker.recordSent(`alive-${n}`)
   }
 
-  test('without a delivered message, reports about three users are trusted, about a fourth not', () => {
+  test('reports about three users are trusted without a delivered message, about a fourth not', () => {
     dead(3)
     assert.ok(breaker.trusts(FIRST))
     assert.equal(breaker.fault, null)
@@ -61,7 +61,7 @@ describe('reports that devices are dead', () => {
     assert.equal(breaker.trusts(FIRST), false, 'younger than an hour')
   })
 
-  test('while no message is delivered, a report counts as long as it is newer than the last success', async () => {
+  test('a report counts while no message is delivered, as long as it is newer than the last success', async () => {
     breaker.recordSent('a user')
     await clock.advance(1)
     dead(4)
@@ -88,7 +88,7 @@ describe('reports that devices are dead', () => {
     assert.ok(breaker.trusts(report))
   })
 
-  test('among many dead devices, a report repeated for a day is trusted, if messages are delivered', async () => {
+  test('a report repeated for a day among many dead devices is trusted, if messages are delivered', async () => {
     const firstReportedAtMs = clock.now()
     const report = { onlyAfterSuccess: false, firstReportedAtMs }
     await clock.advance(24 * HOUR_MS - 1)

@@ -153,7 +153,7 @@ const byPrefix: [prefix: string, verdict: Partial<PushVerdict>][] = [
 for (const scheme of ['https', 'http'] as const) {
   const apiUrl = () => (scheme === 'https' ? provider.url : provider.plainUrl)
   for (const [prefix, expected] of byPrefix) {
-    test(`over ${scheme}, ${prefix} ends in ${expected.kind}, and the next message is sent`, async () => {
+    test(`a message over ${scheme} to the token ${prefix}1 ends in ${expected.kind}, and the next message is sent`, async () => {
       const sender = senderWith({ apiUrl: apiUrl() })
       assert.partialDeepStrictEqual(await sendTo(sender, `${prefix}1`), expected)
       assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
@@ -161,7 +161,7 @@ for (const scheme of ['https', 'http'] as const) {
     })
   }
 
-  test(`over ${scheme}, a message without an answer within 15 s gets the verdict retry`, async () => {
+  test(`a message over ${scheme} without an answer within 15 s gets the verdict retry`, async () => {
     const sender = senderWith({ apiUrl: apiUrl() })
     const sending = sendTo(sender, 'hang-1')
     await provider.untilArrivals(1)
@@ -170,7 +170,7 @@ for (const scheme of ['https', 'http'] as const) {
     assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
   })
 
-  test(`over ${scheme}, an aborted message ends at once`, async () => {
+  test(`an aborted message over ${scheme} ends at once`, async () => {
     const sender = senderWith({ apiUrl: apiUrl() })
     const stop = new AbortController()
     const sending = sender.send(messageTo('hang-1'), stop.signal)
@@ -222,7 +222,7 @@ test('a few messages use one connection', async () => {
   assert.equal(connections(), 1)
 })
 
-test('after GOAWAY a connection still brings its answers, and the next message uses another', async () => {
+test('a connection still brings its answers after GOAWAY, and the next message uses another', async () => {
   const sender = senderWith()
   provider.setFaults({ slow_ms: 60 })
   const sending = sendMany(sender, 80, 'slow')
@@ -260,7 +260,7 @@ test('GOAWAY during traffic loses no message silently: each is sent or gets the 
   assert.equal((await sendTo(sender, 'last')).kind, 'sent')
 })
 
-test('after connections break, every message has a verdict and the sender still works', async () => {
+test('every message has a verdict after connections break, and the sender still works', async () => {
   const sender = senderWith()
   const sending = sendMany(sender, 300, 'hang')
   await provider.untilArrivals(300)
@@ -538,7 +538,7 @@ test('a provider that quotes the request reveals nothing', async () => {
   assert.deepEqual(verdict, { kind: 'halt', reason: 'the credentials may not send: 403: … said Bearer …' })
 })
 
-test('closing ends messages in flight, waiting messages and later messages with a verdict', async () => {
+test('a sender that closes ends messages in flight, waiting messages and later messages with a verdict', async () => {
   const sender = senderWith()
   const sending = sendMany(sender, 500, 'hang')
   await provider.untilArrivals(400)
@@ -548,7 +548,7 @@ test('closing ends messages in flight, waiting messages and later messages with 
   await untilTrue(() => provider.stats.open_sessions === 0)
 })
 
-test('without other addresses, messages and access tokens come from Google', () => {
+test('the default addresses of messages and access tokens are those of Google', () => {
   assert.deepEqual(GOOGLE, { apiUrl: 'https://fcm.googleapis.com', tokenUrl: 'https://oauth2.googleapis.com/token' })
 })
 

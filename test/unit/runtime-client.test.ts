@@ -37,7 +37,7 @@ test('an answer that is too large or not UTF-8 cannot be stored, and does not op
   }
 })
 
-test('such an answer proves nothing if it is a failure, a web page or a gateway’s text', async () => {
+test('an answer that is not UTF-8 proves nothing if it is a failure, a web page or a gateway’s text', async () => {
   const body = Buffer.from([0xff])
   for (const init of [
     { status: 502, headers: JSON_TYPE },

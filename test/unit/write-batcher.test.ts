@@ -216,7 +216,7 @@ describe('group commit', () => {
     )
   })
 
-  test('beyond the limit of waiting items is a 503, and each started batch makes room', async () => {
+  test('an item beyond the limit of waiting items is a 503, and each started batch makes room', async () => {
     const { group, started, batches } = store({ maxBatch: 2, maxWaiting: 2 })
     const first = group.submit('a')
     await started(1)
