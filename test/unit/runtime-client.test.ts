@@ -3,9 +3,9 @@ import { test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { WHOLE } from '../../src/core/json/wanted.ts'
 import { NO_SPAN } from '../../src/core/tracing.ts'
+import { RuntimeUnavailable } from '../../src/runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { RuntimeUnavailable } from '../../src/runtime/check-errors.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** A client that gets this answer for every request; one failure opens the circuit breaker. */

@@ -56,7 +56,7 @@ function poisonable(options: Partial<WriteBatcherOptions<string, string>> = {}) 
   return { group, commits }
 }
 
-describe('group commit', () => {
+describe('the write batcher', () => {
   test('items that arrive in one turn share the first commit', async () => {
     const { group, started } = store()
     const results = Promise.all(['a', 'b', 'c'].map((item) => group.submit(item)))

@@ -103,7 +103,7 @@ const ID = 'ntf_00000000000000000000000000'
 const LONGEST_NAME = '\u0001'.repeat(200)
 
 /** The configured texts that are too long for a push together with their data: every delivery would fail. */
-export function faultsOfTextSizes(texts: { jobTypes: JobTypes; projectNotifications: ProjectNotifications }): string[] {
+function faultsOfTextSizes(texts: { jobTypes: JobTypes; projectNotifications: ProjectNotifications }): string[] {
   const faults: string[] = []
   const check = (place: string, text: NotificationText, data: Record<string, string>) => {
     for (const { limits, payloadBytesOf } of PUSH_PROVIDERS) {

@@ -132,7 +132,7 @@ async function sumUp(to: Transaction, { table, signal }: { table: Table; signal:
 const WORDS = 8
 
 /** Counts rows and adds up their hashes: the same for the same rows in any order, on both engines. */
-export class Checksum {
+class Checksum {
   rows = 0
   readonly #sums = new Uint32Array(WORDS)
 
