@@ -1,5 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { type Static, Type } from 'typebox'
+import { Type } from 'typebox'
 import { eventStream, lastEventIdHeader } from '../../events/event-schema.ts'
 import { callerOf } from '../../http/gate/access.ts'
 import { pathParams } from '../../http/schemas.ts'
