@@ -107,9 +107,9 @@ function describeApi(app: App, { envelope, config, jobContext }: Services & { en
 }
 
 /** Closing waits for open connections, so streams must end first. Their clients reconnect to another node. */
-function endStreamsBeforeClose(app: App, { streams, live }: Services): void {
+function endStreamsBeforeClose(app: App, { openStreams, live }: Services): void {
   app.addHook('preClose', async () => {
-    await streams.close()
+    await openStreams.close()
     await live.close()
   })
 }

@@ -23,9 +23,9 @@ import { Overload } from './http/server/overload.ts'
 import { createJobServices } from './jobs/job-services.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { LiveStreams } from './jobs/live/live-streams.ts'
+import { trimJobs } from './jobs/retention/delete-jobs.ts'
 import { trimTombstones } from './jobs/retention/delete-store.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
-import { trimJobs } from './jobs/retention/trim-jobs.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { findUnfinished } from './jobs/uncommon-jobs.ts'
 import { createLimiter } from './limits/limiter.ts'
@@ -48,8 +48,8 @@ import { findBacklog } from './push/outbox/delivery-list-store.ts'
 import { Outbox } from './push/outbox/outbox.ts'
 import { connectProviders } from './push/provider-registry.ts'
 import type { PushSender } from './push/push-provider.ts'
+import { serviceKeyStore } from './service-accounts/service-account-store.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
-import { serviceKeyStore } from './service-accounts/service-key-store.ts'
 import { startStatsRollup } from './stats/stats-rollup.ts'
 import { trimStats } from './stats/stats-store.ts'
 import { UserActivity } from './users/user-activity.ts'
@@ -171,8 +171,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const live = new LiveStreams({
     context: jobServices.jobContext,
     feed: eventServices.feed,
-    slots: eventServices.streamSlots,
-    blockedUsers: userStates,
+    openStreams: eventServices.openStreams,
     // The worker logs a failed check.
     check: (id) => jobServices.jobWorker.check(id).catch(() => {}),
   })

@@ -5,7 +5,7 @@ import { bearerToken } from './bearer-token.ts'
 
 const SIGNATURE_TOLERANCE_SECONDS = 300
 
-export interface CallbackRequest {
+interface CallbackRequest {
   headers: IncomingHttpHeaders
   token: string | undefined
   jobId: string | undefined

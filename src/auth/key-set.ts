@@ -16,7 +16,7 @@ export interface KeySetOptions {
   log: Log
 }
 
-export interface KeySetState {
+interface KeySetState {
   keys: number
   fetchedAtMs: number | null
   lastError: string | null

@@ -32,7 +32,7 @@ export interface ServiceKeyStore {
   markUsed(accountIds: readonly string[], atMs: number): Promise<void>
 }
 
-export interface AuthenticatedServiceKey {
+interface AuthenticatedServiceKey {
   keyId: string
   principal: ServicePrincipal
 }

@@ -9,7 +9,7 @@ interface CachedToken {
   key: VerificationKey
 }
 
-export interface TokenCacheOptions {
+interface TokenCacheOptions {
   capacity: number
   clock: Clock
   keySet: Pick<KeySet, 'current'>

@@ -4,7 +4,7 @@ import { TokenFault } from './token-fault.ts'
 
 export type Claims = Readonly<Record<string, unknown>>
 
-export interface ParsedToken {
+interface ParsedToken {
   kid: string
   claims: Claims
 }

@@ -20,7 +20,7 @@ export const STATUS_BY_CODE = {
 
 export type ErrorCode = keyof typeof STATUS_BY_CODE
 
-export interface ApiErrorOptions {
+interface ApiErrorOptions {
   cause?: unknown
   /** Extra response headers, such as `Retry-After` or `Allow`. */
   headers?: Record<string, string>

@@ -1,6 +1,6 @@
 import type { Clock } from './clock.ts'
 
-export interface ExchangeOptions {
+interface ExchangeOptions {
   fetch: typeof fetch
   clock: Clock
   url: string

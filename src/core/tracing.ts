@@ -44,7 +44,7 @@ export async function inSpan<Result>(tracer: Tracer, span: Span, work: () => Pro
 
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/
 
-export interface TraceContext {
+interface TraceContext {
   traceId: string
   spanId: string
   traceFlags: number

@@ -14,7 +14,7 @@ export interface BoundedPage<R> {
   lastRead?: readonly [string]
 }
 
-export interface BoundedQuery {
+interface BoundedQuery {
   table: Sql
   /** The table joined to the one whose index `where` reads, if that is another one. */
   drivenBy?: Sql

@@ -5,7 +5,7 @@ import { isAmong } from './rows.ts'
 import { Sql, sql } from './sql.ts'
 
 /** `busy`: another node is building. */
-export type IndexRound = { built: string } | 'done' | 'busy'
+type IndexRound = { built: string } | 'done' | 'busy'
 
 /** The names of the indexes that a migrated database still lacks. Always empty on SQLite: its migrations build them. */
 export async function pendingIndexes(db: Queryable, folder: URL = MIGRATIONS): Promise<string[]> {

@@ -20,7 +20,7 @@ export interface OldRow {
   deletable: boolean
 }
 
-export interface TrimSteps {
+interface TrimSteps {
   /** Only the node that holds this lock trims. */
   lock: string
   /** Finds at most `limit` rows, and fewer if they are large. None means that there are no more. */

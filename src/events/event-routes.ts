@@ -2,10 +2,10 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { type TSchema, Type } from 'typebox'
 import { principalId } from '../auth/principal.ts'
 import { hasAnyScope, OPERATIONS_SCOPE } from '../auth/scopes.ts'
-import { ApiError } from '../core/errors.ts'
 import type { App } from '../http/app-instance.ts'
 import { bearer, callerOf, insufficientScope } from '../http/gate/access.ts'
 import { writesDocuments } from '../http/schemas.ts'
+import { answerHead, readCursor } from '../http/streams/open-streams.ts'
 import type { Interest } from './event-feed.ts'
 import { lastEventIdHeader, streamDescription, streamQuery, streamResponse } from './event-schema.ts'
 import type { EventStreams } from './event-streams.ts'
@@ -36,7 +36,7 @@ const getEvents = {
   headers: lastEventIdHeader,
 }
 
-export interface EventRoutesOptions {
+interface EventRoutesOptions {
   streams: EventStreams
   /** The events of all features, and an example of one. */
   events: { kinds: readonly TSchema[]; example: object }
@@ -62,26 +62,14 @@ export async function openStream(
   stream: { request: FastifyRequest; reply: FastifyReply; interest: Interest; after: string | undefined },
 ): Promise<void> {
   const { request, reply, interest } = stream
-  const principal = callerOf(request)
-  const seen = readCursor('Last-Event-ID', request.headers['last-event-id'])
-  const asked = readCursor('querystring/after', stream.after)
+  const seen = readCursor('Last-Event-ID', request.headers['last-event-id'], readSeq)
+  const asked = readCursor('querystring/after', stream.after, readSeq)
   // No event has id 0. In `after` it asks for the oldest event. In `Last-Event-ID` it is the position of an empty log.
   const after = seen ?? (asked === 0 ? 'oldest' : asked)
-  if (request.method === 'HEAD') {
-    reply.type('text/event-stream; charset=utf-8').header('cache-control', 'no-store').send()
-    return
-  }
-  await streams.open(reply, {
-    caller: principalId(principal),
-    expiresAtMs: principal.expiresAtMs,
-    callerKind: principal.kind,
-    interest,
-    after,
-  })
+  if (answerHead(request, reply)) return
+  await streams.open(reply, { principal: callerOf(request), interest, after })
 }
 
-function readCursor(name: string, text: string | string[] | undefined): number | null {
-  if (text === undefined || text === '') return null
-  if (typeof text === 'string' && CURSOR.test(text)) return Number(text)
-  throw new ApiError('invalid_request', `${name} must be the id of an event`)
+function readSeq(text: string): number | null {
+  return CURSOR.test(text) ? Number(text) : null
 }

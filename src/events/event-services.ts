@@ -5,10 +5,10 @@ import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Topic, TopicListener } from '../db/announcements.ts'
 import type { Database } from '../db/database.ts'
+import { OpenStreams } from '../http/streams/open-streams.ts'
 import type { RedisTarget } from '../limits/redis-target.ts'
 import { EventFeed } from './event-feed.ts'
 import { EventStreams } from './event-streams.ts'
-import { StreamSlots } from './stream-slots.ts'
 
 /**
  * Wires the event streams. Commits of this process wake them, and so do commits of other nodes, over Redis. `onTopic` is
@@ -26,8 +26,8 @@ export async function createEventServices(options: {
 }) {
   const { db, clock, random, log, meter = silentMeter, redis, onTopic, blockedUsers } = options
   const feed = new EventFeed({ db, clock, log, meter })
-  const streamSlots = new StreamSlots()
-  const streams = new EventStreams({ db, clock, random, log, meter, feed, slots: streamSlots, blockedUsers })
+  const openStreams = new OpenStreams({ clock, random, log, blockedUsers })
+  const streams = new EventStreams({ db, clock, meter, feed, openStreams })
   const wake = (topic: Topic): void => {
     if (topic === 'events') feed.wake()
     onTopic(topic)
@@ -43,11 +43,11 @@ export async function createEventServices(options: {
   return {
     feed,
     streams,
-    streamSlots,
+    openStreams,
     wakeUps,
     close: async () => {
       unlisten()
-      await streams.close()
+      await openStreams.close()
       await feed.close()
       await wakeUps?.close()
     },

@@ -117,7 +117,7 @@ function isAboutJob(jobId: Sql): Sql {
   return sql`job_id = ${id} and cause > ${id} and cause < ${id} || 'zzzz'`
 }
 
-export interface Head {
+interface Head {
   /** The log is complete up to here: no new event can appear below this number. */
   seq: number
   /** The last number given out. There is no event above it yet. */

@@ -2,7 +2,7 @@ import { type TSchema, Type } from 'typebox'
 import type { ErrorCode } from '../core/errors.ts'
 import { STATUS_BY_CODE } from '../core/errors.ts'
 
-export interface ErrorBody {
+interface ErrorBody {
   code: ErrorCode
   message: string
   requestId: string

@@ -3,7 +3,7 @@ import type { Queryable } from '../db/database.ts'
 import { isAmong, rowsOf } from '../db/rows.ts'
 import { type Sql, sql } from '../db/sql.ts'
 
-export type StoredAnswer = {
+type StoredAnswer = {
   fingerprint: string
   status: number
   location: string

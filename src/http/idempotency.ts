@@ -11,7 +11,7 @@ import { findAnswer, storeAnswer } from './idempotency-store.ts'
 const KEPT_MS = 24 * 60 * 60 * 1000
 const KEY_SHAPE = /^[\x21-\x7e]{1,255}$/
 
-export interface Created<Body> {
+interface Created<Body> {
   status: 201 | 202
   location: string
   body: Body

@@ -32,7 +32,7 @@ export function pageOf<Item extends TSchema>(item: Item) {
 }
 
 /** The end of a page: the sort values of its last item, which later inserts cannot move. */
-export type Position = readonly (string | number)[]
+type Position = readonly (string | number)[]
 
 export interface PageRequest<At extends Position> {
   limit: number

@@ -11,7 +11,7 @@ import type { DocumentSchema } from './schemas/document-schema.ts'
 export type GivenAnswer = { input: JsonText } | { answers: JsonText }
 
 /** An answer that fits the questions, ready for the runtime. */
-export interface Answer {
+interface Answer {
   /** The JSON text of the runtime's `command`; `null` continues after a breakpoint. */
   command: string
   /** Fingerprints of the questions that it answers. Empty for a breakpoint. */

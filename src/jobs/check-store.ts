@@ -13,7 +13,7 @@ export const WATCHED = join(
 )
 
 /** When the runtime is asked about a job, and which worker asks. A job has a check only while its status is watched. */
-export type JobCheck = {
+type JobCheck = {
   job_id: string
   owner: string
   limited_type: string | null

@@ -106,7 +106,7 @@ export const JOBS_WITH_CHECKS = sql`jobs left join job_checks on job_id = id`
 /** For a `select` from `JOBS_WITH_CHECKS`. A job that is no longer checked keeps its last check in its own row. */
 const CHECK_FIELDS = sql`
   coalesce(last_check_at, checked_at) as checked_at, coalesce(checks, check_attempts) as check_attempts,
-  coalesce(starts, 0) as start_attempts, due_at as next_check_at, trouble as last_error, lease_id as lease_token,
+  coalesce(starts, 0) as start_attempts, due_at as next_check_at, last_error, lease_id as lease_token,
   leased_until as lease_until`
 
 const { checked_at: _checkedAt, check_attempts: _checkAttempts, ...READ } = COLUMNS

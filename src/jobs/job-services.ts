@@ -14,7 +14,7 @@ import { type Interests, startWatch } from './worker/watch.ts'
 
 const BREAKER = { threshold: 5, openMs: 2_000, maxOpenMs: 30_000 }
 
-export interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'> {
+interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'> {
   fetch: typeof fetch
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   publicUrl: string | null

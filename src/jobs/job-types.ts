@@ -44,7 +44,7 @@ const jobTypeFields = Type.Object(
 
 /** The part `types` of the job types file. */
 export const jobTypesSchema = Type.Record(Type.String(), jobTypeFields)
-export type ConfiguredJobTypes = Static<typeof jobTypesSchema>
+type ConfiguredJobTypes = Static<typeof jobTypesSchema>
 
 /** One kind of job: which graph runs it, where its output is, and which push notifications its owner gets. */
 export interface JobType extends OutputPlaces {

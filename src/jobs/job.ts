@@ -27,8 +27,8 @@ export type JobStatus = keyof typeof STATUSES
 type StatusWith<Trait extends 'terminal' | 'watched' | 'notifies'> = {
   [Status in JobStatus]: (typeof STATUSES)[Status][Trait] extends true ? Status : never
 }[JobStatus]
-export type TerminalStatus = StatusWith<'terminal'>
-export type WatchedStatus = StatusWith<'watched'>
+type TerminalStatus = StatusWith<'terminal'>
+type WatchedStatus = StatusWith<'watched'>
 export type NotifiedStatus = StatusWith<'notifies'>
 
 export const JOB_STATUSES = Object.keys(STATUSES) as JobStatus[]

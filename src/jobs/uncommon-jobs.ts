@@ -59,7 +59,7 @@ export async function countRuns(
 /** Counting stops here, to keep the statement cheap: beyond this number the exact backlog does not matter. */
 const MAX_COUNTED = 10_000
 
-export type UnfinishedJobs = { status: JobStatus; jobs: number; oldest_at: number | null }
+type UnfinishedJobs = { status: JobStatus; jobs: number; oldest_at: number | null }
 
 /** The number and the oldest of the unfinished jobs, by status. Counts stop at one above `MAX_COUNTED`. */
 export function findUnfinished(db: Queryable): Promise<UnfinishedJobs[]> {

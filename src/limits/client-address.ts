@@ -1,7 +1,7 @@
 import { BlockList, isIP, isIPv4 } from 'node:net'
 
 /** The shared key of all callers whose address is unknown. */
-export const ANONYMOUS = 'anonymous'
+const ANONYMOUS = 'anonymous'
 
 const GROUPS = 8
 const NETWORK_GROUPS = 4

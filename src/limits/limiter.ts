@@ -24,13 +24,13 @@ export interface Limiter {
   close(): void
 }
 
-export interface LimiterState {
+interface LimiterState {
   store: 'memory' | 'redis'
   /** Redis is configured but unavailable: this node counts alone. */
   degraded: boolean
 }
 
-export interface LimiterOptions {
+interface LimiterOptions {
   limits: TierLimits
   clock: Clock
   log: Log

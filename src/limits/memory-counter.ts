@@ -1,7 +1,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { Hit } from './tiers.ts'
 
-export interface MemoryCounterOptions {
+interface MemoryCounterOptions {
   clock: Clock
   windowMs: number
   /** A key with this count is spent (it used up its limit): its window is never evicted before it ends. */

@@ -6,7 +6,7 @@ import type { Random } from '../core/random.ts'
 import { openRedis, type RedisTarget } from './redis-target.ts'
 import type { Hit } from './tiers.ts'
 
-export interface RedisCounterOptions extends RedisTarget {
+interface RedisCounterOptions extends RedisTarget {
   windowMs: number
   random: Random
   /** Called once when Redis becomes unavailable: the connection or a reply failed, or the first connection failed. */

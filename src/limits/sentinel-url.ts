@@ -1,4 +1,4 @@
-export interface SentinelSettings {
+interface SentinelSettings {
   sentinels: { host: string; port: number }[]
   /** The name of the master. */
   name: string

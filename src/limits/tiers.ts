@@ -1,5 +1,5 @@
 /** The three tiers. Every charged request belongs to exactly one of them; all have the same window. */
-export const TIERS = ['unauthenticated', 'authenticated', 'service'] as const
+const TIERS = ['unauthenticated', 'authenticated', 'service'] as const
 
 export type TierName = (typeof TIERS)[number]
 

@@ -1,7 +1,7 @@
 /** The number of requests that one principal may have in progress on one node. */
 export const UNDER_WAY_BOUNDS = { read: 250, change: 50 } as const
 
-export type UnderWayKind = keyof typeof UNDER_WAY_BOUNDS
+type UnderWayKind = keyof typeof UNDER_WAY_BOUNDS
 
 /** Counts the requests in progress of each principal, so that one caller cannot use all the capacity of a node. */
 export class UnderWay {

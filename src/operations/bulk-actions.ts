@@ -35,7 +35,7 @@ export type BulkAction =
   /** Runs outside of a transaction; running it twice does no harm. */
   | { batch: number; ask: (ids: readonly string[]) => Promise<ItemResult[]> }
 
-export type BulkActions = Record<BulkActionName, BulkAction>
+type BulkActions = Record<BulkActionName, BulkAction>
 
 /** One step of work on one object: what it did, and whether the operation is over, has more to do, or must wait. */
 export interface StepOutcome {
@@ -64,7 +64,7 @@ export type OperationActions = BulkActions & Record<Exclude<OperationAction, Bul
 
 const DONE: ItemResult = { error: null }
 
-export interface BulkActionServices {
+interface BulkActionServices {
   jobContext: JobContext
   jobs: Jobs
   intake: CallbackIntake

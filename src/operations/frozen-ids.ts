@@ -17,7 +17,7 @@ const STATUSES_OF: Record<Exclude<BulkActionName, 'replay'>, readonly JobStatus[
   check: WATCHED_STATUSES,
 }
 
-export type OperationTarget =
+type OperationTarget =
   | { action: Exclude<BulkActionName, 'replay'>; filter: JobFilter }
   | { action: 'replay'; filter: CallbackFilter }
 

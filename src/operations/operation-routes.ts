@@ -28,7 +28,7 @@ import {
 
 const LIST = listById('operations')
 
-export interface OperationServices {
+interface OperationServices {
   db: Database
   clock: Clock
   ids: IdGenerator

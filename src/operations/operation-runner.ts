@@ -26,7 +26,7 @@ const EVERY_MS = 1_000
 const AFTER_FAILURE_MS = 60_000
 const FAILED_INSIDE = 'it failed for an internal reason'
 
-export interface OperationRunnerOptions {
+interface OperationRunnerOptions {
   db: Database
   /** Holds the leases of this process. */
   node: Pick<Node, 'id'>

@@ -46,7 +46,7 @@ const OPERATIONS = new Columns<OperationRow>({
   finished_at: { type: 'bigint' },
 })
 
-export interface NewOperation {
+interface NewOperation {
   id: string
   action: OperationAction
   by: AuditOrigin
@@ -92,7 +92,7 @@ export function findOperationPage(db: Queryable, page: PageRequest<readonly [str
     select ${OPERATIONS.list} from operations where ${after} order by id desc limit ${page.limit + 1}`)
 }
 
-export type OperationFailure = { operation_id: string; object_id: string; error: string }
+type OperationFailure = { operation_id: string; object_id: string; error: string }
 
 /** The first failed items of these operations, at most `limit` of each. Only these items are read. */
 export async function findFailures(db: Queryable, ids: readonly string[], limit: number): Promise<OperationFailure[]> {

@@ -18,7 +18,7 @@ export interface ConsoleSettings {
   dev: { user: string; links: Record<string, string> } | null
 }
 
-export interface ConsoleOptions {
+interface ConsoleOptions {
   /** Default: the folder into which `npm run build` writes the console. */
   folder?: string
   settings: ConsoleSettings

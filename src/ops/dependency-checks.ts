@@ -26,7 +26,7 @@ export interface ProbeResult {
 }
 
 /** The settings that the checks read. */
-export interface DependencySettings {
+interface DependencySettings {
   production: boolean
   issuerUrl: string
   redisUrl: string | null
@@ -44,7 +44,7 @@ export interface LiveDependencies {
   keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
   limiter: Pick<Limiter, 'state'>
   runtimeBreaker: Pick<Breaker, 'state'>
-  outbox: Pick<Outbox, 'state' | 'trouble'>
+  outbox: Pick<Outbox, 'state' | 'fault'>
 }
 
 /** What `doctor` connects with; it runs without a service. */
@@ -144,9 +144,9 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
   {
     name: 'push',
     label: 'push',
-    report: ({ outbox: { state, trouble } }) => {
+    report: ({ outbox: { state, fault } }) => {
       if (state === 'halted') return { state: 'degraded', detail: 'halted: deliveries wait; the log has the reason' }
-      return trouble === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: trouble }
+      return fault === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: fault }
     },
     probe: probePush,
     howToFix:

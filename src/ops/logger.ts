@@ -23,7 +23,7 @@ export function createLogger(
 
 const timestamp = () => `,"time":"${toRfc3339(Date.now())}"`
 
-export interface LoggedError {
+interface LoggedError {
   name: string
   message: string
   code?: string
@@ -33,7 +33,7 @@ export interface LoggedError {
 
 const MAX_CAUSES = 5
 
-export function toLoggedError(error: unknown, depth = 0): LoggedError {
+function toLoggedError(error: unknown, depth = 0): LoggedError {
   if (!(error instanceof Error)) return { name: 'NonError', message: String(error).slice(0, 500) }
   const logged: LoggedError = { name: error.name, message: error.message }
   const { code } = error as { code?: unknown }

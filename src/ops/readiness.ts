@@ -9,7 +9,7 @@ import {
   type LiveDependencies,
 } from './dependency-checks.ts'
 
-export interface ReadinessReport {
+interface ReadinessReport {
   ready: boolean
   checks: Record<string, DependencyReport>
 }

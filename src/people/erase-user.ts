@@ -56,7 +56,7 @@ export async function startErasure(
   })
 }
 
-export interface ErasureServices {
+interface ErasureServices {
   jobContext: JobContext
   jobs: Jobs
 }

@@ -55,7 +55,7 @@ const eraseOne = {
   response: { 202: BulkOperation },
 }
 
-export interface PeopleServices {
+interface PeopleServices {
   db: Database
   clock: Clock
   ids: IdGenerator

@@ -22,7 +22,7 @@ const MAX_METADATA_BYTES = 16 * 1024
 const NO_METADATA = new JsonText('{}')
 const LIST = listById('projects')
 
-export interface ProjectServices {
+interface ProjectServices {
   db: Database
   clock: Clock
   ids: IdGenerator

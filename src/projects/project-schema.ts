@@ -61,7 +61,7 @@ export const ProjectEvent = eventSchema({
   ),
 })
 
-export const ProjectInput = Type.Object(
+const ProjectInput = Type.Object(
   { name, description: Type.Optional(description), metadata: Type.Optional(metadata) },
   {
     title: 'ProjectInput',
@@ -69,13 +69,11 @@ export const ProjectInput = Type.Object(
     examples: [{ name: 'Quarterly report', description: 'Numbers for the board' }],
   },
 )
-export type ProjectInput = Static<typeof ProjectInput>
 
-export const ProjectChange = Type.Object(
+const ProjectChange = Type.Object(
   { name: Type.Optional(name), description: Type.Optional(description), metadata: Type.Optional(metadata) },
   { title: 'ProjectChange', additionalProperties: false, minProperties: 1, examples: [{ name: 'Annual report' }] },
 )
-export type ProjectChange = Static<typeof ProjectChange>
 
 const tags = ['Projects']
 const params = pathParams('id', 'The project’s id.')

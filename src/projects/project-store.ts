@@ -17,7 +17,7 @@ export type ProjectRow = {
   updated_at: number
 }
 
-export interface ProjectFields {
+interface ProjectFields {
   name: string
   description: string | null
   metadata: JsonText

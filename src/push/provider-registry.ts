@@ -19,7 +19,7 @@ export function faultOfContent(content: PushContent): ContentFault | null {
   return null
 }
 
-export interface PushSettings {
+interface PushSettings {
   push: FcmCredentials | null
   pushApiUrl: string | null
   pushTokenUrl: string | null

@@ -7,7 +7,7 @@ import { type TrimmedPage, type TrimRange, trimPage } from '../db/trim-page.ts'
 import { deleteAnswersAt } from '../http/idempotency-store.ts'
 
 /** Which of these jobs ended before this time. */
-export type EndedBefore = (tx: Transaction, jobIds: readonly string[], beforeMs: number) => Promise<ReadonlySet<string>>
+type EndedBefore = (tx: Transaction, jobIds: readonly string[], beforeMs: number) => Promise<ReadonlySet<string>>
 
 /**
  * Deletes one page of old notifications with their deliveries. A notification stays if its job ended too recently, or if

@@ -5,9 +5,9 @@ import { JsonSyntaxError } from '../core/json/json-tokens.ts'
 import { type Wanted, WHOLE, wantAll, wantFields, wantItems } from '../core/json/wanted.ts'
 import { isJsonObject, type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import { asStorableText, isStorableText } from '../core/text.ts'
+import { RuntimeUnavailable } from './check-errors.ts'
 import { withoutTokens } from './redact-tokens.ts'
 import type { RunDescription, RuntimeRun, ThreadState, Traces } from './runtime-types.ts'
-import { RuntimeUnavailable } from './troubles.ts'
 
 const MAX_ERROR_LENGTH = 4_000
 const MAX_ID_LENGTH = 255

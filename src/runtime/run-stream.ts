@@ -1,5 +1,5 @@
 import type { Clock } from '../core/clock.ts'
-import { RuntimeUnavailable } from './troubles.ts'
+import { RuntimeUnavailable } from './check-errors.ts'
 
 /** A longer event is cut here, so that memory stays bounded. */
 const MAX_EVENT_LENGTH = 1024 * 1024
@@ -14,7 +14,7 @@ export interface RunStreamEvent {
   isCut: boolean
 }
 
-export interface RunStreamRequest {
+interface RunStreamRequest {
   fetch: typeof fetch
   clock: Clock
   url: string

@@ -8,6 +8,7 @@ import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import { NO_SPAN, noTracer, type Span, type Tracer } from '../core/tracing.ts'
 import { isUuid } from '../core/uuid.ts'
+import { RuntimeUnavailable } from './check-errors.ts'
 import {
   hasJsonType,
   isBusy,
@@ -32,7 +33,6 @@ import {
 } from './read-answers.ts'
 import { followRunStream, type RunStreamEvent } from './run-stream.ts'
 import type { RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
-import { RuntimeUnavailable } from './troubles.ts'
 
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 const RUNS_PER_PAGE = 100
@@ -43,7 +43,7 @@ const MAX_RUN_DEPTH = MAX_JSON_DEPTH + 20
 /** Only these answers contain the output of a graph. */
 const OUTPUT_PATH = /\/(?:state|history)$/
 
-export interface RuntimeOptions {
+interface RuntimeOptions {
   url: string
   apiKey: string | null
   timeoutMs: number
@@ -54,7 +54,7 @@ export interface RuntimeOptions {
   tracer?: Tracer
 }
 
-export type StartOutcome = { started: RuntimeRun } | { busy: true } | { refused: RuntimeRefusal }
+type StartOutcome = { started: RuntimeRun } | { busy: true } | { refused: RuntimeRefusal }
 
 /**
  * The agent runtime's HTTP API; it knows nothing about jobs. Each call is one request with a timeout. An answer that

@@ -1,5 +1,5 @@
 /** The type and range of one fault setting. A ratio is a probability from 0 to 1. */
-export type FaultSpec = { group: string; label: string } & (
+type FaultSpec = { group: string; label: string } & (
   | { kind: 'switch'; initial: boolean }
   | { kind: 'ratio'; initial: number }
   | { kind: 'number'; min: number; max: number; unit: string; initial: number }

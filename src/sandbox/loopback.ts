@@ -1,17 +1,13 @@
-import type { IncomingHttpHeaders, Server } from 'node:http'
-import type { Http2SecureServer } from 'node:http2'
-import type { AddressInfo } from 'node:net'
+import type { IncomingHttpHeaders } from 'node:http'
+import type { AddressInfo, Server } from 'node:net'
 import { isLoopbackAuthority, isLoopbackHost } from '../core/loopback.ts'
-
-/** The former path of the fault settings. Both paths work. */
-export const FORMER_FAULTS_PATH = /^\/sandbox\/dials$/
 
 /**
  * Starts a sandbox server on this machine only. Rejects for any other address. If the port is in use, it rejects too,
  * unless `anyIfTaken` is set.
  */
 export async function listenOnLoopback(
-  server: Server | Http2SecureServer,
+  server: Server,
   { host, port, anyIfTaken = false }: { host: string; port: number; anyIfTaken?: boolean | undefined },
 ): Promise<void> {
   if (!isLoopbackHost(host)) throw new Error(`The sandbox listens on loopback only, not on ${host}`)
@@ -21,7 +17,7 @@ export async function listenOnLoopback(
   })
 }
 
-async function listen(server: Server | Http2SecureServer, host: string, port: number): Promise<void> {
+async function listen(server: Server, host: string, port: number): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen(port, host, () => {
@@ -32,7 +28,7 @@ async function listen(server: Server | Http2SecureServer, host: string, port: nu
 }
 
 /** Host and port, as in a URL. */
-export function authorityOf(server: Server | Http2SecureServer, host: string): string {
+export function authorityOf(server: Server, host: string): string {
   const { port } = server.address() as AddressInfo
   return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }

@@ -5,14 +5,14 @@ const SHELL = read(new URL('./page.html', import.meta.url))
 /** For pages with fault settings and tables. */
 const PANEL = read(new URL('./panel.html', import.meta.url))
 
-export interface PageSource {
+interface PageSource {
   /** The page's own title, markup, style and script. */
   file: URL
   isPanel?: boolean
 }
 
 /** Becomes `config` in the page's script. */
-export type PageConfig = Readonly<Record<string, unknown>>
+type PageConfig = Readonly<Record<string, unknown>>
 
 export interface PageResponse {
   status: 200

@@ -21,7 +21,7 @@ export interface SandboxPorts {
   pushTls: number
 }
 
-export interface SandboxOptions {
+interface SandboxOptions {
   apiUrl: string
   ports: SandboxPorts
   /** The first key of the identity provider. Default: a new one. */

@@ -14,7 +14,7 @@ import type { IssuedKey, ServiceAccounts } from './service-accounts.ts'
 const LIST = listById('service-accounts')
 const DEFAULT_GRACE_SECONDS = 86_400
 
-export interface ServiceAccountServices {
+interface ServiceAccountServices {
   db: Database
   serviceAccounts: ServiceAccounts
   creation: IdempotentCreation

@@ -8,7 +8,7 @@ import type { Random } from '../core/random.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
 import * as store from './service-account-store.ts'
 
-export interface ServiceAccountsOptions {
+interface ServiceAccountsOptions {
   db: Database
   clock: Clock
   random: Random
@@ -17,7 +17,7 @@ export interface ServiceAccountsOptions {
   authenticator: ServiceKeyAuthenticator | null
 }
 
-export interface NewServiceAccount {
+interface NewServiceAccount {
   name: string
   scopes: readonly string[]
   createdBy: string

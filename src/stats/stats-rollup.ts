@@ -18,7 +18,7 @@ const STEP_MS = 60_000
 /** While nothing happens, the cursor is moved only this often. */
 const IDLE_MS = 30_000
 
-export interface StatsRollupOptions {
+interface StatsRollupOptions {
   db: Database
   clock: Clock
   log: Log

@@ -13,7 +13,7 @@ export type StatsWindow = keyof typeof STATS_WINDOWS
 const BUCKETS_MS = Object.values(STATS_WINDOWS).map(({ bucketMs }) => bucketMs)
 
 /** `events` counts by position in the log, `time` by the database's time. */
-export type StatsSource = 'events' | 'time'
+type StatsSource = 'events' | 'time'
 
 /** Something that happened `count` times at about this time. */
 export interface StatsCount {

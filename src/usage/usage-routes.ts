@@ -77,7 +77,7 @@ const getUserUsage = {
   response: { 200: Usage },
 }
 
-export interface UsageServices {
+interface UsageServices {
   db: Database
   clock: Clock
   limitRuns: number | null

@@ -12,7 +12,7 @@ export type JobUsage = {
   total_tokens: number
 }
 
-export type UsageCounter = {
+type UsageCounter = {
   subject: string
   period: string
   type: string

@@ -10,7 +10,7 @@ import { changeBlock } from './change-block.ts'
 import * as schema from './user-schema.ts'
 import type { UserStates } from './user-states.ts'
 
-export interface BlockServices {
+interface BlockServices {
   db: Database
   clock: Clock
   ids: IdGenerator

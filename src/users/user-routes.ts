@@ -20,7 +20,7 @@ const SEARCH: ListKind<store.UserPlace> = {
     value.length === 3 && (value[0] === 'sub' || value[0] === 'email') && value.slice(1).every(isText),
 }
 
-export interface UserServices {
+interface UserServices {
   db: Database
   clock: Clock
   ids: IdGenerator

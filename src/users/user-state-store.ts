@@ -1,7 +1,7 @@
 import type { Queryable, Transaction } from '../db/database.ts'
 import { sql } from '../db/sql.ts'
 
-export type UserStateRow = {
+type UserStateRow = {
   sub: string
   blocked_at: number | null
   /** The operation that erases the user now. */

@@ -53,7 +53,7 @@ export function findUserPage(db: Queryable, page: PageRequest<readonly [number, 
 }
 
 /** A user that a search found, and its place among what it found. */
-export type FoundUser = UserRow & { place: UserPlace }
+type FoundUser = UserRow & { place: UserPlace }
 /** First the users whose `sub` begins so, then those whose e-mail address does: `['email', address, sub]`. */
 export type UserPlace = readonly ['sub' | 'email', string, string]
 

@@ -136,7 +136,7 @@ describe('jobs in the console', needsChromium(), () => {
     assert.equal((await jobsOf('type=failing')).filter((job) => job.retry_of === id).length, 1)
   })
 
-  test('offline, the page keeps its data, and an action fails without effect', async () => {
+  test('the console keeps its data while it is offline, and an action fails without effect', async () => {
     const id = await world.startJob('failing', { status: 'failed' })
     const { page } = await world.open(`/jobs/${id}`)
     await fact(page).waitFor()

@@ -6,7 +6,7 @@ import { rowsOf } from '../../src/db/rows.ts'
 import { sql } from '../../src/db/sql.ts'
 import { needsChromium } from '../support/browser.ts'
 import { ConsoleWorld } from '../support/console.ts'
-import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
+import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
 
 const ENTRIES = 20_000
 const OUTPUT_BYTES = 9 * 1024 * 1024
@@ -18,7 +18,7 @@ describe('large data in the console', { skip: needsChromium().skip || needsPostg
   let db: Database
   let drop: () => Promise<void>
   before(async () => {
-    const database = await sharedPostgresDatabase()
+    const database = await sharedMigratedDatabase()
     drop = database.drop
     world = await ConsoleWorld.start({ DATABASE_URL: database.url })
     db = await openPostgres({ url: database.url })

@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { needsChromium } from '../support/browser.ts'
 import { ADA, assertAccessible, ConsoleWorld } from '../support/console.ts'
-import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
+import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
 
 type Paths = [path: string, heading: string | RegExp][]
 
@@ -56,7 +56,7 @@ describe('every page of the console', needsChromium(), () => {
   after(() => world.close())
 
   for (const size of ['desktop', 'phone'] as const) {
-    test(`has no axe finding, no error and no sideways scroll in either theme on a ${size}`, async () => {
+    test(`each page of the console has no axe finding, no error and no sideways scroll in either theme on a ${size}`, async () => {
       const { page, complaints } = await world.open('/', { size })
       await visitAll(page, paths, (path) => assertAccessible(page, path))
       assert.deepEqual(complaints, [])
@@ -65,8 +65,8 @@ describe('every page of the console', needsChromium(), () => {
 })
 
 describe('the console on PostgreSQL, with the errors of variant A', needsBoth(), () => {
-  test('shows every page, and the message of a refused request', async () => {
-    const database = await sharedPostgresDatabase()
+  test('the console shows every page, and the message of a refused request', async () => {
+    const database = await sharedMigratedDatabase()
     const world = await ConsoleWorld.start({ DATABASE_URL: database.url, API_VARIANT: 'A' })
     try {
       const paths = await fill(world)

@@ -187,7 +187,7 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     })
   }
 
-  test('with read:operations alone neither people nor their actions are shown', async () => {
+  test('an operator with read:operations alone sees neither people nor their actions', async () => {
     const { page } = await world.open(`/people/${ADA}`, { user: 'margaret' })
     await page.getByRole('navigation').first().waitFor()
     assert.equal(await page.getByRole('link', { name: 'People' }).count(), 0)

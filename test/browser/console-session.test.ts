@@ -66,7 +66,7 @@ describe('signing in to the console', needsChromium(), () => {
     await page.context().close()
   })
 
-  test('after a refused token the console renews it and repeats the request; after the session it asks to sign in', async () => {
+  test('the console renews a refused token and repeats the request; after the session it asks to sign in', async () => {
     const { page } = await world.open('/keys')
     await page.getByRole('heading', { level: 1, name: 'Keys' }).waitFor()
     let refused = 0
@@ -124,7 +124,7 @@ describe('signing in to the console', needsChromium(), () => {
 })
 
 describe('a console without a client at the identity provider', needsChromium(), () => {
-  test('takes a pasted key or token and keeps it in memory only', async () => {
+  test('a console without a client at the identity provider takes a pasted key or token and keeps it in memory only', async () => {
     const world = await ConsoleWorld.start({ CONSOLE_CLIENT_ID: '' })
     const { key } = await world.request<{ key: string }>('POST', '/v1/service-accounts', {
       name: 'Console',
@@ -150,7 +150,7 @@ describe('a console without a client at the identity provider', needsChromium(),
     await world.close()
   })
 
-  test('with read:operations and read:users people are shown without actions', async () => {
+  test('an operator with read:operations and read:users sees people without actions', async () => {
     const world = await ConsoleWorld.start({ CONSOLE_CLIENT_ID: '' })
     await world.request('GET', '/v1/users/me', undefined, 'ada')
     const { key } = await world.request<{ key: string }>('POST', '/v1/service-accounts', {

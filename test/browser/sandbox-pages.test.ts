@@ -13,7 +13,7 @@ describe('the pages of the sandbox', needsChromium(), () => {
   after(() => world.close())
 
   for (const size of ['desktop', 'phone'] as const) {
-    test(`have no axe finding in either theme, fit the screen and link to the console on a ${size}`, async () => {
+    test(`the pages of the sandbox have no axe finding in either theme, fit the screen and link to the console on a ${size}`, async () => {
       const { page, complaints } = await openPage(world.addressOf('Start here'), { size })
       for (const name of ['Start here', 'Tokens', 'Runtime', 'Push']) {
         await page.goto(world.addressOf(name))

@@ -149,7 +149,7 @@ describe('a chat on the AI SDK', () => {
       return { world, api, jobs, ...openTab(new Map(), []) }
     }
 
-    test('shows reasoning, text, tool calls and progress of the run, and the next turn continues the conversation', async () => {
+    test('a chat shows reasoning, text, tool calls and progress of the run, and the next turn continues the conversation', async () => {
       const { api, turn } = await startChat()
       const tool = { name: 'search', args: { q: 'weather' }, result: 'sunny' }
       const first = await turn(
@@ -321,7 +321,7 @@ describe('a chat on the AI SDK', () => {
       assert.match((await stale.turn(said('second answer'))).text, /second answer/)
     })
 
-    test('after a stop the next message is a new turn, even if the question is still the last message shown', async () => {
+    test('the next message after a stop is a new turn, even if the question is still the last message shown', async () => {
       for (const isCancelled of [false, true]) {
         const { turn, send, cancel, world } = await startChat()
         const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 60_000 }))
@@ -335,7 +335,7 @@ describe('a chat on the AI SDK', () => {
       }
     })
 
-    test('while an answered job shows its output, a message with an answer never cancels it, and any other message does', async () => {
+    test('a message with an answer never cancels an answered job that shows its output, and any other message does', async () => {
       for (const isAnswer of [true, false]) {
         const { turn, send, messages, world } = await startChat()
         const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 5_000 }))
@@ -482,7 +482,7 @@ describe('the chunks of live output', () => {
     assert.deepEqual([shown.text, shown.reasoning, Object.keys(shown.tools)], ['Hello', 'hm', ['c']])
   })
 
-  test('when one of two concurrent nodes ends, the tool calls of the other stay open', () => {
+  test('the tool calls of one of two concurrent nodes stay open when the other node ends', () => {
     const call = (args: string) => [{ index: 0, id: 'c1', name: 'find', args }]
     const shown = chunksOf([
       piece({ id: 'a', node: 'slow', tool_calls: call('{"q":') }),

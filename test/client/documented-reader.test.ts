@@ -80,7 +80,7 @@ async function read(server: ScriptedServer, count: number, getToken: Follow['get
 }
 
 describe('the documented reader', () => {
-  test('resumes after each break at the last id, also if the id came without an event', async () => {
+  test('the reader resumes after each break at the last id, also if the id came without an event', async () => {
     const server = await startScriptedServer(
       stream(`:\n\n${event(1)}id: 7\n\n`, { ends: true }),
       (response) => response.destroy(),
@@ -90,7 +90,7 @@ describe('the documented reader', () => {
     assert.deepEqual(cursors(server), [null, '7', '7'])
   })
 
-  test('fetches a new token after a 401 and continues; stops at the second 401', async () => {
+  test('the reader fetches a new token after a 401 and continues; it stops at the second 401', async () => {
     const server = await startScriptedServer(refusal(401), stream(event(1), { ends: true }), refusal(401))
     const asked: boolean[] = []
     const getToken = ({ refresh }: { refresh: boolean }) => {
@@ -105,7 +105,7 @@ describe('the documented reader', () => {
     )
   })
 
-  test('closes a connection that is silent for 45 s, and resumes on another', async () => {
+  test('the reader closes a connection that is silent for 45 s, and resumes on another', async () => {
     const server = await startScriptedServer(stream(event(1)), stream(event(2)))
     const events = followStream({ url: server.url, getToken: () => 't', signal: new AbortController().signal })
     assert.equal((await events.next()).value.id, '1')
@@ -119,7 +119,7 @@ describe('the documented reader', () => {
     assert.equal(timers.watchdogs.size, 0, 'the watchdog ends with the loop')
   })
 
-  test('waits as Retry-After and retry say, and longer after each failure', async () => {
+  test('the reader waits as Retry-After and retry say, and longer after each failure', async () => {
     const server = await startScriptedServer(
       refusal(429, { 'retry-after': '7' }),
       refusal(503),
@@ -134,21 +134,21 @@ describe('the documented reader', () => {
   })
 
   for (const status of [400, 403, 404]) {
-    test(`stops at ${status}, because a retry would not help`, async () => {
+    test(`the reader stops at ${status}, because a retry would not help`, async () => {
       const server = await startScriptedServer(refusal(status))
       await assert.rejects(read(server, 1), { status })
       assert.equal(server.requests.length, 1)
     })
   }
 
-  test('ends without an error when it is aborted', async () => {
+  test('an aborted reader ends without an error', async () => {
     const server = await startScriptedServer(stream(event(1)))
     const stop = new AbortController()
     for await (const _ of followStream({ url: server.url, getToken: () => 't', signal: stop.signal })) stop.abort()
     assert.equal(server.requests.length, 1)
   })
 
-  test('shows an empty text for a whole message that only calls a tool', async () => {
+  test('the reader shows an empty text for a whole message that only calls a tool', async () => {
     const message = { id: 'm1', role: 'assistant', node: 'n', partial: false, tool_calls: [] }
     const part = (id: string, name: string, data: object) =>
       `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`
@@ -161,7 +161,7 @@ describe('the documented reader', () => {
   })
 
   forEachVariant((under) => {
-    test('shows the events and the live words of a job of the real service', async () => {
+    test('the reader shows the events and the live words of a job of the real service', async () => {
       const world = await startJobWorld(under)
       const stop = new AbortController()
       const common = { api: world.service.url, getToken: () => world.token('ada'), signal: stop.signal }

@@ -109,7 +109,7 @@ describe('the client on the real service', () => {
       assert.deepEqual(await overTime(world, job.result()), { title: 'Lost', n: 1 })
     })
 
-    test('without any stream, the client gets the result by reading the job', async () => {
+    test('the client gets the result without any stream by reading the job', async () => {
       const world = await shared()
       const clock = new ManualClock()
       const api = clientOf(world, undefined, { streaming: false, clock })
@@ -189,7 +189,7 @@ describe('the client on the real service', () => {
       await assert.rejects(api.events().next(), { code: 'unauthorized' })
     })
 
-    test("records: projects with versions, the caller's profile, devices and usage", async () => {
+    test("projects with versions, the caller's profile, devices and usage are read and changed through the client", async () => {
       const world = await shared()
       const sub = `user-${randomUUID()}`
       const token = () => world.service.tokenFor({ sub, scopes: ['read:projects', 'write:projects'] })

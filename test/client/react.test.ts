@@ -195,7 +195,7 @@ describe('the hooks', () => {
       script = bundlePage('./hooks-page.ts')
     })
 
-    test('of two starts that overlap, the newer one sets the state, in whatever order they end', async () => {
+    test('the newer of two starts that overlap sets the state, in whatever order they end', async () => {
       const { url } = await servePage(bundlePage('./start-job-page.ts'))
       const { page, complaints } = await openPage(url)
       const click = (id: string) => page.locator(`#${id}`).click()
@@ -221,7 +221,7 @@ describe('the hooks', () => {
     })
 
     forEachVariant((under) => {
-      test('start a job, show it live and stored, list it, and get its events', async () => {
+      test('the hooks start a job, show it live and stored, list it, and get its events', async () => {
         const page = await servePage(script)
         const world = await startJobWorld(under, { env: { CORS_ORIGINS: page.url } })
         const settings = encodeURIComponent(JSON.stringify({ url: world.service.url, token: world.token('ada') }))

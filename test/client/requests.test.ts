@@ -99,7 +99,7 @@ describe('errors', () => {
 })
 
 describe('retries', () => {
-  test('after a rate limit the client retries at Retry-After, never earlier', async () => {
+  test('the client retries after a rate limit at Retry-After, never earlier', async () => {
     const { api, server, clock } = await clientOf([refusal(429, 'rate_limit_exceeded', { 'retry-after': '7' }), OK])
     assert.equal((await api.jobs.start('report', {})).id, 'job_1')
     assert.equal(server.requests.length, 2)
@@ -285,19 +285,19 @@ describe('a result', () => {
   /** The event stream is down too. */
   const polling = { streaming: false }
 
-  test('is awaited through an outage of any length, if the job was read before', async () => {
+  test('a result is awaited through an outage of any length, if the job was read before', async () => {
     const faults = [...failing, refusal(500, 'internal_error'), refusal(429, 'rate_limit_exceeded')]
     const { api } = await clientOf([OK, ...faults, completed], polling)
     assert.equal(await (await api.jobs.start('report', {})).result(), 'done')
   })
 
-  test('of a job that was never read is an error after the last attempt', async () => {
+  test('the result of a job that was never read is an error after the last attempt', async () => {
     const { api, server } = await clientOf([...failing, completed], polling)
     await assert.rejects(api.jobs.handle('job_1').result(), { code: 'network_error' })
     assert.equal(server.requests.length, 5)
   })
 
-  test("is awaited through a proxy's pages, if the job was read before", async () => {
+  test("a result is awaited through a proxy's pages, if the job was read before", async () => {
     const pages = [
       { status: 404, body: '<h1>Not found</h1>' },
       { status: 200, body: '<h1>We are back soon</h1>' },
@@ -306,7 +306,7 @@ describe('a result', () => {
     assert.equal(await (await api.jobs.start('report', {})).result(), 'done')
   })
 
-  test('is awaited while the token provider throws, but not after the service refused its token', async () => {
+  test('a result is awaited while the token provider throws, but not after the service refused its token', async () => {
     const tokens = ['good', null, 'good', 'bad', 'bad', 'bad']
     const token = () => {
       const next = tokens.shift()
@@ -323,12 +323,12 @@ describe('a result', () => {
     assert.deepEqual(tokens, [])
   })
 
-  test('of a job that was deleted is an error at once', async () => {
+  test('the result of a deleted job is an error at once', async () => {
     const { api } = await clientOf([OK, refusal(404, 'not_found')], polling)
     await assert.rejects((await api.jobs.start('report', {})).result(), { code: 'not_found' })
   })
 
-  test('is awaited only until the timeout', async () => {
+  test('a result is awaited only until the timeout', async () => {
     const clock = new ManualClock()
     const { api } = await clientOf([OK], { ...polling, clock })
     const late = assert.rejects((await api.jobs.start('report', {})).result({ timeoutMs: 7_000 }), {
@@ -407,7 +407,7 @@ describe('on React Native', () => {
     }
   }
 
-  test('requests work, with retries, timeouts and aborts', async () => {
+  test('requests on React Native work, with retries, timeouts and aborts', async () => {
     const server = await startScriptedServer(refusal(503, 'service_unavailable'), PAGE, hangs)
     const clock = new ManualClock()
     await asReactNative(async (native) => {

@@ -45,7 +45,7 @@ async function take(events: AsyncIterable<{ id: string }>, count: number): Promi
 }
 
 describe('a stream of events', () => {
-  test('resumes after each break at the last id, also if the id came without an event', async () => {
+  test('a stream of events resumes after each break at the last id, also if the id came without an event', async () => {
     const { api, server } = await clientOf([
       stream([event(1), event(2)], { ends: true }),
       stream(['id: 9\n\n'], { ends: true }),
@@ -56,7 +56,7 @@ describe('a stream of events', () => {
     assert.deepEqual(cursorsOf(server.requests), [null, '2', '9', '9'])
   })
 
-  test('waits as long as retry and Retry-After say', async () => {
+  test('a stream of events waits as long as retry and Retry-After say', async () => {
     const busy: ScriptedAnswer = {
       status: 503,
       headers: { 'retry-after': '12' },
@@ -217,7 +217,7 @@ describe('a stream of events', () => {
     await until(() => open.size === 0)
   })
 
-  test('with a stored cursor a loop has its own connection, begins there and reports every id', async () => {
+  test('a loop with a stored cursor has its own connection, begins there and reports every id', async () => {
     const { api, server } = await clientOf([stream([event(8), 'id: 12\n\n', event(13)])])
     const places: string[] = []
     assert.deepEqual(await take(api.events({ after: '7', onCursor: (id) => places.push(id) }), 2), ['8', '13'])
@@ -300,7 +300,7 @@ describe('live output', () => {
   const piece = (id: string, text: string) =>
     part(id, 'message', { id: 'm1', role: 'assistant', node: 'answer', partial: true, text })
 
-  test('continues after a break without a gap, and ends with the run', async () => {
+  test('live output continues after a break without a gap, and ends with the run', async () => {
     const { api, server } = await clientOf([
       stream([piece('1-1', 'Hello'), piece('1-2', ' wor')], { ends: true }),
       stream([piece('1-3', 'ld'), part('1-4', 'later', {}), part('1-end', 'end', { status: 'completed' })]),
@@ -317,7 +317,7 @@ describe('live output', () => {
     assert.equal(server.requests[0]?.path, '/jobs/job_1/live')
   })
 
-  test('after a question the next call shows the next run', async () => {
+  test('the next call for live output after a question shows the next run', async () => {
     const { api, server } = await clientOf([
       stream([part('1-end', 'end', { status: 'awaiting_input' })]),
       stream([part('2-end', 'end', { status: 'completed' })]),
@@ -349,7 +349,7 @@ describe('the parser of server-sent events', () => {
     { id: '2', event: 'message', data: '', retryMs: null },
   ]
   for (const size of [1, 2, 3, 7, 1_000]) {
-    test(`reads every kind of line ending in pieces of ${size}`, () => {
+    test(`the parser reads every kind of line ending in pieces of ${size}`, () => {
       const parser = new SseParser()
       const pieces = Array.from({ length: Math.ceil(TEXT.length / size) }, (_, n) => n * size)
       assert.deepEqual(

@@ -38,7 +38,7 @@ describe('the code of the tutorial, beside dev', needsChromium(), () => {
     site = await startTutorialSite(() => addresses)
   })
 
-  test('has no type error; a misspelt field is one', () => {
+  test('the code of the tutorial has no type error; a misspelt field is one', () => {
     const check = () => {
       writeFileSync(join(site.folder, 'tsconfig.json'), JSON.stringify(TSCONFIG))
       const args = [repositoryPath('node_modules/typescript/bin/tsc'), '-p', 'tsconfig.json']

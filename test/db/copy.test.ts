@@ -81,7 +81,7 @@ describe('a copy', () => {
   onBothEngines((engines) => {
     const open = (engine: 'sqlite' | 'postgres') => engines[engine].openDatabase()
     for (const engine of ['sqlite', 'postgres'] as const) {
-      test(`from ${engine} has every row of every table, and goes on counting where the source stopped`, async () => {
+      test(`a copy from ${engine} has every row of every table, and continues the event numbers of the source`, async () => {
         const source = await open(engine)
         const target = await open(OTHER[engine])
         await fill(source, { large: true })
@@ -94,7 +94,7 @@ describe('a copy', () => {
         assert.deepEqual(await findHead(target), await findHead(source))
       })
 
-      test(`from ${engine} gives no number a second time, although the last events were deleted`, async () => {
+      test(`a copy from ${engine} uses no event number a second time, although the last events were deleted`, async () => {
         const source = await open(engine)
         const target = await open(OTHER[engine])
         await fill(source)
@@ -106,7 +106,7 @@ describe('a copy', () => {
         assert.equal((await findHead(target)).seq, seq + 1)
       })
 
-      test(`from ${engine} that is stopped leaves the target empty`, async () => {
+      test(`a copy from ${engine} that is stopped leaves the target empty`, async () => {
         const source = await open(engine)
         const target = await open(OTHER[engine])
         await fill(source)
@@ -116,7 +116,7 @@ describe('a copy', () => {
         assert.ok(await isEmpty(target))
       })
 
-      test(`from ${engine} into a target with a row is refused, and changes nothing`, async () => {
+      test(`a copy from ${engine} into a target with a row is refused, and changes nothing`, async () => {
         const source = await open(engine)
         const target = await open(OTHER[engine])
         await fill(source)
@@ -127,7 +127,7 @@ describe('a copy', () => {
         assert.deepEqual(await contentOf(target), before)
       })
 
-      test(`from ${engine} while a node runs on it is refused`, async () => {
+      test(`a copy from ${engine} is refused while a node runs on the source`, async () => {
         const source = await open(engine)
         const target = await open(OTHER[engine])
         await source.query(sql`insert into nodes (id, started_at, expires_at) values ('n', 1, ${2 ** 50})`)
@@ -136,7 +136,7 @@ describe('a copy', () => {
       })
     }
 
-    test('from postgres, on which a node starts in the meantime, is refused and leaves the target empty', async () => {
+    test('a copy from postgres is refused if a node starts on the source meanwhile, and leaves the target empty', async () => {
       const source = await open('postgres')
       const target = await open('sqlite')
       await fill(source)
@@ -152,7 +152,7 @@ describe('a copy', () => {
     })
 
     for (const engine of ['sqlite', 'postgres'] as const) {
-      test(`${engine}: after a restore no number is given a second time, and every older cursor counts as trimmed`, async () => {
+      test(`a restore on ${engine} uses no event number a second time, and every older cursor counts as trimmed`, async () => {
         const db = await open(engine)
         for (const cause of ['one', 'two', 'three']) await addEvent(db, cause)
         await db.transaction(skipPositions)
@@ -164,7 +164,7 @@ describe('a copy', () => {
       })
     }
 
-    test('postgres: after a logical replication, which copies no sequence, no number is given a second time', async () => {
+    test('a logical replication on postgres, which copies no sequence, uses no event number a second time', async () => {
       const db = await open('postgres')
       await db.transaction(skipPositions)
       await addEvent(db, 'one')

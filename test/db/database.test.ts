@@ -273,7 +273,7 @@ forEachEngine((engine) => {
     assert.equal((await db.query(selectItem('hidden'))).length, 1)
   })
 
-  test('closing lets the running transaction commit and refuses everything else, for good', async () => {
+  test('a database that closes lets the running transaction commit and refuses everything else, for good', async () => {
     const db = await (await engine.createStore()).connect()
     await db.transaction((tx) => tx.exec(SCHEMA))
     const started = Promise.withResolvers<void>()
@@ -337,12 +337,12 @@ describe('on sqlite in memory', () => {
   databaseContract(() => openSqlite({ path: ':memory:' }))
 })
 
-test('without prepared statements, no statement has a name on the server', needsPostgres(), async () => {
+test('a database without prepared statements gives no statement a name on the server', needsPostgres(), async () => {
   const { url, drop } = await sharedPostgresDatabase()
   const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
   try {
     for (const prepared of [true, false]) {
-      const db = await openPostgres({ url, lanes: 1, prepared })
+      const db = await openPostgres({ url, pipelines: 1, prepared })
       const count = () => db.query<{ named: number }>(sql`select count(*) as named from pg_prepared_statements`)
       await count()
       const inside = await db.transaction(async (tx) => {

@@ -99,7 +99,7 @@ describe('the event log', () => {
       return { db, start: (await findHead(db)).seq }
     }
 
-    test('gives events back in the order they were appended, with all they were given', async () => {
+    test('the event log returns events in the order they were appended, with every field they were appended with', async () => {
       const { db, start } = await begin()
       const first = event({ subject: 'ada', job_id: 'job_1', type: 'job.created', data: '{"a":"é\\u0000"}' })
       const second = event({ subject: null, type: 'project.deleted', created_at: 2_000 })
@@ -124,7 +124,7 @@ describe('the event log', () => {
       assert.equal((await readAfter(db, start, {}, 2)).length, 2)
     })
 
-    test('shows each reader its part: one subject, one job', async () => {
+    test('the event log shows each reader its part: one subject, one job', async () => {
       const { db, start } = await begin()
       await append(
         db,
@@ -140,7 +140,7 @@ describe('the event log', () => {
       assert.deepEqual(await partOf({ subject: 'another-user' }), [])
     })
 
-    test('stores one event per cause, even if it is reported often and concurrently', async () => {
+    test('the event log stores one event per cause, even if it is reported often and concurrently', async () => {
       const { db, start } = await begin()
       const once = event()
       await append(db, once)
@@ -153,7 +153,7 @@ describe('the event log', () => {
       assert.equal((await readAfter(db, start)).length, 2)
     })
 
-    test('has nothing of a transaction that was rolled back, and goes on after it', async () => {
+    test('the event log has nothing of a transaction that was rolled back, and continues after it', async () => {
       const { db, start } = await begin()
       const failing = db.transaction(async (tx) => {
         await appendEvents(tx, [event(), event()])
@@ -168,7 +168,7 @@ describe('the event log', () => {
       )
     })
 
-    test('announces committed events to its listeners, and no others', async () => {
+    test('the event log announces committed events to its listeners, and no others', async () => {
       const { db } = await begin()
       const heard: string[] = []
       const unlisten = db.listen((topic) => heard.push(topic))
@@ -182,7 +182,7 @@ describe('the event log', () => {
       assert.deepEqual(heard, ['events'])
     })
 
-    test('has a head that begins at 0, moves with every event and stays when all events are trimmed', async () => {
+    test('the head of the event log begins at 0, moves with every event and stays when all events are trimmed', async () => {
       const db = await engine.openDatabase()
       assert.deepEqual(await findHead(db), { seq: 0, newest: 0 })
       await append(db, event(), event())
@@ -196,7 +196,7 @@ describe('the event log', () => {
       assert.ok((await findHead(db)).seq > head.seq)
     })
 
-    test('is trimmed by age, a bounded number at a time, and remembers how far', async () => {
+    test('the event log is trimmed by age, a bounded number at a time, and remembers how far', async () => {
       const db = await engine.openDatabase()
       const ages = [1, 2, 3, 4, 5, 6, 7]
       await append(db, ...ages.map((created_at) => event({ created_at })))
@@ -223,7 +223,7 @@ describe('the event log', () => {
       assert.ok(young !== undefined)
     })
 
-    test('followed by its cursor while writers commit, late and out of order, or roll back: no gap and no repeat', async () => {
+    test('a reader that follows its cursor while writers commit late, out of order or roll back sees no gap and no repeat', async () => {
       const store = await engine.createStore()
       const db = await store.connect()
       await migrate(db)

@@ -109,7 +109,7 @@ async function deliveriesOf(db: Database, jobId: string): Promise<number> {
 
 describe('the history of jobs', () => {
   forEachEngine((engine) => {
-    test('is deleted when both it and the end of its job are old enough, and not before', async () => {
+    test('the history of a job is deleted when both it and the end of the job are old enough, and not before', async () => {
       const db = await engine.openDatabase()
       const { addJob, trim } = setUp(db)
       const old = await addJob({ daysAgo: 32, endedDaysAgo: 31 })
@@ -121,7 +121,7 @@ describe('the history of jobs', () => {
       for (const id of [endedLate, unfinished, heardLate]) assert.deepEqual(await keptOf(db, id), KEPT_WHOLE)
     })
 
-    test('keeps a notification with all its deliveries as long as one of them may still be sent', async () => {
+    test('a notification is kept with all its deliveries as long as one of them may still be sent', async () => {
       const db = await engine.openDatabase()
       const { addJob, trim } = setUp(db)
       const long = { daysAgo: 40, endedDaysAgo: 40 }
@@ -172,7 +172,7 @@ describe('the history of jobs', () => {
       }
     })
 
-    test('is deleted completely, even behind many entries that stay, and the result has the number', async () => {
+    test('old history is deleted completely, even behind many entries that stay, and the log and the metrics have the number', async () => {
       const db = await engine.openDatabase()
       const { addJob, trim } = setUp(db)
       const unfinished = await addJob({ daysAgo: 50, endedDaysAgo: null, entries: 450 })

@@ -133,7 +133,7 @@ describe('a list of jobs', () => {
       findJobPage(on, { filter, summary: false }, { limit: 20, after: after === undefined ? null : [after] })
 
     for (const { filter, index, found } of FILTERS) {
-      test(`reads an index for ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
+      test(`a list of jobs reads an index for ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
         const plans: string[] = []
         const { rows } = await list(filter, undefined, explaining(db, plans))
         assert.equal(rows.length, found)

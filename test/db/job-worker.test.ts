@@ -48,7 +48,7 @@ async function createJob({ db, clock, ids }: JobContext): Promise<JobRow> {
 
 describe('the job worker', () => {
   forEachEngine((engine) => {
-    test('checks every watched job in a round, however many there are', async () => {
+    test('the job worker checks every watched job in a round, however many there are', async () => {
       const db = await engine.openDatabase()
       const clock = new ManualClock()
       const context = contextOn(db, clock)
@@ -64,7 +64,7 @@ describe('the job worker', () => {
       await worker.close()
     })
 
-    test('leases nothing while the heartbeat of its node is overdue, because other nodes would take it at once', async () => {
+    test('the job worker leases nothing while the heartbeat of its node is overdue, because other nodes would take it at once', async () => {
       const db = await engine.openDatabase()
       const clock = new ManualClock()
       const context = contextOn(db, clock)

@@ -12,10 +12,9 @@ import { insertCallbacks } from '../../src/jobs/callback-store.ts'
 import { newJob } from '../../src/jobs/job-row.ts'
 import { changeJobs, insertJob } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
-import { deleteEndedJobs } from '../../src/jobs/retention/delete-jobs.ts'
+import { deleteEndedJobs, trimJobs } from '../../src/jobs/retention/delete-jobs.ts'
 import { eraseSomeJobs } from '../../src/jobs/retention/erase-jobs.ts'
 import { trimHistory } from '../../src/jobs/retention/trim-history.ts'
-import { trimJobs } from '../../src/jobs/retention/trim-jobs.ts'
 import { appendTimeline } from '../../src/jobs/settlement/timeline-store.ts'
 import { type EngineUnderTest, forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -78,7 +77,7 @@ describe('a batch of a deletion', () => {
     return [rows.length, hasMore]
   }
 
-  test('ends before the row that would take it over 8 MB or over its limit, but has at least one row', () => {
+  test('a batch ends before the row that would take it over 8 MB or over its limit, but has at least one row', () => {
     assert.deepEqual(sizesOf([], 5), [0, false])
     assert.deepEqual(sizesOf([9], 5), [1, false])
     assert.deepEqual(sizesOf([9, 1], 5), [1, true])
@@ -101,7 +100,7 @@ describe('large documents are deleted in several batches, and in the end all are
       assert.deepEqual([await count(sql`callbacks`), await count(sql`jobs`)], [0, 0])
     })
 
-    test('old jobs, except an unfinished one', async () => {
+    test('old jobs with large documents are deleted in several batches, except an unfinished one', async () => {
       const { watched, addJob, count, context, signal, passDays } = await setUp(engine)
       for (const output of DOCUMENTS) await addJob({ output })
       await addJob({ isUnfinished: true })
@@ -111,7 +110,7 @@ describe('large documents are deleted in several batches, and in the end all are
       assert.equal(await count(sql`jobs`), 1)
     })
 
-    test('old callbacks', async () => {
+    test('old callbacks with large documents are deleted in several batches', async () => {
       const { watched, addJob, addCallback, count, context, signal, passDays } = await setUp(engine)
       const id = await addJob()
       for (const body of DOCUMENTS) await addCallback(id, body)
@@ -152,7 +151,7 @@ describe('large documents are deleted in several batches, and in the end all are
       assert.equal(await count(sql`jobs where output is not null or created_by is not null`), 0)
     })
 
-    test('kept answers, by their age and by their principal', async () => {
+    test('large kept answers are deleted in several batches, by their age and by their principal', async () => {
       const { watched, db, addAnswer, count } = await setUp(engine)
       for (const remove of [
         () => deleteExpiredAnswers(db, { nowMs: 5, limit: 100 }),

@@ -121,7 +121,7 @@ describe('leases', () => {
       assert.notEqual((await leaseJob(two, id, leaseAt(NOW + 1_000)))?.lease_token, won[0]?.lease_token)
     })
 
-    test('of a crashed node are free when its heartbeat has expired, and held until then', async () => {
+    test('the leases of a crashed node are free when its heartbeat has expired, and held until then', async () => {
       const [one, two] = await nodes()
       const { id } = await createJob(one)
       await setNode(one, 'crashed', NOW + 10_000)
@@ -133,7 +133,7 @@ describe('leases', () => {
       assert.ok(await leaseJob(two, id, leaseAt(NOW + 12_000)))
     })
 
-    test('of a node without a row are free at once', async () => {
+    test('the leases of a node without a row are free at once', async () => {
       const [one, two] = await nodes()
       const { id } = await createJob(one)
       await leaseJob(one, id, { token: randomUUID(), node: 'stopped', nowMs: NOW, untilMs: NOW + 60_000 })
@@ -242,7 +242,7 @@ describe('leases', () => {
       assert.deepEqual(await row(), before)
     })
 
-    test('only of a job that may be stuck', async () => {
+    test('only a job that may be stuck is leased', async () => {
       const [db] = await nodes()
       for (const status of ['awaiting_input', 'completed', 'failed', 'cancelled'] as const) {
         const { id } = await createJob(db, { status, next_check_at: null })
@@ -250,7 +250,7 @@ describe('leases', () => {
       }
     })
 
-    test('of several jobs leave out those that another worker holds or that wait for a place', async () => {
+    test('a lease of several jobs leaves out those that another worker holds or that wait for a place', async () => {
       const [one, two] = await nodes()
       const free = [await createJob(one), await createJob(one)].map(({ id }) => id)
       const held = await leased(one)
@@ -262,7 +262,7 @@ describe('leases', () => {
       assert.deepEqual(await leaseJobs(two, wanted, leaseAt(NOW)), [])
     })
 
-    test('of due jobs are each given to one worker, on any number of nodes, the longest due first', async () => {
+    test('due jobs are each leased to one worker, on any number of nodes, the longest due first', async () => {
       const [one, two] = await nodes()
       await one.query(sql`delete from job_checks`)
       const due: string[] = []
@@ -339,7 +339,7 @@ describe('leases', () => {
       assert.equal((await findJob(db, cancelled.id))?.next_check_at, NOW + 1_000)
     })
 
-    test('after an unclear check of its own, a job waits for the backoff', async () => {
+    test('a job waits for the backoff after an unclear check of its own', async () => {
       const [db] = await nodes()
       const job = await leased(db)
       const verdict = { kind: 'unclear', reason: 'unknown status' } as const

@@ -30,7 +30,7 @@ async function expiryOf(db: Database, { id }: Node): Promise<number | undefined>
 
 describe('a node', () => {
   forEachEngine((engine) => {
-    test('uses the database’s clock instead of its own, and stays synchronized with it', async () => {
+    test('a node uses the database’s clock instead of its own, and stays synchronized with it', async () => {
       const database = new ManualClock()
       const own = new ManualClock(database.now() + 31 * MINUTE_MS)
       const db = databaseAt(await engine.openDatabase(), database)
@@ -47,7 +47,7 @@ describe('a node', () => {
       await node.close()
     })
 
-    test('is alive while its heartbeat is written, and gives up its leases a second before other nodes take them', async () => {
+    test('a node is alive while its heartbeat is written, and gives up its leases a second before other nodes take them', async () => {
       const clock = new ManualClock()
       const inner = databaseAt(await engine.openDatabase(), clock)
       let isDown = false
@@ -73,7 +73,7 @@ describe('a node', () => {
       await node.close()
     })
 
-    test('removes its row when it stops; rows of crashed nodes are removed later', async () => {
+    test('a node removes its row when it stops; rows of crashed nodes are removed later', async () => {
       const clock = new ManualClock()
       const db = databaseAt(await engine.openDatabase(), clock)
       const stopped = await startNode(db, clock)
@@ -88,14 +88,14 @@ describe('a node', () => {
       await crashed.close()
     })
 
-    test('does not start without its database', async () => {
+    test('a node does not start without its database', async () => {
       const db = await engine.openDatabase()
       const failing: Database = { ...databaseAt(db, new ManualClock()), query: () => Promise.reject(new Error('no')) }
       await assert.rejects(startNode(failing, new ManualClock()), /no/)
     })
   })
 
-  test('on SQLite, the next start frees the leases of a crashed process at once', async () => {
+  test('the next start on SQLite frees the leases of a crashed process at once', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'test-nodes-'))
     try {
       const first = await openMigratedDatabase({ engine: 'sqlite', dataDir })
@@ -113,7 +113,7 @@ describe('a node', () => {
 })
 
 describe('the database’s clock on a node', () => {
-  test('keeps its time while it is consistent with the answers, and is corrected only as far as needed', async () => {
+  test('the database’s clock on a node keeps its time while the answers agree with it, and is corrected only as far as needed', async () => {
     const own = new ManualClock(1_000)
     const clock = new DatabaseClock(own, 500_000)
     await own.advance(100)

@@ -164,7 +164,7 @@ describe('a list for operators', () => {
     const first = { limit: 20, after: null }
 
     for (const { filter, index, found } of CALLBACKS) {
-      test(`reads an index for callbacks by ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
+      test(`a list for operators reads an index for callbacks by ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
         const plans: string[] = []
         const page = await findCallbackPage(explaining(db, plans), { filter, bodies: false }, first)
         assert.equal(page.rows.length, found)
@@ -174,7 +174,7 @@ describe('a list for operators', () => {
     }
 
     for (const { filter, index, found } of DELIVERIES) {
-      test(`reads an index for deliveries by ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
+      test(`a list for operators reads an index for deliveries by ${Object.keys(filter).join(' and ') || 'no filter'}`, async () => {
         const plans: string[] = []
         const page = await findDeliveryPage(explaining(db, plans), filter, first)
         assert.equal(page.rows.length > 20 ? 20 : page.rows.length, found)
@@ -190,7 +190,7 @@ describe('a list for operators', () => {
       { text: 'person-777', found: 11 },
       { text: 'unknown', found: 0 },
     ]) {
-      test(`reads the indexes for users that begin with ${text}`, async () => {
+      test(`a list for operators reads the indexes for users that begin with ${text}`, async () => {
         const plans: string[] = []
         assert.equal((await searchUsers(explaining(db, plans), { ...first, text })).length, found)
         assert.equal(plans.length, 2)
@@ -230,7 +230,7 @@ describe('a list for operators', () => {
       }
     })
 
-    test('of more pending deliveries than a page may read, the newest are found first', async () => {
+    test('the newest of more pending deliveries than a page may read are found first', async () => {
       await db.query(sql`update deliveries set state = 'pending', next_attempt_at = 1 where state = 'sent'`)
       const page = await findDeliveryPage(db, { state: 'pending' }, { limit: 5, after: null })
       assert.deepEqual([page.rows[0]?.notification_id, page.hasMore], [idOf('ntf', ROWS - 1), true])

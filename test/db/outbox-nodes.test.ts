@@ -204,7 +204,7 @@ describe('the outbox: leases, several nodes, outages of the database and closing
       assert.equal(fresh.isClosed, false)
     })
 
-    test('after stopLeasing no delivery is leased, and attempts in flight continue', async () => {
+    test('no delivery is leased after stopLeasing, and attempts in flight continue', async () => {
       const post = await open()
       await post.addDevices(2)
       const { sender, gate } = gatedSender()
@@ -219,7 +219,7 @@ describe('the outbox: leases, several nodes, outages of the database and closing
       assert.deepEqual([await post.states(), sender.isClosed], [{ sent: 2, pending: 2 }, false])
     })
 
-    test('closing leases no delivery, waits for attempts in flight and marks them', async () => {
+    test('an outbox that closes leases no delivery, waits for attempts in flight and marks them', async () => {
       const post = await open()
       await post.addDevices(3)
       const { sender, gate } = gatedSender()

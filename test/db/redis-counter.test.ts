@@ -156,7 +156,7 @@ test('a server that lost the script gets it again, and no hit is lost', TIMEOUT,
 })
 
 test(
-  'with Redis killed every request is counted locally and at once; it is said once, and once more when it is back',
+  'every request is counted locally and at once while Redis is killed; the outage and its end are each reported once',
   TIMEOUT,
   async () => {
     const { limiter, events, logged } = await connectNode()

@@ -46,7 +46,7 @@ async function killNow(child: ChildProcess): Promise<void> {
 }
 
 describe('the embedded database', () => {
-  test('has every acknowledged write after its process was killed', async () => {
+  test('the embedded database has every acknowledged write after its process was killed', async () => {
     const path = join(folder, 'killed.db')
     const prepared = await openSqlite({ path })
     await prepared.query(sql`create table rows_written (n integer primary key, twice integer)`)
@@ -72,7 +72,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('runs with a log that it syncs and checkpoints itself, and with foreign keys held', async () => {
+  test('the embedded database runs with a log that it syncs and checkpoints itself, and enforces foreign keys', async () => {
     const db = await openSqlite({ path: join(folder, 'settings.db') })
     assert.deepEqual(await db.query(sql`pragma journal_mode`), [{ journal_mode: 'wal' }])
     assert.deepEqual(await db.query(sql`pragma synchronous`), [{ synchronous: 1 }])
@@ -84,7 +84,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('serves transactions in order of arrival, and lets others run between them', async () => {
+  test('the embedded database serves transactions in order of arrival, and lets others run between them', async () => {
     const db = await openSqlite({ path: join(folder, 'order.db') })
     await db.query(sql`create table before (n integer)`)
     const order: string[] = []
@@ -97,7 +97,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('refuses a caller when too many wait, and serves the waiting callers', async () => {
+  test('the embedded database refuses a caller when too many wait, and serves the waiting callers', async () => {
     const db = await openSqlite({ path: join(folder, 'bound.db'), maxWaiting: 2 })
     const release = Promise.withResolvers<void>()
     const running = db.transaction(() => release.promise)
@@ -112,7 +112,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('refuses waiting callers when it closes', async () => {
+  test('the embedded database refuses waiting callers when it closes', async () => {
     const db = await openSqlite({ path: join(folder, 'close.db') })
     const release = Promise.withResolvers<void>()
     const running = db.transaction(() => release.promise)
@@ -126,7 +126,7 @@ describe('the embedded database', () => {
     await Promise.all([running, closing])
   })
 
-  test('is unavailable while the disk is full, and complete afterwards', async () => {
+  test('the embedded database is unavailable while the disk is full, and complete afterwards', async () => {
     const db = await openSqlite({ path: join(folder, 'full.db') })
     await db.query(sql`create table t (n integer, note text)`)
     await db.query(sql`pragma max_page_count = 10`)
@@ -141,13 +141,13 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('is unavailable if it cannot be opened or is not a database', async () => {
+  test('the embedded database is unavailable if it cannot be opened or is not a database', async () => {
     await assert.rejects(openSqlite({ path: join(folder, 'missing', 'main.db') }), UnavailableError)
     await writeFile(join(folder, 'text.db'), 'not a database '.repeat(100))
     await assert.rejects(openSqlite({ path: join(folder, 'text.db') }), /not a database/)
   })
 
-  test('updates the column names of a prepared statement when the schema changes', async () => {
+  test('a prepared statement has new column names when the schema changes', async () => {
     const db = await openSqlite({ path: join(folder, 'schema.db') })
     await db.query(sql`create table t (a integer)`)
     await db.query(sql`insert into t values (${1})`)
@@ -164,7 +164,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('refuses a script that ends its transaction', async () => {
+  test('a script that ends its transaction is refused', async () => {
     const db = await openSqlite({ path: join(folder, 'script.db') })
     await assert.rejects(
       db.transaction((tx) => tx.exec('commit; create table t (n integer)')),
@@ -174,7 +174,7 @@ describe('the embedded database', () => {
     await db.close()
   })
 
-  test('treats a statement as a read only if it cannot write', () => {
+  test('a statement is treated as a read only if it cannot write', () => {
     const read = ['select 1', '\n  SELECT * from t', 'values (1)', 'with a as (select 1) select * from a']
     const write = [
       'insert into t values (1)',
@@ -221,7 +221,7 @@ describe('a commit of the embedded database', () => {
     return { db, log, seen, insert, rows }
   }
 
-  test('is on the disk before anything is resolved, refused, announced or read', async () => {
+  test('a commit is on the disk before anything is resolved, refused, announced or read', async () => {
     const { db, log, seen, insert, rows } = await opened('held.db')
     const first = insert(1)
     const one = await log.nextSync()
@@ -240,7 +240,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('includes all work that arrived during the previous commit, in order of arrival', async () => {
+  test('a commit includes all work that arrived during the previous commit, in order of arrival', async () => {
     const { db, log, seen, insert, rows } = await opened('groups.db')
     const first = insert(1)
     const one = await log.nextSync()
@@ -260,7 +260,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('contains nothing of a failed transaction, and everything of the others', async () => {
+  test('a commit contains nothing of a failed transaction, and everything of the others', async () => {
     const { db, log, seen, insert, rows } = await opened('undone.db')
     const first = insert(1)
     const one = await log.nextSync()
@@ -281,7 +281,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('that never reached the disk is never shown, and no further commit follows it', async () => {
+  test('a commit that never reached the disk is never shown, and no further commit follows it', async () => {
     const { db, log, seen, insert, rows } = await opened('failed.db')
     const first = insert(1)
     const one = await log.nextSync()
@@ -299,7 +299,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('never happens for a statement whose group was rolled back', () => {
+  test('a statement whose group was rolled back is never committed', () => {
     const connection = new DatabaseSync(':memory:')
     connection.exec('create table t (n integer); begin')
     const writer = new WriteConnection(connection)
@@ -317,7 +317,7 @@ describe('a commit of the embedded database', () => {
     writer.close()
   })
 
-  test('includes a statement that the work did not await, and fails with it', async () => {
+  test('a commit includes a statement that the work did not await, and fails with it', async () => {
     const { db, rows, log } = await opened('floating.db')
     const kept = db.transaction(async (tx) => void tx.query(sql`insert into t values (${1})`))
     ;(await log.nextSync()).release()
@@ -332,7 +332,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('waits for the disk while the event loop and reads go on; a disk that fails ends the process', {
+  test('a commit waits for the disk while the event loop and reads go on; a disk that fails ends the process', {
     skip: slowSyncMissing(),
   }, async () => {
     const control = join(folder, 'sync-control')
@@ -353,7 +353,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('survives a power failure, with any set of sectors written since the last sync', {
+  test('a commit survives a power failure, with any set of sectors written since the last sync', {
     skip: slowSyncMissing(),
   }, async () => {
     const library = compileSlowSync(folder)
@@ -385,7 +385,7 @@ describe('a commit of the embedded database', () => {
     }
   })
 
-  test('moves into the database file by a checkpoint; reads go on, and the next write starts a new log', async () => {
+  test('a checkpoint moves a commit into the database file; reads go on, and the next write starts a new log', async () => {
     const path = join(folder, 'checkpoint.db')
     const began = Promise.withResolvers<void>()
     const release = Promise.withResolvers<void>()
@@ -414,7 +414,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('runs no checkpoint on the event loop', async (t) => {
+  test('a commit runs no checkpoint on the event loop', async (t) => {
     const path = join(folder, 'short-log.db')
     const db = await openSqlite({ path })
     await db.query(sql`create table t (n integer primary key)`)
@@ -433,7 +433,7 @@ describe('a commit of the embedded database', () => {
     await db.close()
   })
 
-  test('does not wait for a checkpoint each time while a reader keeps the log from starting anew', async () => {
+  test('a commit does not wait for a checkpoint each time while a reader keeps the log from starting anew', async () => {
     const path = join(folder, 'read-log.db')
     const checkpoint = mock.fn<() => void>()
     const openLog = (file: string): WriteAheadLog => {
@@ -463,7 +463,7 @@ describe('a commit of the embedded database', () => {
 })
 
 describe('the write-ahead log', () => {
-  test('knows how many pages it has, also those of an earlier process, but not those of the log before it', () => {
+  test('the write-ahead log knows how many pages it has, also those of an earlier process, but not those of the log before it', () => {
     const path = join(folder, 'pages.db')
     const writer = new DatabaseSync(path)
     writer.exec('pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table t (note text)')
@@ -486,14 +486,14 @@ describe('the write-ahead log', () => {
 })
 
 describe('the data folder', () => {
-  test('is created with access for its owner only', async () => {
+  test('the data folder is created with access for its owner only', async () => {
     const path = join(folder, 'new', 'data')
     const { release } = lockDataFolder(path)
     assert.equal((await stat(path)).mode & 0o777, 0o700)
     release()
   })
 
-  test('is locked by one process, whose id the next process reports, and free when that process was killed', async () => {
+  test('the data folder is locked by one process, whose id the next process reports, and free when that process was killed', async () => {
     const path = join(folder, 'held')
     const { child, lines } = startScript('data-folder-holder.ts', path)
     await once(lines, 'line')
@@ -502,7 +502,7 @@ describe('the data folder', () => {
     lockDataFolder(path).release()
   })
 
-  test('is free after a release, also for another process, and never held twice', async () => {
+  test('the data folder is free after a release, also for another process, and never held twice', async () => {
     const path = join(folder, 'released')
     const lock = lockDataFolder(path)
     assert.throws(() => lockDataFolder(path), DataFolderInUse)

@@ -33,7 +33,7 @@ function setUp(db: Database) {
 
 describe('the jobs that a callback did not simply complete', () => {
   forEachEngine((engine) => {
-    test('have a row from their creation until a callback completes them', async () => {
+    test('an uncommon job has a row from its creation until a callback completes it', async () => {
       const db = await engine.openDatabase()
       const { addJob, change, rowOf } = setUp(db)
       const id = await addJob()
@@ -47,7 +47,7 @@ describe('the jobs that a callback did not simply complete', () => {
       assert.equal(await rowOf(id), undefined)
     })
 
-    test('keep it when they fail, and when their callback was missed', async () => {
+    test('an uncommon job keeps its row when it fails, and when its callback was missed', async () => {
       const db = await engine.openDatabase()
       const { addJob, change, rowOf } = setUp(db)
       const [failed, missed] = [await addJob(), await addJob()]
@@ -60,7 +60,7 @@ describe('the jobs that a callback did not simply complete', () => {
       assert.deepEqual([await rowOf(failed), await rowOf(missed)], [undefined, undefined])
     })
 
-    test('are counted for the metrics and for the usage limit', async () => {
+    test('uncommon jobs are counted for the metrics and for the usage limit', async () => {
       const db = await engine.openDatabase()
       const { addJob, clock } = setUp(db)
       const oldestMs = clock.now()
@@ -77,7 +77,7 @@ describe('the jobs that a callback did not simply complete', () => {
       assert.equal(found.get('processing')?.jobs, 1)
     })
 
-    test('show whether a thread has an unfinished job, and none of its jobs is read', async () => {
+    test('an unfinished job of a thread is found without reading the jobs of the thread', async () => {
       const db = await engine.openDatabase()
       const { addJob } = setUp(db)
       const ended = ['completed', 'failed', 'cancelled'] satisfies JobStatus[]

@@ -23,7 +23,7 @@ const UNAVAILABLE = 69
 const CONFIG = 78
 
 describe('the command line', { concurrency: 2 }, () => {
-  test('prints its commands, with and without --help', async () => {
+  test('the command line prints its commands, with and without --help', async () => {
     for (const [args, run] of [
       [[], runProgram],
       [['--help'], runCommand],
@@ -38,12 +38,12 @@ describe('the command line', { concurrency: 2 }, () => {
     }
   })
 
-  test('prints its version', async () => {
+  test('the command line prints its version', async () => {
     const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
     assert.deepEqual(await runProgram(['--version']), { code: 0, output: `${version}\n`, errors: '' })
   })
 
-  test('caches compiled code beside the installed code, never in the temporary folder that every account can write', () => {
+  test('the command line caches compiled code beside the installed code, never in the temporary folder that every account can write', () => {
     const program = fileURLToPath(new URL('../../bin/project-api.js', import.meta.url))
     const TMPDIR = freshFolder()
     execFileSync(process.execPath, [program, '--version'], { env: { TMPDIR } })
@@ -51,7 +51,7 @@ describe('the command line', { concurrency: 2 }, () => {
     assert.notDeepEqual(readdirSync(new URL('../../node_modules/.cache/project-api/', import.meta.url)), [])
   })
 
-  test('refuses an unknown command, also a name that every object has', async () => {
+  test('an unknown command is refused, also a name that every object has', async () => {
     for (const name of ['sevre', 'constructor', '--port']) {
       const { code, output, errors } = await (name === 'sevre' ? runProgram([name]) : runCommand([name]))
       assert.deepEqual({ code, output }, { code: USAGE, output: '' })
@@ -60,7 +60,7 @@ describe('the command line', { concurrency: 2 }, () => {
     }
   })
 
-  test('prints the usage of each command, and does nothing else', async () => {
+  test('each command prints its usage with --help, and does nothing else', async () => {
     for (const command of ['serve', 'dev', 'migrate', 'keys', 'jobs', 'callbacks', 'doctor']) {
       const folder = freshFolder()
       const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
@@ -76,7 +76,7 @@ describe('the command line', { concurrency: 2 }, () => {
     }
   })
 
-  test('refuses arguments that a command does not take, before it does anything', async () => {
+  test('arguments that a command does not take are refused before it does anything', async () => {
     const misuses: [args: string[], said: RegExp][] = [
       [['serve', '--port', '3000'], /^serve takes no arguments, not "--port 3000"\nusage: serve\n$/],
       [['dev', 'now'], /^Unexpected argument 'now'.*\nusage: dev \[--open\]/],
@@ -105,7 +105,7 @@ describe('the command line', { concurrency: 2 }, () => {
     assert.deepEqual(readdirSync(folder), [])
   })
 
-  test('names the faults of the job types together with those of the settings', async () => {
+  test('the faults of the job types are named together with those of the settings', async () => {
     const folder = freshFolder()
     writeFileSync(join(folder, 'types.json'), '{"types":{"report":{"assistant_id":7}}}')
     const faults = (file: string) => ({ PORT: 'http', JOB_TYPES_FILE: join(folder, file) })
@@ -131,7 +131,7 @@ describe('the command line', { concurrency: 2 }, () => {
     assert.match(missing.errors, /^ {2}PORT [\s\S]*^ {2}JOB_TYPES_FILE cannot be read \(ENOENT\): \S+nowhere\.json$/m)
   })
 
-  test('names every fault of the settings at once, and no secret', async () => {
+  test('every fault of the settings is named at once, and no secret', async () => {
     const secret = 'hunter2'
     const settings = {
       PORT: 'http',
@@ -283,7 +283,7 @@ describe('keys', { concurrency: 2 }, () => {
     ['two ids', ['revoke', 'svc_1', 'svc_2'], /^keys revoke needs one id\nusage: keys create/],
   ]
   for (const [what, args, said] of misuses) {
-    test(`refuses ${what}, before any other check`, async () => {
+    test(`the keys command refuses ${what}, before any other check`, async () => {
       const { code, output, errors } = await runCommand(['keys', ...args])
       assert.deepEqual({ code, output }, { code: USAGE, output: '' })
       assert.match(errors, said)
@@ -292,7 +292,7 @@ describe('keys', { concurrency: 2 }, () => {
 })
 
 describe('serve', { concurrency: 2 }, () => {
-  test('locks its data folder: the second process reports which process uses it', async () => {
+  test('serve locks its data folder: the second process reports which process uses it', async () => {
     const dataDir = freshFolder()
     const served = await startServe({ settings: { DATA_DIR: dataDir } })
     const settings = await settingsWith({ DATA_DIR: dataDir })
@@ -309,7 +309,7 @@ describe('serve', { concurrency: 2 }, () => {
     assert.equal((await served.request('GET', '/readyz')).status, 200)
   })
 
-  test('reports that its port is in use, and unlocks its data folder', async () => {
+  test('serve reports that its port is in use, and unlocks its data folder', async () => {
     const taken = createServer().listen(0, '127.0.0.1')
     await once(taken, 'listening')
     const { port } = taken.address() as { port: number }
@@ -322,7 +322,7 @@ describe('serve', { concurrency: 2 }, () => {
     assert.equal((await runCommand(['migrate'], settings)).code, 0)
   })
 
-  test('reports a data folder that cannot be used', async () => {
+  test('serve reports a data folder that cannot be used', async () => {
     const file = join(freshFolder(), 'file')
     writeFileSync(file, '')
     const { code, errors } = await runProgram(['serve'], { settings: await settingsWith({ DATA_DIR: file }) })
@@ -330,14 +330,14 @@ describe('serve', { concurrency: 2 }, () => {
     assert.match(errors, /^DATA_DIR .*file cannot be used: /)
   })
 
-  test('does not start without its database', async () => {
+  test('serve does not start without its database', async () => {
     const settings = await settingsWith({ DATABASE_URL: `postgres://user@127.0.0.1:${await freePort()}/x` })
     const { code, output, errors } = await runProgram(['serve'], { settings })
     assert.deepEqual({ code, output }, { code: UNAVAILABLE, output: '' })
     assert.match(errors, /^The database cannot be reached: connect ECONNREFUSED .*\n$/)
   })
 
-  test('takes a secret from a file', async () => {
+  test('serve takes a secret from a file', async () => {
     const folder = freshFolder()
     writeFileSync(join(folder, 'secret'), 'whsec\n')
     const served = await startServe({ folder, settings: { WEBHOOK_SECRET_FILE: 'secret' } })
@@ -354,7 +354,7 @@ describe('types', { concurrency: 2 }, () => {
     return file
   }
 
-  test('lists, shows, cancels and repeats jobs, blocks users and prints the audit trail, as text and as JSON', async () => {
+  test('the commands list, show, cancel and repeat jobs, block users and print the audit trail, as text and as JSON', async () => {
     const runtime = await startAgentRuntime()
     const folder = freshFolder()
     const settings = await settingsWith({ DATA_DIR: folder, RUNTIME_URL: runtime.url, JOB_TYPES_FILE })
@@ -399,7 +399,7 @@ describe('types', { concurrency: 2 }, () => {
     await runtime.close()
   })
 
-  test('prints the job types of a file, and the same of a running service', async () => {
+  test('the types command prints the job types of a file, and the same of a running service', async () => {
     const file = writeTypes()
     const printed = await runCommand(['types', '--file', file])
     assert.deepEqual([printed.code, printed.errors], [0, ''])
@@ -421,7 +421,7 @@ describe('types', { concurrency: 2 }, () => {
     assert.ok(!refused.errors.includes('pak_wrong'))
   })
 
-  test('says what is wrong with its arguments, the file or the address', async () => {
+  test('the types command says what is wrong with its arguments, the file or the address', async () => {
     const unused = `http://127.0.0.1:${await freePort()}`
     const cases: [args: string[], code: number, errors: RegExp][] = [
       [['--file', 'a', '--url', 'b'], USAGE, /takes either --file or --url\nusage: types/],
@@ -451,7 +451,7 @@ describe('doctor', { concurrency: 2 }, () => {
   const examine = async (more: Settings) =>
     runCommand(['doctor'], await settingsWith({ DATA_DIR: freshFolder(), ...more }))
 
-  test('reports an issuer without keys, and still checks the rest', async () => {
+  test('doctor reports an issuer without keys, and still checks the rest', async () => {
     const { url } = await sharedIssuer()
     const { code, output } = await examine({ ISSUER_URL: `${url}/another_pool` })
     assert.equal(code, UNAVAILABLE)
@@ -459,7 +459,7 @@ describe('doctor', { concurrency: 2 }, () => {
     assert.match(output, /^ok +database/m)
   })
 
-  test('reports each dependency when all are missing', async () => {
+  test('doctor reports each dependency when all are missing', async () => {
     const closed = `127.0.0.1:${await freePort()}`
     const { code, output, errors } = await examine({
       ISSUER_URL: `http://${closed}/pool`,
@@ -473,7 +473,7 @@ describe('doctor', { concurrency: 2 }, () => {
     assert.doesNotMatch(output, /hunter2/)
   })
 
-  test('says what is wrong with the job types', async () => {
+  test('doctor says what is wrong with the job types', async () => {
     const folder = freshFolder()
     writeFileSync(join(folder, 'types.json'), '{"types":{"report":{"assistant_id":7}}}')
     const broken = await examine({ JOB_TYPES_FILE: join(folder, 'types.json') })
@@ -486,7 +486,7 @@ describe('doctor', { concurrency: 2 }, () => {
     assert.match(missing.output, /^FAIL +job types +JOB_TYPES_FILE cannot be read \(ENOENT\)/m)
   })
 
-  test('finds a Redis that answers', needsRedis(), async () => {
+  test('doctor finds a Redis that answers', needsRedis(), async () => {
     const { code, output } = await examine({ REDIS_URL: (await sharedRedis()).url })
     assert.equal(code, 0)
     assert.match(output, /^ok +redis +answers$/m)

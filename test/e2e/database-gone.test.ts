@@ -74,7 +74,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     return answers.every(({ status }) => status === 200)
   }
 
-  test('that was killed causes 503s and no crash; after its restart all acknowledged data is there', async () => {
+  test('a PostgreSQL that was killed causes 503s and no crash; after its restart all acknowledged data is there', async () => {
     const served = await start()
     const token = await mint()
     const { status } = await served.request('POST', '/v1/projects', { token, body: { name: 'kept' } })
@@ -88,7 +88,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     assert.deepEqual(await namesOf(served, token), ['kept'])
   })
 
-  test('that does not answer causes a timeout, and is used again when it answers', async () => {
+  test('a PostgreSQL that does not answer causes a timeout, and is used again when it answers', async () => {
     const served = await start()
     const token = await mint()
     assert.equal((await served.request('GET', '/v1/projects', { token })).status, 200)
@@ -103,7 +103,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     assert.equal((await served.request('POST', '/v1/projects', { token, body: { name: 'again' } })).status, 201)
   })
 
-  test('that does not answer does not delay a stop beyond its timeout', async () => {
+  test('a PostgreSQL that does not answer does not delay a stop beyond its timeout', async () => {
     const url = (await postgres.createDatabase()) + IMPATIENT
     const served = await startServe({ settings: { DATABASE_URL: url, SHUTDOWN_TIMEOUT_MS: '1000' } })
     assert.equal((await served.request('GET', '/v1/projects', { token: await mint() })).status, 200)
@@ -117,7 +117,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     }
   })
 
-  test('that may lose an acknowledged commit is refused', async () => {
+  test('a PostgreSQL that may lose an acknowledged commit is refused', async () => {
     const url = await postgres.createDatabase()
     await psql(url, `alter database ${new URL(url).pathname.slice(1)} set synchronous_commit = off`)
     const { code, output, errors } = await runProgram(['serve'], {
@@ -127,7 +127,7 @@ describe('PostgreSQL', needsPostgres(), () => {
     assert.match(errors, /^PostgreSQL has synchronous_commit = off.*\n$/)
   })
 
-  test('that does not write to the disk is refused', async () => {
+  test('a PostgreSQL that does not write to the disk is refused', async () => {
     const careless = await startPostgres({ settings: { fsync: 'off' } })
     try {
       const settings = await settingsWith({ DATABASE_URL: careless.url })

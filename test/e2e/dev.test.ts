@@ -68,7 +68,7 @@ for (const variant of ['A', 'B'] as const) {
       dev = await startDev({ PORT: String(await freePort()), API_VARIANT: variant })
     })
 
-    test('prints few lines, whose commands work when pasted', needsCurl, async () => {
+    test('dev prints few lines, whose commands work when pasted', needsCurl, async () => {
       const { output } = dev.program
       assert.ok(output.trimEnd().split('\n').length <= UP_TO_LINES, output)
       assert.doesNotMatch(output, /eyJ/, 'no token on the screen')
@@ -101,7 +101,7 @@ for (const variant of ['A', 'B'] as const) {
       )
     })
 
-    test('answers only under the names of this machine, and its sandbox does so too', async () => {
+    test('dev answers only under the names of this machine, and its sandbox does so too', async () => {
       const { port } = new URL(dev.client.url)
       for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, 'localhost', `[::1]:${port}`]) {
         assert.equal((await dev.client.request('GET', '/healthz', { headers: { host } })).status, 200, host)
@@ -121,7 +121,7 @@ for (const variant of ['A', 'B'] as const) {
       }
     })
 
-    test('ends with Ctrl-C, and leaves no files behind', async () => {
+    test('dev ends with Ctrl-C, and leaves no files behind', async () => {
       dev.client.close()
       dev.program.signal('SIGINT')
       const { code, errors } = await dev.program.untilEnded()
@@ -142,22 +142,22 @@ describe('dev with PORT=0, LOG_LEVEL=info and --open', () => {
     dev = await startDev(settings, { args: ['--open'] })
   })
 
-  test('uses any free port', async () => {
+  test('dev with PORT=0 uses any free port', async () => {
     assert.equal((await dev.client.request('GET', '/healthz')).status, 200)
     assert.notEqual(new URL(dev.client.url).port, '0')
   })
 
-  test('opens the start page in the browser', async () => {
+  test('dev --open opens the start page in the browser', async () => {
     await until(() => existsSync(opened))
     assert.equal(readFileSync(opened, 'utf8').trim(), dev.start)
   })
 
-  test('writes logs as lines for people', async () => {
+  test('dev writes logs as lines for people', async () => {
     const [line] = await dev.program.untilSaid(/^.*service\.started.*$/m)
     assert.match(line, /^\d\d:\d\d:\d\d info {2}service\.started url=http:\S+ variant=B engine=sqlite$/)
   })
 
-  test('issues tokens with the scopes of their users', async () => {
+  test('dev issues tokens with the scopes of their users', async () => {
     const statuses = async (user: 'ADA' | 'ADMIN') => {
       const token = await dev.tokenOf(user)
       const answers = [
@@ -171,7 +171,7 @@ describe('dev with PORT=0, LOG_LEVEL=info and --open', () => {
     assert.deepEqual(await statuses('ADMIN'), [201, 200, 200])
   })
 
-  test('ends with SIGTERM, and leaves no files behind', async () => {
+  test('dev ends with SIGTERM, and leaves no files behind', async () => {
     dev.client.close()
     dev.program.signal('SIGTERM')
     assert.equal((await dev.program.untilEnded()).code, 0)
@@ -198,7 +198,7 @@ test('dev has the ports after its own, and says so when another program uses one
   taken.close()
 })
 
-test('with --keep, data and tokens survive a restart', async () => {
+test('dev --keep keeps data and tokens over a restart', async () => {
   const folder = freshFolder()
   const settings = { PORT: String(await freeRange()) }
   const first = await startDev(settings, { args: ['--keep'], folder })

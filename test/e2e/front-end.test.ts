@@ -194,7 +194,7 @@ describe('a page of another origin, in Chromium, whose service loses every callb
       assert.ok(chat.statuses.includes(401))
     })
 
-    test('too many requests are repeated when the service allows it', async () => {
+    test('requests beyond the rate limit are repeated when the service allows it', async () => {
       const chat = await openAnsweringChat(under, { env: { RATE_LIMIT_AUTHENTICATED: '2' } })
       await chat.untilShown('word11')
       await until(async () => {

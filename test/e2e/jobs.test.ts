@@ -6,7 +6,7 @@ import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-ru
 import { freshFolder, type Settings } from '../support/program.ts'
 import { type RuntimeFaultProxy, type Step, startRuntimeFaultProxy } from '../support/runtime-fault-proxy.ts'
 import { type Served, sharedIssuer, startServe, untilAdmitted } from '../support/served.ts'
-import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
+import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
 interface Job {
@@ -57,7 +57,7 @@ const ENGINES: {
     name: 'postgres',
     options: needsPostgres(),
     home: async () => {
-      const { url, drop } = await sharedPostgresDatabase()
+      const { url, drop } = await sharedMigratedDatabase()
       return { folder: freshFolder(), settings: { DATABASE_URL: url }, drop }
     },
   },
@@ -69,7 +69,7 @@ describe('two nodes on one PostgreSQL', needsPostgres(), () => {
   const nodes: Served[] = []
   before(async () => {
     runtime = await startAgentRuntime()
-    const database = await sharedPostgresDatabase()
+    const database = await sharedMigratedDatabase()
     drop = database.drop
     const settings = { ...SETTINGS, DATABASE_URL: database.url, RUNTIME_URL: runtime.url }
     nodes.push(await startServe({ settings }), await startServe({ settings }))
@@ -116,7 +116,7 @@ describe('killed', { concurrency: true }, () => {
       const start = (settings: Settings = {}) =>
         startServe({ folder: place.folder, settings: { ...SETTINGS, ...place.settings, ...settings } })
 
-      test('right after it answered a callback, it still has the callback and the settled job after the restart', async () => {
+      test('a service that is killed right after it answered a callback has the callback and the settled job after the restart', async () => {
         const served = await start()
         const acknowledged = new Map<string, { run_id: string; n: number }>()
         let killed = false
@@ -163,7 +163,7 @@ describe('killed', { concurrency: true }, () => {
         await again.program.kill()
       })
 
-      test('between any two steps of a start, the job has exactly one run after the restart', async () => {
+      test('a job has exactly one run after the restart, if the service was killed between any two steps of its start', async () => {
         const proxy: RuntimeFaultProxy = await startRuntimeFaultProxy(runtime.url)
         const threads = { method: 'POST', path: /^\/threads$/ }
         const runs = { method: 'POST', path: /\/runs$/ }

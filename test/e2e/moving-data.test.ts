@@ -32,7 +32,7 @@ async function stop(served: Served): Promise<void> {
 }
 
 describe('a backup', () => {
-  test('of a running node, then loss and restore: what it holds is back, and no cursor misses an event', async () => {
+  test('a backup of a running node is restored after a loss: its data is back, and no cursor misses an event', async () => {
     const folder = freshFolder()
     const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
     const before = await startServe({ settings, folder })
@@ -73,7 +73,7 @@ describe('a backup', () => {
     await stop(served)
   })
 
-  test('that is no backup is refused, and the folder stays without a database', async () => {
+  test('a file that is no backup is refused, and the folder stays without a database', async () => {
     const folder = freshFolder()
     const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
     const missing = await runProgram(['restore', 'none.backup'], { settings, folder })
@@ -84,7 +84,7 @@ describe('a backup', () => {
 })
 
 describe('a restore of PostgreSQL', needsPostgres(), () => {
-  test('is finished by a command that resets older cursors, and is refused while a node runs', async () => {
+  test('a restore of PostgreSQL is finished by a command that resets older cursors, and that is refused while a node runs', async () => {
     const folder = freshFolder()
     const { url, drop } = await sharedPostgresDatabase()
     try {
@@ -115,7 +115,7 @@ describe('a restore of PostgreSQL', needsPostgres(), () => {
 })
 
 describe('copy', () => {
-  test('refuses a source without a database and a target that it cannot fill, and makes neither', async () => {
+  test('copy refuses a source without a database and a target that it cannot fill, and creates neither', async () => {
     const folder = freshFolder()
     const settings = await settingsWith({ DATA_DIR: join(folder, 'data') })
     const copy = (to: string) => runProgram(['copy', '--to', to], { settings, folder })
@@ -128,7 +128,7 @@ describe('copy', () => {
 })
 
 describe('copy', needsPostgres(), () => {
-  test('takes a service from the embedded database to PostgreSQL and back', async () => {
+  test('copy moves a service from the embedded database to PostgreSQL and back', async () => {
     const folder = freshFolder()
     const { url, drop } = await sharedPostgresDatabase()
     try {

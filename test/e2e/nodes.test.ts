@@ -37,7 +37,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
   })
   after(() => nodes?.close())
 
-  test('together admit exactly L requests for a limit of L, with any number of concurrent requests', async () => {
+  test('two nodes together admit exactly L requests for a limit of L, with any number of concurrent requests', async () => {
     const { a, b } = nodes
     const admin = nodes.token({ sub: 'root', scopes: ['admin:*'] })
     for (let round = 0; ; round++) {
@@ -61,7 +61,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
     }
   })
 
-  test('show each other’s work: a stream on one sees what the other settled', async () => {
+  test('a stream on one node shows what the other node settled', async () => {
     const { a, b, balancer } = nodes
     const token = nodes.token({ sub: 'listener' })
     const stream = await openStream(a.served.url, '/v1/events', { token })
@@ -83,7 +83,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
     assert.equal(types[0], 'job.created')
   })
 
-  test('never do work twice: each check of the sweep and each push is made by one of them', async () => {
+  test('each check of the sweep and each push is made by one of two nodes', async () => {
     const { a, b, runtime, push } = nodes
     const token = nodes.token({ sub: 'sleeper' })
     const admin = nodes.token({ sub: 'root', scopes: ['admin:*'] })
@@ -119,7 +119,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
     assert.deepEqual([push.stats.delivered, push.stats.repeated], [20, 0])
   })
 
-  test('differ in the envelope of an error and in nothing else', async () => {
+  test('two nodes of different variants differ in the envelope of an error and in nothing else', async () => {
     const { a, b } = nodes
     const token = nodes.token({ sub: 'reader', scopes: ['read:projects', 'write:projects'] })
     const requests: [method: string, path: string, request: TestRequest][] = [
@@ -152,7 +152,7 @@ describe('two nodes on one database', { skip: needsPostgres().skip || needsRedis
     assert.deepEqual(seen.body, made.body)
   })
 
-  test('can be restarted one after the other under load, and no request is dropped', async () => {
+  test('two nodes can be restarted one after the other under load, and no request is dropped', async () => {
     const { a, b, balancer } = nodes
     // A quick machine sends thousands: a user for every fifty requests keeps the rate limit out of it.
     const tokenOf = (client: number, n: number) =>

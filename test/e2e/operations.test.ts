@@ -11,7 +11,7 @@ import { insertJob } from '../../src/jobs/job-store.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { freshFolder, type Settings } from '../support/program.ts'
 import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
-import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
+import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
 const JOBS = 2_000
@@ -41,7 +41,7 @@ const ENGINES: { name: string; options: { skip: string | false }; home: () => Pr
     name: 'postgres',
     options: needsPostgres(),
     home: async () => {
-      const { url, drop } = await sharedPostgresDatabase()
+      const { url, drop } = await sharedMigratedDatabase()
       return { folder: freshFolder(), settings: { DATABASE_URL: url }, drop }
     },
   },
@@ -112,7 +112,7 @@ for (const { name, options, home } of ENGINES) {
     })
     after(() => place?.drop?.())
 
-    test('that is killed in the middle goes on, and each of 2,000 jobs is retried once', async () => {
+    test('a bulk operation that is killed in the middle continues, and each of 2,000 jobs is retried once', async () => {
       const token = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
       const start = () => startServe({ folder: place.folder, settings: { ...COMMON, ...place.settings } })
       const read = async (served: Served, id: string) =>

@@ -5,7 +5,7 @@ import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-ru
 import { runCommand } from '../support/command.ts'
 import { freshFolder, Program, type Settings } from '../support/program.ts'
 import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
-import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
+import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
 const JOB_TYPES_FILE = fileURLToPath(new URL('../../job-types.json', import.meta.url))
@@ -91,7 +91,7 @@ describe('commands of operators', () => {
   })
 
   test('jobs tail prints the events of all jobs until it is interrupted', needsPostgres(), async () => {
-    const database = await sharedPostgresDatabase()
+    const database = await sharedMigratedDatabase()
     const settings = await settingsWith({ DATABASE_URL: database.url, RUNTIME_URL: runtime.url, JOB_TYPES_FILE })
     const served = await startServe({ settings })
     const tails = [new Program(['jobs', 'tail'], { settings }), new Program(['jobs', 'tail', '--json'], { settings })]

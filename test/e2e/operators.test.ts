@@ -22,7 +22,7 @@ async function startJob(served: Served): Promise<string> {
 }
 
 describe('an operator', { concurrency: 2 }, () => {
-  test('inspects a running embedded node with doctor, keys list, jobs list and audit', async () => {
+  test('an operator inspects a running embedded node with doctor, keys list, jobs list and audit', async () => {
     const runtime = await startAgentRuntime()
     const folder = freshFolder()
     const settings = await settingsWith({ DATA_DIR: folder, RUNTIME_URL: runtime.url, JOB_TYPES_FILE })
@@ -44,7 +44,7 @@ describe('an operator', { concurrency: 2 }, () => {
     await runtime.close()
   })
 
-  test('asks a live service with doctor --url, without any setting', async () => {
+  test('an operator checks a live service with doctor --url, without any setting', async () => {
     const served = await startServe({ settings: { DATA_DIR: freshFolder() } })
     const ready = await runProgram(['doctor', '--url', `${served.url}/`])
     assert.equal(ready.code, 0, ready.errors)
@@ -59,7 +59,7 @@ describe('an operator', { concurrency: 2 }, () => {
     assert.equal((await runCommand(['doctor', '--url', 'nonsense'])).code, 64)
   })
 
-  test('sees in doctor --url which dependency is down', async () => {
+  test('an operator sees in doctor --url which dependency is down', async () => {
     const settings = { DATA_DIR: freshFolder(), ISSUER_URL: `http://127.0.0.1:${await freePort()}` }
     const served = await startServe({ settings })
     const { code, output } = await runCommand(['doctor', '--url', served.url])
@@ -68,7 +68,7 @@ describe('an operator', { concurrency: 2 }, () => {
     assert.match(output, /^FAIL +issuer +no keys fetched yet\n +→ Check ISSUER_URL/m)
   })
 
-  test('sees the result of jobs reconcile', async () => {
+  test('an operator sees the result of jobs reconcile', async () => {
     const runtime = await startAgentRuntime()
     // The service learns the run's id from the start, and nothing of its end.
     runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
@@ -90,13 +90,13 @@ describe('an operator', { concurrency: 2 }, () => {
     await runtime.close()
   })
 
-  test('is asked whether another command was meant', async () => {
+  test('an operator who mistypes a command is asked whether another one was meant', async () => {
     const { code, errors } = await runProgram(['sevre'])
     assert.equal(code, 64)
     assert.match(errors, /^Unknown command "sevre"\. Did you mean serve\?\n/)
   })
 
-  test('sees one line with the required version when Node is too old', async () => {
+  test('an operator sees one line with the required version when Node is too old', async () => {
     const old = "data:text/javascript,Object.defineProperty(process,'versions',{value:{node:'20.1.0'}})"
     const program = fileURLToPath(new URL('../../bin/project-api.js', import.meta.url))
     const { promise, resolve } = Promise.withResolvers<{ code: unknown; errors: string }>()

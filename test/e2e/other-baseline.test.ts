@@ -34,7 +34,7 @@ async function checkDoctor(settings: Settings): Promise<void> {
 }
 
 describe('a database of an earlier version', { concurrency: 2 }, () => {
-  test('is refused by every command on SQLite, also as a backup, and is not changed', async () => {
+  test('every command on SQLite refuses an earlier database, also as a backup, and does not change it', async () => {
     const DATA_DIR = freshFolder()
     const file = join(DATA_DIR, 'project-api.db')
     const earlier = new DatabaseSync(file)
@@ -60,7 +60,7 @@ describe('a database of an earlier version', { concurrency: 2 }, () => {
     )
   })
 
-  test('is refused by every command on PostgreSQL, and is not changed', needsPostgres(), async () => {
+  test('every command on PostgreSQL refuses an earlier database, and does not change it', needsPostgres(), async () => {
     const { url: DATABASE_URL, drop } = await sharedPostgresDatabase()
     await psql(DATABASE_URL, EARLIER)
     const commands = [

@@ -35,7 +35,7 @@ test('refused credentials are in /readyz before the first delivery', async (t) =
   assert.equal(provider.stats.sends, 0)
 })
 
-test('after SIGTERM the service leases no more deliveries, but still serves requests', async (t) => {
+test('the service leases no more deliveries after SIGTERM, but still serves requests', async (t) => {
   const provider = await startProvider(t)
   const served = await startServe({ settings: { ...settingsOf(provider), SHUTDOWN_TIMEOUT_MS: '8000' } })
   const token = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })

@@ -158,7 +158,7 @@ describe('bytes that are not quite HTTP', () => {
     assertRefused(cut, 'garbage')
   })
 
-  test('on localhost every address it listens on refuses with an envelope', async () => {
+  test('every address of a service on localhost refuses bytes that are not HTTP with an envelope', async () => {
     const { url } = await startServe({ settings: { HOST: 'localhost' } })
     const { port } = new URL(url)
     const answered = []

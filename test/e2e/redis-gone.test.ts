@@ -30,7 +30,7 @@ test('a Redis that is down at the start is logged once and shown in /readyz; req
 })
 
 describe('Redis', needsRedis(), () => {
-  test('that dies and comes back: no request is refused', async () => {
+  test('no request is refused while Redis dies and comes back', async () => {
     const redis = await startRedis()
     try {
       const served = await startServe({ settings: { REDIS_URL: redis.url } })

@@ -104,7 +104,7 @@ async function startSecretWorld(): Promise<SecretWorld> {
 }
 
 describe('secrets', needsPostgres(), () => {
-  test('are in no log line, answer, metric or report, on success and on failure', async () => {
+  test('secrets are in no log line, answer, metric or report, on success and on failure', async () => {
     const world = await startSecretWorld()
     const { canaries } = world
     const admin = await world.bearer('root', ['admin:*'])

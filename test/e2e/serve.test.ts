@@ -73,7 +73,7 @@ async function viewJob(served: Served, token: string): Promise<{ view: LiveView;
 }
 
 describe('SIGTERM', { concurrency: true }, () => {
-  test('under load drops no request: requests that a load balancer still sends are answered, and their connections closed', async () => {
+  test('SIGTERM under load drops no request: requests that a load balancer still sends are answered, and their connections closed', async () => {
     const served = await startServe({ settings: { ...NO_LIMITS, SHUTDOWN_TIMEOUT_MS: '6000' } })
     const token = await mint()
     const balancer = { sends: true, answered: 0, closing: 0, created: new Set<string>(), dropped: [] as unknown[] }
@@ -145,7 +145,7 @@ describe('SIGTERM', { concurrency: true }, () => {
     assert.match(output, /"service\.stopped"/)
   })
 
-  test('ends live output and event streams at once, and refuses new ones while it still serves', async () => {
+  test('SIGTERM ends live output and event streams at once, and new ones are refused while the service still serves', async () => {
     // The drain outlasts the test: what ends here did not end because the time was up.
     const served = await startServe({ settings: { ...(await unreachableRuntime()), SHUTDOWN_TIMEOUT_MS: '600000' } })
     const token = await mint()
@@ -166,7 +166,7 @@ describe('SIGTERM', { concurrency: true }, () => {
     await served.program.kill()
   })
 
-  test('given twice is the same as once', async () => {
+  test('SIGTERM sent twice has the same effect as once', async () => {
     const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '400' } })
     served.program.signal('SIGTERM')
     served.program.signal('SIGTERM')
@@ -177,7 +177,7 @@ describe('SIGTERM', { concurrency: true }, () => {
 describe('SIGINT', { concurrency: true }, () => {
   const PATIENT = { SHUTDOWN_TIMEOUT_MS: '600000' }
 
-  test('ends at once when no request is in progress, even with open connections', async () => {
+  test('SIGINT ends the service at once when no request is in progress, even with open connections', async () => {
     const served = await startServe({ settings: PATIENT })
     await served.request('GET', '/healthz')
     const { hostname, port } = new URL(served.url)
@@ -190,7 +190,7 @@ describe('SIGINT', { concurrency: true }, () => {
     silent.destroy()
   })
 
-  test('ends at once while a client views live output', async () => {
+  test('SIGINT ends the service at once while a client views live output', async () => {
     const served = await startServe({ settings: { ...PATIENT, ...(await unreachableRuntime()) } })
     const { view } = await viewJob(served, await mint())
     served.program.signal('SIGINT')
@@ -201,7 +201,7 @@ describe('SIGINT', { concurrency: true }, () => {
     assert.ok(view.retryMs !== null, 'the client is told when to reconnect')
   })
 
-  test('waits for a request under way', async () => {
+  test('SIGINT lets a request in progress finish', async () => {
     const served = await startServe({ settings: PATIENT })
     const { finish } = await beginUpload(served)
     served.program.signal('SIGINT')
@@ -210,7 +210,7 @@ describe('SIGINT', { concurrency: true }, () => {
     assert.equal((await served.program.untilEnded()).code, 0)
   })
 
-  test('given twice does not wait', async () => {
+  test('SIGINT sent twice ends the service without waiting for a request in progress', async () => {
     const served = await startServe({ settings: PATIENT })
     await beginUpload(served)
     served.program.signal('SIGINT')
@@ -234,7 +234,7 @@ async function listAll(client: HttpClient, token: string): Promise<Set<string>> 
 }
 
 describe('SIGHUP', needsPostgres(), () => {
-  test('during the start does not end the process: it reloads its secrets once it has started', async () => {
+  test('SIGHUP during the start does not end the process: it reloads its secrets once it has started', async () => {
     const database = await sharedMigratedDatabase()
     const url = new URL(database.url)
     const target = Number(url.port)

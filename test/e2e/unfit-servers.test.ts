@@ -26,7 +26,7 @@ describe('a PostgreSQL that the service cannot use', needsPostgres(), () => {
 
   const nameOf = (url: string) => new URL(url).pathname.slice(1)
 
-  test('because its encoding is not UTF8 is refused', async () => {
+  test('a PostgreSQL whose encoding is not UTF8 is refused', async () => {
     const url = new URL(postgres.url)
     url.pathname = '/latin'
     await psql(postgres.url, `create database latin encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0`)
@@ -40,7 +40,7 @@ describe('a PostgreSQL that the service cannot use', needsPostgres(), () => {
     await dropDatabase(DATABASE_URL)
   })
 
-  test('because its role may not create tables is refused, and doctor prints the grant', async () => {
+  test('a PostgreSQL whose role may not create tables is refused, and doctor prints the grant', async () => {
     const url = new URL(await postgres.createDatabase())
     await psql(postgres.url, 'create role plain login')
     url.username = 'plain'
@@ -58,7 +58,7 @@ describe('a PostgreSQL that the service cannot use', needsPostgres(), () => {
     assert.match((await run('doctor', { DATABASE_URL })).output, /^ok +database +postgres, \d+ migrations pending/m)
   })
 
-  test('because it is read-only is not kept: the service is not ready, and works again without a restart', async () => {
+  test('a PostgreSQL that becomes read-only makes the service not ready, and is used again without a restart', async () => {
     const url = await postgres.createDatabase()
     const served = await startServe({ settings: { DATABASE_URL: url } })
     const token = (await sharedIssuer()).mint({ scopes: ['write:projects', 'read:projects'] })
@@ -80,7 +80,7 @@ describe('a PostgreSQL that the service cannot use', needsPostgres(), () => {
 })
 
 describe('a Redis that the service cannot use', needsRedis(), () => {
-  test('is found by doctor: no such database, no permission to count or to subscribe', async () => {
+  test('a Redis without the database or the permission to count or to subscribe is reported by doctor', async () => {
     const url = new URL((await sharedRedis()).url)
     const admin = new Redis(url.href)
     const user = `weak-${randomUUID()}`
@@ -107,7 +107,7 @@ describe('a Redis that the service cannot use', needsRedis(), () => {
     }
   })
 
-  test('because it has no such database is not used: each node counts alone', async () => {
+  test('a Redis without the configured database is not used: each node counts alone', async () => {
     const url = new URL((await sharedRedis()).url)
     url.pathname = '/9999'
     const served = await startServe({ settings: { REDIS_URL: url.href, REDIS_PREFIX: 'unfit:' } })

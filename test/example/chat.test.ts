@@ -107,7 +107,7 @@ describe('the example app, in a real browser', needsChromium(), () => {
     await page.locator('aside').getByText('cancelled').waitFor()
   })
 
-  test('stopping the example while it starts leaves no process', async () => {
+  test('an example that is stopped while it starts leaves no process', async () => {
     const child = spawnExample('A')
     const below = () => descendantsOf(child.pid ?? 0)
     const isDev = (pid: number) => commandOf(pid).includes('project-api.js dev')

@@ -233,7 +233,7 @@ async function failedDelivery(service: TestService): Promise<string> {
   const body = { devices: [device], title: 'Sweep', body: '' }
   const { body: sent } = await service.request<{ id: string }>('POST', '/v1/notifications', { token, body })
   await service.db.query(sql`
-    update deliveries set state = 'failed', next_attempt_at = null where notification_id = ${sent.id}`)
+    update deliveries set state = 'failed', next_attempt_at = null, lease_token = null where notification_id = ${sent.id}`)
   return `/v1/deliveries/dlv_${sent.id.slice('ntf_'.length)}${device.slice('dev_'.length)}/resend`
 }
 
@@ -392,7 +392,7 @@ function sweepClosed(route: string, example: Example, current: () => TestService
   })
 
   if (method !== 'GET') return
-  test(`HEAD of ${route} is as closed`, async () => {
+  test(`HEAD of ${route} needs the same credentials and scopes as GET`, async () => {
     const service = current()
     assert.equal((await attempt({}, 'HEAD')).status, 401)
     assert.equal((await attempt({ token: 'garbage' }, 'HEAD')).status, 401)
@@ -402,7 +402,7 @@ function sweepClosed(route: string, example: Example, current: () => TestService
 }
 
 function sweepUnknown(current: () => TestService): void {
-  test('under /v1/ a caller without a credential does not learn what exists', async () => {
+  test('a caller without a credential does not learn which paths under /v1/ exist', async () => {
     const service = current()
     const missing = { status: 401, code: 'unauthorized', message: 'Missing bearer token' } as const
     for (const path of ['/v1/nothing', '/v1/', '/v1', '/v1/projects/x/y', '/v1/nothing?x=1', '/v1?x=1']) {
@@ -414,7 +414,7 @@ function sweepUnknown(current: () => TestService): void {
     assertError(service, await service.request('PUT', '/v1/projects'), missing)
   })
 
-  test('elsewhere an unknown path is a 404 for all callers', async () => {
+  test('an unknown path outside /v1/ is a 404 for all callers', async () => {
     const service = current()
     for (const path of ['/', '/nothing', '/V1/projects', '/v1x', '/docs/', '/docs/../etc/passwd', '//v1/projects']) {
       assertError(service, await service.request('GET', path), { status: 404, code: 'not_found' })

@@ -122,7 +122,7 @@ describe('the answer to a paused job', () => {
       )
     })
 
-    test('given while the runtime is down, it is accepted, and arrives when the runtime is back', async () => {
+    test('an answer given while the runtime is down is accepted, and arrives when the runtime is back', async () => {
       const { world, job } = await pause('pausing')
       world.runtime.setFaults({ lookup_failure: 1, start_failure: 1 })
       const answer = await world.resume(job, { input: false })

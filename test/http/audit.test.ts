@@ -36,7 +36,7 @@ describe('GET /v1/audit', () => {
     }
     const actionsOf = async (object: string) => (await list(`?object=${object}`)).data.map(({ action }) => action)
 
-    test('shows a service account’s whole life with actor, address and request, and never its key', async () => {
+    test('the audit trail shows a service account’s whole life with actor, address and request, and never its key', async () => {
       const { service } = await started()
       const token = service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
       const body = { name: 'Backend', scopes: ['read:users'] }
@@ -215,7 +215,7 @@ describe('GET /v1/audit', () => {
       )
     })
 
-    test('filters combine, pages follow each other, and a bad filter is named', async () => {
+    test('filters of the audit trail combine, pages follow each other, and a bad filter is named', async () => {
       const { service } = await started()
       const { ids } = service.services
       const { clock, db } = service
@@ -280,7 +280,7 @@ describe('GET /v1/audit', () => {
       assert.deepEqual((await list('?actor=unlucky')).data, [])
     })
 
-    test('entries older than AUDIT_RETENTION_DAYS are deleted by housekeeping, in bounded batches', async () => {
+    test('audit entries older than AUDIT_RETENTION_DAYS are deleted by housekeeping, in bounded batches', async () => {
       const service = await under.start({ env: { AUDIT_RETENTION_DAYS: '2' } })
       const { ids } = service.services
       const { clock, db } = service

@@ -35,7 +35,7 @@ describe('a blocked user', () => {
       return [await under.start({ db, clock }), await under.start({ db, clock }), clock]
     }
 
-    test('is refused here at once and on the other node within five seconds, with a token that was good before', async () => {
+    test('a blocked user is refused here at once and on the other node within five seconds, with a token that was good before', async () => {
       const [here, there, clock] = await startNodes()
       const token = here.tokenFor({ sub: 'mallory', scopes: ['admin:*'] })
       const ask = (service: TestService) => service.request('GET', ME, { token })
@@ -58,7 +58,7 @@ describe('a blocked user', () => {
       await until(async () => (await ask(here)).status === 200)
     })
 
-    test('loses open streams on every node, while the streams of other callers stay open', async () => {
+    test('a blocked user loses open streams on every node, while the streams of other callers stay open', async () => {
       const [here, there, clock] = await startNodes()
       const open = (service: TestService, sub: string) =>
         openStream(service.url, '/v1/events', { token: service.tokenFor({ sub }) })
@@ -73,7 +73,7 @@ describe('a blocked user', () => {
       other.close()
     })
 
-    test('loses the live output of a run', async () => {
+    test('a blocked user loses the live output of a run', async () => {
       const world = await startJobWorld(under)
       const job = await world.start('report', { sub: 'viewer', input: { sandbox: { duration_ms: 60_000 } } })
       const live = await openStream(world.service.url, `/jobs/${job.id}/live`, { token: world.token('viewer') })
@@ -84,7 +84,7 @@ describe('a blocked user', () => {
       assert.equal((await world.request('GET', `/jobs/${job.id}/live`, 'viewer')).status, 403)
     })
 
-    test('may be a sub that never signed in; blocking twice and unblocking twice change nothing more', async () => {
+    test('a blocked user may be a sub that never signed in; blocking twice and unblocking twice change nothing more', async () => {
       const service = await under.shared()
       const first = await change(service, 'block', 'never seen')
       await service.clock.advance(10)
@@ -113,7 +113,7 @@ describe('a blocked user', () => {
       )
     })
 
-    test('shows the time in the profile', async () => {
+    test('the profile of a blocked user shows the time of the block', async () => {
       const service = await under.shared()
       const own = service.tokenFor({ sub: 'shown' })
       assert.equal((await service.request<User>('GET', ME, { token: own })).body.blocked_at, null)
@@ -147,7 +147,7 @@ describe('a blocked user', () => {
       })
     })
 
-    test('stays refused while the database is away; before the first read every user is refused with 503', async () => {
+    test('a blocked user stays refused while the database is away; before the first read every user is refused with 503', async () => {
       const clock = new ManualClock()
       const db = await under.engine.openDatabase()
       const service = await under.start({ db, clock })

@@ -230,7 +230,7 @@ describe('callbacks', () => {
       assert.deepEqual([await countCallbacks(world), world.allCalls, await world.stored(job.id)], before)
     })
 
-    test('is read as JSON, whatever its content type says', async () => {
+    test('a callback is read as JSON, whatever its content type says', async () => {
       const types: (string | undefined)[] = [
         undefined,
         'text/plain;charset=UTF-8',
@@ -250,7 +250,7 @@ describe('callbacks', () => {
       }
     })
 
-    test('names what is missing or malformed, and keeps nothing of it', async () => {
+    test('a callback with a missing or malformed field is refused by the name of the field, and not stored', async () => {
       const { world, end } = await start()
       const before = await countCallbacks(world)
       const faults: [raw: string | Buffer, message: string][] = [
@@ -280,7 +280,7 @@ describe('callbacks', () => {
       assert.equal(world.calls(GET_RUN), before + 1)
     })
 
-    test('of an unknown type is a 404, of another type than its job’s a 409, and neither has an effect', async () => {
+    test('a callback of an unknown type is a 404, of another type than its job’s a 409, and neither has an effect', async () => {
       const { world, job, end } = await start()
       const unknown = await world.callback('no-such', end())
       assertError(world.service, unknown, { status: 404, code: 'not_found', message: 'No such job type' })
@@ -541,7 +541,7 @@ describe('callbacks', () => {
       )
     })
 
-    test('may have ten megabytes, which are all returned, and not one byte more', async () => {
+    test('a callback may have ten megabytes, which are all returned, and not one byte more', async () => {
       const { world, job, end } = await start()
       const head = `POST /webhooks/jobs/report HTTP/1.1\r\nhost: x\r\nx-webhook-secret: ${WEBHOOK_SECRET}\r\n`
       const over = await world.service.exchange(`${head}connection: close\r\ncontent-length: ${10 * MB + 1}\r\n\r\n{`)
@@ -564,7 +564,7 @@ describe('callbacks of a runtime that delivers them', () => {
     const shared = sharedJobWorld(under)
     after(async () => (await shared()).quiet())
 
-    test('twice, late, out of order or in the hosted dialect end every job once', async () => {
+    test('callbacks that arrive twice, late, out of order or in the hosted dialect end every job once', async () => {
       const world = await shared()
       for (const faults of [
         { duplicate_callbacks: 1 },
@@ -591,7 +591,7 @@ describe('callbacks of a runtime that delivers them', () => {
       world.runtime.setFaults({ duplicate_callbacks: 0, late_callbacks_ms: 0, delivery: 'js' })
     })
 
-    test('of a graph that may pause are deferred, and the job is still settled', async () => {
+    test('callbacks of a graph that may pause are deferred, and the job is still settled', async () => {
       const world = await shared()
       const { id } = await world.start('agent', { input: { messages: [{ role: 'user', content: 'Hi' }] } })
       await world.pass(RUN_MS)
@@ -601,7 +601,7 @@ describe('callbacks of a runtime that delivers them', () => {
       assert.equal((await callbacksOf(world, id))[0]?.outcome, 'deferred')
     })
 
-    test('that are truncated are refused, and the job is checked instead', async () => {
+    test('truncated callbacks are refused, and the job is checked instead', async () => {
       const world = await shared()
       world.runtime.setFaults({ corrupt_callbacks: 1 })
       const { id } = await world.start('report')
@@ -617,7 +617,7 @@ describe('callbacks of a runtime that delivers them', () => {
 
 describe('callbacks and the settings around them', () => {
   forEachVariant((under) => {
-    test('during a rotation two secrets are valid', async () => {
+    test('two callback secrets are valid during a rotation', async () => {
       const service = await under.start({ env: { WEBHOOK_SECRET: 'new-secret,old-secret' } })
       for (const [secret, status] of [
         ['new-secret', 200],
@@ -633,7 +633,7 @@ describe('callbacks and the settings around them', () => {
       }
     })
 
-    test('without a secret every callback is accepted, and readiness warns about it', async () => {
+    test('every callback is accepted if no secret is set, and readiness warns about it', async () => {
       const service = await under.start()
       const answer = await service.request('POST', '/webhooks/agent', { body: { ...strangerIds(), status: 'error' } })
       assert.equal(answer.status, 200)

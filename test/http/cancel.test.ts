@@ -13,7 +13,7 @@ describe('cancellation', () => {
   forEachService((under) => {
     const shared = calmJobWorld(under)
 
-    test('cancelled while it waits for a worker, no callback comes, and the job is cancelled at once', async () => {
+    test('a job cancelled while it waits for a worker gets no callback, and is cancelled at once', async () => {
       const world = await shared()
       world.runtime.setFaults({ pending_ms: 60_000 })
       const started = await world.start('report', { sub: newUser() })
@@ -29,7 +29,7 @@ describe('cancellation', () => {
       })
     })
 
-    test('cancelled while it runs: the runtime cancels the run, and the job ends once', async () => {
+    test('a job cancelled while it runs ends once, and the runtime cancels the run', async () => {
       const world = await shared()
       const started = await world.start('report', { sub: newUser() })
       await world.pass(100)
@@ -45,7 +45,7 @@ describe('cancellation', () => {
       assert.equal(run?.status, 'interrupted')
     })
 
-    test('cancelled while it awaits input: it ends at once without a call of the runtime', async () => {
+    test('a job cancelled while it awaits input ends at once without a call of the runtime', async () => {
       const world = await shared()
       const started = await world.start('pausing', { sub: newUser() })
       await world.pass(RUN_MS)
@@ -59,7 +59,7 @@ describe('cancellation', () => {
       assertError(world.service, resumed, { status: 409, code: 'conflict' })
     })
 
-    test('cancelled before it could be started, it never runs', async () => {
+    test('a job cancelled before it could be started never runs', async () => {
       const world = await shared()
       world.runtime.setFaults({ start_failure: 1 })
       const [known, unknown] = [
@@ -82,7 +82,7 @@ describe('cancellation', () => {
       }
     })
 
-    test('cancelled while a worker is about to start it, it never runs', async () => {
+    test('a job cancelled while a worker is about to start it never runs', async () => {
       const world = await shared()
       world.runtime.setFaults({ start_failure: 1 })
       const job = await world.start('report', { sub: newUser() })

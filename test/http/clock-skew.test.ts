@@ -9,7 +9,7 @@ const AHEAD_MS = 31 * 60_000
 
 describe('a node whose clock is 31 minutes ahead', () => {
   forEachService((under) => {
-    test('neither fails a live job nor takes a lease that another node holds', async () => {
+    test('a node whose clock is 31 minutes ahead neither fails a live job nor takes a lease that another node holds', async () => {
       const world = await startJobWorld(under)
       const wrong = new ManualClock(world.clock.now() + AHEAD_MS)
       const node = await under.start({

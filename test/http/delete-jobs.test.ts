@@ -58,7 +58,7 @@ describe('deleting a job', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under)
 
-    test('removes all its records except the usage numbers', async () => {
+    test('a deleted job leaves no record except the usage numbers', async () => {
       const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
       const job = await ended(world, 'ada')
       const usage = (await world.request('GET', '/v1/usage', 'ada')).body
@@ -77,7 +77,7 @@ describe('deleting a job', () => {
     })
 
     if (under.engine.name === 'postgres') {
-      test('works while PostgreSQL publishes all tables to a logical replica', async () => {
+      test('a job can be deleted while PostgreSQL publishes all tables to a logical replica', async () => {
         const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
         await world.db.query(sql`create publication everything for all tables`)
         const job = await ended(world, 'ada')
@@ -137,7 +137,7 @@ describe('deleting a job', () => {
       }
     })
 
-    test('is for jobs that have ended, for their owner and for admins', async () => {
+    test('only a job that has ended can be deleted, by its owner and by admins', async () => {
       const world = await shared()
       const unfinished = await world.start('pausing', { sub: 'grace' })
       const refused = await world.request('DELETE', `/jobs/${unfinished.id}`, 'grace')
@@ -152,7 +152,7 @@ describe('deleting a job', () => {
       assert.equal(byAdmin.status, 204)
     })
 
-    test('with very much history takes bounded transactions', async () => {
+    test('a job with very much history is deleted in bounded transactions', async () => {
       const world = await shared()
       const { id } = await world.start('report', { sub: 'long' })
       await world.pass(RUN_MS)
@@ -176,7 +176,7 @@ describe('deleting a job', () => {
       assert.deepEqual(rows, nothing)
     })
 
-    test('happens by itself after JOB_RETENTION_DAYS, and never to an unfinished job', async () => {
+    test('an ended job is deleted by itself after JOB_RETENTION_DAYS, and an unfinished job never', async () => {
       const env = { JOB_RETENTION_DAYS: '2' }
       const world = await startJobWorld(under, { env, pushSender: new ScriptedSender() })
       const job = await ended(world, 'ada')
@@ -197,7 +197,7 @@ describe('deleting a job', () => {
       await world.leapUntil(async () => (await tombstones()).length === 0, HOUSEKEEPING_MS)
     })
 
-    test('leaves ids that are deleted later in batches, in smaller ones on SQLite', async () => {
+    test('the ids of deleted jobs are deleted later in batches, in smaller ones on SQLite', async () => {
       const stored = await under.engine.openDatabase()
       const batches: number[] = []
       const db: Database = {

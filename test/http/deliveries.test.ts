@@ -44,12 +44,12 @@ describe('GET /v1/deliveries', () => {
       return answer.body
     }
 
-    test('lists deliveries by state, user and job, and notifications with their counts', async () => {
+    test('the list has deliveries by state, user and job, and notifications with their counts', async () => {
       const service = await under.start()
       const first = await send(service, 'ada')
       const second = await send(service, 'eve')
       await service.db.query(sql`
-        update deliveries set state = 'failed', next_attempt_at = null, last_error = 'refused'
+        update deliveries set state = 'failed', next_attempt_at = null, lease_token = null, last_error = 'refused'
         where notification_id = ${second.notification}`)
       await service.db.query(sql`
         update notifications set job_id = 'job_1', cause = 'job_1:1:completed' where id = ${second.notification}`)
@@ -102,7 +102,7 @@ describe('GET /v1/deliveries', () => {
       const id = `dlv_${notification.slice(4)}${device.slice(4)}`
       const resend = () => service.request<Delivery>('POST', `/v1/deliveries/${id}/resend`, { token })
       await service.db.query(sql`
-        update deliveries set state = 'failed', attempts = 3, next_attempt_at = null, last_error = 'refused'`)
+        update deliveries set state = 'failed', attempts = 3, next_attempt_at = null, lease_token = null, last_error = 'refused'`)
       const sent = await resend()
       assert.deepEqual(
         [sent.status, sent.body.state, sent.body.attempts, sent.body.last_error],
@@ -116,7 +116,7 @@ describe('GET /v1/deliveries', () => {
         audit.body.data.map(({ action, before }) => [action, before]),
         [['delivery.resent', { state: 'failed' }]],
       )
-      await service.db.query(sql`update deliveries set state = 'failed', next_attempt_at = null`)
+      await service.db.query(sql`update deliveries set state = 'failed', next_attempt_at = null, lease_token = null`)
       await service.db.query(sql`update devices set disabled_at = 1`)
       assertError(under, await resend(), { status: 409, code: 'conflict', message: 'The device is disabled' })
       await service.db.query(sql`delete from devices`)
@@ -128,7 +128,7 @@ describe('GET /v1/deliveries', () => {
     test('a delivery to a user who has turned push off is not sent again before the user turns it on', async () => {
       const service = await under.start()
       const { device, notification } = await send(service, 'ada')
-      await service.db.query(sql`update deliveries set state = 'failed', next_attempt_at = null`)
+      await service.db.query(sql`update deliveries set state = 'failed', next_attempt_at = null, lease_token = null`)
       const own = service.tokenFor({ sub: 'ada' })
       const setPush = (on: boolean) =>
         service.request('PATCH', '/v1/users/me', { token: own, body: { push_enabled: on } })

@@ -109,7 +109,7 @@ async function titlesIn({ service, admin }: JobWorld): Promise<string[]> {
 
 describe('DELETE /v1/users/{sub}', () => {
   forEachService((under) => {
-    test('erases everything of the user; only ids in the audit trail, the operation and the state name the user', async () => {
+    test('an erased user is named only by ids in the audit trail, the operation and the state; everything else is erased', async () => {
       const world = await startJobWorld(under)
       const { ended, paused, running } = await startFullLife(world)
       const other = await world.start('report', { sub: 'bystander' })
@@ -282,7 +282,7 @@ describe('DELETE /v1/users/{sub}', () => {
       assert.deepEqual(await tablesWith(world.db, MARK), [])
     })
 
-    test('with the runtime away the jobs end as cancelled within half a minute', async () => {
+    test('the jobs of an erased user end as cancelled within half a minute while the runtime is away', async () => {
       const world = await startJobWorld(under)
       const job = await world.start('report', { sub: SUB, input: { sandbox: { duration_ms: 3_600_000 } } })
       await world.runtime.close()

@@ -195,7 +195,7 @@ describe('errors', () => {
       assert.equal((await service.request('GET', '/v1/users/me', { token })).status, 200, 'the rest still serves')
     })
 
-    test('without its database every route that needs it is a 503, and readiness says why', async () => {
+    test('every route that needs the database is a 503 without it, and readiness says why', async () => {
       const service = await under.start()
       const token = service.tokenFor({ scopes: ['admin:*'] })
       const created = await service.request('POST', '/v1/projects', { token, body: { name: 'x' } })
@@ -409,7 +409,7 @@ describe('errors before, around and in place of a handler', () => {
       assert.equal((await service.request('GET', '/healthz')).status, 200)
     })
 
-    test('while it drains it is not ready, serves further requests and closes their connections', async () => {
+    test('a service that drains is not ready, serves further requests and closes their connections', async () => {
       const service = await beside()
       service.services.readiness.startDraining()
       const ready = await service.request('GET', '/readyz')
@@ -446,7 +446,7 @@ describe('errors before, around and in place of a handler', () => {
       }
     })
 
-    test('messages never end with a period', async () => {
+    test('messages of errors never end with a period', async () => {
       const service = await under.shared()
       const token = service.tokenFor({ scopes: ['admin:*'] })
       for (const path of ['/nothing', '/v1/projects/x', '/v1/projects?limit=0', '/v1/projects?cursor=x', '/v1/%zz']) {

@@ -133,7 +133,7 @@ describe('event streams', () => {
       assert.deepEqual(idsOf(rootsOwn), (await logOf(service.db, 'root')).slice(-1))
     })
 
-    test('all=true without read:operations or admin:* is forbidden, and a value that is not a boolean is refused', async () => {
+    test('a stream with all=true is forbidden without read:operations or admin:*, and a value that is not a boolean is refused', async () => {
       const service = await under.shared()
       const token = service.tokenFor({ scopes: ['read:projects', 'write:users'] })
       const refused = await service.request('GET', '/v1/events?all=true', { token })
@@ -145,7 +145,7 @@ describe('event streams', () => {
       assertError(service, bare, { status: 401, code: 'unauthorized', message: 'Missing bearer token' })
     })
 
-    test('HEAD is answered at once, and opens nothing', async () => {
+    test('HEAD of a stream is answered at once, and opens nothing', async () => {
       const service = await under.shared()
       const before = service.services.streams.count
       const answer = await service.request('HEAD', '/v1/events', { token: service.tokenFor() })
@@ -158,7 +158,7 @@ describe('event streams', () => {
     describe('a job', () => {
       const shared = sharedJobWorld(under)
 
-      test('has a stream of its own, from its creation to its end', async () => {
+      test('a job has a stream of its own, from its creation to its end', async () => {
         const world = await shared()
         const { service } = world
         const [ada, bob] = [newUser(), newUser()]
@@ -304,7 +304,7 @@ describe('event streams', () => {
       assert.equal((await early.next()).event, 'reset')
     })
 
-    test('after=0 sends everything that the log still has, even if parts were trimmed', async () => {
+    test('a stream with after=0 sends everything that the log still has, even if parts were trimmed', async () => {
       const service = await under.start()
       const sub = newUser()
       for (const created_at of [1, 2, 1_000, 1_001]) await append(service.db, sub, { created_at })
@@ -487,10 +487,10 @@ describe('event streams', () => {
       assert.equal(service.services.feed.subscribers, 0)
     })
 
-    test('closing makes every client reconnect elsewhere, and accepts no new client', async () => {
+    test('a service that closes makes every client reconnect elsewhere, and accepts no new client', async () => {
       const service = await under.start()
       const streams = await Promise.all(Array.from({ length: 20 }, (_, n) => listen(service, `user-${n}`)))
-      await service.services.streams.close()
+      await service.services.openStreams.close()
       for (const stream of streams) {
         await stream.ended()
         assertRetry(stream.retryMs)
@@ -503,7 +503,7 @@ describe('event streams', () => {
   })
 
   forEachService((under) => {
-    test('across restarts, with writers at work: no gap and no repeat', async () => {
+    test('a stream that is resumed across restarts, with writers at work, has no gap and no repeat', async () => {
       const db = await under.engine.openDatabase()
       const sub = newUser()
       let isDone = false
@@ -605,7 +605,7 @@ describe('several nodes on one database', () => {
       assert.deepEqual(idsOf(second), (await logOf(ahead.db, sub)).slice(1))
     })
 
-    test('without Redis the other nodes find new events by polling, within two seconds', async () => {
+    test('the other nodes find new events without Redis by polling, within two seconds', async () => {
       const [one, two] = await startNodes()
       const sub = newUser()
       const stream = await listen(two, sub)
@@ -642,7 +642,7 @@ describe('several nodes on one database', () => {
     })
 
     describe('with Redis', needsRedis(), () => {
-      test('wakes the other nodes; while it is down they poll; when it is back it wakes them again', async () => {
+      test('Redis wakes the other nodes; while it is down they poll; when it is back it wakes them again', async () => {
         const redis = await startRedis()
         try {
           const [one, two] = await startNodes({ env: { REDIS_URL: redis.url } })

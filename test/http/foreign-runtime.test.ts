@@ -15,7 +15,7 @@ describe('another server at the address of the runtime', () => {
       server.close()
     })
 
-    test('says nothing about a job, neither at its start nor on a read', async () => {
+    test('the answers of another server at the runtime’s address change no job, neither at its start nor on a read', async () => {
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
       const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
       const page = (status: number, type: string, body: string): RequestListener => {

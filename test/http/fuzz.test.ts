@@ -27,7 +27,7 @@ describe(`hostile input, FUZZ_SEED=${seed} FUZZ_CASES=${cases}`, () => {
       await Promise.all(runs)
     })
 
-    test('without a runtime only what needs one is unavailable', AT_ONCE, async (t) => {
+    test('only the operations that need a runtime are unavailable without one', AT_ONCE, async (t) => {
       const bench = await withoutRuntime()
       const runs = bench.operations
         .filter(({ path }) => /^\/(jobs|webhooks)/.test(path))

@@ -31,7 +31,7 @@ async function ended(world: JobWorld): Promise<string> {
 
 describe('history', () => {
   forEachService((under) => {
-    test('of ended jobs is deleted after the retention; the job, its usage and unfinished jobs stay', async () => {
+    test('the history of ended jobs is deleted after the retention; the job, its usage and unfinished jobs stay', async () => {
       const env = { HISTORY_RETENTION_DAYS: '2' }
       const world = await startJobWorld(under, { env, pushSender: new ScriptedSender() })
       const id = await ended(world)
@@ -62,7 +62,7 @@ describe('history', () => {
       assertError(service, shown, { status: 404, code: 'not_found', message: 'No such notification' })
     })
 
-    test('that is deleted: a late callback changes no job, sends no push and is not counted again', async () => {
+    test('a late callback after the history was deleted changes no job, sends no push and is not counted again', async () => {
       const env = { HISTORY_RETENTION_DAYS: '1' }
       const world = await startJobWorld(under, { env, pushSender: new ScriptedSender() })
       const id = await ended(world)
@@ -84,7 +84,7 @@ describe('history', () => {
       )
     })
 
-    test('is kept for ever by default', async () => {
+    test('the history of a job is kept for ever by default', async () => {
       const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
       const id = await ended(world)
       const timeline = await timelineOf(world, id)

@@ -152,7 +152,7 @@ describe('hostile credentials at the gate', () => {
       assertError(service, await service.request('GET', '/v1/projects', { key: revoked.key }), INVALID_KEY)
     })
 
-    test('with a token and a key both must be right, and the token names the caller', async () => {
+    test('a request with a token and a key needs both to be right, and the token names the caller', async () => {
       const service = await start()
       const { key } = await newAccount(service, { scopes: ['write:projects'] })
       const token = service.tokenFor({ sub: 'both', scopes: ['read:projects'] })

@@ -66,7 +66,7 @@ describe('idempotency keys', () => {
       assertReplay(await post(service, { key: 'repeat', body }), first)
     })
 
-    test('without a key every request creates', async () => {
+    test('every request without a key creates', async () => {
       const service = await under.shared()
       const body = { name: 'Every time' }
       const [one, two] = [await post(service, { body }), await post(service, { body })]
@@ -116,7 +116,7 @@ describe('idempotency keys', () => {
       assertReplay(await post(service, { key: 'daily', body: { name: 'Another day' } }), second)
     })
 
-    test('answers older than a day are deleted', async () => {
+    test('stored answers older than a day are deleted', async () => {
       const [service, database] = await Promise.all([under.shared(), under.watched()])
       await post(service, { key: 'swept' })
       await service.clock.leap(DAY_MS)
@@ -128,7 +128,7 @@ describe('idempotency keys', () => {
       assert.deepEqual(left, [])
     })
 
-    test('of twenty concurrent requests with one key exactly one creates, and all get the same answer', async () => {
+    test('exactly one of twenty concurrent requests with one key creates, and all get the same answer', async () => {
       const service = await under.shared()
       const body = { name: 'Raced' }
       const race = await Promise.all(Array.from({ length: 20 }, () => post(service, { key: 'race', body })))
@@ -138,7 +138,7 @@ describe('idempotency keys', () => {
       assert.equal(later.status, 201, 'once it is over, the key replays')
     })
 
-    test('on two nodes at once, too', async () => {
+    test('exactly one of twenty concurrent requests with one key creates, also on two nodes', async () => {
       const here = await under.shared()
       const there = await under.start({ db: here.db, clock: here.clock })
       const body = { name: 'Raced on two nodes' }
@@ -149,7 +149,7 @@ describe('idempotency keys', () => {
       assert.equal(await countProjects(here, 'Raced on two nodes'), 1)
     })
 
-    test('after a failed request its key can be used again', async () => {
+    test('the key of a failed request can be used again', async () => {
       const service = await under.shared()
       const refused = await post(service, { key: 'unburnt', body: { name: '' } })
       assertError(service, refused, { status: 400, code: 'invalid_request' })

@@ -41,7 +41,7 @@ describe('while the identity provider is down', () => {
       assert.equal(later.headers['retry-after'], '6', 'until the provider is asked again')
     })
 
-    test('faults that need no key are still reported as 401', async () => {
+    test('faults of a credential that need no key are still reported as 401', async () => {
       idp.goDown()
       const service = await start()
       assertError(service, await service.request('GET', ME), { ...INVALID, message: 'Missing bearer token' })
@@ -62,7 +62,7 @@ describe('while the identity provider is down', () => {
       assert.equal((await service.request('GET', '/openapi.json')).status, 200)
     })
 
-    test('it gets one fetch per cooldown, with any number of requests', async () => {
+    test('the identity provider gets one fetch per cooldown while it is down, with any number of requests', async () => {
       idp.goDown()
       const service = await start()
       const hitsBefore = idp.hits
@@ -104,7 +104,7 @@ describe('while the identity provider is down', () => {
       ['half a document', () => idp.breakBody()],
       ['an empty set', () => idp.breakBody('{"keys":[]}')],
     ] as const) {
-      test(`keys once fetched keep serving while it answers with ${what}`, async () => {
+      test(`keys once fetched keep serving while the identity provider answers with ${what}`, async () => {
         const service = await start()
         const [seen, unseen] = [lasting(service), lasting(service, 'grace')]
         assert.equal((await service.request('GET', ME, { token: seen })).status, 200)
@@ -126,7 +126,7 @@ describe('while the identity provider is down', () => {
       })
     }
 
-    test('known keys serve while it hangs', async () => {
+    test('known keys serve while the identity provider hangs', async () => {
       const service = await start()
       const [seen, unseen] = [lasting(service), lasting(service, 'grace')]
       assert.equal((await service.request('GET', ME, { token: seen })).status, 200)

@@ -114,7 +114,7 @@ describe('the filters of a job list', () => {
       }
     })
 
-    test('counts are by status, a caller’s own or, for an admin, all', async () => {
+    test('counts of jobs are by status, a caller’s own or, for an admin, all', async () => {
       const world = await started()
       const sub = 'counting'
       const count = async (token: string) => {

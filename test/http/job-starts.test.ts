@@ -20,7 +20,7 @@ describe('the start of a job', () => {
       assert.ok(!world.runtime.recentRuns.some(({ threadId }) => threadId === thread_id))
     })
 
-    test('changes the job at the time when the runtime accepted the run', async () => {
+    test('a started job changes at the time when the runtime accepted the run', async () => {
       const world = await shared()
       world.runtime.setFaults({ start_failure: 1 })
       const { id, created_at } = await world.start('report')
@@ -32,7 +32,7 @@ describe('the start of a job', () => {
       assert.equal(updated_at, started_at)
     })
 
-    test('started while the runtime is down, it is accepted, and started once when the runtime is back', async () => {
+    test('a job started while the runtime is down is accepted, and started once when the runtime is back', async () => {
       const world = await shared()
       world.runtime.setFaults({ start_failure: 1, lookup_failure: 1 })
       const { id, thread_id } = await world.start('report')

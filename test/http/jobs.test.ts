@@ -370,7 +370,7 @@ describe('jobs', () => {
       assert.equal(world.allCalls, before, 'the runtime heard of none of them')
     })
 
-    test('for callers other than its owner and admins a job does not exist, for every operation', async () => {
+    test('a job does not exist for callers other than its owner and admins, in every operation', async () => {
       const world = await shared()
       const { id } = await world.start('pausing', { sub: newUser() })
       await world.pass(RUN_MS)
@@ -620,7 +620,7 @@ describe('jobs without a runtime', () => {
       assertError(world.service, unknown, { status: 404, code: 'not_found' })
     })
 
-    test('still end by callback, with the more likely end because no runtime can be asked', async () => {
+    test('jobs without a runtime still end by callback, with the more likely end because no runtime can be asked', async () => {
       const world = await shared()
       const ends: [type: string, payload: object, status: string, code?: string][] = [
         ['report', { status: 'success', values: { report: 1 } }, 'completed'],
@@ -645,7 +645,7 @@ describe('jobs without a runtime', () => {
       }
     })
 
-    test('readiness says what is missing, and is ready', async () => {
+    test('readiness without a runtime says what is missing, and is ready', async () => {
       const world = await shared()
       const ready = await world.service.request('GET', '/readyz')
       assert.equal(ready.status, 200)

@@ -33,7 +33,7 @@ describe('a list of large items', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under, { runtime: false })
 
-    test('ends a page early, and its pages together have every item once, newest first', async () => {
+    test('a list of large items ends a page early, and its pages together have every item once, newest first', async () => {
       const world = await shared()
       const jobIds: string[] = []
       for (const bytes of SIZES) {

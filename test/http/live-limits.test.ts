@@ -178,7 +178,7 @@ describe('live output at its limits', () => {
       assert.deepEqual(again.of('progress'), ['2'])
     })
 
-    test('without a runtime, a callback still brings the end', async () => {
+    test('a callback still ends live output if no runtime is configured', async () => {
       const world = await startJobWorld(under, { runtime: false })
       const [thread_id, run_id] = [randomUUID(), randomUUID()]
       const running = { thread_id, run_id, status: 'running', metadata: {} }

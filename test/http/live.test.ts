@@ -41,7 +41,7 @@ describe('live output', () => {
     const shared = sharedJobWorld(under)
     beforeEach(async () => (await shared()).runtime.setFaults(NO_RUNTIME_FAULTS))
 
-    test('arrives word by word while the run works, with its steps and custom events, and ends with the job', async () => {
+    test('live output arrives word by word while the run works, with its steps and custom events, and ends with the job', async () => {
       const world = await shared()
       const sub = newUser()
       const progress = [{ percent: 10 }, 'half', 12]
@@ -66,7 +66,7 @@ describe('live output', () => {
       assert.equal(viewer.ids.at(-1), '1-end')
     })
 
-    test('shows the calls of tools piece by piece, and their results', async () => {
+    test('live output shows the calls of tools piece by piece, and their results', async () => {
       const world = await shared()
       const sub = newUser()
       const tool = { name: 'search', args: { q: 'weather' }, result: 'sunny' }
@@ -144,7 +144,7 @@ describe('live output', () => {
       }
     })
 
-    test('without a stream of the runtime, viewers still see the end', async () => {
+    test('viewers see the end of a job even if the runtime does not stream', async () => {
       const world = await shared()
       const sub = newUser()
       const runs = [await world.start('report', { sub })]

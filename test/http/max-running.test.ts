@@ -16,7 +16,7 @@ async function statusesOf(world: JobWorld, ids: readonly string[]): Promise<stri
 
 describe('a job type with max_running', () => {
   forEachService((under) => {
-    test('has no more active runs than it says; the other jobs wait, and take a place when one is free', async () => {
+    test('a job type with max_running has no more active runs than that; its other jobs wait, and take a place when one is free', async () => {
       const world = await startJobWorld(under, { jobTypes })
       const ids: string[] = []
       for (let n = 0; n < 5; n++) ids.push((await world.start('scarce', { sub: `user-${n % 2}` })).id)

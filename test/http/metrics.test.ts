@@ -31,7 +31,7 @@ async function added(
 
 describe('GET /metrics', () => {
   onOneService((under) => {
-    test('needs read:operations, by token or by key', async () => {
+    test('the metrics need read:operations, by token or by key', async () => {
       const service = await under.shared()
       assertError(service, await service.request('GET', '/metrics'), { status: 401, code: 'unauthorized' })
       const user = service.tokenFor({ scopes: ['read:projects', 'write:users'] })
@@ -53,7 +53,7 @@ describe('GET /metrics', () => {
       }
     })
 
-    test('with METRICS_PUBLIC it is public, and not charged to any caller', async () => {
+    test('the metrics are public with METRICS_PUBLIC, and not charged to any caller', async () => {
       const service = await under.start({ env: { METRICS_PUBLIC: 'true', RATE_LIMIT_UNAUTHENTICATED: '1' } })
       for (const credential of [{}, {}, { token: 'garbage' }, { key: 'garbage' }]) {
         const answer = await service.request<string>('GET', '/metrics', credential)
@@ -63,7 +63,7 @@ describe('GET /metrics', () => {
       }
     })
 
-    test('is text that Prometheus takes, and each name in it is one of the tables', async () => {
+    test('the metrics are text that Prometheus takes, and each name in it is one of the tables', async () => {
       const text = await scrape(await under.shared())
       const known = { ...COUNTERS, ...HISTOGRAMS, ...READINGS }
       for (const [name, { samples, help }] of text.metrics) {
@@ -81,7 +81,7 @@ describe('GET /metrics', () => {
       assert.equal(text.sum('database_up'), 1)
     })
 
-    test('counts and times requests by route pattern, and all unknown paths as one', async () => {
+    test('requests are counted and timed by route pattern, and all unknown paths as one', async () => {
       const service = await under.start()
       const token = service.tokenFor({ scopes: ['read:projects'] })
       for (let i = 0; i < 50; i++) {
@@ -102,7 +102,7 @@ describe('GET /metrics', () => {
       assert.ok(text.samples.length < 300, `${text.samples.length} samples`)
     })
 
-    test('counts bytes that are not a valid request', async () => {
+    test('bytes that are not a valid request are counted', async () => {
       const service = await under.shared()
       const malformed = ['http_malformed_requests_total', { code: 'invalid_request' }] as const
       assert.equal(await added(service, malformed, () => service.exchange('nonsense\r\n\r\n')), 1)
@@ -112,7 +112,7 @@ describe('GET /metrics', () => {
       assert.equal(await added(service, overflow, () => service.exchange(large)), 1)
     })
 
-    test('counts each decision of the gate once per request', async () => {
+    test('each decision of the gate is counted once per request', async () => {
       const service = await under.start({ env: { WEBHOOK_SECRET: 'secret', RATE_LIMIT_AUTHENTICATED: '2' } })
       const cases = [
         ['public', () => service.request('GET', '/healthz')],
@@ -144,7 +144,7 @@ describe('GET /metrics', () => {
       assert.equal(text.sum('tier_charges_total', { tier: 'unauthenticated', exceeded: 'false' }), 5)
     })
 
-    test('answers while the database is gone, and says that it is', async () => {
+    test('the metrics are served while the database is gone, and say that it is', async () => {
       const db = await under.engine.openDatabase()
       const service = await under.start({ db, env: { METRICS_PUBLIC: 'true' } })
       await db.close()
@@ -265,7 +265,7 @@ describe('metrics of jobs', () => {
 
 describe('metrics of push', () => {
   onOneService((under) => {
-    test('verdicts and states of deliveries are counted, and the outbox is numbered', async (t) => {
+    test('verdicts and states of deliveries are counted, and the size of the outbox is reported', async (t) => {
       const clock = new ManualClock()
       const provider = await startPushProvider({ clock })
       t.after(() => provider.close())
@@ -303,7 +303,7 @@ describe('metrics of push', () => {
       assert.equal((await scrape(service)).sum('outbox_depth'), 1)
     })
 
-    test('without credentials push says so', async () => {
+    test('the metrics of push say that there are no credentials', async () => {
       assert.equal((await scrape(await under.shared())).sum('push_state', { state: 'no_credentials' }), 1)
     })
   })

@@ -163,7 +163,7 @@ describe('notifications', () => {
       }
     })
 
-    test('omitted fields have their defaults, and an unknown target makes no delivery', async () => {
+    test('omitted fields of a notification have their defaults, and an unknown target makes no delivery', async () => {
       const service = await under.shared()
       const notification = await send(service, { users: [newUser()] })
       assert.deepEqual(
@@ -296,7 +296,7 @@ describe('notifications', () => {
       )
     })
 
-    test('under an Idempotency-Key a notification is sent once, however often it is requested', async () => {
+    test('a notification under an Idempotency-Key is sent once, however often it is requested', async () => {
       const service = await under.shared()
       const sub = newUser()
       await addDevice(service, sub)
@@ -312,7 +312,7 @@ describe('notifications', () => {
       assertError(service, other, { status: 422, code: 'idempotency_key_reused' })
     })
 
-    test('without credentials deliveries wait, and /readyz reports it', async () => {
+    test('deliveries wait without credentials, and /readyz reports it', async () => {
       const service = await under.shared()
       const sub = newUser()
       await addDevice(service, sub)
@@ -397,7 +397,7 @@ describe('notifications', () => {
         return Promise.all(rows.map(({ id }) => settled(service, id)))
       }
 
-      test('notifies each reachable device of the owner once, and is in the timeline of the job', async (t) => {
+      test('the end of a job notifies each reachable device of the owner once, and the notification is in the timeline of the job', async (t) => {
         const sender = new ScriptedSender()
         const world = await startWorld(sender)
         t.after(() => world.runtime.close())
@@ -445,7 +445,7 @@ describe('notifications', () => {
         )
       })
 
-      test('notifies no owner who turned push off or has no device', async (t) => {
+      test('the end of a job notifies no owner who turned push off or has no device', async (t) => {
         const sender = new ScriptedSender()
         const world = await startWorld(sender)
         t.after(() => world.runtime.close())

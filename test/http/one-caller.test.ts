@@ -239,7 +239,7 @@ describe('one caller', () => {
       await assertReleased(service)
     })
 
-    test('with 50 changes under way, whose bodies are still to come, the next is 429; no other caller is refused', async () => {
+    test('a caller with 50 changes in progress, whose bodies are still to come, gets 429; no other caller is refused', async () => {
       const service = await start()
       const { underWay } = service.services
       const token = service.tokenFor({ sub: 'slow' })
@@ -260,7 +260,7 @@ describe('one caller', () => {
       await assertReleased(service)
     })
 
-    test('with 250 reads under way the next is 429, but not a stream', async () => {
+    test('a caller with 250 reads in progress gets 429 for the next read, but not for a stream', async () => {
       const open = Promise.withResolvers<object>()
       const service = await start((app) => {
         app.register(async (child) => {
@@ -319,7 +319,7 @@ describe('one caller', () => {
   })
 
   onOneService((under) => {
-    test('following a run leaves the changes before it asks a runtime that hangs', async () => {
+    test('a request to follow a run no longer counts as a change while it waits for a runtime that hangs', async () => {
       const world = await startJobWorld(under)
       const run = await world.startElsewhere({ user_id: 'follower' })
       world.runtime.setFaults({ hang_lookups: true })

@@ -129,14 +129,14 @@ describe('the description of the API', () => {
 
     const operations = () => operationsOf(document)
 
-    test('is valid OpenAPI 3.1 with a title and a version', async () => {
+    test('the document is valid OpenAPI 3.1 with a title and a version', async () => {
       assert.equal(document.openapi, '3.1.0')
       assert.ok(document.info.title && document.info.version)
       const { errors } = await validateOpenapi(structuredClone(document))
       assert.deepEqual(errors, [])
     })
 
-    test('has every route, and no other', () => {
+    test('the document has every route, and no other', () => {
       const described = operations().map(({ path, method }) => `${method} ${path}`)
       const served = routes.map((route) => route.replace(/:(\w+)/g, '{$1}'))
       const hidden = HIDDEN.map((path) => `GET ${path}`)
@@ -144,7 +144,7 @@ describe('the description of the API', () => {
       for (const { operation, path } of operations()) assert.ok(operation.summary && operation.tags?.length, path)
     })
 
-    test('says of every operation which credential it takes', () => {
+    test('every operation names the credential that it takes', () => {
       for (const { path, method, operation } of operations()) {
         const closed = path.startsWith('/webhooks/')
           ? [{ callbackToken: [] }, { webhookSecret: [] }]
@@ -156,7 +156,7 @@ describe('the description of the API', () => {
       }
     })
 
-    test('says of every operation how it succeeds, every way it fails, and no other', () => {
+    test('every operation names how it succeeds, every way it fails, and no other', () => {
       const described = operations().map(({ path, method, operation }) => {
         const statuses = Object.keys(operation.responses).join(' ')
         return [`${method} ${path}`, `${operation.operationId}: ${statuses}`]
@@ -164,7 +164,7 @@ describe('the description of the API', () => {
       assert.deepEqual(Object.fromEntries(described), OPERATIONS)
     })
 
-    test('names every code a status can carry, with an example in this variant’s envelope', () => {
+    test('every error status names its codes, with an example in this variant’s envelope', () => {
       const { compile } = validatorsOf(document)
       const validate = compile(ERROR_REF)
       for (const { path, method, operation } of operations()) {
@@ -194,7 +194,7 @@ describe('the description of the API', () => {
       for (const name of Object.keys(document.components.responses)) assert.match(name, /^[A-Za-z]+$/)
     })
 
-    test('describes every field and every parameter', () => {
+    test('every field and every parameter has a description', () => {
       const undescribed: string[] = []
       const visit = (node: unknown, place: string): void => {
         if (node === null || typeof node !== 'object') return
@@ -215,7 +215,7 @@ describe('the description of the API', () => {
       assert.deepEqual(undescribed, [])
     })
 
-    test('has no name that hides one of the language, and every time says that it is one', () => {
+    test('no schema has the name of a built-in type, and every time has the format date-time', () => {
       for (const name of ['Error', 'Event', 'Object', 'Date']) assert.ok(!document.components.schemas[name], name)
       walk(document.components.schemas, ({ properties }) => {
         for (const [name, field] of Object.entries((properties ?? {}) as Record<string, { format?: string }>)) {
@@ -224,7 +224,7 @@ describe('the description of the API', () => {
       })
     })
 
-    test('says which headers steer an operation', () => {
+    test('every operation names the headers that control it', () => {
       for (const { path, method, operation } of operations()) {
         const name = `${method} ${path}`
         const headers = operation.parameters?.filter((parameter) => parameter.in === 'header').map(({ name }) => name)
@@ -240,14 +240,14 @@ describe('the description of the API', () => {
       }
     })
 
-    test('gives every record a name of its own', () => {
+    test('every record has a name of its own', () => {
       for (const name of NAMED) assert.ok(document.components.schemas[name], name)
       walk(document.paths, ({ title, properties }) => {
         if (properties) assert.equal(title, undefined, `${title} is not referred to`)
       })
     })
 
-    test('has no reference that leads nowhere', () => {
+    test('every reference leads to a part of the document', () => {
       let references = 0
       walk(document, (node) => {
         if (typeof node.$ref !== 'string') return
@@ -257,7 +257,7 @@ describe('the description of the API', () => {
       assert.ok(references > 20)
     })
 
-    test('has examples that fit their schemas', () => {
+    test('every example fits its schema', () => {
       const { compile } = validatorsOf(document)
       let examples = 0
       const check = (schema: object, example: unknown) => {
@@ -281,7 +281,7 @@ describe('the description of the API', () => {
       }
     })
 
-    test('asks for every body but the one that may be left out', () => {
+    test('every request body is required, except the one that may be omitted', () => {
       const optional = operations().filter(({ operation }) => operation.requestBody?.required === false)
       assert.deepEqual(
         optional.map(({ path, method }) => `${method} ${path}`),
@@ -289,7 +289,7 @@ describe('the description of the API', () => {
       )
     })
 
-    test('describes the answers the service really gives', async () => {
+    test('the document describes the answers that the service really gives', async () => {
       const { compile } = validatorsOf(document)
       const token = service.tokenFor({ sub: 'ada', scopes: ['admin:*'] })
       const check = async (method: string, path: string, route: string, body?: unknown) => {
@@ -324,7 +324,7 @@ describe('the description of the API', () => {
       await check('GET', '/readyz', '/readyz')
     })
 
-    test('describes the events that streams carry', async () => {
+    test('the document describes the events that streams carry', async () => {
       const { compile } = validatorsOf(document)
       const validate = compile({ $ref: '#/components/schemas/StreamEvent' })
       const token = service.tokenFor({ sub: 'ada', scopes: ['write:projects'] })
@@ -342,7 +342,7 @@ describe('the description of the API', () => {
       assert.deepEqual(media?.schema, { $ref: '#/components/schemas/StreamEvent' })
     })
 
-    test('describes the callbacks that are taken, and none that are refused', async () => {
+    test('the document describes the callbacks that are accepted, and none that are refused', async () => {
       const { compile } = validatorsOf(document)
       const validate = compile({ $ref: '#/components/schemas/CallbackPayload' })
       const media = document.paths['/webhooks/agent']?.post?.requestBody?.content['application/json']
@@ -370,7 +370,7 @@ describe('the description of the API', () => {
       }
     })
 
-    test('describes the settings it runs with', async () => {
+    test('the document describes the settings that the service runs with', async () => {
       const other = await under.start({ env: { RATE_LIMIT_HEADERS: 'draft-8', METRICS_PUBLIC: 'true' } })
       const { body } = await other.request<OpenapiDocument>('GET', '/openapi.json')
       const named = operationsOf(body).find(({ path }) => path === '/openapi.json')
@@ -381,7 +381,7 @@ describe('the description of the API', () => {
       assert.deepEqual(metrics?.operation.security, [])
     })
 
-    test('describes how a method is refused that a path does not know', async () => {
+    test('the document describes how a method is refused that a path does not know', async () => {
       const { compile } = validatorsOf(document)
       const token = service.tokenFor({ sub: 'ada' })
       const answer = await service.request<object>('PUT', '/v1/projects', { token })
@@ -395,7 +395,7 @@ describe('the description of the API', () => {
       assert.deepEqual({ ...(example as object), status: 'processing', output: null, finished_at: null }, example)
     })
 
-    test('describes this variant’s envelope and not the other’s', async () => {
+    test('the document describes this variant’s envelope and not the other’s', async () => {
       const { compile } = validatorsOf(document)
       const validate = compile(ERROR_REF)
       const refused = await service.request('GET', '/v1/projects')

@@ -174,7 +174,7 @@ describe('POST /v1/operations', () => {
       await world.quiet()
     })
 
-    test('what is no operation is a 400 that names the fault', async () => {
+    test('a request for no valid operation is a 400 that names the fault', async () => {
       const world = await started()
       const cases: [object, RegExp][] = [
         [{ action: 'retry' }, /body must have either "ids" or "filter"/],
@@ -206,7 +206,7 @@ describe('POST /v1/operations', () => {
       assertError(under, missing, { status: 404, code: 'not_found', message: 'No such operation' })
     })
 
-    test('more than 10,000 items are a 400 with their number, and start nothing', async () => {
+    test('an operation on more than 10,000 items is a 400 with their number, and starts nothing', async () => {
       const world = await started()
       const [one] = await ended(world, 1, 'template')
       const many = Array.from({ length: 10_001 }, (_, n) => ({ id: `job_many_${n}` }))
@@ -268,7 +268,7 @@ describe('POST /v1/operations', () => {
 
 describe('an operation that another node takes', () => {
   onOneService((under) => {
-    test('is not taken back before the next round, so that two nodes do not take it from each other all the time', async () => {
+    test('an operation taken by another node is not taken back before the next round, so that it does not alternate between them', async () => {
       const db = await under.engine.openDatabase()
       let leases = 0
       const query: Database['query'] = async (statement) => {

@@ -70,7 +70,7 @@ describe('overload', () => {
       assert.equal(metrics.sum('tier_charges_total'), 0)
     })
 
-    test('changes are refused once they queue, but not for a burst; that is no reason to refuse a read', async () => {
+    test('changes are refused once they queue, but not for a burst, and reads are not refused for it', async () => {
       const service = await start()
       const { overload } = service.services
       const token = service.tokenFor({ scopes: ['admin:*'] })
@@ -109,7 +109,7 @@ describe('overload', () => {
       for (const path of PROBES) assert.equal((await service.request('GET', path)).status, 200, path)
     })
 
-    test('it ends as soon as capacity is free again', async () => {
+    test('overload ends as soon as capacity is free again', async () => {
       const service = await start()
       const [ticket = 0] = fill(service, 'ordinary')
       assert.equal((await list(service)).status, 503)

@@ -18,7 +18,7 @@ describe('all data of one user', () => {
   forEachService((under) => {
     const started = sharedJobWorld(under)
 
-    test('is exported as one document: profile, usage, devices, projects and jobs with exact numbers', async () => {
+    test('the data of a user is exported as one document: profile, usage, devices, projects and jobs with exact numbers', async () => {
       const world = await started()
       const { service } = world
       const token = service.tokenFor({ sub: 'ada', email: 'ada@example.com', scopes: ['write:projects'] })
@@ -61,7 +61,7 @@ describe('all data of one user', () => {
       )
     })
 
-    test('is exported with the output of a job whose callback was lost', async () => {
+    test('the data of a user is exported with the output of a job whose callback was lost', async () => {
       const world = await started()
       world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('report', { sub: 'waiting' })
@@ -74,7 +74,7 @@ describe('all data of one user', () => {
       )
     })
 
-    test('is exported whole when it takes many pages', async () => {
+    test('the data of a user is exported whole when it takes many pages', async () => {
       const world = await started()
       const { service } = world
       const token = service.tokenFor({ sub: 'busy', scopes: ['write:projects'] })
@@ -84,13 +84,13 @@ describe('all data of one user', () => {
       assert.deepEqual(body.projects.map(({ name }) => name).reverse(), names)
     })
 
-    test('of an unknown user is 404', async () => {
+    test('the data of an unknown user is a 404', async () => {
       const { service, admin } = await started()
       const answer = await service.request('GET', '/v1/users/unknown-user/export', { token: admin })
       assertError(service, answer, { status: 404, code: 'not_found', message: 'No such user' })
     })
 
-    test('me is the caller in every path', async () => {
+    test('the name me stands for the caller in every path', async () => {
       const { service } = await started()
       const caller = { sub: 'the-admin', scopes: ['admin:*'] }
       const send = (method: string, path: string, body?: object) =>

@@ -6,7 +6,7 @@ import { after, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import { DELIVERY_ERRORS } from '../../src/push/outbox/delivery-judge.ts'
 import type { PushVerdict } from '../../src/push/push-provider.ts'
-import { TROUBLES } from '../../src/runtime/troubles.ts'
+import { CHECK_ERRORS } from '../../src/runtime/check-errors.ts'
 import { addDevice } from '../support/job-rows.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { ScriptedSender } from '../support/scripted-sender.ts'
@@ -24,14 +24,14 @@ async function readByUser(world: JobWorld, sub: string, jobId: string): Promise<
   const texts = await Promise.all(paths.map(async (path) => (await world.request('GET', path, sub)).text))
   const events = await world.db.query(sql`select data from events where job_id = ${jobId}`)
   const rows = await world.db.query(sql`
-    select trouble, error_message from jobs left join job_checks on job_id = id where id = ${jobId}`)
+    select last_error, error_message from jobs left join job_checks on job_id = id where id = ${jobId}`)
   const timeline = await world.db.query(sql`select detail from job_timeline where job_id = ${jobId}`)
   return [...texts, JSON.stringify([events, rows, timeline])].join('\n')
 }
 
 describe('what users read of trouble', () => {
   forEachService((under) => {
-    test('of the runtime holds no address, no secret and no words of a library', async () => {
+    test('an error of the runtime shows users no address, no secret and no words of a library', async () => {
       let answer: RequestListener = (_request, response) => response.end()
       const server = createServer((request, response) => answer(request, response))
       servers.push(server)
@@ -69,7 +69,7 @@ describe('what users read of trouble', () => {
           assert.ok(!read.includes(hidden), `${name} shows ${hidden}: ${read}`)
         }
         const { last_error } = (await world.stored(started.body.id)).reconcile
-        const sentences = Object.values(TROUBLES).map((sentence) => sentence.replace('{status}', '\\d{3}'))
+        const sentences = Object.values(CHECK_ERRORS).map((sentence) => sentence.replace('{status}', '\\d{3}'))
         if (last_error !== null) assert.match(last_error, new RegExp(`^(?:${sentences.join('|')})$`), name)
         // It answers something again, so that the breaker closes.
         answer = say(200, 'application/json', '[]')
@@ -77,7 +77,7 @@ describe('what users read of trouble', () => {
       }
     })
 
-    test("of a push holds none of the provider's words, in the timeline and in the notification", async () => {
+    test("an error of a push shows none of the provider's words, in the timeline and in the notification", async () => {
       const reason = `401 at http://10.0.0.7 with ${SECRET}`
       const verdicts: [PushVerdict, string][] = [
         [{ kind: 'drop', reason, alert: false }, DELIVERY_ERRORS.refused],

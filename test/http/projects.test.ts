@@ -63,7 +63,7 @@ describe('projects', () => {
       assert.equal(read.headers.etag, created.headers.etag)
     })
 
-    test('what is left out is null or empty', async () => {
+    test('omitted fields of a project are null or empty', async () => {
       const { create } = await caller()
       const { body } = await create()
       assert.equal(body.description, null)
@@ -191,7 +191,7 @@ describe('projects', () => {
       }
     })
 
-    test('in metadata even such text is kept intact', async () => {
+    test('metadata keeps intact even text that not every engine can hold', async () => {
       const { create, send } = await caller()
       for (const text of UNSTORABLE) {
         const metadata = { [text]: text, list: [text, { [text]: [text] }] }
@@ -281,7 +281,7 @@ describe('projects', () => {
       assertError(service, await patch(first), GONE)
     })
 
-    test('of twenty changes to one version exactly one wins', async () => {
+    test('exactly one of twenty changes to one version wins', async () => {
       const { service, create, send } = await caller()
       const created = await create()
       const path = String(created.headers.location)
@@ -295,7 +295,7 @@ describe('projects', () => {
       assert.deepEqual((await send('GET', path)).body, winner?.body)
     })
 
-    test('without If-Match no change is lost among twenty at once', async () => {
+    test('no change without If-Match is lost among twenty at once', async () => {
       const { create, send } = await caller()
       const path = String((await create()).headers.location)
       const fields = Array.from({ length: 20 }, (_, n) => (n % 2 ? { name: `n${n}` } : { description: `d${n}` }))
@@ -318,7 +318,7 @@ describe('projects', () => {
       assertError(service, await send('PATCH', path, { body: { name: 'x' } }), GONE)
     })
 
-    test('of twenty deletions of one project exactly one succeeds', async () => {
+    test('exactly one of twenty deletions of one project succeeds', async () => {
       const { create, send } = await caller()
       const path = String((await create()).headers.location)
       const race = await Promise.all(Array.from({ length: 20 }, () => send('DELETE', path)))
@@ -361,12 +361,12 @@ describe('the list of projects', () => {
       return { service, token, list, create }
     }
 
-    test('is empty before there is any project', async () => {
+    test('the list of projects is empty before there is any project', async () => {
       const { list } = await lister()
       assert.deepEqual((await list()).body, { data: [], has_more: false, next_cursor: null })
     })
 
-    test('is newest first, by default twenty to a page', async () => {
+    test('the list of projects is newest first, by default twenty to a page', async () => {
       const { service, list, create } = await lister()
       const ids: string[] = []
       for (let n = 0; n < 25; n++) {
@@ -392,7 +392,7 @@ describe('the list of projects', () => {
       assert.equal((await list('?limit=1')).body.data.length, 1)
     })
 
-    test('walked page by page while others insert and delete, repeats nothing and leaves nothing out', async () => {
+    test('the list of projects, read page by page while others insert and delete, repeats nothing and leaves nothing out', async () => {
       const { service, token, list, create } = await lister()
       for (let n = 0; n < 12; n++) await create(`Before ${n}`)
       const before = (await list('?limit=100')).body.data.map(({ id }) => id)
@@ -410,7 +410,7 @@ describe('the list of projects', () => {
       assert.deepEqual(seen, before)
     })
 
-    test('never skips a project when many are created at once', async () => {
+    test('the list of projects never skips a project when many are created at once', async () => {
       const { list, create } = await lister()
       const created = await Promise.all(Array.from({ length: 40 }, (_, n) => create(`Concurrent ${n}`)))
       const seen: string[] = []
@@ -426,7 +426,7 @@ describe('the list of projects', () => {
       for (const id of created) assert.ok(seen.includes(id))
     })
 
-    test('refuses a limit that is none', async () => {
+    test('an invalid limit of a list is refused', async () => {
       const { service, list } = await lister()
       const faults = {
         '0': 'must be >= 1',
@@ -457,7 +457,7 @@ describe('the list of projects', () => {
       assertError(service, await list('?limit=1&limit=2'), invalid(/^querystring\/limit must be/))
     })
 
-    test('refuses a cursor it did not give', async () => {
+    test('a cursor that the list did not give is refused', async () => {
       const { service, list } = await lister()
       const mine = String((await list('?limit=1')).body.next_cursor)
       const users = await foreignCursor(service)
@@ -497,7 +497,7 @@ describe('the list of projects', () => {
       assert.equal((await list(`?cursor=${mine}`)).status, 200)
     })
 
-    test('gives the same page to both variants and after any limit', async () => {
+    test('the list of projects gives the same page to both variants and after any limit', async () => {
       const { service, token, list } = await lister()
       const { next_cursor } = (await list('?limit=3')).body
       const other = await under.start({ db: service.db, env: { API_VARIANT: under.variant === 'A' ? 'B' : 'A' } })

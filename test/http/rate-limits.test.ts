@@ -52,7 +52,7 @@ describe('rate limits', () => {
       return service
     }
 
-    test('without a credential the address is charged, on every path but the exempt ones', async () => {
+    test('the address of a request without a credential is charged, on every path but the exempt ones', async () => {
       const service = await fresh()
       const left: unknown[] = []
       for (const path of ['/openapi.json', '/docs', '/nothing', '/v1/nothing', '/v1/projects']) {
@@ -70,7 +70,7 @@ describe('rate limits', () => {
       }
     })
 
-    test('with a token its sub is charged, whichever token of that sub it is, and no other sub', async () => {
+    test('the sub of a token is charged, whichever token of that sub it is, and no other sub', async () => {
       const service = await fresh()
       const tokens = [service.tokenFor({ sub: 'ada' }), service.tokenFor({ sub: 'ada', expiresInSeconds: 600 })]
       for (let n = 0; n < 7; n++) {
@@ -84,7 +84,7 @@ describe('rate limits', () => {
       assert.deepEqual(standing(await service.request('GET', '/nothing')), { limit: 5, remaining: 4 })
     })
 
-    test('with a key the key is charged, and beside a token it is charged in the token’s place', async () => {
+    test('the key of a request is charged, also in place of the token that is sent with it', async () => {
       const service = await fresh()
       const { key, path } = await newAccount(service)
       const token = service.tokenFor({ sub: 'heavy' })
@@ -219,7 +219,7 @@ describe('rate limits', () => {
       assert.deepEqual(standing(await send()), { limit: 7, remaining: 6 })
     })
 
-    test('of many concurrent requests no more than the limit are admitted', async () => {
+    test('no more than the limit of many concurrent requests are admitted', async () => {
       const service = await fresh()
       const token = service.tokenFor({ sub: 'burst' })
       const burst = await Promise.all(Array.from({ length: 30 }, () => service.request('GET', ME, { token })))
@@ -244,7 +244,7 @@ describe('rate limits', () => {
 })
 
 function sweepProxies(under: ServiceUnderTest): void {
-  test('behind a trusted proxy the client is charged, IPv6 by its /64', async () => {
+  test('the client behind a trusted proxy is charged, IPv6 by its /64', async () => {
     const db = (await under.shared()).db
     const service = await under.start({ db, env: { ...LIMITS, TRUST_PROXY: '127.0.0.1, 10.0.0.0/8' } })
     const left = async (forwarded: string | string[]) => {
@@ -297,7 +297,7 @@ function sweepProxies(under: ServiceUnderTest): void {
 }
 
 function sweepSettings(under: ServiceUnderTest): void {
-  test('by default the limits are 100, 1,000 and 10,000 a minute', async () => {
+  test('the default limits are 100, 1,000 and 10,000 a minute', async () => {
     const db = (await under.shared()).db
     const unset = { RATE_LIMIT_UNAUTHENTICATED: '', RATE_LIMIT_AUTHENTICATED: '', RATE_LIMIT_SERVICE: '' }
     const service = await under.start({ db, env: unset })

@@ -11,7 +11,7 @@ describe('read:operations', () => {
   forEachService((under) => {
     const started = sharedJobWorld(under)
 
-    test('sees the jobs of every owner, with timeline, documents, counts and streams', async () => {
+    test('a caller with read:operations sees the jobs of every owner, with timeline, documents, counts and streams', async () => {
       const world = await started()
       const token = world.service.tokenFor({ sub: 'watcher', scopes: ['read:operations'] })
       const read = <Body>(path: string) => world.service.request<Body>('GET', path, { token })
@@ -40,7 +40,7 @@ describe('read:operations', () => {
       own.close()
     })
 
-    test('changes nothing: a change of another owner’s job is 403, and the job stays', async () => {
+    test('a caller with read:operations changes nothing: a change of another owner’s job is 403, and the job stays', async () => {
       const world = await started()
       const token = world.service.tokenFor({ sub: 'watcher', scopes: ['read:operations'] })
       const { id } = await world.start('pausing', { sub: 'watched' })
@@ -61,7 +61,7 @@ describe('read:operations', () => {
       assert.equal((await world.stored(id)).status, 'awaiting_input')
     })
 
-    test('keeps the rights of an owner over jobs of its own', async () => {
+    test('a caller with read:operations keeps the rights of an owner over jobs of its own', async () => {
       const world = await started()
       const token = world.service.tokenFor({ sub: 'busy watcher', scopes: ['read:operations'] })
       const created = await world.service.request<ShownJob>('POST', '/jobs', {
@@ -73,7 +73,7 @@ describe('read:operations', () => {
       assert.deepEqual([cancelled.status, cancelled.body.status], [200, 'cancelled'])
     })
 
-    test('implies neither read:users nor read:projects', async () => {
+    test('the scope read:operations implies neither read:users nor read:projects', async () => {
       const world = await started()
       const token = world.service.tokenFor({ sub: 'watcher', scopes: ['read:operations'] })
       for (const path of ['/v1/users', '/v1/users/ada', '/v1/users/ada/usage', '/v1/projects']) {

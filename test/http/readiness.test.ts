@@ -37,7 +37,7 @@ describe('/readyz', () => {
       return { state, service, ask }
     }
 
-    test('asks the dependencies once a second, for all callers together', async () => {
+    test('/readyz asks the dependencies once a second, for all callers together', async () => {
       const { state, service, ask } = await start()
       const answers = await Promise.all(Array.from({ length: 50 }, ask))
       for (const { status, body } of answers) assert.deepEqual([status, body.status], [200, 'ready'])
@@ -50,7 +50,7 @@ describe('/readyz', () => {
       assert.equal(state.pings, 2)
     })
 
-    test('has the same JSON when it is not ready, with the checks that fail, and writes no stack to the log', async () => {
+    test('/readyz has the same JSON when the service is not ready, with the checks that fail, and writes no stack to the log', async () => {
       const lines: unknown[] = []
       const write = (...line: unknown[]) => void lines.push(line)
       const { state, service, ask } = await start({ debug: write, info: write, warn: write, error: write })
@@ -76,7 +76,7 @@ describe('/readyz', () => {
       assert.equal((await ask()).status, 200)
     })
 
-    test('shows a drain at once, even if a recent report is cached', async () => {
+    test('/readyz shows a drain at once, even if a recent report is cached', async () => {
       const { service, ask } = await start()
       assert.equal((await ask()).status, 200)
       service.services.readiness.startDraining()

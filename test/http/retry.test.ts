@@ -9,7 +9,7 @@ describe('POST /jobs/{id}/retry', () => {
   forEachService((under) => {
     const started = sharedJobWorld(under)
 
-    test('starts a new job with the same exact input, type, project and owner, and names the job it repeats', async () => {
+    test('a retry starts a new job with the same exact input, type, project and owner, and names the job it repeats', async () => {
       const world = await started()
       const raw = '{"type":"report","input":{"title":"Again","n":9007199254740993,"zero":-0}}'
       const first = await world.service.request<ShownJob>('POST', '/jobs', {
@@ -119,7 +119,7 @@ describe('POST /jobs/{id}/retry', () => {
       await world.quiet()
     })
 
-    test('counts towards the usage limit of the owner', async () => {
+    test('a retry counts towards the usage limit of the owner', async () => {
       const world = await startJobWorld(under, { env: { USAGE_LIMIT_RUNS: '1' } })
       const job = await world.start('report')
       await world.pass(RUN_MS)
@@ -134,7 +134,7 @@ describe('POST /jobs/{id}/check', () => {
   forEachService((under) => {
     const started = sharedJobWorld(under)
 
-    test('asks the runtime and answers with the job', async () => {
+    test('a check asks the runtime and answers with the job', async () => {
       const world = await started()
       world.runtime.setFaults({ drop_callbacks: 1 })
       const job = await world.start('report')

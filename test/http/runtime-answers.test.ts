@@ -34,7 +34,7 @@ function scriptedRuntime({ all = false } = {}) {
 
 describe('a gateway that does not know the runtime', () => {
   onOneService((under) => {
-    test('fails no start: it is tried again, and the job runs once the runtime is back', async () => {
+    test('a gateway that does not know the runtime fails no start: the start is retried, and the job runs once the runtime is back', async () => {
       const world = await startJobWorld(under)
       for (const status of [404, 405, 410]) {
         for (const beforeThread of [true, false]) {
@@ -53,7 +53,7 @@ describe('a gateway that does not know the runtime', () => {
     })
 
     const runtime = scriptedRuntime()
-    test('is distinguished from the runtime, whose own error about the graph fails the job', async () => {
+    test('an error of a gateway fails no job, and an error of the runtime about the graph does', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url } })
       const answers: [text: string, status: string][] = [
         ['No assistant found for "report". Make sure the assistant ID is for a valid graph ID.', 'failed'],
@@ -88,7 +88,7 @@ describe('an answer of the runtime that cannot be stored', () => {
       return world.get(body.job_id)
     }
 
-    test('fails the job at once, instead of being asked for again', async () => {
+    test('an answer of the runtime that cannot be stored fails the job at once, instead of being asked for again', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url, RUNTIME_TIMEOUT_MS: '60000' } })
       const megabyte = Buffer.alloc(1024 * 1024, ' ')
       const answers: [name: string, message: RegExp, listener: RequestListener][] = [
@@ -108,7 +108,7 @@ describe('an answer of the runtime that cannot be stored', () => {
       }
     })
 
-    test('proves nothing if it is not a success, or is a web page', async () => {
+    test('an answer of the runtime proves nothing if it is not a success, or is a web page', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url } })
       for (const [status, type] of [
         [502, 'application/json'],
@@ -128,7 +128,7 @@ describe('an answer of the runtime that cannot be stored', () => {
 describe('a start that was aborted mid-request', () => {
   onOneService((under) => {
     const runtime = scriptedRuntime({ all: true })
-    test('is waited for: if the job is cancelled meanwhile and the run appears after all, the run is cancelled', async () => {
+    test('a job cancelled after its start was aborted mid-request waits for the run, and cancels it if it appears', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_URL: runtime.url, RUNTIME_TIMEOUT_MS: '10000' } })
       const created = Promise.withResolvers<{ id: string; thread_id: string }>()
       const run = { run_id: randomUUID(), thread_id: '', status: 'pending', metadata: { job_id: '', run_seq: 1 } }

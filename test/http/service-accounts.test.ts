@@ -171,7 +171,7 @@ describe('service accounts', () => {
       assert.equal((await use(fourth)).status, 200)
     })
 
-    test('without a body the grace is a day', async () => {
+    test('the grace of a rotation without a body is a day', async () => {
       const service = await under.shared()
       const { create, rotate, use } = asAdmin(service)
       const { key, path } = await create()

@@ -24,20 +24,20 @@ async function readSettings(service: TestService): Promise<Record<string, unknow
 
 describe('GET /v1/settings', () => {
   onOneService((under) => {
-    test('names the file of the job types, also the default one', async () => {
+    test('the settings name the file of the job types, also the default one', async () => {
       assert.equal((await readSettings(await under.shared())).JOB_TYPES_FILE, 'job-types.json')
       const service = await under.start({ env: { JOB_TYPES_FILE: '/etc/types.json' } })
       assert.equal((await readSettings(service)).JOB_TYPES_FILE, '/etc/types.json')
     })
 
-    test('shows a list as a list, also an empty one', async () => {
+    test('the settings show a list as a list, also an empty one', async () => {
       const origins = ['https://a.example', 'https://b.example']
       const service = await under.start({ env: { CORS_ORIGINS: origins.join(',') } })
       const { CORS_ORIGINS, TRUST_PROXY } = await readSettings(service)
       assert.deepEqual([CORS_ORIGINS, TRUST_PROXY], [origins, []])
     })
 
-    test('after a reload it shows which secrets are set now, and still none of them', async () => {
+    test('the settings show after a reload which secrets are set now, and still none of them', async () => {
       const service = await under.start({ env: { RUNTIME_URL } })
       const { idp, services } = service
       const shown = async () => {

@@ -51,22 +51,22 @@ describe('slow clients', () => {
       }
     }
 
-    test('that send their headers too slowly get one 408 and are disconnected', async () => {
+    test('clients that send their headers too slowly get one 408 and are disconnected', async () => {
       assertTimedOut(await trickle(await start(), 'GET /v1/projects HTTP/1.1\r\nHost: x\r\nX-Drip: '))
     })
 
-    test('that send their body too slowly get one 408 and are disconnected', async () => {
+    test('clients that send their body too slowly get one 408 and are disconnected', async () => {
       const service = await start()
       assertTimedOut(await trickle(service, head(service, 'Content-Type: application/json', 'Content-Length: 100000')))
     })
 
-    test('that send their chunks too slowly get one 408 and are disconnected', async () => {
+    test('clients that send their chunks too slowly get one 408 and are disconnected', async () => {
       const service = await start()
       const chunked = head(service, 'Content-Type: application/json', 'Transfer-Encoding: chunked')
       assertTimedOut(await trickle(service, `${chunked}ffff\r\n`))
     })
 
-    test('that were refused before their body arrived are disconnected without a second answer', async () => {
+    test('clients that were refused before their body arrived are disconnected without a second answer', async () => {
       const refused = 'POST /v1/projects HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n'
       for (const answers of await trickle(await start(), refused)) {
         assert.deepEqual(

@@ -39,7 +39,7 @@ const endsOf = ({ buckets }: Stats) => buckets.flatMap(({ ends }) => ends)
 
 describe('GET /v1/stats', () => {
   forEachService((under) => {
-    test('shows ends, callbacks, missed callbacks and the backlog within five seconds, in every window', async () => {
+    test('the statistics show ends, callbacks, missed callbacks and the backlog within five seconds, in every window', async () => {
       const world = await startJobWorld(under)
       await world.start('report')
       await world.pass(RUN_MS)
@@ -89,7 +89,7 @@ describe('GET /v1/stats', () => {
       assert.deepEqual([now.checks_due, now.pushes_due], [0, 0])
     })
 
-    test('counts each end once, also when two nodes count at the same time or one is repeated after a crash', async () => {
+    test('each end of a job is counted once, also when two nodes count at the same time or one count is repeated after a crash', async () => {
       const world = await startJobWorld(under)
       for (let n = 0; n < 3; n++) await world.start('report')
       await world.pass(RUN_MS)
@@ -109,7 +109,7 @@ describe('GET /v1/stats', () => {
       )
     })
 
-    test('counts pushes by the state they reached, and shows those of its window', async () => {
+    test('pushes are counted by the state they reached, and the statistics show those of their window', async () => {
       const world = await startJobWorld(under)
       await world.db.query(sql`update stats_cursors set position = 0`)
       const nowMs = world.clock.now()
@@ -130,7 +130,7 @@ describe('GET /v1/stats', () => {
       )
     })
 
-    test('after a long stop of the service, the time in which nothing happened is skipped at once', async () => {
+    test('the statistics skip at once the time in which nothing happened, after a long stop of the service', async () => {
       const world = await startJobWorld(under)
       await countByTime(world.db, world.clock.now())
       await world.start('report')

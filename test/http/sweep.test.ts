@@ -6,7 +6,7 @@ import { onOneService } from '../support/service.ts'
 
 describe('the sweep', () => {
   onOneService((under) => {
-    test('checks less and less often', async () => {
+    test('the sweep checks less and less often', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
       world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })
       const { id } = await world.start('report')
@@ -15,7 +15,7 @@ describe('the sweep', () => {
       assert.ok(world.calls(GET_RUN) <= 12, `${world.calls(GET_RUN)} looks in ten minutes`)
     })
 
-    test('fails a job of a type that is gone once its deadline has passed, and not before', async () => {
+    test('the sweep fails a job of a type that is gone once its deadline has passed, and not before', async () => {
       const world = await startJobWorld(under)
       world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('hasty')
@@ -28,7 +28,7 @@ describe('the sweep', () => {
       assert.equal((await later.get(id)).error?.code, 'deadline_exceeded')
     })
 
-    test('gives up on a runtime that cannot be asked for a day after the deadline', async () => {
+    test('the sweep gives up on a runtime that cannot be asked for a day after the deadline', async () => {
       const world = await startJobWorld(under)
       const { id } = await world.start('hasty')
       world.runtime.setFaults({ lookup_failure: 1, zombie: true })

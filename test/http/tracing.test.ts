@@ -83,7 +83,7 @@ describe('traces', () => {
   })
 
   onOneService((under) => {
-    test('its log lines name the trace, and those of other requests do not', async () => {
+    test('the log lines of a traced request name the trace, and those of other requests do not', async () => {
       const world = await startTracedWorld(under)
       await finishOneJob(world)
       const named = world.lines.filter(({ traceId }) => traceId === CALLER.traceId).map(({ msg }) => msg)

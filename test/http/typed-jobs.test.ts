@@ -61,7 +61,7 @@ describe('a job type with schemas', () => {
       return answer.body.data
     }
 
-    test('refuses a bad input with its place, before a job or a run is made', async () => {
+    test('a bad input is refused with its place, before a job or a run is made', async () => {
       const world = await shared()
       const [runs, { body: before }] = [world.calls(START_RUN), await world.request<object>('GET', '/jobs', 'ada')]
       assertError(world.service, await post(world, '{"title":7}'), invalid('body/input/title must be string'))
@@ -76,7 +76,7 @@ describe('a job type with schemas', () => {
       assert.equal(world.calls(START_RUN), runs)
     })
 
-    test('keeps the text of a good input as it came', async () => {
+    test('a good input keeps its text as it came', async () => {
       const world = await shared()
       const input = '{"title" : "Größe \\u0041", "n":9007199254740993.10,"more":[-0,1e400]}'
       const accepted = await post(world, input)
@@ -84,7 +84,7 @@ describe('a job type with schemas', () => {
       assert.ok(accepted.text.includes(`"input":${input}`), accepted.text)
     })
 
-    test('keeps an output that does not fit, and notes and counts it', async () => {
+    test('an output that does not fit is kept, noted and counted', async () => {
       const world = await shared()
       const countMisfits = async () =>
         new MetricsText((await world.service.request('GET', '/metrics')).text).sum('job_output_misfits_total', {
@@ -119,7 +119,7 @@ describe('a job type with schemas', () => {
       assert.deepEqual(note?.detail, { reason: 'too_large', fault: 'output is too large to be checked' })
     })
 
-    test('refuses an input whose check takes too long, and keeps and notes such an output', async () => {
+    test('an input whose check takes too long is refused, and such an output is kept and noted', async () => {
       const world = await shared()
       const raw = (input: string) => `{"type":"slow","input":${input}}`
       const headers = { 'content-type': 'application/json' }
@@ -135,7 +135,7 @@ describe('a job type with schemas', () => {
       assert.deepEqual(note?.detail, { reason: 'does_not_fit', fault: 'output takes too long to check' })
     })
 
-    test('refuses a bad answer with its place, and the question stays open', async () => {
+    test('a bad answer is refused with its place, and the question stays open', async () => {
       const { world, job, resume } = await pause('pausing')
       assertError(world.service, await resume({ input: 'yes' }), invalid('body/input must be object'))
       assertError(world.service, await resume({ input: {} }), invalid('body/input must have the field "ok"'))
@@ -144,7 +144,7 @@ describe('a job type with schemas', () => {
       assert.equal(taken.status, 202, taken.text)
     })
 
-    test('checks each of several answers; a breakpoint has none to check', async () => {
+    test('several answers are each checked; a breakpoint has none to check', async () => {
       const { world, resume, ids } = await pause('both')
       const answers = Object.fromEntries(ids.map((id) => [id, true]))
       const [first = ''] = ids
@@ -155,7 +155,7 @@ describe('a job type with schemas', () => {
       assert.equal((await breakpoint.resume({ input: null })).status, 202)
     })
 
-    test('is shown by the list of job types', async () => {
+    test('a job type with schemas is shown by the list of job types', async () => {
       const world = await shared()
       const { body } = await world.request<{ data: Record<string, unknown>[] }>('GET', '/v1/job-types', 'ada')
       const shown = new Map(body.data.map((type) => [type.name, type]))
@@ -164,7 +164,7 @@ describe('a job type with schemas', () => {
       assert.deepEqual(shown.get('agent')?.input_schema, null)
     })
 
-    test('is described in OpenAPI: the input by its type, outputs and answers beside any JSON', async () => {
+    test('a job type with schemas is described in OpenAPI: the input by its type, outputs and answers beside any JSON', async () => {
       const world = await shared()
       const { body } = await world.service.request<OpenapiDocument>('GET', '/openapi.json')
       const validate = validatorsOf(body).compile({ $ref: '#/components/schemas/JobInput' })

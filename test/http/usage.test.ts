@@ -37,7 +37,7 @@ describe('usage', () => {
   forEachService((under) => {
     const shared = sharedJobWorld(under)
 
-    test('of a user without jobs is zero', async () => {
+    test('the usage of a user without jobs is zero', async () => {
       const world = await shared()
       assert.deepEqual(await usageOf(world, newUser()), {
         period: '2026-01',
@@ -49,7 +49,7 @@ describe('usage', () => {
       })
     })
 
-    test('counts each job once when it ends, however it ends, by type, with the tokens its graph reports', async () => {
+    test('each job is counted once when it ends, however it ends, by type, with the tokens its graph reports', async () => {
       const world = await shared()
       const sub = newUser()
       const ask = { input: { messages: [{ role: 'user', content: 'one two three' }] }, sub }
@@ -76,7 +76,7 @@ describe('usage', () => {
       assert.deepEqual(counted.tokens, { input: 16, output: 30, total: 46 })
     })
 
-    test('is the same whether a callback or a check ended the job', async () => {
+    test('the usage is the same whether a callback or a check ended the job', async () => {
       const world = await shared()
       const [byCallback, byCheck] = [newUser(), newUser()]
       const input = { messages: [{ role: 'user', content: 'one two three' }] }
@@ -91,7 +91,7 @@ describe('usage', () => {
       assert.equal((await usageOf(world, byCheck)).tokens.total, 8)
     })
 
-    test('of another user is shown only to a caller who may read users', async () => {
+    test('the usage of another user is shown only to a caller who may read users', async () => {
       const world = await shared()
       const sub = newUser()
       await world.start('report', { sub })
@@ -104,7 +104,7 @@ describe('usage', () => {
       assertError(world.service, refused, { status: 403, code: 'forbidden' })
     })
 
-    test('that a job started by an admin for a user counts for that user', async () => {
+    test('a job started by an admin for a user counts for that user', async () => {
       const world = await shared()
       const sub = newUser()
       const body = { type: 'report', input: {}, created_by: sub }
@@ -114,7 +114,7 @@ describe('usage', () => {
       assert.equal((await usageOf(world, sub)).runs, 1)
     })
 
-    test('for an invalid period is a 400', async () => {
+    test('an invalid period is a 400', async () => {
       const world = await shared()
       for (const period of ['2026', '2026-13', '2026-00', '2026-1', 'now', '']) {
         const answer = await world.request('GET', `/v1/usage?period=${period}`, 'ada')
@@ -122,7 +122,7 @@ describe('usage', () => {
       }
     })
 
-    test('that a graph reports with absurd numbers does not break the sums', async () => {
+    test('absurd token counts of a graph do not break the sums', async () => {
       const world = await shared()
       const sub = newUser()
       for (const tokens of [1e12, 9007199254740991, -5, 'many', 1e300]) {
@@ -147,7 +147,7 @@ describe('the limit of runs', () => {
     const start = (world: JobWorld, sub: string, more: object = {}) =>
       world.request<ShownJob>('POST', '/jobs', sub, { body: { type: 'report', input: {} }, ...more })
 
-    test('does not refuse a caller that follows the same run again', async () => {
+    test('the limit does not refuse a caller that follows the same run again', async () => {
       const world = await startJobWorld(under, { env: { USAGE_LIMIT_RUNS: '1' } })
       const sub = newUser()
       const body = { type: 'report', ...(await world.startElsewhere({ user_id: sub })) }
@@ -159,7 +159,7 @@ describe('the limit of runs', () => {
       assertError(world.service, refused, { status: 429, code: 'usage_limit_exceeded' })
     })
 
-    test('counts what has ended and what still runs, for each caller alone, and starts nothing beyond it', async () => {
+    test('the limit counts ended and unfinished jobs, for each caller alone, and no job starts beyond it', async () => {
       const world = await shared()
       const [sub, other] = [newUser(), newUser()]
       assert.deepEqual((await usageOf(world, sub)).remaining, LIMIT)
@@ -204,7 +204,7 @@ describe('the limit of runs', () => {
       await world.quiet()
     })
 
-    test('is not touched by a request that is repeated with its key', async () => {
+    test('a request that is repeated with its key does not count towards the limit', async () => {
       const world = await shared()
       const sub = newUser()
       const once = { headers: { 'idempotency-key': 'once' } }
@@ -214,7 +214,7 @@ describe('the limit of runs', () => {
       await world.quiet()
     })
 
-    test('is counted anew with each month', async () => {
+    test('the limit is counted anew with each month', async () => {
       const world = await shared()
       const sub = newUser()
       for (let n = 0; n < LIMIT; n++) assert.equal((await start(world, sub)).status, 202)

@@ -83,7 +83,7 @@ describe('users', () => {
       assertError(service, await service.request('GET', pathOf(id), { key }), GONE)
     })
 
-    test('one’s own profile needs no scope, another’s does, and no user has the name me', async () => {
+    test('a caller’s own profile needs no scope, another’s does, and no user has the name me', async () => {
       const service = await under.shared()
       const ada = as(service, { sub: 'ada' })
       const eve = as(service, { sub: 'eve', scopes: ['read:projects', 'write:projects'] })
@@ -321,7 +321,7 @@ describe('users', () => {
       assert.equal(later.headers.etag, first.headers.etag)
     })
 
-    test('what was seen last is written before the service stops', async () => {
+    test('the last last_seen_at is written before the service stops', async () => {
       const shared = await under.shared()
       const service = await under.start({ db: shared.db })
       const send = as(service, { sub: 'late', expiresInSeconds: 86_400 })

@@ -20,7 +20,7 @@ describe('a job that a client polls, lists or watches', () => {
     const list = (world: JobWorld, sub: string, query = '') =>
       world.request<{ data: Job[] }>('GET', `/jobs${query}`, sub).then(({ body }) => body.data)
 
-    test('lands by the check that its reader did not wait for, when each call of the runtime takes 1.6 s', async () => {
+    test('a watched job ends by the check that its reader did not wait for, when each call of the runtime takes 1.6 s', async () => {
       const world = await shared()
       const { id } = await world.start('report', { sub: newUser() })
       await world.pass(RUN_MS)
@@ -41,7 +41,7 @@ describe('a job that a client polls, lists or watches', () => {
       assert.equal(world.calls(GET_RUN), runs + 1, 'one check served both')
     })
 
-    test('is not checked later because it is read', async () => {
+    test('a watched job is not checked later because it is read', async () => {
       const world = await shared()
       const { id } = await world.start('report', { sub: newUser(), input: LONG })
       const nextAt = async () => (await world.stored(id)).reconcile.next_at ?? 'never'
@@ -56,7 +56,7 @@ describe('a job that a client polls, lists or watches', () => {
       }
     })
 
-    test('is checked as often as any other after its readers have left', async () => {
+    test('a watched job is checked as often as any other after its readers have left', async () => {
       const world = await shared()
       const input = { title: 'Done', sandbox: { duration_ms: 30_000 } }
       const { id } = await world.start('report', { sub: newUser(), input })
@@ -71,7 +71,7 @@ describe('a job that a client polls, lists or watches', () => {
     })
 
     if (under.engine.name === 'postgres') {
-      test('is shown as it is stored while another transaction locks its check', async () => {
+      test('a watched job is shown as it is stored while another transaction locks its check', async () => {
         const world = await shared()
         const { id } = await world.start('report', { sub: newUser() })
         await world.db.transaction(async (tx) => {
@@ -83,7 +83,7 @@ describe('a job that a client polls, lists or watches', () => {
       })
     }
 
-    test('is brought up to date by the page that shows it, unless it was checked a moment ago', async () => {
+    test('a watched job is brought up to date by the page that shows it, unless it was checked a moment ago', async () => {
       // In the shared world, checks of other tests' jobs would be counted too.
       const world = await startJobWorld(under)
       world.runtime.setFaults({ drop_callbacks: 1 })
@@ -105,7 +105,7 @@ describe('a job that a client polls, lists or watches', () => {
       assert.equal(world.calls(GET_RUN), before + 2, 'not again so soon')
     })
 
-    test('is shown as it is stored when the runtime takes longer than a page waits', async () => {
+    test('a watched job is shown as it is stored when the runtime takes longer than a page waits', async () => {
       const world = await shared()
       const sub = newUser()
       const { id } = await world.start('report', { sub })
@@ -129,7 +129,7 @@ describe('a job that a client polls, lists or watches', () => {
       assert.equal((await world.stored(id)).status, 'completed', 'the check went on')
     })
 
-    test('lands within five seconds on an open stream, of its own or of its owner, though the callback is lost', async () => {
+    test('a job on an open stream, its own or its owner’s, ends within five seconds though the callback is lost', async () => {
       const world = await shared()
       const [owner, other] = [newUser(), newUser()]
       const streamed = await world.start('report', { sub: owner, input: LONG })

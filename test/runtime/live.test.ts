@@ -57,7 +57,7 @@ describe('live output of the real runtime', () => {
       .map(({ partial, text = '' }) => (partial ? text : ''))
       .join('')
 
-  test('arrives piece by piece, with progress and steps, and its end settles the job without a callback', async () => {
+  test('live output arrives piece by piece, with progress and steps, and its end settles the job without a callback', async () => {
     const id = await start('talk', { messages: [{ role: 'user', content: 'Hi' }] })
     const viewer = await view(id)
     await viewer.ended()
@@ -79,7 +79,7 @@ describe('live output of the real runtime', () => {
     assert.equal(job.settled_by, 'read')
   })
 
-  test('resumes at the cursor of a viewer, and starts at the beginning for a viewer who comes late', async () => {
+  test('live output resumes at the cursor of a viewer, and starts at the beginning for a viewer who comes late', async () => {
     const id = await start('talk', { messages: [], prompt: SLOW_MS })
     const first = await view(id)
     await first.until(() => answerIn(first).includes('two'))
@@ -92,7 +92,7 @@ describe('live output of the real runtime', () => {
     assert.deepEqual(late.ids, [...first.ids, ...second.ids])
   })
 
-  test('ends with awaiting_input at a question; a new stream shows the next run', async () => {
+  test('live output ends with awaiting_input at a question; a new stream shows the next run', async () => {
     const id = await start('pause', { title: 'Done' })
     const first = await view(id)
     await first.ended()
@@ -105,7 +105,7 @@ describe('live output of the real runtime', () => {
     assert.ok(second.ids.every((one) => one.startsWith('2-')))
   })
 
-  test('shows only the end for a job type without live output', async () => {
+  test('live output shows only the end for a job type without live output', async () => {
     const viewer = await view(await start('silent', { messages: [] }))
     await viewer.ended()
     assert.deepEqual([viewer.names, viewer.status], [['end'], 'completed'])

@@ -363,7 +363,7 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(receiver.callbacksOf(runId), [])
     })
 
-    test('cancelling an ended or unknown run changes nothing and is no error', async () => {
+    test('a cancel request for an ended or unknown run changes nothing and is no error', async () => {
       const run = await begin('ok')
       await untilStatus(run, 'success')
       await client.cancelRun(run.threadId, run.runId)
@@ -413,7 +413,7 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(await client.fetchState(threadId, randomUUID(), WHOLE), null)
     })
 
-    test('creating a thread again keeps its runs; the newest run is listed first', async () => {
+    test('a thread that is created again keeps its runs; the newest run is listed first', async () => {
       const first = await begin('ok')
       await untilStatus(first, 'success')
       assert.equal(await client.ensureThread(first.threadId, {}), null)
@@ -465,7 +465,7 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(await rawJson('GET', `${thread}/state`), shapes.history)
     })
 
-    test('after a crash of the runtime a run stays running forever, ignores cancellation and sends no callback', async () => {
+    test('a run stays running forever after a crash of the runtime, ignores cancellation and sends no callback', async () => {
       const run = await begin('sleep', { payload: { input: JsonText.of({ ms: 600_000 }) } })
       await untilStatus(run, 'running')
       await subject.dieDuring(run)

@@ -4,6 +4,8 @@ import { sql } from '../../src/db/sql.ts'
 /** All stored rows that a settlement writes for one job. */
 export interface JobRows {
   job: Row
+  /** One row while the runtime is asked about the job. */
+  checks: Row[]
   runs: Row[]
   /** What the job adds to the counters of its owner: one row once it has ended. */
   usage: Row[]
@@ -18,6 +20,7 @@ export async function readJobRows(db: Database, jobId: string): Promise<JobRows>
   if (!job) throw new Error(`There is no job ${jobId}`)
   return {
     job,
+    checks: await db.query(sql`select job_id from job_checks where job_id = ${jobId}`),
     runs: await db.query(sql`select * from job_runs where job_id = ${jobId} order by run_seq`),
     usage: await db.query(sql`
       select created_by as subject, type, input_tokens, output_tokens, total_tokens from jobs
@@ -35,7 +38,7 @@ export async function readJobRows(db: Database, jobId: string): Promise<JobRows>
 }
 
 /** Columns that may differ between two paths to the same end: the first hint, times, the number of checks, and names. */
-const HAPPENSTANCE = /_at$|^(?:settled_by|first_hint|check_attempts|last_error|lease_token|lease_until|start_attempts)$/
+const HAPPENSTANCE = /_at$|^(?:settled_by|first_hint|check_attempts|last_error|lease_token|lease_until)$/
 
 /** The rows without these columns, so that two jobs can be compared. Ids are replaced by names. */
 export function essenceOf(rows: JobRows): unknown {

@@ -44,7 +44,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       return { ...underTest, sender, arrivedAt }
     }
 
-    test('states its limits, and its sender names the provider', async () => {
+    test('the provider states its limits, and its sender names the provider', async () => {
       const { provider, sender } = await connect()
       assert.equal(sender.provider, provider)
       assert.match(provider.name, /^[a-z][a-z0-9_]*$/)
@@ -55,7 +55,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       for (const platform of Object.keys(idleDeviceMs)) assert.ok(PLATFORMS.some((known) => known === platform))
     })
 
-    test('accepts content of exactly the largest payload, and sends it', async () => {
+    test('content of exactly the largest payload is accepted and sent', async () => {
       const { provider, sender } = await connect()
       const message = largest(provider)
       assert.equal(provider.payloadBytesOf(message), provider.limits.payloadBytes)
@@ -63,7 +63,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       assert.equal((await sender.send(message, NEVER)).kind, 'sent')
     })
 
-    test('refuses content over the largest payload', async () => {
+    test('content over the largest payload is refused', async () => {
       const { provider } = await connect()
       const { body, ...message } = largest(provider)
       const fault = provider.validate({ ...message, body: `${body}x` })
@@ -71,7 +71,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       assert.match(fault.problem, new RegExp(`\\b${provider.limits.payloadBytes}\\b`))
     })
 
-    test('takes the longest token, and a message that asks for more than the longest time to live', async () => {
+    test('the longest token is accepted, and a message that asks for more than the longest time to live', async () => {
       const { provider, sender } = await connect()
       const { tokenBytes, ttlSeconds } = provider.limits
       const long = await sender.send(messageTo('t'.repeat(tokenBytes)), NEVER)
@@ -79,7 +79,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       assert.deepEqual([long.kind, old.kind], ['sent', 'sent'])
     })
 
-    test('gives each answer its verdict, with a reason that does not show the token', async () => {
+    test('each answer of the provider gets its verdict, with a reason that does not show the token', async () => {
       const { tokens, sender } = await connect()
       for (const [kind, those] of Object.entries(tokens)) {
         assert.ok(those.length > 0, kind)
@@ -91,13 +91,13 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       }
     })
 
-    test('gives two messages two ids', async () => {
+    test('two messages get two ids', async () => {
       const { sender } = await connect()
       const [one, two] = [await sender.send(messageTo('phone'), NEVER), await sender.send(messageTo('phone'), NEVER)]
       assert.ok(one.kind === 'sent' && two.kind === 'sent' && one.messageId !== two.messageId)
     })
 
-    test('never rejects, whatever the message holds', async () => {
+    test('the sender never rejects, whatever the message holds', async () => {
       const { sender } = await connect()
       const odd: Partial<PushMessage>[] = [
         { token: '' },
@@ -116,7 +116,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       }
     })
 
-    test('checks a dry run and does not deliver it', async () => {
+    test('a dry run is checked and not delivered', async () => {
       const { sender, arrivedAt } = await connect()
       const verdict = await sender.send(messageTo('phone-dry', { dryRun: true }), NEVER)
       assert.equal(verdict.kind, 'sent')
@@ -124,7 +124,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       assert.equal(arrivedAt('phone-dry').filter(({ delivered }) => delivered).length, 1)
     })
 
-    test('repeats a message under the same tag, and another message under another', async () => {
+    test('a repeated message has the same tag, and another message has another', async () => {
       const { sender, arrivedAt } = await connect()
       for (const tag of ['job_1', 'job_1', 'job_2']) await sender.send(messageTo('phone-tag', { tag }), NEVER)
       const tags = arrivedAt('phone-tag').map(({ tag }) => tag)
@@ -133,14 +133,14 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       assert.notEqual(tags[1], tags[2])
     })
 
-    test('checks accepted credentials without sending a message', async () => {
+    test('accepted credentials are checked without sending a message', async () => {
       const { sender, arrivals } = await connect()
       const before = arrivals().length
       assert.equal(await sender.checkCredentials(), null)
       assert.equal(arrivals().length, before)
     })
 
-    test('says why credentials are refused, and halts every message for that reason', async () => {
+    test('refused credentials are reported with the reason, and halt every message for that reason', async () => {
       const { sender, arrivedAt } = await connect('refused')
       const fault = await sender.checkCredentials()
       assert.ok(fault !== null && fault !== '')
@@ -149,7 +149,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       assert.deepEqual(arrivedAt('phone-refused'), [])
     })
 
-    test('ends an aborted message with a retry, and sends none that was aborted before', async () => {
+    test('an aborted message ends with a retry, and a message that was aborted before is not sent', async () => {
       const { sender, silentToken, arrivedAt } = await connect()
       const stop = new AbortController()
       const before = arrivedAt(silentToken).length
@@ -161,7 +161,7 @@ export function testPushProvider(name: string, start: () => Promise<ProviderUnde
       assert.deepEqual(arrivedAt('phone-aborted'), [])
     })
 
-    test('ends messages in flight with a retry when it closes, and all later ones', async () => {
+    test('messages in flight end with a retry when the sender closes, and so do all later ones', async () => {
       const { sender, silentToken, arrivedAt } = await connect()
       const before = arrivedAt(silentToken).length
       const sending = [sender.send(messageTo(silentToken), NEVER), sender.send(messageTo(silentToken), NEVER)]

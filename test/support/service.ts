@@ -127,7 +127,7 @@ export class TestService extends HttpClient {
   override async close(): Promise<void> {
     super.close()
     this.services.readiness.startDraining()
-    await Promise.all([this.services.streams.close(), this.services.live.close()])
+    await Promise.all([this.services.openStreams.close(), this.services.live.close()])
     await this.#drain({ listenMs: 0, answerMs: PATIENCE_MS })
     await this.app.close()
     await this.services.close()

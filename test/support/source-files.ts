@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 /** The text of every file of one kind in a folder, by its path from the root of the repository. */
 export function readSources(
   extension: '.ts' | '.tsx' | '.sql' = '.ts',
-  folder: 'src' | 'verify' | 'console/src' = 'src',
+  folder: 'src' | 'test' | 'verify' | 'console/src' = 'src',
 ): Record<string, string> {
   const root = new URL(`../../${folder}/`, import.meta.url)
   const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).map((file) => file.replaceAll('\\', '/'))

@@ -9,10 +9,10 @@ import { JsonText } from '../../src/core/json/json-text.ts'
 import { WHOLE } from '../../src/core/json/wanted.ts'
 import type { Json, JsonObject } from '../../src/core/json.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
+import { RuntimeUnavailable } from '../../src/runtime/check-errors.ts'
 import type { RunStreamEvent } from '../../src/runtime/run-stream.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import type { RuntimeRun } from '../../src/runtime/runtime-types.ts'
-import { RuntimeUnavailable } from '../../src/runtime/troubles.ts'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { type CallbackReceiver, startCallbackReceiver } from '../support/callback-receiver.ts'
@@ -71,7 +71,7 @@ const statusOf = async ({ threadId, runId }: RuntimeRun) => (await client.fetchR
 const control = (method: string, path: string, body?: object) =>
   fetch(`${runtime.url}/sandbox/${path}`, { method, ...(body ? { body: JSON.stringify(body) } : {}) })
 
-test('without faults a run waits, runs, ends and is called back once, in the time of the clock', async () => {
+test('a run without faults waits, runs, ends and is called back once, in the time of the clock', async () => {
   const run = await begin('report')
   await clock.advance(PENDING_MS - 1)
   assert.equal(await statusOf(run), 'pending')
@@ -404,16 +404,14 @@ test('faults are set and read over HTTP, all of a request or none of it', async 
   assert.equal(refused.status, 400)
   const { problems } = (await refused.json()) as { problems: string[] }
   assert.equal(problems.length, 3)
-  for (const path of ['faults', 'dials']) {
-    assert.deepEqual(await (await control('GET', path)).json(), { ...runtime.faults })
-  }
+  assert.deepEqual(await (await control('GET', 'faults')).json(), { ...runtime.faults })
   assert.equal(runtime.faults.drop_callbacks, 1)
   for (const value of [-0.1, 1.1, '1', null, Number.NaN]) {
     assert.throws(() => runtime.setFaults({ drop_callbacks: value as number }), /must be a number from 0 to 1/)
   }
 })
 
-test('counters and what happened lately can be read over HTTP, without the token of a callback URL', async () => {
+test('counters and recent events can be read over HTTP, without the token of a callback URL', async () => {
   const run = await finish()
   const stats = (await (await control('GET', 'stats')).json()) as JsonObject
   assert.deepEqual(stats, runtime.stats)
@@ -436,7 +434,7 @@ test('a reset deletes threads, counters and faults, and stops active runs', asyn
   assert.equal(receiver.received.length, 1)
 })
 
-test('closing leaves no timer, no run and no request behind', async () => {
+test('a runtime that closes leaves no timer, no run and no request behind', async () => {
   await finish()
   runtime.setFaults({ late_callbacks_ms: 60_000 })
   const run = await begin('report')
@@ -452,7 +450,7 @@ test('closing leaves no timer, no run and no request behind', async () => {
   runtime = await startAgentRuntime()
 })
 
-test('without the API key every request is refused, and that says nothing about a run', async () => {
+test('every request without the API key is refused, and that says nothing about a run', async () => {
   const run = await begin('report')
   await assert.rejects(
     clientWith('wrong').fetchRun(run.threadId, run.runId),
@@ -467,7 +465,7 @@ test('a 404 that is not the runtime’s own answer about a run or a thread prove
   await assert.rejects(astray.fetchRun(randomUUID(), randomUUID()), RuntimeUnavailable)
 })
 
-test('it cannot be reached but from this machine, nor by a page of another origin', async () => {
+test('the runtime cannot be reached but from this machine, nor by a page of another origin', async () => {
   await assert.rejects(startAgentRuntime({ host: '0.0.0.0' }), /loopback only/)
   const body = JSON.stringify({ zombie: true })
   const options = { method: 'PATCH', body, headers: { origin: 'https://elsewhere.example' } }
@@ -527,7 +525,7 @@ describe('a run that streams', () => {
       .map(({ data }) => (JSON.parse(data) as [{ content: string }])[0].content)
       .join('')
 
-  test('says its answer word by word in the time that it takes, and says the same as its output', async () => {
+  test('a run streams its answer word by word in the time that it takes, and the words are those of its output', async () => {
     const run = await beginStream({ ...HELLO, sandbox: { say: 'One two three' } })
     const received: RunStreamEvent[] = []
     const over = follow(run, received)
@@ -546,7 +544,7 @@ describe('a run that streams', () => {
     assert.deepEqual([messages.at(-1)?.content, messages.at(-1)?.id], ['One two three', piece.id])
   })
 
-  test('takes longer with slow tokens', async () => {
+  test('a run takes longer with slow tokens', async () => {
     runtime.setFaults({ token_ms: 1_000 })
     const run = await beginStream({ ...HELLO, sandbox: { say: 'One two three' } })
     await clock.advance(PENDING_MS + 3_999)
@@ -555,7 +553,7 @@ describe('a run that streams', () => {
     assert.equal(await statusOf(run), 'success')
   })
 
-  test('is broken off and resumed when the settings say so, and not offered at all by another', async () => {
+  test('a stream is broken off and resumed by one setting, and refused by another', async () => {
     runtime.setFaults({ break_streams: 1 })
     const run = await beginStream(HELLO)
     await clock.advance(PENDING_MS)
@@ -573,7 +571,7 @@ describe('a run that streams', () => {
     assert.equal(await follow(run, []), 'broken')
   })
 
-  test('forgets a client that leaves', async () => {
+  test('a run forgets a client that leaves', async () => {
     const run = await beginStream({ ...HELLO, sandbox: { duration_ms: 60_000 } })
     await clock.advance(PENDING_MS)
     const record = runtime.recentRuns.find(({ runId }) => runId === run.runId)
@@ -586,7 +584,7 @@ describe('a run that streams', () => {
     assert.equal(listeners(), before)
   })
 
-  test('replays nothing and gives no ids unless it was created as resumable', async () => {
+  test('a run replays nothing and gives no ids unless it was created as resumable', async () => {
     const threadId = randomUUID()
     await client.ensureThread(threadId, {})
     const { runId } = await startNotResumable(threadId, { ...HELLO, sandbox: { say: 'One two three' } })
@@ -610,7 +608,7 @@ describe('a run that streams', () => {
     return { runId: ((await answer.json()) as { run_id: string }).run_id }
   }
 
-  test('breaks its streams when the server dies', async () => {
+  test('a run breaks its streams when the server dies', async () => {
     const run = await beginStream({ ...HELLO, sandbox: { duration_ms: 60_000 } })
     await clock.advance(PENDING_MS)
     const received: RunStreamEvent[] = []

@@ -10,7 +10,7 @@ test('each delay is twice the one before, until the cap', () => {
   assert.deepEqual(delays, [50, 100, 200, 3_200, 5_000, 5_000, 5_000])
 })
 
-test('chance spreads a delay over its upper half, and never beyond the cap', () => {
+test('a delay is spread by chance over its upper half, and never beyond the cap', () => {
   assert.equal(backoffMs(BACKOFF, 3, always(0)), 400)
   assert.equal(backoffMs(BACKOFF, 3, always(0.5)), 600)
   assert.equal(backoffMs(BACKOFF, 3, always(0.9999)), 800)

@@ -10,7 +10,7 @@ function filled(capacity: number, keys: string): BoundedMap<string, string> {
 
 const keysOf = (map: BoundedMap<string, string>) => Array.from(map.entries(), ([key]) => key).join('')
 
-test('it never holds more than its capacity, and evicts the oldest entry', () => {
+test('a bounded map never holds more than its capacity, and evicts the oldest entry', () => {
   const map = filled(3, 'abcde')
   assert.equal(map.size, 3)
   assert.equal(keysOf(map), 'cde')

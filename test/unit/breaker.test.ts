@@ -16,7 +16,7 @@ function breaker() {
 }
 
 describe('the breaker', () => {
-  test('lets everything through while calls succeed, and counts only failures in a row', () => {
+  test('the breaker lets everything through while calls succeed, and counts only failures in a row', () => {
     const { breaker: it, fail } = breaker()
     for (let n = 0; n < 10; n++) {
       fail(2)
@@ -26,7 +26,7 @@ describe('the breaker', () => {
     assert.equal(it.state, 'closed')
   })
 
-  test('opens at the threshold, and lets nothing through until its pause is over', async () => {
+  test('the breaker opens at the threshold, and lets nothing through until its pause is over', async () => {
     const { breaker: it, clock, fail } = breaker()
     fail(3)
     assert.equal(it.state, 'open')
@@ -37,7 +37,7 @@ describe('the breaker', () => {
     assert.equal(it.state, 'probing')
   })
 
-  test('admits one probe; while the probe runs, no other call is admitted', async () => {
+  test('the breaker admits one probe; while the probe runs, no other call is admitted', async () => {
     const { breaker: it, clock, fail } = breaker()
     fail(3)
     await clock.advance(1_000)
@@ -49,7 +49,7 @@ describe('the breaker', () => {
     assert.equal(it.admit(), true)
   })
 
-  test('doubles its pause with each probe that fails, up to its cap, and starts small again after a success', async () => {
+  test('the breaker doubles its pause with each probe that fails, up to its cap, and starts small again after a success', async () => {
     const { breaker: it, clock, fail } = breaker()
     fail(3)
     for (const pauseMs of [1_000, 2_000, 4_000, 4_000]) {
@@ -67,7 +67,7 @@ describe('the breaker', () => {
     assert.equal(it.state, 'probing')
   })
 
-  test('calls that were under way when it opened, and fail too, do not lengthen its pause', async () => {
+  test('calls in flight when the breaker opened, and that fail too, do not lengthen its pause', async () => {
     const { breaker: it, clock } = breaker()
     for (let n = 0; n < 20; n++) assert.equal(it.admit(), true)
     for (let n = 0; n < 20; n++) it.failed()

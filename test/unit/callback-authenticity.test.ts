@@ -34,7 +34,7 @@ function sign({ key, id = 'msg_1', timestamp = NOW, body = BODY }: Signature): I
 }
 
 describe('the token of a job', () => {
-  test('proves a callback of that job and of no other', () => {
+  test('the token of a job proves a callback of that job and of no other', () => {
     const token = live.tokenFor(JOB) ?? ''
     assert.deepEqual(check({}, { token, jobId: JOB }), { authentic: true, jobId: JOB })
     for (const jobId of ['job_2', '', `${JOB} `, undefined]) {
@@ -42,26 +42,26 @@ describe('the token of a job', () => {
     }
   })
 
-  test('of either live secret counts, new ones are made with the first, and one of a third secret does not', () => {
+  test('a token of either live secret is accepted, new ones are made with the first, and one of a third secret is refused', () => {
     assert.equal(live.tokenFor(JOB), tokenOf('new-secret'))
     assert.deepEqual(check({}, { token: tokenOf('old-secret'), jobId: JOB }), { authentic: true, jobId: JOB })
     assert.deepEqual(check({}, { token: tokenOf('older-secret'), jobId: JOB }), REFUSED)
   })
 
-  test('is refused if it is altered, truncated or empty, and so is the secret in its place', () => {
+  test('a token that is altered, truncated or empty is refused, and so is the secret in its place', () => {
     const token = live.tokenFor(JOB) ?? ''
     for (const wrong of ['', token.slice(0, -1), `${token}A`, token.toUpperCase(), 'new-secret', ` ${token}`]) {
       assert.deepEqual(check({}, { token: wrong, jobId: JOB }), REFUSED, wrong)
     }
   })
 
-  test('does not reveal the secret, and can be part of a URL', () => {
+  test('the token of a job does not reveal the secret, and can be part of a URL', () => {
     assert.match(live.tokenFor(JOB) ?? '', /^[\w-]{43}$/)
   })
 })
 
 describe('the shared secret', () => {
-  test('proves a callback in either header, of either live secret, and binds it to no job', () => {
+  test('the shared secret proves a callback in either header, of either live secret, and binds it to no job', () => {
     for (const secret of ['new-secret', 'old-secret']) {
       for (const headers of [
         { 'x-webhook-secret': secret },
@@ -73,7 +73,7 @@ describe('the shared secret', () => {
     }
   })
 
-  test('in any other form proves nothing', () => {
+  test('the shared secret in any other form proves nothing', () => {
     const wrong: IncomingHttpHeaders[] = [
       {},
       { 'x-webhook-secret': '' },
@@ -89,7 +89,7 @@ describe('the shared secret', () => {
     for (const headers of wrong) assert.deepEqual(check(headers), REFUSED, JSON.stringify(headers))
   })
 
-  test('beside a wrong token still proves it, and a good token beside a wrong secret does too', () => {
+  test('the shared secret beside a wrong token still proves a callback, and a good token beside a wrong secret does too', () => {
     assert.deepEqual(check({ 'x-webhook-secret': 'new-secret' }, { token: 'wrong', jobId: JOB }), {
       authentic: true,
       jobId: null,
@@ -102,25 +102,25 @@ describe('the shared secret', () => {
 describe('a signature over the body', () => {
   const holds = (headers: IncomingHttpHeaders, body = BODY) => live.checkSignature(headers, body)
 
-  test('is announced before the body is there, and decided with it', () => {
+  test('a signature is announced before the body is there, and decided with it', () => {
     const headers = sign({ key: 'new-secret' })
     assert.deepEqual(check(headers), { authentic: false, signed: true })
     assert.equal(holds(headers), true)
   })
 
-  test('of either live secret holds, and of no other', () => {
+  test('a signature of either live secret holds, and of no other', () => {
     assert.equal(holds(sign({ key: 'old-secret' })), true)
     assert.equal(holds(sign({ key: 'older-secret' })), false)
   })
 
-  test('made with a whsec_ key is made with its bytes', () => {
+  test('a signature with a whsec_ key is made with the bytes of the key', () => {
     const key = Buffer.from('0123456789abcdef0123456789abcdef')
     const webhooks = new CallbackAuthenticity([`whsec_${key.toString('base64')}`], clock)
     assert.equal(webhooks.checkSignature(sign({ key }), BODY), true)
     assert.equal(webhooks.checkSignature(sign({ key: `whsec_${key.toString('base64')}` }), BODY), false)
   })
 
-  test('among others in the header holds; those of another version do not count', () => {
+  test('a signature among others in the header holds; those of another version do not count', () => {
     const headers = sign({ key: 'new-secret' })
     const good = String(headers['webhook-signature'])
     assert.equal(holds({ ...headers, 'webhook-signature': `v1,AAAA v1a,BBBB ${good}` }), true)
@@ -129,13 +129,13 @@ describe('a signature over the body', () => {
     assert.equal(holds({ ...headers, 'webhook-signature': '' }), false)
   })
 
-  test('holds for five minutes either way, and not a second more', () => {
+  test('a signature holds for five minutes either way, and not a second more', () => {
     const at = (seconds: number) => sign({ key: 'new-secret', timestamp: String(Number(NOW) + seconds) })
     for (const seconds of [-300, -299, 0, 299, 300]) assert.equal(holds(at(seconds)), true, `${seconds} s`)
     for (const seconds of [-301, 301, -86_400, 86_400]) assert.equal(holds(at(seconds)), false, `${seconds} s`)
   })
 
-  test('over other bytes, another id or another time does not hold', () => {
+  test('a signature over other bytes, another id or another time does not hold', () => {
     const headers = sign({ key: 'new-secret' })
     assert.equal(holds(headers, Buffer.from('{"run_id":"x"}')), false)
     assert.equal(holds(headers, Buffer.concat([BODY, Buffer.from(' ')])), false)
@@ -144,7 +144,7 @@ describe('a signature over the body', () => {
     assert.equal(holds({ ...headers, 'webhook-timestamp': String(Number(NOW) + 1) }), false)
   })
 
-  test('without all of its headers, or with a time that is none, does not hold', () => {
+  test('a signature without all of its headers, or with an invalid time, does not hold', () => {
     const headers = sign({ key: 'new-secret' })
     for (const name of ['webhook-id', 'webhook-timestamp', 'webhook-signature']) {
       assert.equal(holds({ ...headers, [name]: undefined }), false, name)
@@ -159,7 +159,7 @@ describe('a signature over the body', () => {
 describe('without any secret', () => {
   const open = new CallbackAuthenticity([], clock)
 
-  test('everything passes, and no token is made', () => {
+  test('every callback passes if there is no secret, and no token is made', () => {
     assert.equal(open.acceptsAll, true)
     assert.equal(live.acceptsAll, false)
     assert.equal(open.tokenFor(JOB), null)

@@ -20,7 +20,7 @@ async function faultOf(raw: Buffer | string): Promise<string> {
 }
 
 describe('a callback', () => {
-  test('is read in the dialect of the JS server', async () => {
+  test('a callback is read in the dialect of the JS server', async () => {
     const payload = await parse({
       ...IDS,
       assistant_id: 'a',
@@ -38,7 +38,7 @@ describe('a callback', () => {
     assert.deepEqual(payload.traces, { traceId: null, tracerTraceId: null })
   })
 
-  test('without values, or with null, is not one with empty values', async () => {
+  test('a callback without values, or with null, is not one with empty values', async () => {
     assert.equal((await parse(IDS)).values, null)
     assert.equal((await parse({ ...IDS, values: null })).values, null)
     assert.deepEqual((await parse({ ...IDS, values: {} })).values?.parse(), {})
@@ -47,7 +47,7 @@ describe('a callback', () => {
     assert.equal((await parseCallback(huge)).values, null)
   })
 
-  test('gives the message of its error: a text, an object, or an object in a text', async () => {
+  test('a callback gives the message of its error: a text, an object, or an object in a text', async () => {
     const errors: [error: unknown, words: string | null][] = [
       [undefined, null],
       [null, null],
@@ -75,7 +75,7 @@ describe('a callback', () => {
     assert.match(long ?? '', /x…$/)
   })
 
-  test('gives the start of a very long error message, even if an escape is cut', async () => {
+  test('a callback gives the start of a very long error message, even if an escape is cut', async () => {
     const long = `x${'\n"é\u0001'.repeat(200_000)}`
     for (const pad of ['', 'a', 'ab', 'abc', 'abcd', 'abcde']) {
       const words = `${(pad + long).slice(0, 3_999)}…`
@@ -87,7 +87,7 @@ describe('a callback', () => {
     assert.ok(nameless.error?.startsWith('{"code":7,"detail":"x\\n'), nameless.error ?? '')
   })
 
-  test('gives its trace ids from the top level, else from its metadata, else from its values', async () => {
+  test('a callback gives its trace ids from the top level, else from its metadata, else from its values', async () => {
     const named = (n: number) => ({ trace_id: `trace-${n}`, tracer_trace_id: `tracer-${n}` })
     const from = async (payload: object) => (await parse({ ...IDS, ...payload })).traces
     const expected = (n: number) => ({ traceId: `trace-${n}`, tracerTraceId: `tracer-${n}` })
@@ -103,14 +103,14 @@ describe('a callback', () => {
     assert.deepEqual(await from(unfit), { traceId: null, tracerTraceId: null })
   })
 
-  test('names its job only with a text that can be an id', async () => {
+  test('a callback names its job only with a text that can be an id', async () => {
     for (const job_id of [7, '', 'x'.repeat(256), 'a\u0000', '\ud800', null, {}]) {
       assert.equal((await parse({ ...IDS, metadata: { job_id } })).jobId, null)
     }
     for (const metadata of [null, 'text', 7, ['job_id']]) assert.equal((await parse({ ...IDS, metadata })).jobId, null)
   })
 
-  test('is stored unchanged, except that the service’s token is redacted in every place and spelling', async () => {
+  test('a callback is stored unchanged, except that the service’s token is redacted in every place and spelling', async () => {
     const spelt = [
       'http://x/webhooks/agent?token=s3cret-_X',
       'http://x/webhooks/agent?job_id=job_1&token=s3cret-_X',
@@ -136,18 +136,18 @@ describe('a callback', () => {
     assert.equal((await parseCallback(signed)).body, signed, 'a link to another service is output')
   })
 
-  test('shows no token in its error or among its traces either', async () => {
+  test('a callback shows no token in its error or among its traces either', async () => {
     const url = 'http://x/webhooks/agent?job_id=1&token=s3cret'
     const { error } = await parse({ ...IDS, status: 'error', error: `POST ${url} failed` })
     assert.equal(error, 'POST http://x/webhooks/agent?job_id=1&token=[redacted] failed')
   })
 
-  test('with a byte order mark is still read', async () => {
+  test('a callback with a byte order mark is still read', async () => {
     const text = `\ufeff${JSON.stringify(IDS)}`
     assert.equal((await parseCallback(Buffer.from(text))).runId, RUN)
   })
 
-  test('names the fault of an invalid body', async () => {
+  test('an invalid body of a callback is refused by the name of its fault', async () => {
     const faults: [raw: Buffer | string, message: string][] = [
       ['', 'body is not valid JSON'],
       ['{', 'body is not valid JSON'],

@@ -82,7 +82,7 @@ test('a proxy is trusted by its address or its network, however its address is w
   }
 })
 
-test('what is no address is anonymous', () => {
+test('a value that is no address is anonymous', () => {
   const unusable = [
     undefined,
     '',

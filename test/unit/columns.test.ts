@@ -34,7 +34,7 @@ test('rows for an insert carry every column', () => {
   assert.deepEqual(NOTES.rows('sqlite', [NOTE]).values, [JSON.stringify([NOTE])])
 })
 
-test('on SQLite a long text is a bound value of its own, and the number of such values is a power of two', () => {
+test('a long text on SQLite is a bound value of its own, and the number of such values is a power of two', () => {
   const long = 'x'.repeat(70_000)
   const rows = [long, 'short', `${long}y`, `${long}z`].map((body, n) => ({ ...NOTE, id: `n${n}`, body }))
   const { text, values } = NOTES.changes('sqlite', rows)

@@ -31,7 +31,7 @@ function faultsOf(env: Env, files: Record<string, string> = {}): readonly string
   }
 }
 
-test('without further settings everything has its documented default', () => {
+test('every setting has its documented default if it is not set', () => {
   assert.deepEqual(parse(SOUND), {
     production: true,
     host: '127.0.0.1',
@@ -135,7 +135,7 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
 ]
 
 for (const [settings, part] of TAKEN) {
-  test(`takes ${Object.entries(settings).flat().join(' ')}`, () => {
+  test(`the configuration accepts ${Object.entries(settings).flat().join(' ')}`, () => {
     const config = parse({ ...SOUND, ...settings })
     assert.deepEqual({ ...config, ...part }, config)
   })
@@ -203,7 +203,7 @@ const REFUSED: [setting: string, values: string[]][] = [
 ]
 
 for (const [setting, values] of REFUSED) {
-  test(`refuses ${setting} ${values.join(', ')}, by that name and once`, () => {
+  test(`the configuration refuses ${setting} ${values.join(', ')}, by that name and once`, () => {
     for (const value of values) {
       const faults = faultsOf({ ...SOUND, [setting]: value })
       assert.deepEqual(
@@ -225,12 +225,12 @@ describe('the issuer', () => {
   const issuerOf = (env: Env) => parse({ ...env, WEBHOOK_SECRET: SECRET }).issuerUrl
   const pool = { COGNITO_REGION: 'eu-central-1', COGNITO_USER_POOL_ID: 'eu-central-1_AbC' }
 
-  test('is that of the pool, or the one given as a whole', () => {
+  test('the issuer is that of the pool, or the one given as a whole', () => {
     assert.equal(issuerOf(pool), 'https://cognito-idp.eu-central-1.amazonaws.com/eu-central-1_AbC')
     assert.equal(issuerOf({ ...pool, ISSUER_URL: 'https://login.example.com/' }), 'https://login.example.com/')
   })
 
-  test('is asked for by the name that is missing or wrong', () => {
+  test('an issuer that is missing or wrong is reported by the name of its setting', () => {
     const faultOf = (env: Env) => faultsOf({ ...env, WEBHOOK_SECRET: SECRET }).map((fault) => fault.split(' ')[0])
     assert.deepEqual(faultOf({}), ['ISSUER_URL'])
     assert.deepEqual(faultOf({ COGNITO_REGION: 'eu-central-1' }), ['COGNITO_USER_POOL_ID'])
@@ -239,7 +239,7 @@ describe('the issuer', () => {
     assert.deepEqual(faultOf({ ...pool, COGNITO_USER_POOL_ID: '../x' }), ['COGNITO_USER_POOL_ID'])
   })
 
-  test('may be http only on loopback, and never where it is strict', () => {
+  test('the issuer may be http only on loopback, and never in production', () => {
     for (const host of ['127.0.0.1:9', 'localhost:9', '[::1]:9']) {
       const env = { ISSUER_URL: `http://${host}/pool` }
       assert.equal(parse({ ...env, NODE_ENV: 'test' }).issuerUrl, env.ISSUER_URL)
@@ -252,7 +252,7 @@ describe('the issuer', () => {
   })
 })
 
-test('everything is strict unless NODE_ENV says development or test', () => {
+test('every check is strict unless NODE_ENV says development or test', () => {
   const { ISSUER_URL } = SOUND
   for (const mode of ['development', 'test']) {
     const config = parse({ ISSUER_URL, NODE_ENV: mode })
@@ -294,7 +294,7 @@ describe('a secret', () => {
     })
   }
 
-  test('is never part of a fault', () => {
+  test('a secret is never part of a fault', () => {
     const env = {
       DATABASE_URL: 'mysql://a:hunter2@db/x',
       REDIS_URL: 'http://:hunter2@cache',
@@ -391,7 +391,7 @@ describe('the secret of callbacks', () => {
   const BROKEN = 'WEBHOOK_SECRET must have a key in base64 after whsec_'
   const encoded = (bytes: number) => `whsec_${Buffer.alloc(bytes, 0xfb).toString('base64')}`
 
-  test('has at least 24 bytes in production, counted as they are used', () => {
+  test('the secret of callbacks has at least 24 bytes in production, counted as they are used', () => {
     for (const secret of ['x', 'x'.repeat(23), encoded(1), encoded(23)]) {
       assert.deepEqual(faultsFor(secret), [SHORT])
       assert.deepEqual(faultsFor(`${SECRET},${secret}`), [SHORT], 'also as the second')
@@ -403,7 +403,7 @@ describe('the secret of callbacks', () => {
     }
   })
 
-  test('that is to be base64 and is not would be the empty key, and is refused everywhere', () => {
+  test('a secret of callbacks that should be base64 and is not would be the empty key, and is refused everywhere', () => {
     const base64 = Buffer.alloc(25, 0xfb).toString('base64')
     const broken = [
       'whsec_',
@@ -426,12 +426,12 @@ describe('the secret of callbacks', () => {
 describe('push credentials', () => {
   const given = { PUSH_PROJECT_ID: 'p', PUSH_CLIENT_EMAIL: 'e@example.com', PUSH_PRIVATE_KEY: PEM }
 
-  test('may have their line ends written as \\n', () => {
+  test('push credentials may have their line ends written as \\n', () => {
     const config = parse({ ...SOUND, ...given, PUSH_PRIVATE_KEY: PEM.replaceAll('\n', '\\n') })
     assert.deepEqual(config.push, { projectId: 'p', clientEmail: 'e@example.com', privateKey: PEM })
   })
 
-  test('go together: each that is missing is named', () => {
+  test('push credentials go together: each that is missing is named', () => {
     for (const name of Object.keys(given)) {
       const others = Object.keys(given).filter((other) => other !== name)
       const faults = faultsOf({ ...SOUND, [name]: given[name as keyof typeof given] })
@@ -442,7 +442,7 @@ describe('push credentials', () => {
     }
   })
 
-  test('need a key that is one', () => {
+  test('push credentials need a valid RSA private key', () => {
     const fault = 'PUSH_PRIVATE_KEY must be a PEM block of an RSA private key'
     const elliptic = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey
     const garbage = '-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----'

@@ -100,23 +100,23 @@ describe('what an attempt means for its delivery', () => {
   test('a dropped message has failed; one that the operator can fix is an error, and shows for its platform', () => {
     const dropped = marked({ kind: 'drop', reason: 'too large', alert: false })
     assert.deepEqual([dropped.state, dropped.last_error], ['failed', DELIVERY_ERRORS.refused])
-    assert.deepEqual([logged, judge.platformTrouble], [['warn delivery.dropped too large'], null])
+    assert.deepEqual([logged, judge.platformFault], [['warn delivery.dropped too large'], null])
     const alerted = marked({ kind: 'drop', reason: 'no APNs key', alert: true })
     assert.deepEqual([alerted.state, alerted.next_attempt_at], ['failed', null])
     assert.equal(alerted.last_error, DELIVERY_ERRORS.no_platform_key)
     assert.equal(logged.at(-1), 'error delivery.dropped no APNs key')
-    assert.match(judge.platformTrouble ?? '', /ios/)
+    assert.match(judge.platformFault ?? '', /ios/)
     marked(SENT, { dry_run: 1 })
-    assert.match(judge.platformTrouble ?? '', /ios/, 'a dry run proves nothing')
+    assert.match(judge.platformFault ?? '', /ios/, 'a dry run proves nothing')
     marked(SENT, { platform: 'android' })
-    assert.match(judge.platformTrouble ?? '', /ios/)
+    assert.match(judge.platformFault ?? '', /ios/)
     marked(SENT)
-    assert.equal(judge.platformTrouble, null)
+    assert.equal(judge.platformFault, null)
   })
 
   test('a dropped message of a device without a platform raises no platform fault', () => {
     marked({ kind: 'drop', reason: 'no key', alert: true }, { platform: null })
-    assert.equal(judge.platformTrouble, null)
+    assert.equal(judge.platformFault, null)
   })
 
   test('a failure of the provider is retried later, and the first failure is kept', () => {
@@ -136,7 +136,7 @@ describe('what an attempt means for its delivery', () => {
     )
   })
 
-  test('retrying ends an hour after the first failure, or with the life of the message', () => {
+  test('retries end an hour after the first failure, or with the life of the message', () => {
     const late = { kind: 'retry', reason: '503', afterMs: null } as const
     const old = marked(late, { retrying_since: clock.now() - HOUR_MS + 20_000 })
     assert.deepEqual([old.state, old.next_attempt_at], ['expired', null])
@@ -175,20 +175,20 @@ describe('what an attempt means for its delivery', () => {
     assert.equal(marked(UNREGISTERED).state, 'disabled')
   })
 
-  test('while devices of many users are dead at once, a delivery waits and its report is kept', () => {
+  test('a delivery waits and its report is kept while devices of many users are dead at once', () => {
     marked(SENT)
     manyDead()
     const waiting = marked(UNREGISTERED, { attempts: 3 })
     assert.deepEqual([waiting.state, waiting.disable_reason, waiting.dead_report], ['pending', null, 'keep'])
     assert.equal(waiting.next_attempt_at, clock.now() + 4 * MINUTE_MS)
-    assert.match(judge.deviceTrouble ?? '', /many users/)
+    assert.match(judge.deviceFault ?? '', /many users/)
     assert.equal(marked(UNREGISTERED, { ttl_seconds: 60 }).state, 'expired')
     assert.equal(marked(UNREGISTERED, { ttl_seconds: 61 }).next_attempt_at, clock.now() + MINUTE_MS)
     assert.equal(marked(UNREGISTERED, { ttl_seconds: 60 }).next_attempt_at, null)
     assert.equal(pause.reason, null)
   })
 
-  test('while no message gets through, a report is not kept, and a wrong project pauses delivery until one is sent', () => {
+  test('a report is not kept while no message gets through, and a wrong project pauses delivery until one is sent', () => {
     assert.equal(marked(MISMATCH).state, 'pending', 'not believed without a success')
     assert.equal(pause.reason, null, 'one user says nothing about all')
     manyDead()
@@ -212,10 +212,10 @@ describe('what an attempt means for its delivery', () => {
     assert.equal(marked(MISMATCH).state, 'disabled')
     for (let n = 0; n < 4; n++) marked(UNREGISTERED, { subject: `dead-${n}` })
     assert.equal(marked(UNREGISTERED, { provider: 'other' }).state, 'disabled')
-    assert.notEqual(judge.deviceTrouble, null)
+    assert.notEqual(judge.deviceFault, null)
   })
 
-  test('times: pauses double to their caps, and a message lives at least ten seconds', () => {
+  test('pauses double to their caps, and a message lives at least ten seconds', () => {
     const nowMs = clock.now()
     const pauseOf = (attempts: number, askedMs: number | null = null) =>
       retryLater(due({ attempts }), { askedMs, nowMs, random: LONGEST }).retryAtMs - nowMs

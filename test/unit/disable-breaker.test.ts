@@ -20,15 +20,15 @@ describe('reports that devices are dead', () => {
     for (let n = 0; n < users; n++) breaker.recordSent(`alive-${n}`)
   }
 
-  test('without a delivered message, reports about three users are trusted, about a fourth not', () => {
+  test('reports about three users are trusted without a delivered message, about a fourth not', () => {
     dead(3)
     assert.ok(breaker.trusts(FIRST))
-    assert.equal(breaker.trouble, null)
+    assert.equal(breaker.fault, null)
     assert.equal(breaker.isSystemic, false)
     dead(4)
     assert.equal(breaker.trusts(FIRST), false)
     assert.ok(breaker.isSystemic)
-    assert.match(breaker.trouble ?? '', /no message is delivered/)
+    assert.match(breaker.fault ?? '', /no message is delivered/)
   })
 
   test('users are counted once, by the latest answer about them', () => {
@@ -47,7 +47,7 @@ describe('reports that devices are dead', () => {
     breaker.recordDead('one more')
     assert.equal(breaker.trusts(FIRST), false, '5 of 41')
     assert.equal(breaker.isSystemic, false, 'messages get through')
-    assert.match(breaker.trouble ?? '', /at once: their deliveries wait/)
+    assert.match(breaker.fault ?? '', /at once: their deliveries wait/)
   })
 
   test('an answer counts for an hour while messages get through', async () => {
@@ -61,7 +61,7 @@ describe('reports that devices are dead', () => {
     assert.equal(breaker.trusts(FIRST), false, 'younger than an hour')
   })
 
-  test('while no message is delivered, a report counts as long as it is newer than the last success', async () => {
+  test('a report counts while no message is delivered, as long as it is newer than the last success', async () => {
     breaker.recordSent('a user')
     await clock.advance(1)
     dead(4)
@@ -88,7 +88,7 @@ describe('reports that devices are dead', () => {
     assert.ok(breaker.trusts(report))
   })
 
-  test('among many dead devices, a report repeated for a day is trusted, if messages are delivered', async () => {
+  test('a report repeated for a day among many dead devices is trusted, if messages are delivered', async () => {
     const firstReportedAtMs = clock.now()
     const report = { onlyAfterSuccess: false, firstReportedAtMs }
     await clock.advance(24 * HOUR_MS - 1)

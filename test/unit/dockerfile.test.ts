@@ -9,7 +9,7 @@ const image = stages.at(-1)
 const textsOf = (name: string) => (image?.steps ?? []).filter((step) => step.name === name).map(({ text }) => text)
 
 describe('the Dockerfile', () => {
-  test('is all understood by image-steps, which tries it without Docker', () => {
+  test('every step of the Dockerfile is understood by image-steps, which tries it without Docker', () => {
     const names = new Set(stages.flatMap(({ steps }) => steps.map(({ name }) => name)))
     assert.deepEqual(
       [...names].filter((name) => !UNDERSTOOD.includes(name)),
@@ -17,7 +17,7 @@ describe('the Dockerfile', () => {
     )
   })
 
-  test('has one pinned base, with the Node of the packages, on which the tests run', () => {
+  test('the Dockerfile has one pinned base, with the Node of the packages, on which the tests run', () => {
     const { optionalDependencies } = JSON.parse(read('package.json')) as {
       optionalDependencies: Record<string, string>
     }
@@ -26,7 +26,7 @@ describe('the Dockerfile', () => {
     assert.deepEqual([...new Set(stages.map((stage) => stage.base))], [`node:${version}-bookworm-slim`])
   })
 
-  test('installs without install scripts, and the image has neither development packages nor the bundled Node', () => {
+  test('the image is built without install scripts, and has neither development packages nor the bundled Node', () => {
     for (const { name, steps } of stages.filter((stage) => stage.steps.some(({ text }) => text.startsWith('npm ci')))) {
       const [install] = steps.filter(({ text }) => text.startsWith('npm ci'))
       const before = steps.slice(0, steps.indexOf(install as (typeof steps)[number]))
@@ -43,13 +43,13 @@ describe('the Dockerfile', () => {
     assert.match(read('.npmrc'), /^ignore-scripts=true$/m)
   })
 
-  test('runs Node as process 1 and as a numbered user that is not root, with a health check', () => {
+  test('the image runs Node as process 1 and as a numbered user that is not root, with a health check', () => {
     assert.deepEqual(textsOf('USER'), ['1000'])
     assert.equal((JSON.parse(textsOf('CMD')[0] ?? '[]') as string[])[0], 'node')
     assert.match(textsOf('HEALTHCHECK')[0] ?? '', /healthz/)
   })
 
-  test('gets no secret and no build of this machine from its context', () => {
+  test('the image gets no secret and no build of this machine from its context', () => {
     const ignored = read('.dockerignore').split('\n')
     for (const name of ['.env', '.git', 'data', '**/node_modules', '**/dist']) assert.ok(ignored.includes(name), name)
   })

@@ -3,7 +3,10 @@ import { existsSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, test } from 'node:test'
 import { slugOf } from '../../docs/site/slug.ts'
+import { SCOPES } from '../../src/auth/scopes.ts'
 import { runCommandLine } from '../../src/cli/command-line.ts'
+import { EVENT_TYPES } from '../../src/events/event-store.ts'
+import { JOB_STATUSES } from '../../src/jobs/job.ts'
 import {
   commandsOf,
   isForDev,
@@ -75,6 +78,19 @@ describe('the documentation', () => {
     const named = Array.from(page?.text.matchAll(/`([\w/-]+\.ts)`/g) ?? [], ([, file]) => file)
     assert.ok(named.length > 0)
     const missing = named.filter((file) => !sources.some((source) => source.endsWith(`/${file}`)))
+    assert.deepEqual(missing, [])
+  })
+
+  test('every status, event and scope has its page', () => {
+    const documented = {
+      'docs/jobs.md': JOB_STATUSES,
+      'docs/realtime-and-push.md': EVENT_TYPES,
+      'docs/authentication.md': Object.keys(SCOPES),
+    }
+    const missing = Object.entries(documented).flatMap(([path, names]) => {
+      const text = pages.find((page) => page.path === path)?.text ?? ''
+      return names.filter((name) => !text.includes(`\`${name}\``)).map((name) => `${path}: ${name}`)
+    })
     assert.deepEqual(missing, [])
   })
 

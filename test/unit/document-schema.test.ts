@@ -26,7 +26,7 @@ describe('the schema of a document', () => {
     assert.equal(fault(true, 'null'), null)
   })
 
-  test('of several alternatives, the deepest fault is named', () => {
+  test('the deepest fault of several alternatives is named', () => {
     const schema = { anyOf: [{ type: 'string' }, { type: 'array', items: { properties: { a: { type: 'number' } } } }] }
     assert.equal(fault(schema, '[{"a":1},{"a":"1"}]'), 'body/input/1/a must be number')
     assert.equal(fault(schema, '7'), 'body/input must match a schema in anyOf')
@@ -115,7 +115,7 @@ const faultsOf = (schema: unknown) => {
 }
 
 describe('a schema in the job types’ file', () => {
-  test('is taken if it is valid and bounded', () => {
+  test('a schema is accepted if it is valid and bounded', () => {
     const taken = [
       true,
       {},
@@ -130,7 +130,7 @@ describe('a schema in the job types’ file', () => {
     for (const schema of taken) assert.deepEqual(faultsOf(schema), [], JSON.stringify(schema))
   })
 
-  test('is refused by its place if it is not', () => {
+  test('a schema that is invalid or unbounded is refused by its place', () => {
     const place = '/types/report/input_schema'
     const nested = (depth: number): object => (depth === 0 ? {} : { not: nested(depth - 1) })
     const refused: [schema: unknown, fault: RegExp][] = [

@@ -23,7 +23,7 @@ test('weak tags and tags of another making match nothing, and are no fault', () 
   assert.deepEqual(readIfMatch('"abc", "2"'), [2])
 })
 
-test('what is no list of tags is a 400', () => {
+test('a header that is no list of tags is a 400', () => {
   for (const header of ['', '3', '"3', '"1",', '"1" "2"', '*, "1"', 'w/"1"', '"a b"', "'1'"]) {
     assert.throws(
       () => readIfMatch(header),

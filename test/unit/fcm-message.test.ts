@@ -72,7 +72,7 @@ test('a link in the data is not overwritten', () => {
   assert.equal(build({ link: 'https://a.example', data: { link: 'app://b' } }).message.data?.link, 'app://b')
 })
 
-test('without data there is no field for it', () => {
+test('a message without data has no field for it', () => {
   assert.equal('data' in build({ data: {} }).message, false)
 })
 

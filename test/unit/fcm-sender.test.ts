@@ -3,17 +3,22 @@ import { execFile } from 'node:child_process'
 import { generateKeyPairSync } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer as createPlainServer, type RequestListener, type Server } from 'node:http'
-import { createSecureServer } from 'node:http2'
+import { createServer as createPlainHttp1Server } from 'node:http'
+import {
+  createServer as createPlainServer,
+  createSecureServer,
+  type Http2ServerRequest,
+  type Http2ServerResponse,
+} from 'node:http2'
 import { createServer as createHttp1Server } from 'node:https'
-import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
+import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, beforeEach, test } from 'node:test'
 import { promisify } from 'node:util'
 import type { Log } from '../../src/core/log.ts'
-import { createFcmSender, type FcmSender, type FcmSenderOptions, GOOGLE } from '../../src/push/fcm/fcm-sender.ts'
-import type { PushMessage, PushVerdict } from '../../src/push/push-provider.ts'
+import { createFcmSender, type FcmSenderOptions, GOOGLE } from '../../src/push/fcm/fcm-sender.ts'
+import type { PushMessage, PushSender, PushVerdict } from '../../src/push/push-provider.ts'
 import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certificate.ts'
 import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -47,7 +52,7 @@ after(async () => {
   for (const line of lines) assert.ok(!line.includes(key) && !line.includes('ya29.') && !line.includes('eyJ'))
 })
 
-function senderWith(more: Partial<FcmSenderOptions> = {}): FcmSender {
+function senderWith(more: Partial<FcmSenderOptions> = {}): PushSender {
   const { url: apiUrl, tokenUrl, credentials, ca } = provider
   const sender = createFcmSender({ credentials, apiUrl, tokenUrl, ca, clock, log, ...more })
   opened.push(sender)
@@ -67,8 +72,8 @@ const messageTo = (token: string, more: Partial<PushMessage> = {}): PushMessage 
   ...more,
 })
 
-const sendTo = (sender: FcmSender, token: string) => sender.send(messageTo(token), never)
-const sendMany = (sender: FcmSender, count: number, prefix = 'phone') =>
+const sendTo = (sender: PushSender, token: string) => sender.send(messageTo(token), never)
+const sendMany = (sender: PushSender, count: number, prefix = 'phone') =>
   Array.from({ length: count }, (_, n) => sendTo(sender, `${prefix}-${n}`))
 
 function tally(verdicts: readonly PushVerdict[]): Record<string, number> {
@@ -95,7 +100,7 @@ async function withTime<Value>(work: Promise<Value>, stepMs: number): Promise<Va
 }
 
 /** A provider of another make, on a free port. */
-async function listen(server: Server | ReturnType<typeof createSecureServer> | ReturnType<typeof createTcpServer>) {
+async function listen(server: Server) {
   const sockets = new Set<Socket>()
   server.on('connection', (socket: Socket) => {
     sockets.add(socket)
@@ -114,7 +119,12 @@ async function listen(server: Server | ReturnType<typeof createSecureServer> | R
   return (server.address() as AddressInfo).port
 }
 
-const plainServer = async (answer: RequestListener) => `http://127.0.0.1:${await listen(createPlainServer(answer))}`
+const plainServer = async (answer: (request: Http2ServerRequest, response: Http2ServerResponse) => void) =>
+  `http://127.0.0.1:${await listen(createPlainServer(answer))}`
+
+/** The connections for messages: one more is for access tokens. */
+const connections = () => provider.stats.sessions - 1
+const openConnections = () => provider.stats.open_sessions - 1
 
 test('a message is sent over HTTP/2, with its tag on every platform', async () => {
   const sender = senderWith()
@@ -123,7 +133,7 @@ test('a message is sent over HTTP/2, with its tag on every platform', async () =
   assert.deepEqual(verdict, { kind: 'sent', messageId: arrival?.message_id })
   assert.equal(arrival?.protocol, 'h2')
   assert.equal(arrival?.tag, 'ntf_phone')
-  assert.deepEqual(sender.state(), { sessions: 1, inFlight: 0, waiting: 0, fault: null })
+  assert.equal(connections(), 1)
 })
 
 const byPrefix: [prefix: string, verdict: Partial<PushVerdict>][] = [
@@ -140,18 +150,19 @@ const byPrefix: [prefix: string, verdict: Partial<PushVerdict>][] = [
   ['goaway-', { kind: 'retry', afterMs: null }],
   ['rst-', { kind: 'retry', afterMs: null }],
 ]
-for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
+for (const scheme of ['https', 'http'] as const) {
+  const apiUrl = () => (scheme === 'https' ? provider.url : provider.plainUrl)
   for (const [prefix, expected] of byPrefix) {
-    test(`over ${protocol}, ${prefix} ends in ${expected.kind}, and the next message is sent`, async () => {
-      const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
+    test(`a message over ${scheme} to the token ${prefix}1 ends in ${expected.kind}, and the next message is sent`, async () => {
+      const sender = senderWith({ apiUrl: apiUrl() })
       assert.partialDeepStrictEqual(await sendTo(sender, `${prefix}1`), expected)
       assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
       assert.equal(provider.stats.sends, 2)
     })
   }
 
-  test(`over ${protocol}, a message without an answer within 15 s gets the verdict retry`, async () => {
-    const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
+  test(`a message over ${scheme} without an answer within 15 s gets the verdict retry`, async () => {
+    const sender = senderWith({ apiUrl: apiUrl() })
     const sending = sendTo(sender, 'hang-1')
     await provider.untilArrivals(1)
     await clock.advance(15_000)
@@ -159,8 +170,8 @@ for (const protocol of ['HTTP/2', 'HTTP/1.1']) {
     assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
   })
 
-  test(`over ${protocol}, an aborted message ends at once`, async () => {
-    const sender = senderWith(protocol === 'HTTP/2' ? {} : { apiUrl: provider.plainUrl })
+  test(`an aborted message over ${scheme} ends at once`, async () => {
+    const sender = senderWith({ apiUrl: apiUrl() })
     const stop = new AbortController()
     const sending = sender.send(messageTo('hang-1'), stop.signal)
     await provider.untilArrivals(1)
@@ -194,13 +205,13 @@ test('a dry run is validated and not delivered', async () => {
 })
 
 test('2,000 messages at once share four connections, each within its limit, and all are sent', async () => {
-  provider.setFaults({ latency_ms: 60 })
+  provider.setFaults({ slow_ms: 60 })
   const sender = senderWith()
-  const sending = sendMany(sender, 2_000)
-  await untilTrue(() => sender.state().inFlight === 400)
-  assert.deepEqual(sender.state(), { sessions: 4, inFlight: 400, waiting: 1_600, fault: null })
+  const sending = sendMany(sender, 2_000, 'slow')
+  await provider.untilArrivals(400)
+  assert.deepEqual([openConnections(), provider.arrivals.length], [4, 400])
   assert.deepEqual(tally(await withTime(Promise.all(sending), 60)), { sent: 2_000 })
-  assert.equal(provider.stats.sessions, 4)
+  assert.equal(connections(), 4)
   assert.equal(provider.stats.delivered, 2_000)
   assert.equal(provider.stats.repeated, 0)
 })
@@ -208,19 +219,19 @@ test('2,000 messages at once share four connections, each within its limit, and 
 test('a few messages use one connection', async () => {
   const sender = senderWith()
   assert.deepEqual(tally(await Promise.all(sendMany(sender, 50))), { sent: 50 })
-  assert.equal(provider.stats.sessions, 1)
+  assert.equal(connections(), 1)
 })
 
-test('after GOAWAY a connection still brings its answers, and the next message uses another', async () => {
+test('a connection still brings its answers after GOAWAY, and the next message uses another', async () => {
   const sender = senderWith()
-  provider.setFaults({ latency_ms: 60 })
-  const sending = sendMany(sender, 80)
-  await untilTrue(() => sender.state().inFlight === 80 && clock.sleeping >= 80)
+  provider.setFaults({ slow_ms: 60 })
+  const sending = sendMany(sender, 80, 'slow')
+  await provider.untilArrivals(80)
   provider.goAway()
-  await untilTrue(() => sender.state().sessions === 0)
-  const next = sendTo(sender, 'next')
-  assert.deepEqual(tally(await withTime(Promise.all([...sending, next]), 60)), { sent: 81 })
-  assert.equal(provider.stats.sessions, 2)
+  // A message that crosses the GOAWAY is refused.
+  while ((await sendTo(sender, 'next')).kind !== 'sent');
+  assert.equal(connections(), 2)
+  assert.deepEqual(tally(await withTime(Promise.all(sending), 60)), { sent: 80 })
   await untilTrue(() => provider.stats.open_sessions === 1)
   assert.equal(provider.stats.delivered, 81)
 })
@@ -249,14 +260,12 @@ test('GOAWAY during traffic loses no message silently: each is sent or gets the 
   assert.equal((await sendTo(sender, 'last')).kind, 'sent')
 })
 
-test('after connections break, every message has a verdict and the sender still works', async () => {
+test('every message has a verdict after connections break, and the sender still works', async () => {
   const sender = senderWith()
-  provider.setFaults({ latency_ms: 60 })
-  const sending = sendMany(sender, 300)
-  await untilTrue(() => sender.state().inFlight === 300 && clock.sleeping >= 300)
+  const sending = sendMany(sender, 300, 'hang')
+  await provider.untilArrivals(300)
   provider.cut()
   assert.deepEqual(tally(await Promise.all(sending)), { retry: 300 })
-  provider.setFaults({ latency_ms: 0 })
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
@@ -266,9 +275,8 @@ test('a silent connection gets no further message', async () => {
   await provider.untilArrivals(1)
   await clock.advance(15_000)
   await sending
-  assert.equal(sender.state().sessions, 0)
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
-  assert.equal(provider.stats.sessions, 2)
+  assert.equal(connections(), 2)
 })
 
 test('an idle connection is closed after a minute, one in use is not', async () => {
@@ -277,10 +285,11 @@ test('an idle connection is closed after a minute, one in use is not', async () 
   await clock.advance(59_000)
   await sendTo(sender, 'phone')
   await clock.advance(59_000)
-  assert.equal(sender.state().sessions, 1)
+  // The connection for access tokens is idle from the beginning.
+  await untilTrue(() => provider.stats.open_sessions === 1)
+  assert.equal(connections(), 1)
   await clock.advance(1_000)
   await untilTrue(() => provider.stats.open_sessions === 0)
-  assert.equal(sender.state().sessions, 0)
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
 })
 
@@ -383,9 +392,10 @@ test('a fresh access token that is refused too halts everything, after one renew
   // Each trusts itself alone, so the exchange goes over plain HTTP.
   const plainTokenUrl = tokenUrl.replace(stranger.url, stranger.plainUrl)
   const sender = senderWith({ tokenUrl: plainTokenUrl, credentials })
-  assert.partialDeepStrictEqual(await sendTo(sender, 'phone'), { kind: 'halt' })
+  const verdict = await sendTo(sender, 'phone')
+  assert.ok(verdict.kind === 'halt')
+  assert.match(verdict.reason, /access token is refused: 401 UNAUTHENTICATED/)
   assert.equal(stranger.stats.exchanges, 2)
-  assert.match(sender.state().fault ?? '', /access token is refused: 401 UNAUTHENTICATED/)
 })
 
 const otherKey = generateKeyPairSync('rsa', { modulusLength: 2048 })
@@ -427,11 +437,11 @@ test('the wrong project and a missing permission halt everything until they are 
   assert.partialDeepStrictEqual(await sendTo(wrong, 'phone'), { kind: 'halt' })
   const sender = senderWith()
   provider.setFaults({ refuse: 'permission' })
-  assert.equal((await sendTo(sender, 'phone')).kind, 'halt')
-  assert.match(sender.state().fault ?? '', /may not send: 403 PERMISSION_DENIED/)
+  const verdict = await sendTo(sender, 'phone')
+  assert.ok(verdict.kind === 'halt')
+  assert.match(verdict.reason, /may not send: 403 PERMISSION_DENIED/)
   provider.setFaults({ refuse: 'nothing' })
   assert.equal((await sendTo(sender, 'phone')).kind, 'sent')
-  assert.equal(sender.state().fault, null)
 })
 
 test('a token endpoint that is down or hangs gives the verdict retry', async () => {
@@ -479,10 +489,11 @@ test('an untrusted certificate is refused', async () => {
 })
 
 test('a peer that accepts connections and stays silent costs all waiting messages ten seconds', async () => {
-  const port = await listen(createTcpServer())
-  const sender = senderWith({ apiUrl: `https://127.0.0.1:${port}` })
+  const server = createTcpServer()
+  const sender = senderWith({ apiUrl: `https://127.0.0.1:${await listen(server)}` })
+  const connected = once(server, 'connection')
   const sending = sendMany(sender, 20)
-  await untilTrue(() => sender.state().waiting === 20)
+  await connected
   await clock.advance(10_000)
   for (const verdict of await Promise.all(sending)) {
     assert.deepEqual(verdict, { kind: 'retry', reason: 'no connection within 10000 ms', afterMs: null })
@@ -494,14 +505,16 @@ test('a peer that closes every connection gives the verdict retry', async () => 
   assert.equal((await sendTo(senderWith({ apiUrl: `https://127.0.0.1:${port}` }), 'phone')).kind, 'retry')
 })
 
-test('a provider without HTTP/2 gets HTTP/1.1', async () => {
-  const server = createHttp1Server({ ...certificate }, (_request, response) =>
-    response.end('{"name":"projects/p/messages/1"}'),
-  )
-  const apiUrl = `https://127.0.0.1:${await listen(server)}`
-  const sender = senderWith({ apiUrl, ca: certificate.cert, tokenUrl: `${provider.plainUrl}/token` })
-  assert.deepEqual(tally(await Promise.all(sendMany(sender, 300))), { sent: 300 })
-  assert.equal(sender.state().sessions, 0)
+test('a provider or a token endpoint without HTTP/2 halts everything with a reason', async () => {
+  const secure = `https://127.0.0.1:${await listen(createHttp1Server({ ...certificate }))}`
+  const plain = `http://127.0.0.1:${await listen(createPlainHttp1Server())}`
+  for (const url of [secure, plain]) {
+    const reason = `${new URL(url).host} does not speak HTTP/2`
+    const sender = senderWith({ apiUrl: url, ca: certificate.cert, tokenUrl: `${provider.plainUrl}/token` })
+    assert.deepEqual(await Promise.all(sendMany(sender, 20)), Array(20).fill({ kind: 'halt', reason }))
+    const withoutToken = senderWith({ tokenUrl: `${url}/token`, ca: certificate.cert })
+    assert.equal(await withoutToken.checkCredentials(), `no access token: ${reason}`)
+  }
 })
 
 test('an endless answer is aborted', async () => {
@@ -525,20 +538,17 @@ test('a provider that quotes the request reveals nothing', async () => {
   assert.deepEqual(verdict, { kind: 'halt', reason: 'the credentials may not send: 403: … said Bearer …' })
 })
 
-test('closing ends messages in flight, waiting messages and later messages with a verdict', async () => {
-  for (const apiUrl of [provider.url, provider.plainUrl]) {
-    provider.reset()
-    const sender = senderWith({ apiUrl })
-    const sending = sendMany(sender, 500, 'hang')
-    await provider.untilArrivals(100)
-    await sender.close()
-    assert.deepEqual(tally(await Promise.all(sending)), { retry: 500 })
-    assert.equal((await sendTo(sender, 'phone')).kind, 'retry')
-    assert.partialDeepStrictEqual(sender.state(), { sessions: 0, inFlight: 0, waiting: 0 })
-  }
+test('a sender that closes ends messages in flight, waiting messages and later messages with a verdict', async () => {
+  const sender = senderWith()
+  const sending = sendMany(sender, 500, 'hang')
+  await provider.untilArrivals(400)
+  await sender.close()
+  assert.deepEqual(tally(await Promise.all(sending)), { retry: 500 })
+  assert.equal((await sendTo(sender, 'phone')).kind, 'retry')
+  await untilTrue(() => provider.stats.open_sessions === 0)
 })
 
-test('without other addresses, messages and access tokens come from Google', () => {
+test('the default addresses of messages and access tokens are those of Google', () => {
   assert.deepEqual(GOOGLE, { apiUrl: 'https://fcm.googleapis.com', tokenUrl: 'https://oauth2.googleapis.com/token' })
 })
 

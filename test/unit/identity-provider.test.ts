@@ -284,7 +284,7 @@ test('the provider injects faults, counts requests for keys, and recovers', asyn
   }
 })
 
-test('closing ends held requests', async () => {
+test('a provider that closes ends held requests', async () => {
   const provider = await startIdentityProvider({ makeKey: lendRsaPairs() })
   provider.hang()
   const held = Promise.allSettled([fetch(provider.jwksUrl)])
@@ -296,7 +296,7 @@ test('closing ends held requests', async () => {
   )
 })
 
-test('it listens on loopback and nowhere else', async () => {
+test('the provider listens on loopback and nowhere else', async () => {
   for (const host of ['0.0.0.0', '::', 'example.com', '192.168.1.2']) {
     await assert.rejects(startIdentityProvider({ host }), /loopback only/)
   }

@@ -35,7 +35,7 @@ describe('the job machine', () => {
     })
   }
 
-  test('nothing leaves a final status, and a watched status is never final', () => {
+  test('no move leaves a final status, and a watched status is never final', () => {
     const final = JOB_STATUSES.filter(isTerminal)
     assert.deepEqual(final, ['completed', 'failed', 'cancelled'])
     for (const from of final) for (const move of MOVES) assert.equal(nextStatus(from, move), null)

@@ -17,20 +17,20 @@ function tokensIn(usageKey: string | null, values: object): Tokens {
 }
 
 describe('the output under a key', () => {
-  test('is the value under the key, also a falsy one', () => {
+  test('the output is the value under the key, also a falsy one', () => {
     for (const value of [{ a: 1 }, [], '', 0, false, 'x']) assert.deepEqual(at('report', { report: value }), value)
   })
 
-  test('is missing when there is no such key, or a null', () => {
+  test('the output is missing when there is no such key, or a null', () => {
     assert.equal(at('report', {}), undefined)
     assert.equal(at('report', { report: null }), undefined)
   })
 
-  test('is never found on the prototype', () => {
+  test('the output is never found on the prototype', () => {
     for (const key of ['constructor', 'toString', '__proto__', 'hasOwnProperty']) assert.equal(at(key, {}), undefined)
   })
 
-  test('with a dot or a slash inside is still a key', () => {
+  test('a key with a dot or a slash inside is still a key', () => {
     assert.equal(at('a.b', { 'a.b': 1, a: { b: 2 } }), 1)
     assert.equal(at('a/b', { 'a/b': 1, a: { b: 2 } }), 1)
   })
@@ -39,7 +39,7 @@ describe('the output under a key', () => {
 describe('the output', () => {
   const NUMBERS = ['9007199254740993', '1e400', '-0', '-0.0', '12345678901234567890', '0.1e-7', '1E5', '1.0']
 
-  test('keeps the text of its numbers, and its white space', () => {
+  test('the output keeps the text of its numbers, and its white space', () => {
     for (const number of NUMBERS) {
       for (const output of [number, `{ "a" : [${number}, "${number}"] }`]) {
         const places = { outputKey: 'report', usageKey: null }
@@ -49,7 +49,7 @@ describe('the output', () => {
     }
   })
 
-  test('may be inside the messages that report the tokens', () => {
+  test('the output may be inside the messages that report the tokens', () => {
     const places = { outputKey: '/messages/1/kwargs/content', usageKey: null }
     const message = {
       type: 'constructor',
@@ -104,7 +104,7 @@ describe('the last assistant message', () => {
     ['one as LangChain stores it', { type: 'ai', data: { content: 'Hello' } }],
   ]
   for (const [name, message] of serialisations) {
-    test(`is found as ${name}`, () => {
+    test(`the last assistant message is found as ${name}`, () => {
       const values = {
         messages: [{ type: 'human', content: 'Hi' }, message, wrapped('HumanMessage', { content: '?' })],
       }
@@ -112,7 +112,7 @@ describe('the last assistant message', () => {
     })
   }
 
-  test('is the last of several', () => {
+  test('the last assistant message is the last of several', () => {
     const messages = [
       { type: 'ai', content: 'first' },
       { type: 'human', content: 'again' },
@@ -122,12 +122,12 @@ describe('the last assistant message', () => {
     assert.equal(at(null, { messages }), 'second')
   })
 
-  test('may be a list of content blocks', () => {
+  test('the last assistant message may be a list of content blocks', () => {
     const content = [{ type: 'text', text: 'Hello' }]
     assert.deepEqual(at(null, { messages: [{ type: 'ai', content }] }), content)
   })
 
-  test('is missing without one, whatever else the messages are', () => {
+  test('the last assistant message is missing without one, whatever else the messages are', () => {
     const lists: JsonObject[] = [
       {},
       { messages: [] },
@@ -147,7 +147,7 @@ describe('tokens', () => {
     ...(total === undefined ? {} : { total_tokens: total }),
   })
 
-  test('are summed over the assistant messages of this turn', () => {
+  test('tokens are summed over the assistant messages of this turn', () => {
     const messages = [
       { type: 'human', content: 'Hi' },
       { type: 'ai', content: 'a', usage_metadata: usage(1, 2, 3) },
@@ -156,7 +156,7 @@ describe('tokens', () => {
     assert.deepEqual(tokensIn(null, { messages }), { input: 11, output: 22, total: 33 })
   })
 
-  test('of the history are not counted again: those before the last human message', () => {
+  test('tokens of the history are not counted again: those before the last human message', () => {
     const spent = { usage_metadata: usage(5, 10) }
     const human = [
       { type: 'human', content: 'again' },
@@ -176,14 +176,14 @@ describe('tokens', () => {
     }
   })
 
-  test('are read from a key or a pointer where the type names one, and then nowhere else', () => {
+  test('tokens are read from a key or a pointer where the type names one, and then nowhere else', () => {
     const values = { tokens: usage(1, 2), meta: { used: usage(3, 4, 9) }, messages: [{ usage_metadata: usage(5, 5) }] }
     assert.deepEqual(tokensIn('tokens', values), { input: 1, output: 2, total: 3 })
     assert.deepEqual(tokensIn('/meta/used', values), { input: 3, output: 4, total: 9 })
     assert.deepEqual(tokensIn('absent', values), { input: 0, output: 0, total: 0 })
   })
 
-  test('that are no counts do not count', () => {
+  test('tokens that are not valid counts are ignored', () => {
     for (const bad of [-1, 1.5, Number.NaN, '7', null, true, {}, 1e13, 2 ** 53]) {
       const values = { tokens: { input_tokens: bad as Json, output_tokens: 2 } }
       assert.deepEqual(tokensIn('tokens', values), { input: 0, output: 2, total: 2 })
@@ -191,7 +191,7 @@ describe('tokens', () => {
     assert.deepEqual(tokensIn('tokens', { tokens: [1, 2] }), { input: 0, output: 0, total: 0 })
   })
 
-  test('of a run are bounded, however many messages report them', () => {
+  test('the tokens of a run are bounded, however many messages report them', () => {
     const messages = Array.from({ length: 2_000 }, () => ({ type: 'ai', usage_metadata: usage(1e12, 1e12, 1e12) }))
     const { input, output, total } = tokensIn(null, { messages })
     for (const sum of [input, output, total]) assert.ok(Number.isSafeInteger(sum) && sum <= 1e12, String(sum))
@@ -208,11 +208,11 @@ describe('the output of a later turn of a conversation', () => {
   const outputOf = (messages: object[]) =>
     extractOutput(AGENT, partOf({ messages }, wantedValues(AGENT)), { isLaterTurn: true })?.text
 
-  test('is the assistant message after the last human one', () => {
+  test('the output of a later turn is the assistant message after the last human one', () => {
     assert.equal(outputOf([...HISTORY, { type: 'ai', content: 'the answer to two' }]), '"the answer to two"')
   })
 
-  test('is missing when the run wrote none, whatever earlier turns answered', () => {
+  test('the output of a later turn is missing when the run wrote none, whatever earlier turns answered', () => {
     assert.equal(outputOf(HISTORY), undefined)
   })
 })

@@ -86,7 +86,7 @@ const pieces = fc
   .map((all) => all.join(''))
 
 describe('scanning JSON', () => {
-  test('takes the same texts as JSON.parse, all at once or step by step', () => {
+  test('the scan accepts the same texts as JSON.parse, all at once or step by step', () => {
     const texts = fc.oneof(
       pieces,
       fc.json({ maxDepth: 5 }),
@@ -105,7 +105,7 @@ describe('scanning JSON', () => {
     )
   })
 
-  test('finds the same parts as JSON.parse, all at once or step by step', () => {
+  test('the scan finds the same parts as JSON.parse, all at once or step by step', () => {
     const value = fc.jsonValue({ maxDepth: 2 })
     const key = fc.constantFrom('a', 'b', 'c', '0', '\\u0061', 'ключ')
     const object = fc
@@ -136,7 +136,7 @@ describe('scanning JSON', () => {
     )
   })
 
-  test('keeps the text of a part as it came', () => {
+  test('the scan keeps the text of a part as it came', () => {
     const text = ' { "a" : { "n" : [ -0 ,1.50,\n1e400 ] } , "b":"\\u0041" } '
     const root = scanText(text, wantFields({ a: wantFields({ n: wantItems(WHOLE) }), b: WHOLE }))
     assert.equal(root.text, text.trim())
@@ -148,7 +148,7 @@ describe('scanning JSON', () => {
     assert.equal(root.at('b')?.text, '"\\u0041"')
   })
 
-  test('names the kind of a part, counts its values and those directly inside', () => {
+  test('the scan names the kind of a part, and counts its values and those directly inside', () => {
     const texts = {
       object: '{"a":[1,{}]}',
       array: '[[],0]',
@@ -173,7 +173,7 @@ describe('scanning JSON', () => {
     assert.equal(scanText('[[1],[2]]').values, 5)
   })
 
-  test('of a repeated key the last one counts, with what is inside it', () => {
+  test('the last of a repeated key counts, with its content', () => {
     const text = '{"a":{"b":1,"c":[1]},"a":{"c":[2,3]}}'
     const root = scanText(text, wantFields({ a: wantFields({ b: WHOLE, c: wantItems(WHOLE) }) }))
     assert.equal(root.at('a', 'b'), undefined)
@@ -193,7 +193,7 @@ describe('scanning JSON', () => {
     )
   })
 
-  test('of a long array the last items are reported', () => {
+  test('the last items of a long array are reported', () => {
     const root = scanText(`[${Array.from({ length: 45_000 }, (_, n) => n).join(',')}]`, wantItems(WHOLE))
     assert.equal(root.items.length, 10_000)
     assert.equal(root.items.at(-1)?.text, '44999')

@@ -196,7 +196,7 @@ test('a fetch with an endless body times out', async () => {
   assert.match(keySet.state().lastError ?? '', /no answer within 5000 ms/)
 })
 
-test('closing ends the fetch in progress and starts no other', async () => {
+test('a key set that closes ends the fetch in progress and starts no other', async () => {
   const { clock, idp, keySet } = await setUp()
   idp.hang()
   const lookup = assert.rejects(keySet.find(idp.kid), unavailable)
@@ -362,7 +362,7 @@ test('bad keys in the set do not break the good ones', async () => {
   assert.equal(keySet.state().keys, 1)
 })
 
-test('of two keys under one kid the first usable one counts', async () => {
+test('the first usable one of two keys under one kid counts', async () => {
   const { idp, keySet } = await setUp()
   const [first, second] = [rsaJwk('twice'), rsaJwk('twice', rsaPair('other'))]
   idp.breakBody(JSON.stringify({ keys: [{ ...second, use: 'enc' }, first, second] }))

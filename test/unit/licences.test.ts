@@ -31,7 +31,7 @@ function isAllowed(licence: string, allowed: readonly string[]): boolean {
 }
 
 describe('the packages of the lock file', () => {
-  test('all have a licence that we may use', () => {
+  test('all packages have a licence that we may use', () => {
     assert.ok(locked.length > 100)
     const faults = locked
       .filter(([path]) => !NAMELESS.includes(path))
@@ -40,7 +40,7 @@ describe('the packages of the lock file', () => {
     assert.deepEqual(faults, [])
   })
 
-  test('all are pinned by their content', () => {
+  test('all packages are pinned by their content', () => {
     const faults = locked.filter(([, { integrity }]) => !integrity?.startsWith('sha512-')).map(([path]) => path)
     assert.deepEqual(faults, [])
   })

@@ -25,7 +25,7 @@ test('the limits are the documented ones', () => {
   assert.deepEqual(DEFAULT_LIMITS, { unauthenticated: 100, authenticated: 1_000, service: 10_000 })
 })
 
-test('in memory a charge is there at once, and the first request beyond the limit exceeds it', async () => {
+test('a charge in memory is there at once, and the first request beyond the limit exceeds it', async () => {
   const { time, limiter } = await setup()
   assert.deepEqual(chargeNow(limiter, 'unauthenticated', 'a'), {
     tier: 'unauthenticated',

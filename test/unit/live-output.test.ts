@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import { EventEmitter } from 'node:events'
 import { describe, test } from 'node:test'
+import type { FastifyReply } from 'fastify'
 import { silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { EventFeed } from '../../src/events/event-feed.ts'
-import type { SseStream } from '../../src/http/sse.ts'
+import { SseStream } from '../../src/http/streams/sse.ts'
 import type { JobContext } from '../../src/jobs/job-context.ts'
 import { BUILT_IN_JOB_TYPES } from '../../src/jobs/job-types.ts'
 import { LiveChannel } from '../../src/jobs/live/live-channel.ts'
@@ -14,7 +16,7 @@ import {
   type LivePosition,
   RUN_END,
   RUN_START,
-  readCursor,
+  readLiveCursor,
   readRuntimeId,
   writeCursor,
 } from '../../src/jobs/live/live-position.ts'
@@ -29,7 +31,7 @@ describe('the parser of a run’s stream', () => {
     { id: null, event: '', data: 'x', isCut: false },
   ]
 
-  test('reads every line end and field, however the text is cut into pieces', () => {
+  test('the parser reads every line end and field, however the text is cut into pieces', () => {
     for (let size = 1; size <= TEXT.length; size++) {
       const parser = new RunStreamParser()
       const events = []
@@ -38,7 +40,7 @@ describe('the parser of a run’s stream', () => {
     }
   })
 
-  test('cuts an event that is too long, and reads the next one', () => {
+  test('the parser cuts an event that is too long, and reads the next one', () => {
     const parser = new RunStreamParser()
     const parts = ['data: "', ...Array<string>(3).fill('x'.repeat(500_000)), '"\nid: 1\n\n', 'data: 2\nid: 2\n\n']
     const [long, next] = parts.flatMap((part) => parser.push(part))
@@ -52,7 +54,7 @@ describe('the parser of a run’s stream', () => {
 })
 
 describe('a position in a run', () => {
-  test('comes back from the cursor that clients keep', () => {
+  test('a position comes back from the cursor that clients keep', () => {
     const positions: LivePosition[] = [
       RUN_START,
       [0, -1, 0],
@@ -64,10 +66,10 @@ describe('a position in a run', () => {
     const cursors = positions.map((position) => writeCursor({ runSeq: 2, position }))
     assert.deepEqual(cursors, ['2-start', '2-0', '2-17.2', '2-1781663454132-0', '2-1781663454132-3.1', '2-end'])
     for (const [n, cursor] of cursors.entries())
-      assert.deepEqual(readCursor(cursor), { runSeq: 2, position: positions[n] })
+      assert.deepEqual(readLiveCursor(cursor), { runSeq: 2, position: positions[n] })
   })
 
-  test('is ordered by the two numbers of the runtime’s id, then by the count', () => {
+  test('a position is ordered by the two numbers of the runtime’s id, then by the count', () => {
     const ordered: LivePosition[] = [
       RUN_START,
       [0, -1, 0],
@@ -83,11 +85,11 @@ describe('a position in a run', () => {
     assert.deepEqual(shuffled, ordered)
   })
 
-  test('does not exist for an id without an order, nor for a text that is no cursor', () => {
+  test('a position does not exist for an id without an order, nor for a text that is no cursor', () => {
     for (const id of [null, '', 'abc', '-1', '1-2-3', '1e3', '9'.repeat(20)])
       assert.equal(readRuntimeId(id), null, String(id))
     for (const text of ['', '1', '1-', '-1', 'a-1', '1-start-1', '1-2.', '1-2.x', '1-2-3-4'])
-      assert.equal(readCursor(text), null, text)
+      assert.equal(readLiveCursor(text), null, text)
   })
 })
 
@@ -95,7 +97,7 @@ describe('the log of a run', () => {
   const frame = (bytes: number) => Buffer.alloc(bytes)
   const at = (n: number): LivePosition => [n, -1, 0]
 
-  test('finds the first event after a position', () => {
+  test('the log of a run finds the first event after a position', () => {
     const log = new LiveLog(new LiveMemory())
     for (const n of [0, 2, 4]) log.append({ position: at(n), frame: frame(10) })
     assert.deepEqual(
@@ -104,7 +106,7 @@ describe('the log of a run', () => {
     )
   })
 
-  test('drops its oldest events beyond its limit, and knows which', () => {
+  test('the log of a run drops its oldest events beyond its limit, and knows which', () => {
     const memory = new LiveMemory({ perLog: 10_000, total: 1_000_000 })
     const log = new LiveLog(memory)
     for (let n = 0; n < 100; n++) {
@@ -119,7 +121,7 @@ describe('the log of a run', () => {
     assert.equal(memory.bytes, 0)
   })
 
-  test('gives way to others when it is the largest and the memory of the node is full', () => {
+  test('the largest log loses its oldest events when the memory of the node is full', () => {
     const memory = new LiveMemory({ perLog: 50_000, total: 60_000 })
     const [large, small] = [new LiveLog(memory), new LiveLog(memory)]
     for (let n = 0; n < 45; n++) large.append({ position: at(n), frame: frame(800) })
@@ -136,102 +138,85 @@ describe('the log of a run', () => {
 describe('a viewer', () => {
   const view = ({ endsAtMs = Number.POSITIVE_INFINITY } = {}) => {
     const clock = new ManualClock()
-    let drain = Promise.withResolvers<void>()
-    const client = { isOpen: true, isFull: false, sent: '', cuts: 0, lastWriteMs: clock.now() }
-    const sse = {
-      get isOpen() {
-        return client.isOpen
-      },
-      get isFull() {
-        return client.isFull
-      },
-      get lastWriteMs() {
-        return client.lastWriteMs
-      },
-      drained: () => drain.promise,
-      sendPiece: (piece: Buffer) => {
-        client.sent += piece.toString()
-      },
-      comment: () => {
-        client.sent += ':'
-        client.lastWriteMs = clock.now()
+    const client = Object.assign(new EventEmitter(), {
+      sent: '',
+      writableNeedDrain: false,
+      writableEnded: false,
+      destroyed: false,
+      writeHead: () => {},
+      flushHeaders: () => {},
+      write: (data: string | Buffer) => {
+        client.sent += data.toString()
       },
       end: () => {
-        client.isOpen = false
+        client.writableEnded = true
       },
-      cut: () => {
-        client.isOpen = false
-        client.cuts += 1
-      },
-    } as unknown as SseStream
-    const log = new LiveLog(new LiveMemory({ perLog: 3_000, total: 100_000 }))
-    const run = { log, runSeq: 1, isOver: false }
-    let cuts = 0
-    const viewer = new LiveViewer({
-      sse,
-      clock,
-      run,
-      after: null,
-      endsAtMs,
-      retryMs: 1_000,
-      isBlocked: () => false,
-      onCut: () => {
-        cuts += 1
+      destroy: () => {
+        client.destroyed = true
       },
     })
+    let cuts = 0
+    const onCut = () => {
+      cuts += 1
+    }
+    const sse = new SseStream({ clock, endsAtMs, isBlocked: () => false, retryMs: 1_000, onCut })
+    const reply = { hijack: () => ({ raw: client }), getHeaders: () => ({}), request: { raw: {} } }
+    sse.begin(reply as unknown as FastifyReply)
+    const log = new LiveLog(new LiveMemory({ perLog: 3_000, total: 100_000 }))
+    const run = { log, runSeq: 1, isOver: false }
+    const viewer = new LiveViewer({ sse, run, after: null })
     const append = (n: number, text = `${n} `) => {
       log.append({ position: [n, -1, 0], frame: Buffer.from(text) })
       viewer.pump()
     }
     const read = async () => {
-      client.isFull = false
-      drain.resolve()
-      drain = Promise.withResolvers()
+      client.writableNeedDrain = false
+      client.emit('drain')
       await new Promise(setImmediate)
     }
-    return { clock, client, run, viewer, append, read, cuts: () => cuts }
+    return { clock, client, sse, run, viewer, append, read, cuts: () => cuts }
   }
 
-  test('gets nothing more while its buffer is full, and the rest when it reads', async () => {
+  test('a viewer gets nothing more while its buffer is full, and the rest when it reads', async () => {
     const { client, run, append, read, viewer } = view()
-    client.isFull = true
+    client.writableNeedDrain = true
     for (const n of [0, 1, 2]) append(n)
     assert.equal(client.sent, '0 ')
     await read()
     assert.equal(client.sent, '0 1 2 ')
     run.isOver = true
     viewer.pump()
-    assert.equal(client.isOpen, false)
+    assert.equal(client.writableEnded, true)
   })
 
-  test('is cut when it reads nothing for 30 s, and gets no comment meanwhile', async () => {
-    const { clock, client, viewer, append, cuts } = view()
-    client.isFull = true
+  test('a viewer is cut when it reads nothing for 30 s, and gets no comment meanwhile', async () => {
+    const { clock, client, sse, append, cuts } = view()
+    client.writableNeedDrain = true
     append(0)
     await clock.advance(29_999)
-    viewer.tick()
-    assert.deepEqual([client.sent, client.isOpen], ['0 ', true])
+    sse.tick()
+    assert.deepEqual([client.sent, client.destroyed], ['0 ', false])
     await clock.advance(1)
-    viewer.tick()
-    assert.deepEqual([client.cuts, cuts()], [1, 1])
+    sse.tick()
+    assert.deepEqual([client.destroyed, cuts()], [true, 1])
   })
 
-  test('is cut, and not only ended, when it reads nothing and its time is over', async () => {
-    const { clock, client, viewer, append } = view({ endsAtMs: 0 })
-    client.isFull = true
+  test('a viewer is cut, and not only ended, when it reads nothing and its time is over', async () => {
+    const { clock, client, sse, append } = view({ endsAtMs: 0 })
+    client.writableNeedDrain = true
     append(0)
     await clock.advance(30_000)
-    viewer.tick()
-    assert.equal(client.cuts, 1)
+    sse.tick()
+    assert.equal(client.destroyed, true)
   })
 
-  test('is cut when the log has dropped what it has not read', () => {
+  test('a viewer is cut when the log has dropped what it has not read', () => {
     const { client, append, cuts } = view()
-    client.isFull = true
+    client.writableNeedDrain = true
     for (let n = 0; n < 4; n++) append(n, 'x'.repeat(500))
-    assert.deepEqual([client.sent.length, client.cuts], [500, 0])
+    assert.deepEqual([client.sent.length, client.destroyed], [500, false])
     for (let n = 4; n < 30; n++) append(n, 'x'.repeat(500))
-    assert.deepEqual([client.cuts, cuts()], [1, 1])
+    assert.deepEqual([client.destroyed, cuts()], [true, 1])
   })
 })
 
@@ -247,7 +232,7 @@ describe('an event of the runtime', () => {
   }
   const piece = { id: 'm1', role: 'assistant', node: 'answer', partial: true }
 
-  test('becomes a piece of a message, in the spelling of either server', () => {
+  test('an event of the runtime becomes a piece of a message, in the spelling of either server', () => {
     const js = { type: 'ai', content: 'Hel', tool_calls: [], tool_call_chunks: [], additional_kwargs: {} }
     assert.deepEqual(message(js), { ...piece, text: 'Hel' })
     assert.deepEqual(message({ type: 'AIMessageChunk', content: 'Hel' }), { ...piece, text: 'Hel' })
@@ -260,7 +245,7 @@ describe('an event of the runtime', () => {
     assert.deepEqual(shown('messages|sub:1', [lc, {}])[0]?.data, { ...piece, node: null, text: 'Hel' })
   })
 
-  test('becomes a whole message when it is one', () => {
+  test('an event of the runtime becomes a whole message when it is one', () => {
     const whole = { id: 'm1', node: 'answer', partial: false }
     assert.deepEqual(message({ type: 'ai', content: 'Hello' }), { ...whole, role: 'assistant', text: 'Hello' })
     assert.deepEqual(message({ type: 'human', content: 'Hi' }), { ...whole, role: 'user', text: 'Hi' })
@@ -269,7 +254,7 @@ describe('an event of the runtime', () => {
     assert.deepEqual(message(tool), { ...whole, role: 'tool', text: '', tool_call_id: 'call_1' })
   })
 
-  test('holds text and reasoning in the spellings of the model providers', () => {
+  test('an event of the runtime holds text and reasoning in the spellings of the model providers', () => {
     const content = [
       { type: 'thinking', thinking: 'a' },
       { type: 'reasoning', reasoning: 'b' },
@@ -285,7 +270,7 @@ describe('an event of the runtime', () => {
     assert.deepEqual(message({ type: 'AIMessageChunk', content, additional_kwargs }), expected)
   })
 
-  test('holds the calls of tools: their pieces, or whole ones with exact numbers', () => {
+  test('an event of the runtime holds the calls of tools: their pieces, or whole ones with exact numbers', () => {
     const tool_call_chunks = [
       { index: 0, id: 'c1', name: 'search', args: '{"q"' },
       { index: 1, id: null, name: null, args: ':1}' },
@@ -310,7 +295,7 @@ describe('an event of the runtime', () => {
     })
   })
 
-  test('becomes nothing when there is nothing to see', () => {
+  test('an event of the runtime becomes nothing when there is nothing to see', () => {
     assert.equal(message({ type: 'AIMessageChunk', content: '', usage_metadata: { total_tokens: 3 } }), undefined)
     assert.equal(message({ type: 'remove', content: 'x' }), undefined)
     for (const data of ['null', '[]', '[null,null]', '{}', '[1,2]', '[{"type":7}]', '[{"type":"ai","content":{}}]']) {
@@ -319,7 +304,7 @@ describe('an event of the runtime', () => {
     for (const event of ['values', 'error', 'debug', '', 'end']) assert.deepEqual(shown(event, { a: 1 }), [], event)
   })
 
-  test('is a reset if its message has so many values that it would hold the event loop', () => {
+  test('an event of the runtime is a reset if its message has so many values that it would hold the event loop', () => {
     const call = (values: number) => ({ name: 'add', id: 'c1', args: Array.from({ length: values }, () => 1) })
     const written = (values: number) => [{ type: 'ai', content: 'x'.repeat(900_000), tool_calls: [call(values)] }, {}]
     assert.deepEqual(
@@ -328,13 +313,13 @@ describe('an event of the runtime', () => {
     )
   })
 
-  test('becomes progress exactly as the graph wrote it', () => {
+  test('a custom event of the runtime becomes progress exactly as the graph wrote it', () => {
     const data = '{"n": 12345678901234567890,\n "z": -0, "e": 1e400, "a": 1, "a": 2}'
     const [progress] = toLiveEvents({ id: '1', event: 'custom', data, isCut: false }, BOTH)
     assert.deepEqual(progress, { event: 'progress', data: data.replace('\n', ' ') })
   })
 
-  test('becomes the names of the nodes that finished, and nothing of what they wrote', () => {
+  test('an update of the runtime becomes the names of the nodes that finished, and nothing of what they wrote', () => {
     const steps = (data: unknown, isCut = false) => shown('updates', data, BOTH, isCut)
     assert.deepEqual(steps({ think: { secret: 1 }, answer: null }), [
       { event: 'step', data: { node: 'think' } },
@@ -347,13 +332,13 @@ describe('an event of the runtime', () => {
     assert.deepEqual(steps('[1,2', true), [])
   })
 
-  test('is left out when the type does not ask for it', () => {
+  test('an event of the runtime is left out when the type does not ask for it', () => {
     const tuple = [{ type: 'ai', content: 'x' }, {}]
     assert.deepEqual(shown('messages', tuple, ['custom']), [])
     assert.deepEqual(shown('custom', { a: 1 }, ['messages']), [])
   })
 
-  test('becomes a reset when it was too long or cannot be read, or when the run begins again', () => {
+  test('an event of the runtime becomes a reset when it was too long or cannot be read, or when the run begins again', () => {
     const reset = [{ event: 'reset', data: {} }]
     assert.deepEqual(shown('messages', '[{', BOTH, true), reset)
     assert.deepEqual(shown('custom', '{', BOTH, true), reset)
@@ -417,26 +402,26 @@ describe('a channel', () => {
     return { log, asked }
   }
 
-  test('resumes at the last event, and skips what a runtime repeats', async () => {
+  test('a channel resumes at the last event, and skips what a runtime repeats', async () => {
     const [a, b, c] = [upstream('10-0', 'a'), upstream('10-1', 'b'), upstream('11-0', 'c')]
     const { log, asked } = await follow([[a, b], [a, b, c], []])
     assert.deepEqual(asked, ['-1', '10-1', '11-0'])
     assert.deepEqual(log, ['1-10-0 a', '1-10-1 b', '1-11-0 c', '1-end completed'])
   })
 
-  test('counts events to which the runtime gives the same id, alike in every replay', async () => {
+  test('a channel counts events to which the runtime gives the same id, alike in every replay', async () => {
     const all = [upstream('10-0', 'a'), upstream('10-0', 'b'), upstream('10-0', 'c'), upstream('12-0', 'd')]
     const expected = ['1-10-0 a', '1-10-0.1 b', '1-10-0.2 c', '1-12-0 d', '1-end completed']
     assert.deepEqual((await follow([all])).log, expected)
     assert.deepEqual((await follow([all.slice(0, 2), all])).log, expected)
   })
 
-  test('does not forget its run when a late answer of the database is older', async () => {
+  test('a channel does not forget its run when a late answer of the database is older', async () => {
     const { log } = await follow([[upstream('3', 'a')]], null)
     assert.deepEqual(log, ['1-3 a', '1-end completed'])
   })
 
-  test('shows nothing of events without an id, from which no viewer could resume', async () => {
+  test('a channel shows nothing of events without an id, from which no viewer could resume', async () => {
     const { log } = await follow([[{ ...upstream('', 'a'), id: null }, upstream('x', 'b'), upstream('3', 'c')]])
     assert.deepEqual(log, ['1-3 c', '1-end completed'])
   })

@@ -76,7 +76,7 @@ test('a round that fails is reported, and the next one comes', async () => {
   await loop.stop()
 })
 
-test('stopping aborts the signal of the round in progress, waits for it, and starts no other', async () => {
+test('a loop that stops aborts the signal of the round in progress, waits for it, and starts no other', async () => {
   const { clock, loop, rounds } = startWatched()
   await clock.advance(EVERY_MS)
   let stopped = false
@@ -93,7 +93,7 @@ test('stopping aborts the signal of the round in progress, waits for it, and sta
   assert.equal(rounds.length, 1)
 })
 
-test('stopping during a pause ends it at once', async () => {
+test('a loop that stops during a pause ends it at once', async () => {
   const { clock, loop, rounds } = startWatched()
   await clock.untilSleeping()
   await loop.stop()

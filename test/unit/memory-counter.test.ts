@@ -54,7 +54,7 @@ test('many expired windows are removed even if few new keys arrive', () => {
   assert.equal(counter.size, 500)
 })
 
-test('rotating through keys neither grows the memory nor resets a spent key', () => {
+test('a client that rotates through keys neither grows the memory nor resets a spent key', () => {
   const { counter } = setup({ limit: 3, capacity: 100 })
   for (let i = 0; i < 3; i++) counter.hit('spent')
   for (let i = 0; i < 10_000; i++) {
@@ -74,7 +74,7 @@ test('a key that becomes spent among rotating ones is kept from then on, whereve
   assert.equal(counter.size, 10)
 })
 
-test('when every window is spent, newcomers share one limit until a window ends', () => {
+test('newcomers share one limit when every window is spent, until a window ends', () => {
   const { time, counter } = setup({ limit: 2, capacity: 3 })
   for (const key of ['a', 'b', 'c']) {
     counter.hit(key)
@@ -119,7 +119,7 @@ test('counts stay those of a plain model over a long random history that never f
   }
 })
 
-test('under churn at full capacity no spent key is lost and the size is never exceeded', () => {
+test('no spent key is lost under churn at full capacity, and the size is never exceeded', () => {
   const { time, counter } = setup({ limit: 4, capacity: 50 })
   const spentUntil = new Map<string, number>()
   let seed = 7

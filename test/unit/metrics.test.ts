@@ -52,7 +52,7 @@ describe('the registry', () => {
     assert.equal(text.sum('group_commit_batch_size_count'), 4)
   })
 
-  test('with any number of label values, the series stay few and everything is counted', async () => {
+  test('the series of a metric stay few with any number of label values, and everything is counted', async () => {
     const metrics = new Metrics()
     for (let i = 0; i < 5_000; i++) metrics.count('credentials_refused_total', { reason: `made up ${i}` })
     const text = await read(metrics)
@@ -87,7 +87,7 @@ describe('the registry', () => {
 })
 
 describe('the text format', () => {
-  test('escapes what would end a label or a line', () => {
+  test('the text format escapes what would end a label or a line', () => {
     const labels = { path: 'a"b\\c\nd' }
     assert.equal(
       formatMetric({ name: 'x', help: 'a \\ and\na line', type: 'gauge', samples: [{ labels, value: 1 }] }),
@@ -95,7 +95,7 @@ describe('the text format', () => {
     )
   })
 
-  test('writes every number as Prometheus reads it', () => {
+  test('the text format writes every number as Prometheus reads it', () => {
     const values = [0, -1, 0.1, 1e21, 1e-7, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN]
     const samples = values.map((value, i) => ({ labels: { i: String(i) }, value }))
     const text = new MetricsText(formatMetric({ name: 'x', help: 'x', type: 'gauge', samples }))
@@ -105,7 +105,7 @@ describe('the text format', () => {
     )
   })
 
-  test('omits a metric without samples', () => {
+  test('the text format omits a metric without samples', () => {
     assert.equal(formatMetric({ name: 'x', help: 'x', type: 'gauge', samples: [] }), '')
   })
 })
@@ -157,7 +157,7 @@ describe('a rare reading', () => {
     return { clock, asked, ask }
   }
 
-  test('is shared by concurrent and soon following callers, and repeated when it is old', async () => {
+  test('a rare reading is shared by concurrent and soon following callers, and repeated when it is old', async () => {
     const { clock, asked, ask } = setUp()
     const both = Promise.all([ask(), ask()])
     asked[0]?.resolve(1)
@@ -171,7 +171,7 @@ describe('a rare reading', () => {
     assert.equal(asked.length, 2)
   })
 
-  test('times out, and is not started again while it still runs', async () => {
+  test('a rare reading times out, and is not started again while it still runs', async () => {
     const { clock, asked, ask } = setUp()
     const first = assert.rejects(ask(), /no answer within 2000 ms/)
     await clock.advance(2_000)
@@ -186,7 +186,7 @@ describe('a rare reading', () => {
     assert.equal(await second, 2)
   })
 
-  test('that failed is not repeated at once', async () => {
+  test('a rare reading that failed is not repeated at once', async () => {
     const { clock, asked, ask } = setUp()
     const first = assert.rejects(ask(), /down/)
     asked[0]?.reject(new Error('down'))
@@ -201,7 +201,7 @@ describe('a rare reading', () => {
 })
 
 describe('a metered database', () => {
-  test('times statements and transactions, failed ones included', async () => {
+  test('a metered database times statements and transactions, failed ones included', async () => {
     const metrics = new Metrics()
     const db = meteredDatabase(await openSqlite({ path: ':memory:' }), metrics)
     assert.deepEqual(await db.query<{ one: number }>(sql`select 1 as one`), [{ one: 1 }])
@@ -226,7 +226,7 @@ describe('a metered database', () => {
 })
 
 describe('the watch on the event loop', () => {
-  test('gives numbers from the first moment to after its end', () => {
+  test('the watch on the event loop gives numbers from the first moment to after its end', () => {
     const watch = watchEventLoop()
     for (const seconds of Object.values(watch.lagSeconds())) assert.ok(seconds >= 0)
     const busy = watch.busySeconds()

@@ -42,7 +42,7 @@ function labelsAskedFor(text: string): { name: string; label: string }[] {
 }
 
 describe('the operations manual', () => {
-  test('describes every metric there is, with its type and labels, and no other', () => {
+  test('the operations manual describes every metric there is, with its type and labels, and no other', () => {
     const rows = OPERATIONS.matchAll(/^\| `(project_api_[a-z_]+)` +\| (\w+) +\| ([^|]+)\| [^|]+\|$/gm)
     const described = Array.from(rows, ([, name = '', type = '', labels = '']): [string, Described] => [
       name,
@@ -52,20 +52,20 @@ describe('the operations manual', () => {
     assert.equal(described.length, REGISTRY.size, 'each once')
   })
 
-  test('names no metric that does not exist', () => {
+  test('the operations manual names no metric that does not exist', () => {
     assert.deepEqual(
       [...metricsIn(OPERATIONS)].filter((name) => !REGISTRY.has(name)),
       [],
     )
   })
 
-  test('explains every event the source logs, with its level, and no other', () => {
+  test('the operations manual explains every event the source logs, with its level, and no other', () => {
     const rows = OPERATIONS.matchAll(/^\| `([a-z_]+\.[a-z_]+)` +\| (debug|info|warn|error) +\|/gm)
     const explained = Array.from(rows, ([, event, level]) => `${event} ${level}`)
     assert.deepEqual(explained.sort(), loggedEvents())
   })
 
-  test('has no broken link', () => {
+  test('the operations manual has no broken link', () => {
     const files = readdirSync(new URL('docs/', ROOT))
     for (const [, target = ''] of OPERATIONS.matchAll(/\]\(([^)#]+)/g)) assert.ok(files.includes(target), target)
   })
@@ -85,11 +85,11 @@ describe('the dashboard', () => {
   }
   const queries = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr))
 
-  test('draws every metric there is, and no other', () => {
+  test('the dashboard draws every metric there is, and no other', () => {
     assert.deepEqual([...metricsIn(queries.join('\n'))].sort(), [...REGISTRY.keys()].sort())
   })
 
-  test('asks only for labels that the metric has', () => {
+  test('the dashboard asks only for labels that the metric has', () => {
     for (const { name, label } of labelsAskedFor(`${queries.join('\n')}\n${OPERATIONS}`)) {
       const [metric = ''] = metricsIn(name)
       const known = [...(REGISTRY.get(metric)?.labels ?? []), 'instance', 'le']
@@ -97,7 +97,7 @@ describe('the dashboard', () => {
     }
   })
 
-  test('has a name for each line, and panels that do not lie on each other', () => {
+  test('the dashboard has a name for each line, and panels that do not lie on each other', () => {
     const panels = dashboard.panels
     assert.equal(new Set(panels.map(({ id }) => id)).size, panels.length)
     for (const [at, { title, type, targets, gridPos: a }] of panels.entries()) {
@@ -111,7 +111,7 @@ describe('the dashboard', () => {
     }
   })
 
-  test('opens no bracket that it does not close, and uses only its own variables', () => {
+  test('the dashboard opens no bracket that it does not close, and uses only its own variables', () => {
     const own = dashboard.templating.list.map(({ name }) => name)
     for (const query of queries) {
       for (const [open = '', close = ''] of ['()', '{}', '[]']) {

@@ -26,7 +26,7 @@ test('a last page, full or empty, has no cursor', () => {
   assert.deepEqual(pageOf([], 2), { data: [], has_more: false, next_cursor: null })
 })
 
-test('without a cursor a list begins at its beginning', () => {
+test('a list without a cursor begins at its beginning', () => {
   assert.deepEqual(readPageRequest(projects, {}), { limit: 20, after: null })
   assert.deepEqual(readPageRequest(users, { limit: 5 }), { limit: 5, after: null })
 })

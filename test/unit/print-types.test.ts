@@ -58,7 +58,7 @@ describe('TypeScript types of job types', () => {
     assert.match(print({ items: { $ref: '#/$defs/a' }, $defs: loop }), /XInputB = unknown .*XInputA = XInputB /)
   })
 
-  test('what is printed of the shipped job types compiles under strict, and means what the schemas say', () => {
+  test('the printed types of the shipped job types compile under strict, and mean what the schemas say', () => {
     const file = readFileSync(new URL('../../job-types.json', import.meta.url), 'utf8')
     const types = [...parseJobTypesFile(file).jobTypes.values()].map(toJobType)
     const use = `

@@ -67,7 +67,7 @@ const errorOf = ({ body }: Answer) =>
   body.error as { status: string; message: string; details?: Record<string, unknown>[] }
 const codeOf = (answer: Answer) => errorOf(answer).details?.[0]?.errorCode
 
-test('its certificate is its own authority, for loopback and nothing else', () => {
+test('the certificate of the provider is its own authority, for loopback and nothing else', () => {
   const certificate = new X509Certificate(provider.ca)
   assert.ok(certificate.verify(certificate.publicKey))
   assert.ok(certificate.ca)
@@ -220,7 +220,7 @@ const refusals: [refuse: PushFaults['refuse'], status: number, code: string | un
   ['down', 503, 'UNAVAILABLE'],
 ]
 for (const [refuse, status, code] of refusals) {
-  test(`with this setting, it refuses everything with ${refuse}`, async () => {
+  test(`the provider refuses everything with ${refuse} if the setting says so`, async () => {
     provider.setFaults({ refuse })
     const answer = await send({ token: 'phone' })
     assert.deepEqual([answer.status, codeOf(answer)], [status, code])
@@ -290,7 +290,7 @@ test('failures have Retry-After if the setting says so', async () => {
   assert.equal(await ask(), '7')
 })
 
-test('latency is the clock’s', async () => {
+test('the latency of an answer passes on the injected clock', async () => {
   provider.setFaults({ latency_ms: 60 })
   const sending = send({ token: 'phone' })
   await clock.untilSleeping()
@@ -314,7 +314,7 @@ test('a fault setting that does not exist, or a value that is not allowed, is na
   assert.equal((await exchange()).body.error, 'invalid_grant')
 })
 
-test('what arrived is listed, newest first', async () => {
+test('the messages that arrived are listed, newest first', async () => {
   await send({ token: 'first' })
   await send({ token: 'second' })
   const response = await fetch(`${provider.plainUrl}/sandbox/messages`)
@@ -345,7 +345,7 @@ test('pages of other origins read nothing and change nothing', async () => {
 test('the page stands alone under a policy with a fresh nonce, and its scripts are sound', () =>
   assertStandsAlone(provider.plainUrl))
 
-test('closing ends held requests', async () => {
+test('a provider that closes ends held requests', async () => {
   const other = await startPushProvider({ clock })
   other.setFaults({ exchange: 'hanging' })
   const held = fetch(`${other.plainUrl}/token`, { method: 'POST', body: 'x' })
@@ -357,7 +357,7 @@ test('closing ends held requests', async () => {
   )
 })
 
-test('it listens on loopback and nowhere else', async () => {
+test('the provider listens on loopback and nowhere else', async () => {
   for (const host of ['0.0.0.0', '::', 'example.com', '192.168.1.2']) {
     await assert.rejects(startPushProvider({ host }), /loopback only/)
   }

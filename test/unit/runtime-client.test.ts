@@ -3,9 +3,9 @@ import { test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
 import { WHOLE } from '../../src/core/json/wanted.ts'
 import { NO_SPAN } from '../../src/core/tracing.ts'
+import { RuntimeUnavailable } from '../../src/runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
-import { RuntimeUnavailable } from '../../src/runtime/troubles.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** A client that gets this answer for every request; one failure opens the circuit breaker. */
@@ -37,7 +37,7 @@ test('an answer that is too large or not UTF-8 cannot be stored, and does not op
   }
 })
 
-test('such an answer proves nothing if it is a failure, a web page or a gateway’s text', async () => {
+test('an answer that is not UTF-8 proves nothing if it is a failure, a web page or a gateway’s text', async () => {
   const body = Buffer.from([0xff])
   for (const init of [
     { status: 502, headers: JSON_TYPE },

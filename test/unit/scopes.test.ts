@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { ADMIN_SCOPE, hasAnyScope, SCOPES } from '../../src/auth/scopes.ts'
+import { SANDBOX_SCOPES } from '../../src/sandbox/identity-provider/users.ts'
 
 test('any one of the required scopes is enough, and admin:* is enough for all', () => {
   assert.equal(ADMIN_SCOPE, 'admin:*')
@@ -21,4 +23,10 @@ test('every scope has a name of the form action:resource and a description', () 
     assert.match(name, /^(?:read|write|admin):(?:[a-z]+|\*)$/)
     assert.match(description, /^[A-Z].{9,}/)
   }
+})
+
+test('the sandbox and the console offer every scope', () => {
+  assert.deepEqual(SANDBOX_SCOPES.toSorted(), Object.keys(SCOPES).toSorted())
+  const keysPage = readFileSync(new URL('../../console/src/pages/keys.tsx', import.meta.url), 'utf8')
+  for (const scope of Object.keys(SCOPES)) assert.ok(keysPage.includes(`'${scope}'`), scope)
 })

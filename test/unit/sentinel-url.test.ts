@@ -21,7 +21,7 @@ test('a URL of Sentinels names all of them, the master, the credentials and the 
   })
 })
 
-test('anything else is no URL of Sentinels', () => {
+test('any other URL is not one of Sentinels', () => {
   for (const url of [
     'redis://one',
     'redis+sentinel://one',

@@ -30,7 +30,7 @@ test('random keys cannot evict a good one from the cache', async () => {
   await authenticator.close()
 })
 
-test('while the database is down, a key that was valid stays valid for an hour, and no other key is accepted', async () => {
+test('a key that was valid stays valid for an hour while the database is down, and no other key is accepted', async () => {
   const [good, other] = [createServiceKey(systemRandom), createServiceKey(systemRandom)]
   const clock = new ManualClock()
   let isDown = false

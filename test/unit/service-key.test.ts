@@ -43,7 +43,7 @@ test('a typo, a missing letter, another case or anything around it is no key', (
   for (const other of others) assert.equal(isWellFormedServiceKey(other), false, JSON.stringify(other))
 })
 
-test('what is stored is a SHA-256, and what is shown are the last four letters', () => {
+test('the stored form of a key is a SHA-256, and the shown form is its last four letters', () => {
   const key = createServiceKey(systemRandom)
   assert.match(hashServiceKey(key), /^[0-9a-f]{64}$/)
   assert.equal(hashServiceKey('abc'), 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')

@@ -14,7 +14,7 @@ test('concurrent calls for one key share one execution and its result', async ()
   assert.deepEqual(results, [1, 1, 1])
 })
 
-test('other keys run on their own', async () => {
+test('calls for different keys run on their own', async () => {
   const flights = new SingleFlight<string, string>()
   const results = await Promise.all([flights.run('a', async () => 'A'), flights.run('b', async () => 'B')])
   assert.deepEqual(results, ['A', 'B'])

@@ -25,6 +25,20 @@ function sharedNames(sources: Record<string, string>): string[] {
   )
 }
 
+/** Exported names that no other file mentions. */
+function unusedExports(sources: Record<string, string>, users: Record<string, string>): string[] {
+  const filesByWord = new Map<string, Set<string>>()
+  for (const [file, text] of Object.entries({ ...users, ...sources })) {
+    for (const word of new Set(text.match(/\w+/g))) {
+      const files = filesByWord.get(word) ?? new Set()
+      filesByWord.set(word, files.add(file))
+    }
+  }
+  return Object.entries(sources).flatMap(([file, text]) =>
+    exportedNames(text).flatMap((name) => ((filesByWord.get(name)?.size ?? 0) > 1 ? [] : [`${file}: ${name}`])),
+  )
+}
+
 function exportedNames(text: string): string[] {
   return Array.from(text.matchAll(EXPORT), ([, name = '']) => name)
 }
@@ -36,6 +50,11 @@ test('no folder has more files than a reader can take in at once', () => {
 test('each exported name is declared in one file, in the service and in its verification', () => {
   assert.deepEqual(sharedNames(readSources()), [])
   assert.deepEqual(sharedNames(readSources('.ts', 'verify')), [])
+})
+
+test('an exported name has a user in another file', () => {
+  const users = { ...readSources('.ts', 'test'), ...readSources('.ts', 'verify') }
+  assert.deepEqual(unusedExports(readSources(), users), [])
 })
 
 test('no file re-exports a name of another: imports lead to its declaration', () => {
@@ -59,6 +78,12 @@ test('a folder with too many files is found, also within another folder', () => 
   const filesIn = (folder: string, count: number) => Array.from({ length: count }, (_, n) => `${folder}/file-${n}.ts`)
   const files = [...filesIn('src/jobs', 14), ...filesIn('src/jobs/worker', 15)]
   assert.deepEqual(crowdedFolders(files), ['src/jobs/worker has 15 files, more than 14'])
+})
+
+test('an export that no other file mentions is found', () => {
+  const sources = { 'src/a.ts': 'export const used = 1\nexport const own = used', 'src/b.ts': 'import { used }' }
+  assert.deepEqual(unusedExports(sources, {}), ['src/a.ts: own'])
+  assert.deepEqual(unusedExports(sources, { 'test/a.test.ts': 'own()' }), [])
 })
 
 test('a name that two files export is found, whatever it names', () => {

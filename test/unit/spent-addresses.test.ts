@@ -41,7 +41,7 @@ describe('spent addresses', () => {
     assert.ok(spent.isSpent(ADDRESS))
   })
 
-  test('of unknown credentials of a spent address, so many are checked in a second, and as many in the next', async () => {
+  test('a bounded number of unknown credentials of a spent address is checked in a second, and as many in the next', async () => {
     spent.note(ADDRESS, WINDOW_MS)
     assert.equal(admitted(UNKNOWN_CREDENTIALS_PER_SECOND + 5), UNKNOWN_CREDENTIALS_PER_SECOND)
     await clock.advance(999)

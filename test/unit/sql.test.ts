@@ -37,7 +37,7 @@ test('joined fragments keep the order of their values', () => {
   assert.equal(sql`where ${joined} limit ${4}`.text, 'where a = $1 and b is null and c in ($2, $3) limit $4')
 })
 
-test('joining nothing is nothing', () => {
+test('an empty list of fragments joins to nothing', () => {
   assert.equal(join([], ', ').text, '')
   assert.deepEqual(join([], ', ').values, [])
 })

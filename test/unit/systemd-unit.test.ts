@@ -9,7 +9,7 @@ const SETTINGS = { ISSUER_URL: 'https://issuer.example.com', WEBHOOK_SECRET: 'a'
 const settingOf = (name: string) => new RegExp(`^${name}=(.*)$`, 'm').exec(UNIT)?.[1]
 
 describe('the systemd unit', () => {
-  test('runs as the user that its instructions let read the files of secrets', () => {
+  test('the systemd unit runs as the user that its instructions let read the files of secrets', () => {
     const user = settingOf('User')
     assert.ok(user)
     assert.match(UNIT, new RegExp(`^# +useradd .* ${user}$`, 'm'))
@@ -17,7 +17,7 @@ describe('the systemd unit', () => {
     assert.equal(settingOf('DynamicUser'), undefined)
   })
 
-  test('gives a stop longer than the drain, and does not repeat a start with wrong settings', () => {
+  test('the systemd unit gives a stop longer than the drain, and does not repeat a start with wrong settings', () => {
     const { shutdownTimeoutMs } = parseConfig(SETTINGS, () => '')
     assert.ok(Number(settingOf('TimeoutStopSec')) * 1_000 > shutdownTimeoutMs)
     assert.deepEqual(settingOf('RestartPreventExitStatus')?.split(' ').map(Number), [EXIT.usage, EXIT.config])

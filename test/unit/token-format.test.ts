@@ -31,7 +31,7 @@ describe('the spelling of a token', () => {
     assert.equal(parseToken(tokenOf({ ...HEADER, kid: longest })).kid, longest)
   })
 
-  test('it has exactly three parts', () => {
+  test('a token has exactly three parts', () => {
     const [header = '', payload = ''] = tokenOf(HEADER).split('.')
     for (const token of ['', header, `${header}.${payload}`, `${tokenOf(HEADER)}.c2ln`, `${tokenOf(HEADER)}.`]) {
       refuses(token, 'malformed', /three parts/)

@@ -135,7 +135,7 @@ test('a required token use admits that use and no other', async () => {
   }
 })
 
-test('before any key was fetched a well-formed token gets 503, and a malformed one 401 without a fetch', async () => {
+test('a well-formed token gets 503 before any key was fetched, and a malformed one 401 without a fetch', async () => {
   const { verifier } = setUp()
   const hits = idp.hits
   idp.goDown()

@@ -172,14 +172,14 @@ describe('the verdict from an answer of the runtime', () => {
     assert.deepEqual(breakpoint, { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' })
   })
 
-  test('interrupted after a cancel request: cancelled at once, with any state', () => {
+  test('an interrupted run is cancelled at once after a cancel request, with any state', () => {
     const cancelling = { ...first(PAUSING), cancelRequested: true }
     for (const state of [null, left(), left({ next: ['ask'], interrupts: QUESTION })]) {
       assert.deepEqual(judgeRun(run('interrupted'), state, cancelling), { kind: 'cancelled' })
     }
   })
 
-  test('of an agent, the missing output is its message', () => {
+  test('an agent that ends without a message fails because its output is missing', () => {
     assert.deepEqual(judgeRun(run('success'), left(), first(AGENT)), {
       kind: 'failed',
       code: 'output_missing',

@@ -2,7 +2,7 @@ import type { Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { systemClock } from '../../core/clock.ts'
 
-export interface DrainOptions {
+interface DrainOptions {
   /** How long to accept new connections: load balancers need a moment to see that /readyz fails. */
   listenMs: number
   /** After this time, connections with an unanswered request are cut. */

@@ -5,10 +5,10 @@ import { ConfigError, ConfigReader } from '../../config-reader.ts'
 import { isJsonObject } from '../../core/json.ts'
 import { faultsOfJobTypes, faultsOfOddNames, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
 import { type ProjectNotifications, projectNotificationsSchema } from '../../projects/project-notifications.ts'
-import { faultsOfTexts } from '../../push/notification-text.ts'
+import { faultsOfTexts, type NotificationText } from '../../push/notification-text.ts'
+import { PUSH_PROVIDERS } from '../../push/provider-registry.ts'
 import { SETTINGS } from '../../settings.ts'
 import type { CommandLine } from '../io.ts'
-import { faultsOfTextSizes } from './check-texts.ts'
 
 const NO_FILE = '{"types":{}}'
 
@@ -17,7 +17,7 @@ const fileSchema = Type.Object(
   { additionalProperties: false },
 )
 
-export interface LoadedJobTypes {
+interface LoadedJobTypes {
   jobTypes: JobTypes
   projectNotifications: ProjectNotifications
 }
@@ -95,4 +95,30 @@ function collect<T>(faults: string[], load: () => T): T | undefined {
     faults.push(...error.faults)
     return undefined
   }
+}
+
+/** All our ids have this length. */
+const ID = 'ntf_00000000000000000000000000'
+/** A project's name has at most 200 characters, and a control character takes six bytes. */
+const LONGEST_NAME = '\u0001'.repeat(200)
+
+/** The configured texts that are too long for a push together with their data: every delivery would fail. */
+function faultsOfTextSizes(texts: { jobTypes: JobTypes; projectNotifications: ProjectNotifications }): string[] {
+  const faults: string[] = []
+  const check = (place: string, text: NotificationText, data: Record<string, string>) => {
+    for (const { limits, payloadBytesOf } of PUSH_PROVIDERS) {
+      const bytes = payloadBytesOf({ ...text, data, link: null, tag: ID })
+      if (bytes <= limits.payloadBytes) continue
+      faults.push(`${place} makes a push of ${bytes} bytes, over ${limits.payloadBytes}`)
+    }
+  }
+  for (const [type, { notifications }] of texts.jobTypes) {
+    for (const [status, text] of Object.entries(notifications)) {
+      check(`/types/${type}/notifications/${status}`, text, { job_id: ID, type, status })
+    }
+  }
+  for (const [change, text] of Object.entries(texts.projectNotifications)) {
+    check(`/project_notifications/${change}`, text, { project_id: ID, name: LONGEST_NAME })
+  }
+  return faults
 }

@@ -2,7 +2,7 @@ import type { Config } from '../../config.ts'
 import { connectProviders } from '../../push/provider-registry.ts'
 import type { Services } from '../../services.ts'
 
-export interface ReloadedSecrets {
+interface ReloadedSecrets {
   /** The settings whose new value is used from now on. */
   changed: string[]
   /** The settings whose new value needs a restart: open connections use the old one. */

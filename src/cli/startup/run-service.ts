@@ -21,7 +21,7 @@ import { createDrain, within } from './drain.ts'
 import { buildIndexes, type OpenedDatabase } from './open-database.ts'
 import { reloadSecrets } from './reload-secrets.ts'
 
-export interface RunningService {
+interface RunningService {
   url: string
   /** Uses the secrets of the new settings. Settings with a fault change nothing. Never rejects. */
   reload(readConfig: () => Config): Promise<void>
@@ -78,9 +78,8 @@ export async function runService(
       services.readiness.startDraining()
       services.outbox.stopLeasing()
       log.info({}, 'service.draining')
-      await services.streams.close()
-      // Ends the streams of live output now. Their last questions to the runtime may take seconds: `app.close` waits for
-      // those, after the drain.
+      await services.openStreams.close()
+      // The last questions of live output to the runtime may take seconds: `app.close` waits for them, after the drain.
       void services.live.close()
       const timeoutMs = config.shutdownTimeoutMs
       await drain({ listenMs: lameDuck ? timeoutMs * SHARE.lameDuck : 0, answerMs: timeoutMs * SHARE.answers })

@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts'
 
-export interface BreakerOptions {
+interface BreakerOptions {
   clock: Clock
   /** Failures in a row that open it. */
   threshold: number

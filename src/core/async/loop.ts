@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts'
 
-export interface LoopOptions {
+interface LoopOptions {
   clock: Clock
   everyMs: number
   run: (signal: AbortSignal) => Promise<void>

@@ -5,7 +5,7 @@ const MAX_ITEMS = 10_000
 /** Parsing a part of this size takes a few milliseconds at most. */
 const MAX_PARSED_LENGTH = 256 * 1024
 
-export type JsonKind = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null'
+type JsonKind = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null'
 
 /** The kind of a value, by its first character. All other characters start a number. */
 const KINDS = new Map<number, JsonKind>(

@@ -25,7 +25,7 @@ export class JsonDepthError extends Error {
   }
 }
 
-export interface ScanOptions {
+interface ScanOptions {
   wanted?: Wanted
   maxDepth?: number
   /** Called with the position of each blank between the tokens, except those before the document. */

@@ -23,7 +23,7 @@ export const OPEN_OBJECT = 0x7b
 export const CLOSE_OBJECT = 0x7d
 
 /** Returns 0 past the end: reading past the end of a string would slow down all other reads. */
-export function charAt(text: string, at: number): number {
+function charAt(text: string, at: number): number {
   return at < text.length ? text.charCodeAt(at) : 0
 }
 

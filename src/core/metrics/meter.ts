@@ -8,7 +8,7 @@ type LabelsOf<T extends Table, Name extends keyof T> = Readonly<Record<T[Name]['
 type Plain<T extends Table> = { [Name in keyof T]: T[Name]['labels'] extends readonly [] ? Name : never }[keyof T]
 
 export type CounterLabels<Name extends CounterName> = LabelsOf<typeof COUNTERS, Name>
-export type HistogramLabels<Name extends HistogramName> = LabelsOf<typeof HISTOGRAMS, Name>
+type HistogramLabels<Name extends HistogramName> = LabelsOf<typeof HISTOGRAMS, Name>
 
 /**
  * Counts and measures for every layer. It never fails and never waits. On hot paths the labels are constants, so that

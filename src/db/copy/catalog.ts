@@ -80,7 +80,7 @@ function inOrder(tables: readonly Table[], references: readonly { child: string;
   return ordered
 }
 
-export type Sequence = { tbl: string; last: number }
+type Sequence = { tbl: string; last: number }
 
 /** The last number given out of each table that counts its rows, also when the rows were deleted. */
 export async function readSequences(db: Queryable): Promise<Sequence[]> {

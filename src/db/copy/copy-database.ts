@@ -1,10 +1,10 @@
-import type { Database, Transaction } from '../database.ts'
+import { hash } from 'node:crypto'
+import type { Database, Row, Transaction } from '../database.ts'
 import { pendingMigrations } from '../migrate.ts'
 import { countRunningNodes } from '../nodes/node-store.ts'
 import { rowsOf } from '../rows.ts'
 import { Sql, sql } from '../sql.ts'
 import { readSeededTables, readSequences, readTables, type Table, writeSequences } from './catalog.ts'
-import { Checksum } from './checksum.ts'
 import { readTable } from './read-table.ts'
 
 /** The copy cannot be made, and nothing was changed. */
@@ -15,7 +15,7 @@ export class CopyError extends Error {
   }
 }
 
-export interface CopiedTable {
+interface CopiedTable {
   name: string
   rows: number
   checksum: string
@@ -127,4 +127,29 @@ async function sumUp(to: Transaction, { table, signal }: { table: Table; signal:
     sum.add(rows)
   }
   return sum
+}
+
+const WORDS = 8
+
+/** Counts rows and adds up their hashes: the same for the same rows in any order, on both engines. */
+class Checksum {
+  rows = 0
+  readonly #sums = new Uint32Array(WORDS)
+
+  add(rows: readonly Row[]): void {
+    for (const row of rows) {
+      const cells = Object.keys(row)
+        .sort()
+        .map((name) => row[name])
+      const digest = hash('sha256', JSON.stringify(cells), 'buffer')
+      for (let word = 0; word < WORDS; word++) {
+        this.#sums[word] = ((this.#sums[word] ?? 0) + digest.readUInt32LE(word * 4)) >>> 0
+      }
+    }
+    this.rows += rows.length
+  }
+
+  get text(): string {
+    return Buffer.from(this.#sums.buffer).toString('hex').slice(0, 32)
+  }
 }

@@ -1,9 +1,10 @@
 -- The schema of an empty PostgreSQL database. The file for SQLite beside this one has the same tables and columns.
 -- Times are epoch milliseconds in `bigint`, flags 0 or 1, documents JSON text. The tables are in the order of the folders
--- in docs/ARCHITECTURE.md.
+-- in docs/ARCHITECTURE.md. Until version 1.0 this file is edited in place: docs/releasing.md.
 
 -- projects/ -------------------------------------------------------------------
 
+-- What callers create, read and change.
 create table projects (
   id text primary key,
   name text not null,
@@ -91,6 +92,7 @@ create table operations (
 
 create index operations_unfinished on operations (id) where finished_at is null;
 
+-- The records that an operation works on, in their order.
 create table operation_items (
   operation_id text not null,
   place bigint not null,
@@ -125,6 +127,7 @@ insert into stats_cursors (source, position) values ('events', 0), ('time', 0);
 
 -- service-accounts/ -----------------------------------------------------------
 
+-- The identities of backends.
 create table service_accounts (
   id text primary key,
   name text not null,
@@ -210,8 +213,8 @@ create table jobs (
   -- Leaves room on each page for the new versions of its rows, so that the end of a job adds no index entry (HOT).
 ) with (fillfactor = 45);
 
--- One index for each filter of a job list. None names a column that the end of a job changes: lists by status, error and
--- missed callback read `uncommon_jobs`.
+-- One index for each filter of a job list. None names a column that every end of a job changes: lists by status, error
+-- and missed callback read `uncommon_jobs`.
 create index jobs_by_owner on jobs (created_by, id);
 create index jobs_by_owner_and_project on jobs (created_by, project_id, id) where project_id is not null;
 create index jobs_by_type on jobs (type, id);
@@ -221,7 +224,8 @@ create index jobs_by_trace on jobs (trace_id, id) where trace_id is not null;
 create index jobs_by_retry on jobs (retry_of, id) where retry_of is not null;
 
 -- What lists filter by, for the jobs that did not simply complete: unfinished, failed, cancelled, or without a callback.
--- These are few, so the indexes stay small. The columns have names of their own, so that joins with `jobs` need no prefix.
+-- These are few, so the indexes stay small. The columns have names of their own, because statements join the table with
+-- `jobs`.
 create table uncommon_jobs (
   id text primary key,
   -- The columns `created_by`, `status` and `error_code` of the job.
@@ -276,7 +280,7 @@ create table job_checks (
   checks bigint not null,
   last_check_at bigint,
   -- Why the last check failed.
-  trouble text
+  last_error text
   -- A lease and a check rewrite the row.
 ) with (fillfactor = 70);
 
@@ -348,8 +352,8 @@ create index job_tombstones_by_age on job_tombstones (deleted_at);
 
 -- usage/ ----------------------------------------------------------------------
 
--- What the ended jobs of a caller used in a month, by type. The empty type is the row that a start locks to check the limit.
--- The empty subject has the sums of all erased users.
+-- What the ended jobs of a caller used in a month, by type. A start locks the row of the empty type while it checks the
+-- limit. The empty subject has the sums of all erased users.
 create table usage_counters (
   subject text not null,
   -- `2026-01`, in UTC.
@@ -392,6 +396,7 @@ insert into event_log (id, trimmed_seq) values (1, 0);
 
 -- push/ -----------------------------------------------------------------------
 
+-- The devices of users that a push provider reaches. A token belongs to one device.
 create table devices (
   id text primary key,
   subject text not null,
@@ -434,8 +439,8 @@ create table notifications (
 -- The notifications that a user sent, for the erasure.
 create index notifications_by_sender on notifications (created_by) where created_by is not null;
 
--- The users to whom a notification without a job is addressed. The erasure of a user finds the notification here, also when
--- its devices were deleted. A notification of a job is found by the job, so it has no row here.
+-- The users to whom a notification without a job is addressed. The erasure of a user finds the notification here, also
+-- when its devices were deleted. A notification of a job is found by the job, so it has no row here.
 create table notification_recipients (
   notification_id text not null references notifications (id) on delete cascade,
   subject text not null,

@@ -8,7 +8,7 @@ import { beat, removeNode } from './node-store.ts'
 
 export const NODE_HEARTBEAT_MS = 2_500
 /** The leases of a crashed node are free after this time. */
-export const NODE_LIFE_MS = 10_000
+const NODE_LIFE_MS = 10_000
 /** The node gives up its leases this long before other nodes may take them. */
 const MARGIN_MS = 1_000
 

@@ -1,7 +1,7 @@
 import type { Database } from '../database.ts'
 import { sql } from '../sql.ts'
 
-export interface Obstacle {
+interface Obstacle {
   text: string
   /** How to fix it. */
   hint: string

@@ -3,16 +3,16 @@ import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type TopicListener } from '../announcements.ts'
 import type { Database, Row, Transaction, TransactionOptions } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
+import { PipelinedConnection } from './pipelined-connection.ts'
 import { isCollision, translatedPostgresError } from './postgres-errors.ts'
-import { PostgresLane } from './postgres-lane.ts'
 import { prepared } from './postgres-statement.ts'
 import { PostgresTransaction } from './postgres-transaction.ts'
 import { refuseReadOnly } from './refuse-read-only.ts'
 
 export interface PostgresOptions {
   url: string
-  /** Connections shared by single statements; see `PostgresLane`. */
-  lanes?: number
+  /** Connections shared by single statements; see `PipelinedConnection`. */
+  pipelines?: number
   /** Connections for transactions; each runs one at a time. */
   poolSize?: number
   /** False: no statement is prepared by name, for a pooler in transaction mode. */
@@ -72,7 +72,7 @@ async function refuseUnsafeServer(db: Database): Promise<void> {
 class PostgresDatabase implements Database {
   readonly engine = 'postgres'
   readonly now = sql`(extract(epoch from clock_timestamp()) * 1000)::bigint`
-  readonly #lanes: readonly PostgresLane[]
+  readonly #pipelines: readonly PipelinedConnection[]
   readonly #pool: Pool
   readonly #isNamed: boolean
   /** Reserved connections for urgent transactions, which do not wait in the queue for the other connections. */
@@ -81,7 +81,7 @@ class PostgresDatabase implements Database {
   #closed: Promise<void> | undefined
 
   constructor(options: PostgresOptions) {
-    const { url, lanes = 4, poolSize = 10, prepared: isNamed = true } = options
+    const { url, pipelines = 4, poolSize = 10, prepared: isNamed = true } = options
     const { queryTimeoutMs = QUERY_TIMEOUT_MS, connectTimeoutMs = CONNECT_TIMEOUT_MS } = options
     this.#isNamed = isNamed
     const config: ClientConfig & { pipeline: true } = {
@@ -100,14 +100,14 @@ class PostgresDatabase implements Database {
       idle_in_transaction_session_timeout: queryTimeoutMs * 2,
       types: { getTypeParser: parserOf },
     }
-    this.#lanes = Array.from({ length: lanes }, () => new PostgresLane(config))
+    this.#pipelines = Array.from({ length: pipelines }, () => new PipelinedConnection(config))
     this.#pool = createPool(config, poolSize)
     this.#urgentPool = createPool(config, URGENT_CONNECTIONS)
   }
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
     try {
-      const result = await this.#leastBusyLane().query(prepared(statement, this.#isNamed))
+      const result = await this.#leastBusyPipeline().query(prepared(statement, this.#isNamed))
       return result.rows
     } catch (error) {
       throw translatedPostgresError(error)
@@ -142,7 +142,11 @@ class PostgresDatabase implements Database {
   }
 
   close(): Promise<void> {
-    const ends = () => [...this.#lanes.map((lane) => lane.close()), this.#pool.end(), this.#urgentPool.end()]
+    const ends = () => [
+      ...this.#pipelines.map((pipeline) => pipeline.close()),
+      this.#pool.end(),
+      this.#urgentPool.end(),
+    ]
     this.#closed ??= Promise.all(ends()).then(() => {})
     return this.#closed
   }
@@ -176,9 +180,9 @@ class PostgresDatabase implements Database {
     }
   }
 
-  #leastBusyLane(): PostgresLane {
-    let best = this.#lanes[0] as PostgresLane
-    for (const lane of this.#lanes) if (lane.inFlight < best.inFlight) best = lane
+  #leastBusyPipeline(): PipelinedConnection {
+    let best = this.#pipelines[0] as PipelinedConnection
+    for (const pipeline of this.#pipelines) if (pipeline.inFlight < best.inFlight) best = pipeline
     return best
   }
 }

@@ -15,6 +15,6 @@ export function translated(error: unknown): unknown {
 }
 
 /** SQLite's extended result code, if the error has one. */
-export function errcodeOf(error: unknown): number | undefined {
+function errcodeOf(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error && typeof error.errcode === 'number' ? error.errcode : undefined
 }

@@ -4,7 +4,7 @@ import type { Row } from '../database.ts'
 import type { BoundValue, SqlValue } from '../sql.ts'
 
 /** `read` cannot change anything; `schema` is every statement that is neither a read nor a plain change of rows. */
-export type StatementKind = 'read' | 'write' | 'schema'
+type StatementKind = 'read' | 'write' | 'schema'
 
 interface Prepared {
   statement: StatementSync

@@ -4,8 +4,8 @@ import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type Topic, type TopicListener } from '../announcements.ts'
 import type { Database, Row, Transaction } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
-import { CommitGroups } from './commit-groups.ts'
 import { openConnection, useWriteAheadLog } from './connection.ts'
+import { GroupCommit } from './group-commit.ts'
 import { ReadConnection } from './read-connection.ts'
 import { translated } from './sqlite-errors.ts'
 import { kindOf } from './sqlite-statement.ts'
@@ -13,7 +13,7 @@ import { SqliteTransaction } from './sqlite-transaction.ts'
 import { openWriteAheadLog, type WriteAheadLog } from './write-ahead-log.ts'
 import { WriteConnection } from './write-connection.ts'
 
-export interface SqliteOptions {
+interface SqliteOptions {
   /** A file in an existing folder, or `:memory:`. */
   path: string
   /** How many callers may wait for the writer before more are refused. */
@@ -79,7 +79,7 @@ class SqliteDatabase implements Database {
   readonly #file: File | undefined
   readonly #maxLogPages: number
   readonly #clock: Pick<Clock, 'now'>
-  readonly #groups: CommitGroups
+  readonly #groups: GroupCommit
   readonly #announcements = new Announcements()
   #checkpointAt: number
   #broken: UnavailableError | undefined
@@ -91,7 +91,7 @@ class SqliteDatabase implements Database {
     this.#file = file
     this.#maxLogPages = maxLogPages
     this.#checkpointAt = maxLogPages
-    this.#groups = new CommitGroups({
+    this.#groups = new GroupCommit({
       prepare: () => this.#prepare(),
       commit: () => this.#commit(),
       maxWaiting,

@@ -13,7 +13,7 @@ export type Access =
   | { kind: 'scopes'; anyOf: readonly Scope[] }
   | { kind: 'callback' }
 
-export type Refusals = Readonly<Partial<Record<ErrorCode, string>>>
+type Refusals = Readonly<Partial<Record<ErrorCode, string>>>
 
 declare module 'fastify' {
   interface FastifyContextConfig {

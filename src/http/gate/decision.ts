@@ -4,7 +4,7 @@ import { ApiError, UnavailableError } from '../../core/errors.ts'
 /** What the gate decides about one request. The metrics count the outcome; the client of a refused request gets the error. */
 export type GateDecision = GateAdmission | GateRefusal
 
-export interface GateAdmission {
+interface GateAdmission {
   /** `awaits_body`: this callback can only be authenticated by the signature over its body, so the body gate decides. */
   outcome: 'public' | 'ok' | 'awaits_body'
 }
@@ -20,7 +20,7 @@ export const OK: GateAdmission = { outcome: 'ok' }
 export const AWAITS_BODY: GateAdmission = { outcome: 'awaits_body' }
 
 /** A short fixed list, safe as a metric label. Two `Authorization` headers count as `header`. */
-export type CredentialFault = TokenFaultReason | 'api_key' | 'callback'
+type CredentialFault = TokenFaultReason | 'api_key' | 'callback'
 
 export function isRefusal(value: object): value is GateRefusal {
   return 'error' in value

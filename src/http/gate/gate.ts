@@ -24,7 +24,7 @@ import {
 } from './decision.ts'
 import { countCharge, countDecision } from './gate-counts.ts'
 
-export interface GateOptions extends Authenticator {
+interface GateOptions extends Authenticator {
   callbackAuthenticity: CallbackAuthenticity
   limiter: Limiter
   spentAddresses: SpentAddresses

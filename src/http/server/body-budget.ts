@@ -15,7 +15,7 @@ export const BODY_BOUNDS = {
 export type BodyOwner = { kind: 'principal' | 'unproven'; id: string } | null
 
 /** The limit that is reached. */
-export type SpentBodyBound = 'body' | 'principal' | 'unproven_body' | 'address_body'
+export type ExceededBodyBound = 'body' | 'principal' | 'unproven_body' | 'address_body'
 
 /** Limits the bytes of all request bodies in memory: of all callers, of each kind of caller, and of one caller. */
 export class BodyBudget {
@@ -39,7 +39,7 @@ export class BodyBudget {
   }
 
   /** The limit that this many more bytes would exceed; null if there is room for them. */
-  boundFor(bytes: number, owner: BodyOwner): SpentBodyBound | null {
+  boundFor(bytes: number, owner: BodyOwner): ExceededBodyBound | null {
     if (this.#totalBytes + bytes > BODY_BOUNDS.totalBytes) return 'body'
     return owner === null ? null : this.#shares[owner.kind].boundFor(bytes, owner.id)
   }
@@ -54,13 +54,13 @@ export class BodyBudget {
 /** The bytes of one kind of caller. */
 class Share {
   readonly #bounds: { totalBytes: number; callerBytes: number }
-  readonly #names: { total: SpentBodyBound; caller: SpentBodyBound }
+  readonly #names: { total: ExceededBodyBound; caller: ExceededBodyBound }
   readonly #bytesByCaller = new Map<string, number>()
   totalBytes = 0
 
   constructor(
     bounds: { totalBytes: number; callerBytes: number },
-    names: { total: SpentBodyBound; caller: SpentBodyBound },
+    names: { total: ExceededBodyBound; caller: ExceededBodyBound },
   ) {
     this.#bounds = bounds
     this.#names = names
@@ -70,7 +70,7 @@ class Share {
     return this.#bytesByCaller.size
   }
 
-  boundFor(bytes: number, caller: string): SpentBodyBound | null {
+  boundFor(bytes: number, caller: string): ExceededBodyBound | null {
     if ((this.#bytesByCaller.get(caller) ?? 0) + bytes > this.#bounds.callerBytes) return this.#names.caller
     return this.totalBytes + bytes > this.#bounds.totalBytes ? this.#names.total : null
   }
@@ -98,7 +98,7 @@ export class BodyHold {
   /**
    * Returns the limit that is reached, or null. Bytes that arrive after the release are discarded, so they are not counted.
    */
-  growTo(bytes: number): SpentBodyBound | null {
+  growTo(bytes: number): ExceededBodyBound | null {
     if (this.#isReleased) return null
     const more = bytes - this.#bytes
     const bound = this.#budget.boundFor(more, this.#owner)

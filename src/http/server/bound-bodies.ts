@@ -5,7 +5,7 @@ import { ApiError, UnavailableError } from '../../core/errors.ts'
 import type { Meter } from '../../core/metrics/meter.ts'
 import { addressKey } from '../../limits/client-address.ts'
 import type { App } from '../app-instance.ts'
-import { type BodyBudget, BodyHold, type BodyOwner, type SpentBodyBound } from './body-budget.ts'
+import { type BodyBudget, BodyHold, type BodyOwner, type ExceededBodyBound } from './body-budget.ts'
 import { whenAnswered } from './request-end.ts'
 import { SERVER_LIMITS } from './server-limits.ts'
 
@@ -33,7 +33,7 @@ const CHUNK_BYTES = 256
  * caller is authenticated.
  */
 export function boundBodies(app: App, { bodyBudget, meter }: { bodyBudget: BodyBudget; meter: Meter }): void {
-  const refusal = (bound: SpentBodyBound): UnavailableError => {
+  const refusal = (bound: ExceededBodyBound): UnavailableError => {
     meter.count('requests_bounded_total', { bound })
     return new UnavailableError('Too many large requests are in progress')
   }
@@ -71,12 +71,12 @@ function ownerOf({ principal, callbackProof, ip }: FastifyRequest): BodyOwner {
 class CountedBody extends Readable {
   readonly #source: Readable
   readonly #hold: BodyHold
-  readonly #refusal: (bound: SpentBodyBound) => Error
+  readonly #refusal: (bound: ExceededBodyBound) => Error
   #isRead = false
   #bytes = 0
   #chunks = 0
 
-  constructor(source: Readable, options: { hold: BodyHold; refusal: (bound: SpentBodyBound) => Error }) {
+  constructor(source: Readable, options: { hold: BodyHold; refusal: (bound: ExceededBodyBound) => Error }) {
     super()
     this.#source = source
     this.#hold = options.hold

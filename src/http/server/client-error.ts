@@ -17,7 +17,7 @@ export const MALFORMED = new ApiError('invalid_request', 'The request is not val
  */
 const MAX_IGNORED_BYTES = 1024 * 1024
 
-export interface BrokenConnectionsOptions {
+interface BrokenConnectionsOptions {
   envelope: Envelope
   ids: IdGenerator
   cors: Cors

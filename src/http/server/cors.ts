@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { isLoopbackHost } from '../../core/loopback.ts'
 
-export interface CorsOptions {
+interface CorsOptions {
   /** Origins as browsers send them; `*` means every origin. */
   origins: readonly string[]
   /** Every origin on this machine is allowed too. */

@@ -51,7 +51,7 @@ export function limitHandlers(app: App, { clock, deadline = HANDLER_DEADLINE }: 
   app.addHook('onClose', async () => closing.abort())
 }
 
-export interface HandlerLimit {
+interface HandlerLimit {
   clock: Clock
   deadline?: { rounds: number; roundMs: number }
 }

@@ -13,7 +13,6 @@ import { compileValidator } from '../validation.ts'
 import { BrokenConnections, MALFORMED } from './client-error.ts'
 import { Cors } from './cors.ts'
 import { setAnswerHeaders } from './request-head.ts'
-import { requestIdFrom } from './request-id.ts'
 import { SERVER_LIMITS } from './server-limits.ts'
 
 const KNOWN_METHODS: ReadonlySet<string> = new Set(METHODS)
@@ -21,7 +20,7 @@ const NO_TUNNEL = new ApiError('method_not_allowed', 'CONNECT is not allowed her
   headers: { allow: 'DELETE, GET, HEAD, PATCH, POST' },
 })
 
-export interface FrameworkOptions {
+interface FrameworkOptions {
   envelope: Envelope
   ids: IdGenerator
   log: Log
@@ -113,4 +112,16 @@ function isRtsp({ httpVersion, headers, method, url, socket }: IncomingMessage):
   if (headers.cseq !== undefined) return true
   const arrived = (socket as ParsingSocket).parser?.getCurrentBuffer?.().toString('latin1') ?? ''
   return arrived.split('\n').some((line) => line.startsWith(`${method} ${url} RTSP/`))
+}
+
+const ACCEPTABLE = /^[A-Za-z0-9._-]{1,128}$/
+
+/**
+ * Keeps a well-formed inbound `X-Request-Id`, so that a trace can cross services; replaces any other value with a new id.
+ */
+function requestIdFrom(ids: IdGenerator): (raw: Pick<IncomingMessage, 'headers'>) => string {
+  return (raw) => {
+    const given = raw.headers['x-request-id']
+    return typeof given === 'string' && ACCEPTABLE.test(given) ? given : ids.next('req')
+  }
 }

@@ -7,7 +7,7 @@ import type { Clock } from '../../core/clock.ts'
  */
 export type Urgency = 'change' | 'runtime' | 'ordinary' | 'callback'
 
-export interface OverloadBound {
+interface OverloadBound {
   /** The most requests in progress. A request whose body is still arriving is not in progress yet. */
   inFlight: number
   /** One turn of the event loop admits requests for this long. */

@@ -25,7 +25,7 @@ declare module 'fastify' {
   }
 }
 
-export interface SheddingOptions {
+interface SheddingOptions {
   overload: Overload
   envelope: Envelope
   clock: Clock

@@ -8,7 +8,7 @@ import type { JobRow } from '../job-row.ts'
 import { type EndedJob, findTurn, lockJobToRetry } from '../job-store.ts'
 import type { Jobs } from './jobs.ts'
 
-export interface Retry {
+interface Retry {
   id: string
   /** Absent: the owner's own change, which the audit trail does not record. */
   by: AuditOrigin | undefined

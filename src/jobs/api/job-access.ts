@@ -20,7 +20,7 @@ export function seesAllJobs(request: FastifyRequest): boolean {
   return hasAnyScope(callerOf(request).scopes, [OPERATIONS_SCOPE])
 }
 
-export function isOwner(request: FastifyRequest, job: OwnedJob): boolean {
+function isOwner(request: FastifyRequest, job: OwnedJob): boolean {
   return job.created_by === principalId(callerOf(request))
 }
 

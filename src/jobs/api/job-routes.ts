@@ -28,7 +28,7 @@ import { type GivenJob, readGivenAnswer, readNewJob } from './read-job-request.t
 
 const TIMELINE = listById('timeline')
 
-export interface JobRouteServices {
+interface JobRouteServices {
   jobContext: JobContext
   jobs: Jobs
   reconciler: Reconciler

@@ -57,6 +57,15 @@ export const listJobs = {
   response: { 200: Type.Object(pageOf(JobItem).properties, { title: 'JobPage' }) },
 }
 
+const EXAMPLE_COUNTS: Record<JobStatus, number> = {
+  processing: 2,
+  generating: 1,
+  awaiting_input: 0,
+  completed: 4_998,
+  failed: 3,
+  cancelled: 0,
+}
+
 export const readJobCounts = {
   operationId: 'countJobs',
   tags,
@@ -81,7 +90,7 @@ export const readJobCounts = {
         title: 'JobCounts',
         examples: [
           {
-            counts: { processing: 2, generating: 1, awaiting_input: 0, completed: 4_998, failed: 3, cancelled: 0 },
+            counts: EXAMPLE_COUNTS,
             at_least: ['completed'],
           },
         ],

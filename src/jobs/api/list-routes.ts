@@ -49,7 +49,7 @@ export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reco
   })
 }
 
-export type JobQuery = Partial<
+type JobQuery = Partial<
   Record<
     | 'status'
     | 'type'

@@ -1,14 +1,13 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { type Static, Type } from 'typebox'
-import { principalId } from '../../auth/principal.ts'
-import { ApiError } from '../../core/errors.ts'
+import { Type } from 'typebox'
 import { eventStream, lastEventIdHeader } from '../../events/event-schema.ts'
 import { callerOf } from '../../http/gate/access.ts'
 import { pathParams } from '../../http/schemas.ts'
+import { answerHead, readCursor } from '../../http/streams/open-streams.ts'
 import { JOB_STATUSES, type JobStatus } from '../job.ts'
 import type { SlimJob } from '../job-row.ts'
 import { LIVE_ROLES, type LiveRole } from '../live/live-message.ts'
-import { type LiveCursor, readCursor } from '../live/live-position.ts'
+import { readLiveCursor } from '../live/live-position.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
 
 const LiveMessage = Type.Object(
@@ -55,7 +54,6 @@ const LiveEnd = Type.Object(
   },
   { title: 'LiveEnd', description: 'The last event: `event: end`.' },
 )
-export type LiveEnd = Static<typeof LiveEnd>
 
 const LiveReset = Type.Object(
   {},
@@ -106,25 +104,9 @@ export function openLiveStream(
   live: LiveStreams,
   { request, reply, job, after }: { request: FastifyRequest; reply: FastifyReply; job: SlimJob; after?: string },
 ): void {
-  const principal = callerOf(request)
   const cursor =
-    parseCursor('Last-Event-ID', request.headers['last-event-id']) ?? parseCursor('querystring/after', after)
-  if (request.method === 'HEAD') {
-    reply.type('text/event-stream; charset=utf-8').header('cache-control', 'no-store').send()
-    return
-  }
-  live.open(reply, {
-    caller: principalId(principal),
-    expiresAtMs: principal.expiresAtMs,
-    callerKind: principal.kind,
-    job,
-    after: cursor,
-  })
-}
-
-function parseCursor(name: string, text: string | string[] | undefined): LiveCursor | null {
-  if (text === undefined || text === '') return null
-  const cursor = typeof text === 'string' ? readCursor(text) : null
-  if (cursor === null) throw new ApiError('invalid_request', `${name} must be the id of an event`)
-  return cursor
+    readCursor('Last-Event-ID', request.headers['last-event-id'], readLiveCursor) ??
+    readCursor('querystring/after', after, readLiveCursor)
+  if (answerHead(request, reply)) return
+  live.open(reply, { principal: callerOf(request), job, after: cursor })
 }

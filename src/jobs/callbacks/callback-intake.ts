@@ -2,7 +2,7 @@ import { recordAudit } from '../../audit/record-audit.ts'
 import { ApiError } from '../../core/errors.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { type Transaction, UniqueViolation } from '../../db/database.ts'
-import { GroupCommit } from '../../db/group-commit.ts'
+import { WriteBatcher } from '../../db/write-batcher.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome, type CallbackRow, insertCallbacks } from '../callback-store.ts'
 import type { Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -44,20 +44,20 @@ export class CallbackIntake {
   readonly #context: JobContext
   readonly #worker: JobWorker
   readonly #meter: Meter
-  readonly #commits: GroupCommit<ReceivedCallback, CallbackAnswer | ApiError>
+  readonly #commits: WriteBatcher<ReceivedCallback, CallbackAnswer | ApiError>
 
   constructor(context: JobContext, worker: JobWorker) {
     this.#context = context
     this.#worker = worker
     this.#meter = context.meter ?? silentMeter
-    this.#commits = new GroupCommit({
+    this.#commits = new WriteBatcher({
       commit: (batch) => this.#commitOrRetry(batch),
       sizeOf: ({ payload }) => payload.body.length,
       maxBatch: 200,
       maxBatchBytes: 16 * MB,
       maxWaiting: 5_000,
       maxWaitingBytes: 256 * MB,
-      lanes: context.db.engine === 'postgres' ? 2 : 1,
+      commitsAtOnce: context.db.engine === 'postgres' ? 2 : 1,
       onBatch: (size) => this.#meter.observe('group_commit_batch_size', size, { queue: 'callbacks' }),
     })
   }

@@ -21,7 +21,7 @@ import { replayStoredCallback } from './replay.ts'
 const BODY_LIMIT_BYTES = 10 * 1024 * 1024
 const LIST = listById('callbacks')
 
-export interface CallbackServices {
+interface CallbackServices {
   jobContext: JobContext
   intake: CallbackIntake
   jobWorker: JobWorker
@@ -139,7 +139,7 @@ function toSummary(row: CallbackRow): schema.CallbackItem {
   return summary
 }
 
-export interface CallbackQuery {
+interface CallbackQuery {
   job_id?: string
   outcome?: CallbackOutcome
   type?: string

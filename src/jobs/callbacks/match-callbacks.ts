@@ -27,7 +27,7 @@ export interface ReceivedCallback {
 }
 
 /** The job was deleted, or erased with its user: the callback changes nothing, and nothing of it is stored. */
-export interface DeletedMatch {
+interface DeletedMatch {
   callback: ReceivedCallback
   deletedJobId: string
 }

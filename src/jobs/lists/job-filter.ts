@@ -43,7 +43,7 @@ interface Driver {
 }
 
 /** The index that a list reads, most selective first: the first one whose filters are all given. */
-export const DRIVERS: readonly Driver[] = [
+const DRIVERS: readonly Driver[] = [
   { index: 'jobs_by_retry', by: ['retryOf'], only: sql`retry_of is not null` },
   { index: 'jobs_by_trace', by: ['traceId'], only: sql`trace_id is not null` },
   { index: 'jobs_by_conversation', by: ['threadId'] },
@@ -72,7 +72,7 @@ export const DRIVERS: readonly Driver[] = [
   { index: 'jobs_by_type', by: ['type'] },
 ]
 
-export interface ListPlan {
+interface ListPlan {
   /** The tables that `driving` reads. */
   from: Sql
   /** Served by one index, in the order of ids. */

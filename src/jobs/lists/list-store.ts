@@ -35,7 +35,7 @@ export async function findJobPage(
 /** Counting in an index stops here, so that it stays cheap at any size. */
 const MAX_COUNTED = 10_000
 
-export interface JobCounts {
+interface JobCounts {
   counts: Record<JobStatus, number>
   /** The statuses whose number is a lower bound, because counting stopped. */
   atLeast: JobStatus[]

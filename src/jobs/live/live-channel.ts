@@ -1,6 +1,6 @@
 import { backoffMs } from '../../core/async/backoff.ts'
 import type { EventFeed, Subscriber } from '../../events/event-feed.ts'
-import { writeSse } from '../../http/sse.ts'
+import { writeSse } from '../../http/streams/sse.ts'
 import type { RunStreamEvent } from '../../runtime/run-stream.ts'
 import { isWatched, type JobStatus } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -21,15 +21,17 @@ const DRAIN_MS = 2_000
 const STUCK_MS = 500
 /** If there is no stream to join, only the end of the job matters, and the end interrupts the pause. */
 const OFF_MS = 10_000
+/** For this long after the last viewer, the run stays joined, so that a client that reconnects finds it. */
+const GRACE_MS = 5_000
 
-export interface ChannelOptions {
+interface ChannelOptions {
   context: JobContext
   feed: EventFeed
   memory: LiveMemory
   /** Asks the runtime about the job now. */
   check: (jobId: string) => Promise<void>
   job: Pick<JobRow, 'id' | 'type' | 'thread_id' | 'run_id' | 'run_seq' | 'status'>
-  /** Called once, after the last event. */
+  /** Called when the channel takes no more viewers: after the last event, or when it is closed. */
   onOver: () => void
 }
 
@@ -47,6 +49,8 @@ export class LiveChannel implements ViewedRun, Subscriber {
   /** Aborts when the time for the last output is over. */
   readonly #draining = new AbortController()
   #pause = new AbortController()
+  /** Aborts when a viewer comes back in time. */
+  #grace = new AbortController()
   /** Ends the current join. */
   #joining = new AbortController()
   #runId: string | null
@@ -86,27 +90,32 @@ export class LiveChannel implements ViewedRun, Subscriber {
       unsubscribe()
       if (!this.#closing.signal.aborted) this.#finish()
       this.#isOver = true
-      this.#closing.abort()
+      this.close()
       this.#freeMemory()
     }
   }
 
-  get isWatched(): boolean {
-    return this.#viewers.size > 0
-  }
-
   add(viewer: LiveViewer): void {
     this.#viewers.add(viewer)
+    this.#grace.abort()
   }
 
   remove(viewer: LiveViewer): void {
     this.#viewers.delete(viewer)
-    this.#freeMemory()
+    if (this.#isOver) this.#freeMemory()
+    else if (this.#viewers.size === 0 && !this.#closing.signal.aborted) void this.#closeAfterGrace()
+  }
+
+  async #closeAfterGrace(): Promise<void> {
+    const grace = new AbortController()
+    this.#grace = grace
+    await this.#options.context.clock.sleep(GRACE_MS, grace.signal)
+    if (!grace.signal.aborted) this.close()
   }
 
   /** A viewer may still read the log of a run that is over. */
   #freeMemory(): void {
-    if (this.#isOver && !this.isWatched) this.#options.memory.remove(this.log)
+    if (this.#viewers.size === 0) this.#options.memory.remove(this.log)
   }
 
   /** Called when the job has changed. */
@@ -119,7 +128,8 @@ export class LiveChannel implements ViewedRun, Subscriber {
   close(): void {
     this.#closing.abort()
     this.#pause.abort()
-    for (const viewer of this.#viewers) viewer.end()
+    this.#grace.abort()
+    this.#options.onOver()
   }
 
   /** If the job has a newer run, this run ended with a question, which was answered meanwhile. */
@@ -234,7 +244,6 @@ export class LiveChannel implements ViewedRun, Subscriber {
   #finish(): void {
     if (this.#endStatus !== null) this.#append(RUN_END, 'end', JSON.stringify({ status: this.#endStatus }))
     this.#isOver = true
-    this.#options.onOver()
     for (const viewer of this.#viewers) viewer.pump()
   }
 

@@ -5,7 +5,7 @@ import type { RunStreamEvent } from '../../runtime/run-stream.ts'
 import type { LiveMode } from '../job-types.ts'
 import { readLiveMessage } from './live-message.ts'
 
-export interface LiveEvent {
+interface LiveEvent {
   event: 'message' | 'progress' | 'step' | 'reset'
   /** One line of JSON. */
   data: string

@@ -4,7 +4,7 @@ import { isJsonObject, type Json, type JsonObject } from '../../core/json.ts'
 export const LIVE_ROLES = ['assistant', 'user', 'system', 'tool'] as const
 export type LiveRole = (typeof LIVE_ROLES)[number]
 
-export interface LiveToolCall {
+interface LiveToolCall {
   /** Which call of the message. Parts with the same index belong to one call. */
   index: number
   id?: string
@@ -14,7 +14,7 @@ export interface LiveToolCall {
 }
 
 /** A message of a run, or the next piece of one. */
-export interface LiveMessage {
+interface LiveMessage {
   /** Pieces with the same id belong to one message. */
   id: string | null
   role: LiveRole

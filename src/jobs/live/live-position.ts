@@ -27,7 +27,7 @@ export function readRuntimeId(id: string | null): [number, number] | null {
 }
 
 /** Null for a text that is no cursor. */
-export function readCursor(text: string): LiveCursor | null {
+export function readLiveCursor(text: string): LiveCursor | null {
   const [, runSeq, edge, first, second = '-1', count = '0'] = CURSOR.exec(text) ?? []
   if (runSeq === undefined) return null
   if (edge !== undefined) return { runSeq: Number(runSeq), position: edge === 'start' ? RUN_START : RUN_END }

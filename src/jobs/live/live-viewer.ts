@@ -1,6 +1,4 @@
-import type { Clock } from '../../core/clock.ts'
-import { HEARTBEAT_MS } from '../../events/open-stream.ts'
-import { type SseStream, writeSse } from '../../http/sse.ts'
+import { type SseStream, writeSse } from '../../http/streams/sse.ts'
 import type { LiveLog } from './live-log.ts'
 import {
   comparePositions,
@@ -23,18 +21,11 @@ export interface ViewedRun {
   readonly isOver: boolean
 }
 
-export interface ViewerOptions {
+interface ViewerOptions {
   sse: SseStream
-  clock: Clock
   run: ViewedRun
   /** The last event that the client has seen. Null: it wants all. */
   after: LiveCursor | null
-  endsAtMs: number
-  retryMs: number
-  /** Whether an admin has blocked the client's user meanwhile. */
-  isBlocked: () => boolean
-  /** Called when the client is disconnected because it reads too slowly. */
-  onCut: () => void
 }
 
 /**
@@ -48,11 +39,11 @@ export class LiveViewer {
   #next: number
   /** Events up to here were seen on an earlier connection, perhaps of another node that was ahead of this one. */
   readonly #seen: LivePosition
-  #fullSinceMs: number | null = null
+  #isWaiting = false
 
   constructor(options: ViewerOptions) {
     this.#options = options
-    const { run, after, sse, clock } = options
+    const { run, after, sse } = options
     const isSameRun = after?.runSeq === run.runSeq
     this.#seen = isSameRun ? after.position : RUN_START
     this.#next = run.log.indexAfter(this.#seen)
@@ -61,39 +52,20 @@ export class LiveViewer {
     const isForeign = after !== null && !isSameRun && after.position !== RUN_END
     if (isTrimmed || isForeign) {
       const id = writeCursor({ runSeq: run.runSeq, position: run.log.trimmedTo })
-      sse.sendPiece(Buffer.from(writeSse({ id, event: 'reset', data: '{}' })), clock.now())
+      sse.sendPiece(Buffer.from(writeSse({ id, event: 'reset', data: '{}' })))
     }
-  }
-
-  get isOpen(): boolean {
-    return this.#options.sse.isOpen
   }
 
   /** Sends events of the log as long as the client reads them. */
   pump(): void {
-    const { sse, clock, run, retryMs } = this.#options
-    if (sse.isOpen && this.#next < run.log.start) return this.#cut()
-    while (sse.isOpen && this.#fullSinceMs === null && this.#next < run.log.end) {
+    const { sse, run } = this.#options
+    if (sse.isOpen && this.#next < run.log.start) return sse.cut()
+    while (sse.isOpen && !this.#isWaiting && this.#next < run.log.end) {
       const piece = this.#takePiece()
-      if (piece.byteLength > 0) sse.sendPiece(piece, clock.now())
+      if (piece.byteLength > 0) sse.sendPiece(piece)
       if (sse.isFull) this.#waitForClient()
     }
-    if (run.isOver && this.#fullSinceMs === null) sse.end(retryMs, clock.now())
-  }
-
-  tick(): void {
-    const { sse, clock, endsAtMs, isBlocked } = this.#options
-    const nowMs = clock.now()
-    // Check this first: a client that reads nothing would not read the end either, and its connection would stay open.
-    if (this.#fullSinceMs !== null && nowMs - this.#fullSinceMs >= MAX_STUCK_MS) return this.#cut()
-    if (nowMs >= endsAtMs || isBlocked()) return this.end()
-    if (this.#fullSinceMs === null && nowMs - sse.lastWriteMs >= HEARTBEAT_MS) sse.comment(nowMs)
-  }
-
-  /** The client reconnects and resumes. */
-  end(): void {
-    const { sse, clock, retryMs } = this.#options
-    sse.end(retryMs, clock.now())
+    if (run.isOver && !this.#isWaiting) sse.end()
   }
 
   #takePiece(): Buffer {
@@ -113,16 +85,10 @@ export class LiveViewer {
   }
 
   #waitForClient(): void {
-    const { sse, clock } = this.#options
-    this.#fullSinceMs = clock.now()
-    void sse.drained().then(() => {
-      this.#fullSinceMs = null
+    this.#isWaiting = true
+    void this.#options.sse.drained(MAX_STUCK_MS).then(() => {
+      this.#isWaiting = false
       this.pump()
     })
-  }
-
-  #cut(): void {
-    this.#options.onCut()
-    this.#options.sse.cut()
   }
 }

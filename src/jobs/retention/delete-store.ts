@@ -10,7 +10,7 @@ import { JOBS } from '../job-row.ts'
 import { endedBefore } from './history-store.ts'
 
 /** The fields that decide whether a caller may delete a job. */
-export type JobState = { id: string; status: JobStatus; created_by: string | null }
+type JobState = { id: string; status: JobStatus; created_by: string | null }
 
 export async function findJobState(db: Queryable, id: string): Promise<JobState | undefined> {
   const [row] = await db.query<JobState>(sql`select id, status, created_by from jobs where id = ${id}`)

@@ -54,7 +54,7 @@ export interface JobUpdate extends RunObservation {
 export const CONFIRM_AFTER_MS = 10_000
 
 /** applied: it paused or ended the job. duplicate, stale: known already. deferred: it did neither. */
-export type SettleOutcome = Exclude<CallbackOutcome, 'adopted'>
+type SettleOutcome = Exclude<CallbackOutcome, 'adopted'>
 
 /** A job during its settlement. Its stored documents are not read; documents of a verdict are written. */
 export type SettlingJob = SlimJob & Partial<Pick<JobRow, 'output' | 'interrupts'>>
@@ -66,7 +66,7 @@ export interface Settled {
   transition?: string
 }
 
-export interface SettleContext {
+interface SettleContext {
   ids: IdGenerator
   types: JobTypes
   pushOptOut: PushOptOut

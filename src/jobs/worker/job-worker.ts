@@ -1,7 +1,7 @@
 import { uuidFrom } from '../../core/random.ts'
 import { inSpan, noTracer } from '../../core/tracing.ts'
-import { GroupCommit } from '../../db/group-commit.ts'
 import type { Node } from '../../db/nodes/node.ts'
+import { WriteBatcher } from '../../db/write-batcher.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
@@ -38,7 +38,7 @@ export class JobWorker {
   readonly #recorder: CheckRecorder
   readonly #turns = new TurnsByOwner()
   /** The leases of jobs that are checked soon. Callbacks arrive in groups, and their jobs are leased in groups too. */
-  readonly #leases: GroupCommit<string, LeasedJob | Error | undefined>
+  readonly #leases: WriteBatcher<string, LeasedJob | Error | undefined>
   /** The last round took a job for each free slot, so that more may be due. */
   #isFull = false
   /** Called when half of the slots are free after such a round: taking one job for each freed slot would cost more. */
@@ -54,14 +54,14 @@ export class JobWorker {
     this.#recorder = new CheckRecorder(context)
     this.#slots = slots
     this.#leaseMs = runtimeTimeoutMs * CALLS_PER_LEASE + LEASE_SLACK_MS
-    this.#leases = new GroupCommit({
+    this.#leases = new WriteBatcher({
       commit: (ids) => this.#leaseTogether(ids),
       sizeOf: (id) => id.length,
       maxBatch: slots,
       maxBatchBytes: MAX_LEASING_BYTES,
       maxWaiting: 2 * slots,
       maxWaitingBytes: MAX_LEASING_BYTES,
-      lanes: 1,
+      commitsAtOnce: 1,
     })
   }
 

@@ -61,7 +61,7 @@ interface OwnerSearch {
   limit: number
 }
 
-export interface FoundOwners {
+interface FoundOwners {
   owners: string[]
   /** The owner after which the next search continues. */
   last: string | null

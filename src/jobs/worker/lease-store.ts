@@ -105,7 +105,7 @@ export async function countStartAttempt(
 }
 
 /** The result of a check, for the next one. */
-export type CheckRecord = {
+type CheckRecord = {
   job_id: string
   token: string
   at: number
@@ -133,7 +133,7 @@ export async function releaseLeases(tx: Transaction, records: readonly CheckReco
   const released = await tx.query<{ job_id: string }>(sql`
     update job_checks set
       lease_id = null, lease_node = null, leased_until = null, last_check_at = r.at, checks = checks + 1,
-      trouble = r.error, unseen_at = coalesce(r.unseen_at, job_checks.unseen_at),
+      last_error = r.error, unseen_at = coalesce(r.unseen_at, job_checks.unseen_at),
       due_at = case
         when due_at <> r.leased_due_at
           or (select coalesce(cancel_requested_at, 0) from jobs where id = job_checks.job_id) > r.leased_cancel_at

@@ -43,7 +43,7 @@ export async function takesPlace(tx: Transaction, { name, maxRunning }: JobType)
   return (await countFree(tx, { name, maxRunning })) > 0
 }
 
-export interface GivenPlaces {
+interface GivenPlaces {
   /** Whether jobs still wait. */
   areWanted: boolean
   /** The last owner that had its turn. */

@@ -1,8 +1,8 @@
 import { UniqueViolation } from '../../db/database.ts'
 import { parseCallback } from '../../runtime/callback-payload.ts'
+import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import { RuntimeUnavailable, TROUBLES } from '../../runtime/troubles.ts'
 import { findUnconfirmed } from '../callback-store.ts'
 import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -64,7 +64,7 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     const type = context.types.get(job.type)
     if (!type) {
       if (isOverdue(context, job)) return observe(job, deadlineExceeded())
-      return { trouble: TROUBLES.type_gone }
+      return { error: CHECK_ERRORS.type_gone }
     }
     // A run found after the deadline may have ended before the deadline: the next check shows it.
     if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
@@ -80,14 +80,14 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     if (context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS) return endOverdue(context, job, seen)
     // Users see only the sentence; the cause is only in the log.
     if (error.cause !== undefined) context.log.warn({ jobId: job.id, err: error }, 'job.runtime_failed')
-    return { trouble: error.message, seen }
+    return { error: error.message, seen }
   }
 }
 
 /** Without a runtime, runs can neither be checked nor stopped: a cancel request or the deadline ends the job. */
 async function checkWithoutRuntime(context: JobContext, job: LeasedJob): Promise<CheckOutcome> {
   if (job.cancel_requested_at !== null) return observe(job, { kind: 'cancelled' })
-  if (!isOverdue(context, job)) return { trouble: TROUBLES.not_configured }
+  if (!isOverdue(context, job)) return { error: CHECK_ERRORS.not_configured }
   const type = context.types.get(job.type)
   return (type && (await findReportedEnd(context, job, type))?.end) ?? observe(job, deadlineExceeded())
 }
@@ -101,7 +101,7 @@ async function endOverdue(context: JobContext, job: LeasedJob, seen?: RunObserva
   const reported = type && (await findReportedEnd(context, job, type))
   if (!reported) return { ...observe(job, deadlineExceeded()), traces: seen?.traces ?? null }
   const isStillAsked = context.clock.now() < reported.atMs + CONFIRM_REPORT_WITHIN_MS
-  return isStillAsked ? { trouble: TROUBLES.end_unconfirmed, seen } : reported.end
+  return isStillAsked ? { error: CHECK_ERRORS.end_unconfirmed, seen } : reported.end
 }
 
 function observe(job: LeasedJob, verdict: Verdict): RunObservation {

@@ -1,5 +1,5 @@
 import { SingleFlight } from '../../core/async/single-flight.ts'
-import { TROUBLES } from '../../runtime/troubles.ts'
+import { CHECK_ERRORS } from '../../runtime/check-errors.ts'
 import { isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow, SlimJob } from '../job-row.ts'
@@ -14,7 +14,7 @@ const PAGE_BUDGET_MS = 1_000
 const PAGE_MAX_AGE_MS = 2_000
 const PAGE_CONCURRENCY = 20
 /** The error that a reader sees if its check takes longer than the reader waits. */
-const STILL_ASKING = TROUBLES.not_answered_yet
+const STILL_ASKING = CHECK_ERRORS.not_answered_yet
 
 /**
  * Reconciliation on read: brings watched jobs up to date with the runtime, within the time that a reader waits. If the

@@ -2,7 +2,7 @@ import { type Backoff, backoffMs } from '../../core/async/backoff.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { Random } from '../../core/random.ts'
 import { noTracer, type Tracer } from '../../core/tracing.ts'
-import { GroupCommit } from '../../db/group-commit.ts'
+import { WriteBatcher } from '../../db/write-batcher.ts'
 import type { RunObservation, Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { settleJobs } from '../settlement/settle.ts'
@@ -13,10 +13,10 @@ import { type LeasedJob, releaseLeases } from './lease-store.ts'
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
 
 /** An observation of the job's run, or the reason why there is none. */
-export type CheckOutcome = RunObservation | CheckTrouble
+export type CheckOutcome = RunObservation | FailedCheck
 
-export interface CheckTrouble {
-  trouble: string
+export interface FailedCheck {
+  error: string
   /** What the runtime answered before a later call of the check failed. */
   seen?: RunObservation | undefined
   /** When the thread was first seen without the run of an earlier attempt to start it. */
@@ -25,7 +25,7 @@ export interface CheckTrouble {
   nextAtMs?: number
 }
 
-export interface ConcludedCheck {
+interface ConcludedCheck {
   job: LeasedJob
   via: Via | null
   outcome: CheckOutcome
@@ -39,13 +39,13 @@ const MB = 1024 * 1024
 
 /** Records the results of checks. Results that arrive during a write share the next transaction. */
 export class CheckRecorder {
-  readonly #commits: GroupCommit<ConcludedCheck, true>
+  readonly #commits: WriteBatcher<ConcludedCheck, true>
   readonly #tracer: Tracer
 
   constructor(context: JobContext) {
     this.#tracer = context.tracer ?? noTracer
     const { db, meter = silentMeter } = context
-    this.#commits = new GroupCommit({
+    this.#commits = new WriteBatcher({
       commit: async (checks) => {
         await recordChecks(context, checks)
         return checks.map(() => true)
@@ -56,7 +56,7 @@ export class CheckRecorder {
       maxBatchBytes: 16 * MB,
       maxWaiting: 5_000,
       maxWaitingBytes: 256 * MB,
-      lanes: db.engine === 'postgres' ? 2 : 1,
+      commitsAtOnce: db.engine === 'postgres' ? 2 : 1,
       onBatch: (size) => meter.observe('group_commit_batch_size', size, { queue: 'checks' }),
     })
   }
@@ -79,7 +79,7 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
         at: atMs,
         kind: job.run_id === null ? ('start' as const) : ('check' as const),
         via,
-        detail: JSON.stringify('verdict' in outcome ? { found: outcome.verdict.kind } : { error: outcome.trouble }),
+        detail: JSON.stringify('verdict' in outcome ? { found: outcome.verdict.kind } : { error: outcome.error }),
       })),
     )
     const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceparent = null }) => {
@@ -98,8 +98,8 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
           token: job.lease_token ?? '',
           at: atMs,
           next_at: sinceMs === null ? planned : sinceMs + CONFIRM_AFTER_MS,
-          error: 'trouble' in outcome ? outcome.trouble : null,
-          unseen_at: 'trouble' in outcome ? (outcome.unseenAtMs ?? null) : null,
+          error: 'error' in outcome ? outcome.error : null,
+          unseen_at: 'error' in outcome ? (outcome.unseenAtMs ?? null) : null,
           leased_due_at: job.next_check_at ?? 0,
           leased_cancel_at: job.cancel_requested_at ?? 0,
         }
@@ -112,7 +112,7 @@ function nextCheckAt(
   { job, outcome }: Pick<ConcludedCheck, 'job' | 'outcome'>,
   { atMs, random }: { atMs: number; random: Random },
 ): number {
-  if ('trouble' in outcome && outcome.nextAtMs !== undefined) return outcome.nextAtMs
+  if ('error' in outcome && outcome.nextAtMs !== undefined) return outcome.nextAtMs
   // A run that has just started gets its first check soon, even if starting it took long.
   const justStarted = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
   const attempt = justStarted ? 0 : attemptsSince(startOf(job), atMs)

@@ -1,8 +1,8 @@
 import { JsonText } from '../../core/json/json-text.ts'
+import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { NO_VALUES } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { RuntimeRefusal, RuntimeRun, StartRequest } from '../../runtime/runtime-types.ts'
-import { RuntimeUnavailable, TROUBLES } from '../../runtime/troubles.ts'
 import { isStillOpen } from '../answers.ts'
 import type { RunObservation } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -10,7 +10,7 @@ import { hasEarlierRun } from '../job-store.ts'
 import { type JobType, streamModesOf } from '../job-types.ts'
 import { ANSWER_NOT_APPLIED, deadlineExceeded, THREAD_GONE } from '../settlement/verdict.ts'
 import { countStartAttempt, findStartDocuments, type LeasedJob, type StartDocuments } from './lease-store.ts'
-import type { CheckOutcome, CheckTrouble } from './record-check.ts'
+import type { CheckOutcome, FailedCheck } from './record-check.ts'
 
 /** How long after an attempt the start may be repeated: a request that was cut off may still arrive. */
 const REPEAT_AFTER_MS = 10_000
@@ -59,13 +59,13 @@ export async function startJobRun(context: JobContext, runtime: RuntimeClient, s
 }
 
 /** Called when the thread was just seen without the run. Null if no run of the last attempt can appear any more. */
-function waitForRun(job: LeasedJob, { nowMs, timeoutMs }: { nowMs: number; timeoutMs: number }): CheckTrouble | null {
+function waitForRun(job: LeasedJob, { nowMs, timeoutMs }: { nowMs: number; timeoutMs: number }): FailedCheck | null {
   const firstSeenMs = job.unseen_at ?? nowMs
   // A request that a stopping node sent with its last lease arrives within the timeout.
   const nextAtMs = Math.max((job.last_start_at ?? nowMs) + REPEAT_AFTER_MS, firstSeenMs + timeoutMs)
   if (job.unseen_at !== null && nowMs >= nextAtMs) return null
   return {
-    trouble: job.last_error ?? TROUBLES.start_pending,
+    error: job.last_error ?? CHECK_ERRORS.start_pending,
     unseenAtMs: firstSeenMs,
     nextAtMs: Math.max(nextAtMs, nowMs + 1),
   }

@@ -1,6 +1,6 @@
 import type { Clock } from '../../core/clock.ts'
 
-export interface CachedReadingOptions<T> {
+interface CachedReadingOptions<T> {
   clock: Clock
   /** For how long a result or a failure is cached. */
   maxAgeMs: number

@@ -9,7 +9,7 @@ export interface Sample {
   value: number
 }
 
-export interface MetricText {
+interface MetricText {
   name: string
   help: string
   type: 'counter' | 'gauge' | 'histogram'

@@ -18,7 +18,7 @@ const getMetrics = {
   },
 }
 
-export interface MetricsRouteOptions {
+interface MetricsRouteOptions {
   metrics: Metrics
   isPublic: boolean
   /** The labels of `build_info`. */

@@ -14,7 +14,7 @@ const BACKLOG_MAX_AGE_MS = 5_000
 /** Well below the ten seconds after which Prometheus gives up. */
 const BACKLOG_TIMEOUT_MS = 2_000
 
-export interface GaugeSources {
+interface GaugeSources {
   clock: Clock
   unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
   outboxBacklog: () => Promise<{ depth: number; due_at: number | null; parked: number }>

@@ -6,7 +6,7 @@ import type { RateLimitHeaderStyle } from '../../limits/rate-limit-headers.ts'
 import type { OperationResponse, Reference } from './operations.ts'
 
 /** One error that a request can cause, with an example of its message. */
-export type ErrorCase = readonly [code: ErrorCode, message: string]
+type ErrorCase = readonly [code: ErrorCode, message: string]
 
 /**
  * All errors that an operation can cause: those that follow from its access and inputs, and those that its handler

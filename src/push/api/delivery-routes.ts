@@ -22,7 +22,7 @@ import * as schema from './delivery-schema.ts'
 
 const CAN_RESEND: readonly DeliveryState[] = ['failed', 'expired']
 
-export interface DeliveryServices {
+interface DeliveryServices {
   db: Database
   clock: Clock
   ids: IdGenerator

@@ -14,7 +14,7 @@ import * as schema from './device-schema.ts'
 const LIST = listById('devices')
 const SHOWN_CHARS = 6
 
-export interface DeviceServices {
+interface DeviceServices {
   db: Database
   clock: Clock
   ids: IdGenerator

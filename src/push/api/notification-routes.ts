@@ -25,7 +25,7 @@ import * as schema from './notification-schema.ts'
 
 const LIST = listById('notifications')
 
-export interface NotificationServices {
+interface NotificationServices {
   db: Database
   clock: Clock
   ids: IdGenerator

@@ -7,7 +7,8 @@ import { asStorableText } from '../../core/text.ts'
 import type { PushVerdict } from '../push-provider.ts'
 import { createAssertionSigner, type FcmCredentials } from './fcm-assertion.ts'
 import { Attempts } from './fcm-attempts.ts'
-import { FcmHttp1 } from './fcm-http1.ts'
+import { NoHttp2Error } from './fcm-connect.ts'
+import { FcmPool } from './fcm-pool.ts'
 import { type FcmAnswer, parseAnswer } from './fcm-transport.ts'
 import { readRetryAfter } from './fcm-verdict.ts'
 
@@ -27,7 +28,7 @@ interface AccessToken {
 type Failure = Extract<PushVerdict, { kind: 'halt' | 'retry' }>
 export type TokenOutcome = { token: string } | { failure: Failure }
 
-export interface FcmAccessTokensOptions {
+interface FcmAccessTokensOptions {
   credentials: FcmCredentials
   tokenUrl: string
   /** Null: the certificates that the process trusts. */
@@ -43,7 +44,7 @@ export interface FcmAccessTokensOptions {
  */
 export class FcmAccessTokens {
   readonly #options: FcmAccessTokensOptions
-  readonly #http: FcmHttp1
+  readonly #pool: FcmPool
   readonly #path: string
   readonly #sign: ((nowMs: number) => string) | null
   readonly #exchanges = new SingleFlight<'token', TokenOutcome>()
@@ -54,11 +55,11 @@ export class FcmAccessTokens {
 
   constructor(options: FcmAccessTokensOptions) {
     this.#options = options
-    const { credentials, tokenUrl, trust, clock } = options
+    const { credentials, tokenUrl, clock } = options
     this.#attempts = new Attempts({ clock, timeoutMs: TIMEOUT_MS, awaited: 'answer' })
     const url = new URL(tokenUrl)
     this.#path = `${url.pathname}${url.search}`
-    this.#http = new FcmHttp1({ url, trust, maxSockets: 1, maxRequests: 1 })
+    this.#pool = new FcmPool({ ...options, url, maxSessions: 1 })
     this.#sign = createAssertionSigner(credentials, tokenUrl)
   }
 
@@ -79,7 +80,7 @@ export class FcmAccessTokens {
 
   async close(): Promise<void> {
     this.#closing.abort(new Error('the sender was closed'))
-    await this.#http.close()
+    await this.#pool.close()
   }
 
   async #renew(): Promise<TokenOutcome> {
@@ -108,13 +109,14 @@ export class FcmAccessTokens {
     try {
       return this.#read(await this.#ask(assertion), assertion)
     } catch (error) {
-      return retry(`no access token: ${reasonOf(error)}`)
+      const reason = `no access token: ${reasonOf(error)}`
+      return error instanceof NoHttp2Error ? halt(reason) : retry(reason)
     }
   }
 
   #ask(assertion: string): Promise<FcmAnswer> {
     return this.#attempts.run(this.#closing.signal, (attempt) =>
-      this.#http.post({
+      this.#pool.post({
         path: this.#path,
         headers: { accept: 'application/json', 'content-type': 'application/x-www-form-urlencoded' },
         body: new URLSearchParams({ grant_type: GRANT, assertion }).toString(),

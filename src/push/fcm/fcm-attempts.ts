@@ -31,7 +31,7 @@ export class Attempt {
   }
 }
 
-export interface AttemptsOptions {
+interface AttemptsOptions {
   clock: Clock
   timeoutMs: number
   /** The thing that the attempt waits for; named in the reason of a timeout. */

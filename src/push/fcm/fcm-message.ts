@@ -15,7 +15,7 @@ const MAX_COLLAPSE_ID_BYTES = 64
 const TOPIC = /^[\w-]{1,32}$/
 const PRINTABLE = /^[\x21-\x7e]+$/
 
-export interface FcmMessage {
+interface FcmMessage {
   token: string
   notification: { title: string; body: string }
   data?: Record<string, string>

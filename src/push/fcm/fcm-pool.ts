@@ -3,18 +3,15 @@ import type { Clock } from '../../core/clock.ts'
 import type { Log } from '../../core/log.ts'
 import { Attempts } from './fcm-attempts.ts'
 import { openHttp2 } from './fcm-connect.ts'
-import { FcmHttp1 } from './fcm-http1.ts'
 import { FcmSession } from './fcm-session.ts'
-import { type FcmAnswer, type FcmRequest, type TlsOptions, type TransportState, tlsOptions } from './fcm-transport.ts'
+import type { FcmAnswer, FcmRequest } from './fcm-transport.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 const GROWTH_PAUSE_MS = 1_000
 const MAX_WAITING = 10_000
-/** For a provider that speaks HTTP/1.1 only. */
-const HTTP1_LIMITS = { maxSockets: 100, maxRequests: MAX_WAITING }
 
-export interface FcmPoolOptions {
-  /** An http URL means HTTP/1.1. With https the provider chooses the protocol, HTTP/2 first. */
+interface FcmPoolOptions {
+  /** An http URL means HTTP/2 without TLS. */
   url: URL
   /** Null: the certificates that the process trusts. */
   trust: SecureContext | null
@@ -36,34 +33,21 @@ interface Waiter {
  */
 export class FcmPool {
   readonly #options: FcmPoolOptions
-  readonly #tls: TlsOptions
   readonly #attempts: Attempts
   readonly #closing = new AbortController()
   readonly #waiters = new Set<Waiter>()
   #sessions: FcmSession[] = []
   #connecting: Promise<void> | null = null
   #growAtMs = 0
-  #http1: FcmHttp1 | null = null
 
   constructor(options: FcmPoolOptions) {
     this.#options = options
-    const { url, trust, clock } = options
-    this.#tls = tlsOptions(url, trust)
-    if (url.protocol === 'http:') this.#http1 = new FcmHttp1({ url, trust, ...HTTP1_LIMITS })
-    this.#attempts = new Attempts({ clock, timeoutMs: CONNECT_TIMEOUT_MS, awaited: 'connection' })
-  }
-
-  state(): TransportState {
-    if (this.#http1) return this.#http1.state()
-    const inFlight = this.#sessions.reduce((sum, session) => sum + session.inFlight, 0)
-    const open = this.#sessions.filter((session) => session.isOpen)
-    return { sessions: open.length, inFlight, waiting: this.#waiters.size }
+    this.#attempts = new Attempts({ clock: options.clock, timeoutMs: CONNECT_TIMEOUT_MS, awaited: 'connection' })
   }
 
   async post(request: FcmRequest): Promise<FcmAnswer> {
     request.attempt.throwIfStopped()
     if (this.#closing.signal.aborted) throw new Error('the sender is closed')
-    if (this.#http1) return this.#http1.post(request)
     const session = this.#waiters.size === 0 ? this.#leastBusy() : undefined
     return session ? session.post(request) : this.#wait(request)
   }
@@ -76,7 +60,6 @@ export class FcmPool {
     const gone = this.#sessions.map((session) => session.untilGone())
     for (const session of this.#sessions) session.destroy()
     await Promise.all(gone)
-    await this.#http1?.close()
   }
 
   #wait(request: FcmRequest): Promise<FcmAnswer> {
@@ -100,10 +83,10 @@ export class FcmPool {
   #pump(): void {
     this.#sessions = this.#sessions.filter((session) => !session.isGone)
     for (const waiter of this.#waiters) {
-      const transport = this.#http1 ?? this.#leastBusy()
-      if (!transport) break
+      const session = this.#leastBusy()
+      if (!session) break
       this.#waiters.delete(waiter)
-      waiter.resolve(transport.post(waiter.request))
+      waiter.resolve(session.post(waiter.request))
     }
     if (this.#waiters.size > 0) this.#grow()
   }
@@ -129,16 +112,10 @@ export class FcmPool {
 
   async #connect(): Promise<void> {
     const { url, trust, clock, log } = this.#options
-    const tls = this.#tls
     try {
-      const connection = await this.#attempts.run(this.#closing.signal, (attempt) => openHttp2({ url, tls, attempt }))
-      if (connection) {
-        this.#sessions.push(new FcmSession({ connection, clock, onChange: () => this.#pump() }))
-        log.debug({ sessions: this.#sessions.length }, 'push.connection_opened')
-      } else {
-        this.#http1 = new FcmHttp1({ url, trust, ...HTTP1_LIMITS })
-        log.info({ protocol: 'http/1.1' }, 'push.protocol_chosen')
-      }
+      const connection = await this.#attempts.run(this.#closing.signal, (attempt) => openHttp2({ url, trust, attempt }))
+      this.#sessions.push(new FcmSession({ connection, clock, onChange: () => this.#pump() }))
+      log.debug({ sessions: this.#sessions.length }, 'push.connection_opened')
     } catch (error) {
       this.#growAtMs = clock.now() + GROWTH_PAUSE_MS
       log.debug({ err: error }, 'push.connection_failed')

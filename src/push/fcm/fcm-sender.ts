@@ -5,10 +5,11 @@ import type { PushMessage, PushSender, PushVerdict } from '../push-provider.ts'
 import { FcmAccessTokens, type TokenOutcome } from './fcm-access-tokens.ts'
 import type { FcmCredentials } from './fcm-assertion.ts'
 import { type Attempt, Attempts } from './fcm-attempts.ts'
+import { NoHttp2Error } from './fcm-connect.ts'
 import { buildFcmMessage } from './fcm-message.ts'
 import { FcmPool } from './fcm-pool.ts'
 import { fcm } from './fcm-provider.ts'
-import { type FcmAnswer, type TransportState, trustWith } from './fcm-transport.ts'
+import { type FcmAnswer, trustWith } from './fcm-transport.ts'
 import { judgeAnswer, refusesBearer } from './fcm-verdict.ts'
 
 export const GOOGLE = { apiUrl: 'https://fcm.googleapis.com', tokenUrl: 'https://oauth2.googleapis.com/token' }
@@ -27,30 +28,22 @@ export interface FcmSenderOptions {
   timeoutMs?: number
 }
 
-export interface FcmState extends TransportState {
-  /** Why no message can be delivered, according to the last response; null if messages can be delivered. */
-  fault: string | null
-}
-
-export type FcmSender = PushSender & { state(): FcmState }
-
 /** Sends one message per call and returns its verdict. It holds the connections and the access token, and never retries. */
-export function createFcmSender(options: FcmSenderOptions): FcmSender {
+export function createFcmSender(options: FcmSenderOptions): PushSender {
   const { credentials, clock, log, ca, maxSessions = 4, timeoutMs = 15_000 } = options
   const url = new URL(options.apiUrl ?? GOOGLE.apiUrl)
   const tokenUrl = options.tokenUrl ?? GOOGLE.tokenUrl
   const trust = ca === undefined ? null : trustWith(ca)
-  const transport = new FcmPool({ url, trust, maxSessions, clock, log })
+  const pool = new FcmPool({ url, trust, maxSessions, clock, log })
   const attempts = new Attempts({ clock, timeoutMs, awaited: 'answer' })
   const tokens = new FcmAccessTokens({ credentials, tokenUrl, trust, clock, log })
   const base = url.pathname.replace(/\/+$/, '')
   const path = `${base}/v1/projects/${encodeURIComponent(credentials.projectId)}/messages:send`
-  let fault: string | null = null
 
   const deliver = async (message: PushMessage, attempt: Attempt): Promise<PushVerdict> => {
     const body = JSON.stringify(buildFcmMessage(message, clock.now()))
     const post = (token: string) =>
-      transport.post({
+      pool.post({
         path,
         headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
         body,
@@ -71,21 +64,19 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
     provider: fcm,
     send: async (message, signal) => {
       try {
-        const verdict = await attempts.run(signal, (attempt) => deliver(message, attempt))
-        fault = verdict.kind === 'halt' ? verdict.reason : verdict.kind === 'retry' ? fault : null
-        return verdict
+        return await attempts.run(signal, (attempt) => deliver(message, attempt))
       } catch (error) {
-        return { kind: 'retry', reason: reasonOf(error), afterMs: null }
+        const reason = reasonOf(error)
+        return error instanceof NoHttp2Error ? { kind: 'halt', reason } : { kind: 'retry', reason, afterMs: null }
       }
     },
     checkCredentials: async () => {
       const outcome = await tokens.get()
       return 'failure' in outcome && outcome.failure.kind === 'halt' ? outcome.failure.reason : null
     },
-    state: () => ({ ...transport.state(), fault }),
     close: async () => {
       await tokens.close()
-      await transport.close()
+      await pool.close()
     },
   }
 }

@@ -2,13 +2,15 @@ import { constants } from 'node:http2'
 import type { Clock } from '../../core/clock.ts'
 import type { Attempt } from './fcm-attempts.ts'
 import type { Http2Connection } from './fcm-connect.ts'
-import { BodyReader, type FcmAnswer, type FcmRequest, tooLarge } from './fcm-transport.ts'
+import type { FcmAnswer, FcmRequest } from './fcm-transport.ts'
 
 const MAX_STREAMS = 250
+/** Real answers of the provider and of the token endpoint are a few hundred bytes. */
+const MAX_ANSWER_BYTES = 64 * 1024
 const IDLE_MS = 60_000
 const SILENT_MS = 10_000
 
-export interface FcmSessionOptions {
+interface FcmSessionOptions {
   connection: Http2Connection
   clock: Clock
   /** Called when the session has capacity again, or is closed. */
@@ -103,7 +105,8 @@ export class FcmSession {
     const { clock, connection } = this.#options
     return new Promise((resolve, reject) => {
       const stream = connection.session.request({ ':method': 'POST', ':path': path, ...headers })
-      const reader = new BodyReader()
+      const chunks: Buffer[] = []
+      let bytes = 0
       let answered: { status: number; headers: FcmAnswer['headers'] } | null = null
       let isWhole = false
       const abort = (error: Error) => {
@@ -119,12 +122,14 @@ export class FcmSession {
         answered = { status, headers: rest }
       })
       stream.on('data', (chunk: Buffer) => {
-        if (!reader.add(chunk)) abort(tooLarge())
+        bytes += chunk.byteLength
+        if (bytes > MAX_ANSWER_BYTES) abort(new Error(`the answer is over ${MAX_ANSWER_BYTES} bytes`))
+        else chunks.push(chunk)
       })
       stream.on('end', () => {
         if (answered === null) return
         isWhole = true
-        resolve({ ...answered, body: reader.text() })
+        resolve({ ...answered, body: Buffer.concat(chunks).toString('utf8') })
       })
       stream.on('error', reject)
       stream.on('close', () => {

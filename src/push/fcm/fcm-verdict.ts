@@ -62,7 +62,7 @@ const BY_STATUS: Readonly<Record<number, Rule>> = {
   499: retry,
 }
 
-export interface JudgeOptions {
+interface JudgeOptions {
   nowMs: number
   /** Values that FCM may quote and that the reason must not contain. */
   secrets?: readonly string[]

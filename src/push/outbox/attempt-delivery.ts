@@ -7,7 +7,7 @@ import { expiresAt } from './delivery-times.ts'
 /** The provider's verdict, or why the delivery was not sent at all. */
 export type AttemptOutcome = PushVerdict | 'expired' | 'gone' | 'no_credentials'
 
-export interface AttemptContext {
+interface AttemptContext {
   /** By the provider's name. */
   senders: ReadonlyMap<string, PushSender>
   clock: Clock

@@ -24,7 +24,7 @@ export type MarkedDelivery = DeliveryMark & Omit<DeliveryNote, 'at'>
 type Marker = (state: DeliveryState, rest?: Partial<MarkedDelivery>) => MarkedDelivery
 type DisableVerdict = Extract<PushVerdict, { kind: 'disable' }>
 
-export interface DeliveryJudgeOptions {
+interface DeliveryJudgeOptions {
   clock: Clock
   random: Random
   log: Log
@@ -44,13 +44,13 @@ export class DeliveryJudge {
     this.#platforms = new PlatformFaults(options.clock)
   }
 
-  get deviceTrouble(): string | null {
-    for (const { trouble } of this.#breakers.values()) if (trouble !== null) return trouble
+  get deviceFault(): string | null {
+    for (const { fault } of this.#breakers.values()) if (fault !== null) return fault
     return null
   }
 
-  get platformTrouble(): string | null {
-    return this.#platforms.trouble
+  get platformFault(): string | null {
+    return this.#platforms.fault
   }
 
   markOf(attempt: { delivery: DueDelivery; outcome: AttemptOutcome; leaseToken: string }): MarkedDelivery {
@@ -73,7 +73,8 @@ export class DeliveryJudge {
     })
     if (outcome === 'expired') return mark('expired', { last_error: DELIVERY_ERRORS.expired })
     if (outcome === 'gone') return mark('disabled', { last_error: DELIVERY_ERRORS.gone })
-    if (outcome === 'no_credentials') return mark('no_credentials')
+    // Parked: it has no next attempt, so that it costs nothing while it waits. No attempt was made.
+    if (outcome === 'no_credentials') return mark('no_credentials', { attempts: delivery.attempts - 1 })
     this.#learn(delivery, outcome)
     const about = { notificationId: delivery.notification_id, deviceId: delivery.device_id }
     switch (outcome.kind) {

@@ -3,7 +3,7 @@ import { isAmong } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
 import type { DeliveryState } from './delivery-store.ts'
 
-export type DeliveryRow = {
+type DeliveryRow = {
   device_id: string
   state: DeliveryState
   attempts: number
@@ -55,7 +55,7 @@ export async function countDueDeliveries(db: Queryable, nowMs: number): Promise<
 
 const MAX_COUNTED = 10_000
 
-export type Backlog = {
+type Backlog = {
   depth: number
   /** When the oldest delivery became due. */
   due_at: number | null

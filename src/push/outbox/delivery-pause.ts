@@ -5,7 +5,7 @@ const PROBE_EVERY_MS = 30_000
 
 /** Signs that a fault is fixed, weakest first: accepted credentials, any answer about a message, a sent message. */
 const RECOVERIES = ['credentials', 'answer', 'sent'] as const
-export type Recovery = (typeof RECOVERIES)[number]
+type Recovery = (typeof RECOVERIES)[number]
 
 /** Pauses all delivery after a fault that affects every message. One probe every 30 s detects when the fault is fixed. */
 export class DeliveryPause {

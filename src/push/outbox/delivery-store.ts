@@ -1,7 +1,7 @@
 import type { Database, Queryable, Transaction } from '../../db/database.ts'
 import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { isStopped } from '../../db/nodes/node-store.ts'
-import { rowsOf } from '../../db/rows.ts'
+import { isAmong, rowsOf } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
 import type { Platform } from '../push-provider.ts'
 
@@ -39,7 +39,7 @@ export type DueDelivery = {
 }
 
 /** A condition: no worker sends the delivery. */
-export function isUnleased(nowMs: number): Sql {
+function isUnleased(nowMs: number): Sql {
   return sql`(lease_until is null or lease_until <= ${nowMs} or ${isStopped(sql`lease_node`, nowMs)})`
 }
 
@@ -77,6 +77,7 @@ export type DeliveryMark = {
   notification_id: string
   device_id: string
   lease_token: string
+  attempts: number
   state: DeliveryState
   /** Null: no further attempt. */
   next_attempt_at: number | null
@@ -92,9 +93,8 @@ export type DeliveryMark = {
 }
 
 /** The result of a delivery, for the job's timeline. */
-export type DeliveryNote = Pick<DeliveryMark, 'notification_id' | 'device_id' | 'state' | 'last_error'> & {
+export type DeliveryNote = Pick<DeliveryMark, 'notification_id' | 'device_id' | 'attempts' | 'state' | 'last_error'> & {
   job_id: string | null
-  attempts: number
   at: number
 }
 
@@ -115,6 +115,7 @@ export async function markDeliveries<Mark extends DeliveryMark>(
   const columns = {
     ...KEY,
     lease_token: 'text',
+    attempts: 'bigint',
     state: 'text',
     next_attempt_at: 'bigint',
     provider_message_id: 'text',
@@ -125,7 +126,7 @@ export async function markDeliveries<Mark extends DeliveryMark>(
   } as const
   const held = await tx.query<{ notification_id: string; device_id: string }>(sql`
     update deliveries set
-      state = r.state, next_attempt_at = r.next_attempt_at, updated_at = ${atMs}, lease_token = null, lease_until = null,
+      state = r.state, attempts = r.attempts, next_attempt_at = r.next_attempt_at, updated_at = ${atMs}, lease_token = null, lease_until = null,
       lease_node = null,
       provider_message_id = r.provider_message_id, last_error = r.last_error, retrying_since = r.retrying_since
     from ${rowsOf(tx.engine, marks, columns)} as r
@@ -154,6 +155,22 @@ export async function markDeliveries<Mark extends DeliveryMark>(
     marked.filter(({ dead_report }) => dead_report === 'forget'),
   )
   return marked
+}
+
+/** Makes parked deliveries that these providers can send due now, and returns their number. */
+export async function releaseParkedDeliveries(
+  db: Database,
+  { providers, nowMs, limit }: { providers: readonly string[]; nowMs: number; limit: number },
+): Promise<number> {
+  // Also releases a delivery whose device was deleted, so that it can end.
+  const released = await db.query(sql`
+    update deliveries set state = 'pending', next_attempt_at = ${nowMs}, updated_at = ${nowMs}
+    where (notification_id, device_id) in (
+      select d.notification_id, d.device_id from deliveries d left join devices v on v.id = d.device_id
+      where d.state = 'no_credentials' and (v.id is null or ${isAmong(db.engine, sql`v.provider`, providers)})
+      limit ${limit})
+    returning notification_id`)
+  return released.length
 }
 
 /** When the next delivery becomes due after now; null if there is none. */

@@ -34,7 +34,7 @@ export class DisableBreaker {
     return this.#clock.now() - this.#sentAtMs < RECENT_MS
   }
 
-  get trouble(): string | null {
+  get fault(): string | null {
     if (this.#isNormal()) return null
     return this.hasRecentSuccess
       ? 'devices of many users are reported dead at once: their deliveries wait, and only those reported for a day are disabled'

@@ -6,24 +6,33 @@ import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { type Random, uuidFrom } from '../../core/random.ts'
 import { inSpan, noTracer, type Span, type Tracer } from '../../core/tracing.ts'
 import type { Database, Transaction } from '../../db/database.ts'
-import { GroupCommit } from '../../db/group-commit.ts'
 import type { Node } from '../../db/nodes/node.ts'
+import { WriteBatcher } from '../../db/write-batcher.ts'
 import type { PushSender } from '../push-provider.ts'
 import { type AttemptOutcome, attemptDelivery } from './attempt-delivery.ts'
 import { DeliveryJudge, type MarkedDelivery } from './delivery-judge.ts'
 import { DeliveryPause } from './delivery-pause.ts'
-import { type DeliveryNote, type DueDelivery, leaseDueDeliveries, markDeliveries, nextDueAt } from './delivery-store.ts'
-import { ParkedDeliveries } from './parked-deliveries.ts'
+import {
+  type DeliveryNote,
+  type DueDelivery,
+  leaseDueDeliveries,
+  markDeliveries,
+  nextDueAt,
+  releaseParkedDeliveries,
+} from './delivery-store.ts'
 
 const MAX_IN_FLIGHT = 1_000
 const MAX_LEASED = 250
 const LEASE_MS = 60_000
 const IDLE_MS = 5_000
+const MAX_RELEASED = 1_000
+/** Other nodes without credentials may park deliveries at any time. */
+const RELEASE_EVERY_MS = 60_000
 const MARK_RETRY: Backoff = { baseMs: 500, maxMs: 5_000 }
 /** Check credentials later, so that startup stays fast. */
 const CHECK_CREDENTIALS_AFTER_MS = 1_000
 
-export interface OutboxOptions {
+interface OutboxOptions {
   db: Database
   /** Holds the leases of this process. */
   node: Pick<Node, 'id' | 'isAlive'>
@@ -32,7 +41,7 @@ export interface OutboxOptions {
   log: Log
   meter?: Meter
   tracer?: Tracer
-  /** One for each provider that has credentials. Deliveries of other providers wait. */
+  /** One for each provider that has credentials. Deliveries of other providers are parked. */
   senders: readonly PushSender[]
   /** Runs in the transaction that marks deliveries. */
   onMarked: (tx: Transaction, notes: readonly DeliveryNote[]) => Promise<void>
@@ -48,10 +57,9 @@ export class Outbox {
   #senders: ReadonlyMap<string, PushSender>
   /** Replaced senders, which attempts in flight may still use. */
   readonly #retired = new Set<PushSender>()
-  readonly #marks: GroupCommit<MarkedDelivery, true>
+  readonly #marks: WriteBatcher<MarkedDelivery, true>
   readonly #judge: DeliveryJudge
   readonly #pause: DeliveryPause
-  readonly #parked: ParkedDeliveries
   readonly #stopping = new AbortController()
   readonly #loop: Loop
   #inFlight = 0
@@ -59,6 +67,7 @@ export class Outbox {
   /** The last round had no capacity left: lease more when enough attempts have ended. */
   #isFull = false
   #alarmAtMs = Number.POSITIVE_INFINITY
+  #releaseAtMs = 0
   #idle: PromiseWithResolvers<void> | null = null
 
   constructor(options: OutboxOptions) {
@@ -67,15 +76,14 @@ export class Outbox {
     this.#senders = byProvider(options.senders)
     this.#pause = new DeliveryPause(options)
     this.#judge = new DeliveryJudge({ ...options, pause: this.#pause, onResumed: () => this.#loop.wake() })
-    this.#parked = new ParkedDeliveries({ ...options, meter: this.#meter })
-    this.#marks = new GroupCommit({
+    this.#marks = new WriteBatcher({
       commit: (marks) => this.#commit(marks),
       sizeOf: () => 1,
       maxBatch: 500,
       maxBatchBytes: 500,
       maxWaiting: MAX_IN_FLIGHT * 2,
       maxWaitingBytes: MAX_IN_FLIGHT * 2,
-      lanes: 1,
+      commitsAtOnce: 1,
       onBatch: (size) => this.#meter.observe('group_commit_batch_size', size, { queue: 'deliveries' }),
     })
     this.#loop = startLoop({
@@ -93,8 +101,8 @@ export class Outbox {
   get state(): 'ok' | 'no_credentials' | 'halted' | 'dropping' | 'holding' {
     if (this.#senders.size === 0) return 'no_credentials'
     if (this.#pause.reason !== null) return 'halted'
-    if (this.#judge.platformTrouble !== null) return 'dropping'
-    return this.#judge.deviceTrouble === null ? 'ok' : 'holding'
+    if (this.#judge.platformFault !== null) return 'dropping'
+    return this.#judge.deviceFault === null ? 'ok' : 'holding'
   }
 
   get inFlight(): number {
@@ -102,10 +110,10 @@ export class Outbox {
   }
 
   /** The problem that the operator should know; null if there is none. */
-  get trouble(): string | null {
+  get fault(): string | null {
     if (this.#senders.size === 0) return 'no push credentials: deliveries wait'
-    const troubles = [this.#pause.reason, this.#judge.platformTrouble, this.#judge.deviceTrouble]
-    return troubles.filter((trouble) => trouble !== null).join('; ') || null
+    const faults = [this.#pause.reason, this.#judge.platformFault, this.#judge.deviceFault]
+    return faults.filter((fault) => fault !== null).join('; ') || null
   }
 
   wake(): void {
@@ -161,13 +169,9 @@ export class Outbox {
     const nowMs = this.#options.clock.now()
     // Without a live heartbeat, other nodes could take the new leases at once.
     if (!this.#isLeasing || !this.#options.node.isAlive) return
-    if (this.#senders.size === 0) {
-      if (await this.#parked.park(nowMs)) this.#loop.wake()
-      return
-    }
-    if (await this.#parked.release([...this.#senders.keys()], nowMs)) this.#loop.wake()
-    if (nowMs < this.#pause.probeAtMs) return
-    const isPaused = this.#pause.reason !== null
+    await this.#releaseParked(nowMs)
+    const isPaused = this.#pause.reason !== null && this.#senders.size > 0
+    if (isPaused && nowMs < this.#pause.probeAtMs) return
     const slots = isPaused ? 1 - this.#inFlight : Math.min(MAX_LEASED, MAX_IN_FLIGHT - this.#inFlight)
     this.#isFull = slots <= 0
     if (this.#isFull) return
@@ -175,6 +179,15 @@ export class Outbox {
     if (leased === slots) this.#loop.wake()
     else if (leased === 0) await this.#setAlarm()
     if (leased === 0 && this.#pause.endsWithCredentials) void this.#checkCredentials()
+  }
+
+  /** Makes the parked deliveries of the providers that now have credentials due again. */
+  async #releaseParked(nowMs: number): Promise<void> {
+    const providers = [...this.#senders.keys()]
+    if (providers.length === 0 || nowMs < this.#releaseAtMs) return
+    const released = await releaseParkedDeliveries(this.#options.db, { providers, nowMs, limit: MAX_RELEASED })
+    if (released === MAX_RELEASED) this.#loop.wake()
+    else this.#releaseAtMs = nowMs + RELEASE_EVERY_MS
   }
 
   /** Begins an attempt for each leased delivery, and returns their number. */

@@ -15,7 +15,7 @@ export class PlatformFaults {
     this.#clock = clock
   }
 
-  get trouble(): string | null {
+  get fault(): string | null {
     const sinceMs = this.#clock.now() - SHOWN_MS
     const platforms = [...this.#faultAtMs].filter(([, atMs]) => atMs > sinceMs).map(([platform]) => platform)
     if (platforms.length === 0) return null

@@ -4,7 +4,7 @@ import type { Json } from '../../core/json.ts'
 import { type Random, systemRandom } from '../../core/random.ts'
 import { readChanges } from '../fault-settings.ts'
 import { type HttpResponse, json, text } from '../http-response.ts'
-import { authorityOf, FORMER_FAULTS_PATH, isForeign, listenOnLoopback } from '../loopback.ts'
+import { authorityOf, isForeign, listenOnLoopback } from '../loopback.ts'
 import { type CallbackRecord, CallbackSender, type CallbackStats } from './callbacks.ts'
 import { parseExactJson } from './exact-json.ts'
 import { NO_RUNTIME_FAULTS, RUNTIME_FAULTS, type RuntimeFaults } from './faults.ts'
@@ -18,7 +18,7 @@ import { RuntimeState } from './state.ts'
 
 const MAX_BODY_BYTES = 11 * 1024 * 1024
 
-export interface AgentRuntimeOptions {
+interface AgentRuntimeOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number
@@ -33,7 +33,7 @@ export interface AgentRuntimeOptions {
   consoleUrl?: string
 }
 
-export interface RuntimeStats {
+interface RuntimeStats {
   /** Requests by endpoint, answered or not: `GET /threads/{t}/runs/{r}`. */
   calls: Record<string, number>
   callbacks: CallbackStats
@@ -202,8 +202,7 @@ export class AgentRuntime {
     if (pathname === '/')
       return method === 'GET' ? renderAgentRuntimePage(this.#consoleUrl) : text(404, '404 Not Found')
     if (pathname === '/ok') return json(200, { ok: true })
-    if (pathname.startsWith('/sandbox/'))
-      return this.#control(`${method} ${pathname.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, request)
+    if (pathname.startsWith('/sandbox/')) return this.#control(`${method} ${pathname}`, request)
     const found = findRoute(this.#routes, { method, pathname })
     if (!found) return text(404, '404 Not Found')
     const { route, ids } = found

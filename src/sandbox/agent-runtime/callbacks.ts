@@ -16,7 +16,7 @@ const MAX_ANSWER_BYTES = 1024 * 1024
 const MAX_UNDER_WAY = 1_000
 const MAX_RECENT = 50
 
-export type CallbackState = 'waiting' | 'dropped' | 'delivered' | 'refused' | 'failed'
+type CallbackState = 'waiting' | 'dropped' | 'delivered' | 'refused' | 'failed'
 
 export interface CallbackRecord {
   at: string
@@ -40,7 +40,7 @@ export interface CallbackStats {
   delivered: number
 }
 
-export interface CallbackSenderOptions {
+interface CallbackSenderOptions {
   clock: Clock
   random: Random
   fetch: typeof fetch

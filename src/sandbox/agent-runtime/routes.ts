@@ -7,7 +7,7 @@ import type { Run, Thread } from './records.ts'
 import type { RuntimeState } from './state.ts'
 import { renderCheckpoint, renderRun, renderState, renderThread } from './wire.ts'
 
-export interface Call {
+interface Call {
   threadId: string
   runId: string
   query: URLSearchParams
@@ -41,7 +41,7 @@ const STREAM_MODES = [
 const THREAD = '/threads/(?<threadId>[^/]+)'
 const RUN = `${THREAD}/runs/(?<runId>[^/]+)`
 
-export interface RuntimeRoutesOptions {
+interface RuntimeRoutesOptions {
   state: RuntimeState
   faults: () => Pick<RuntimeFaults, 'delivery' | 'lose_runs' | 'refuse_webhook'>
   newId: NewId

@@ -33,7 +33,7 @@ export async function streamSteps(
 }
 
 /** Decides after each event whether the connection breaks, or stays open without further events. */
-export interface StreamFaults {
+interface StreamFaults {
   breaks: () => boolean
   freezes: () => boolean
 }

@@ -23,7 +23,7 @@ const MAX_RECENT = 50
 const WITH_VALUES = new Set<RunStatus>(['success', 'error', 'timeout'])
 
 /** Plans the steps and the duration of runs. The sandbox plans by graph and settings, the simulation by its seed. */
-export interface RunPlanner {
+interface RunPlanner {
   /** How long a run waits for a worker. Called once per run, when it begins to wait. */
   pendingMs(run: Run): number
   /** Called when a run starts. */
@@ -35,7 +35,7 @@ export interface RunPlanner {
   onTimeOver(run: Run, finish: () => void): void
 }
 
-export interface RuntimeStateOptions {
+interface RuntimeStateOptions {
   clock: Clock
   newId: NewId
   planner: RunPlanner

@@ -10,7 +10,7 @@ const MAX_REMEMBERED = 1_000
 const CHALLENGE = /^[A-Za-z0-9_-]{43}$/
 const VERIFIER = /^[A-Za-z0-9._~-]{43,128}$/
 
-export interface AuthorizationRequest {
+interface AuthorizationRequest {
   clientId: string
   redirectUri: string
   state: string | null

@@ -12,7 +12,7 @@ import { SANDBOX_USERS, type SandboxUser } from './users.ts'
 const MAX_FORM_BYTES = 16 * 1024
 const POOL = '/local_pool'
 
-export interface IdentityProviderOptions {
+interface IdentityProviderOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number

@@ -3,7 +3,7 @@ import { SANDBOX_SCOPES, type SandboxUser } from './users.ts'
 
 const render = preparePage({ file: new URL('./page.html', import.meta.url) })
 
-export interface IdentityPageOptions {
+interface IdentityPageOptions {
   issuer: string
   tokenUrl: string
   apiUrl: string

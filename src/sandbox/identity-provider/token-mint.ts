@@ -39,7 +39,7 @@ export interface SigningKey {
 
 export type MakeKey = () => Promise<{ publicKey: KeyObject; privateKey: KeyObject }>
 
-export interface TokenMintOptions {
+interface TokenMintOptions {
   issuer: string
   clock: Clock
   users: readonly SandboxUser[]

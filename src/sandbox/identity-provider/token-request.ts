@@ -7,7 +7,7 @@ const DEFAULT_LIFETIME_SECONDS = 3600
 /** RFC 6749, section 3.3. */
 const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*$/
 
-export type TokenRequest = MintRequest & { expiresInSeconds: number; refreshToken?: string }
+type TokenRequest = MintRequest & { expiresInSeconds: number; refreshToken?: string }
 
 /** Reads the form of a token request. No password is needed: any client on this machine may act as any user. */
 export function readTokenRequest(

@@ -41,7 +41,7 @@ const FAILURES = {
   },
 } as const
 
-export type Failure = keyof typeof FAILURES
+type Failure = keyof typeof FAILURES
 
 /** A registration token that begins with one of these fails in this way. Any other token belongs to a working device. */
 export const PUSH_PREFIXES: Readonly<Record<string, string>> = {

@@ -39,7 +39,7 @@ export interface SentMessage {
   message: JsonObject
 }
 
-export interface MessageFault {
+interface MessageFault {
   says: string
   /** Null: the response has no details. */
   field: string | null

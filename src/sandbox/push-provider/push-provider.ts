@@ -1,7 +1,13 @@
 import { generateKeyPair, type KeyObject } from 'node:crypto'
-import { createServer, type Server } from 'node:http'
-import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2'
-import type { Socket } from 'node:net'
+import { createServer as createHttp1Server, type Server as Http1Server } from 'node:http'
+import {
+  createServer as createHttp2Server,
+  createSecureServer,
+  type Http2SecureServer,
+  type Http2Server,
+  type ServerHttp2Session,
+} from 'node:http2'
+import { createServer, type Server, type Socket } from 'node:net'
 import { promisify } from 'node:util'
 import { type Clock, systemClock, toRfc3339 } from '../../core/clock.ts'
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
@@ -9,7 +15,7 @@ import { systemRandom } from '../../core/random.ts'
 import { type Certificate, selfSignedCertificate } from '../certificate.ts'
 import { readChanges } from '../fault-settings.ts'
 import { type HttpResponse, json } from '../http-response.ts'
-import { authorityOf, FORMER_FAULTS_PATH, isForeign, listenOnLoopback } from '../loopback.ts'
+import { authorityOf, isForeign, listenOnLoopback } from '../loopback.ts'
 import { failed, invalid, type MessageOutcome, outcomeOf } from './answers.ts'
 import { NO_PUSH_FAULTS, PUSH_FAULTS, type PushFaults } from './faults.ts'
 import { type Arrival, ArrivalLog, type PushStats } from './log.ts'
@@ -27,7 +33,7 @@ const PROJECT_ID = 'sandbox-project'
 const CLIENT_EMAIL = 'push@sandbox-project.iam.gserviceaccount.com'
 const generateRsa = promisify(generateKeyPair)
 
-export interface PushProviderOptions {
+interface PushProviderOptions {
   host?: string
   /** Default 0: any free port. */
   port?: number
@@ -41,28 +47,40 @@ export interface PushProviderOptions {
 }
 
 /**
- * A push provider on loopback for development and tests. It speaks the real protocol over TLS (HTTP/2 or HTTP/1.1), answers
- * by the prefix of the registration token, and lists the messages that arrived.
+ * A push provider on loopback for development and tests. It speaks the real protocol (HTTP/2 or HTTP/1.1), with TLS on one
+ * port and without on the other. It answers by the prefix of the registration token, and lists the messages that arrived.
  */
 export async function startPushProvider(options: PushProviderOptions = {}): Promise<SandboxPushProvider> {
   const { host = '127.0.0.1', port = 0, plainPort = 0, anyIfTaken } = options
   const { publicKey, privateKey } = await generateRsa('rsa', { modulusLength: 2048 })
   // Clients check the certificate by the system's time, not by the clock given here.
   const certificate = await selfSignedCertificate(['localhost', '127.0.0.1', '::1'], Date.now())
-  const secure = createSecureServer({
-    ...certificate,
-    allowHTTP1: true,
-    settings: { maxConcurrentStreams: MAX_STREAMS },
+  const settings = { maxConcurrentStreams: MAX_STREAMS }
+  const secure = createSecureServer({ ...certificate, allowHTTP1: true, settings })
+  const plainHttp1 = createHttp1Server()
+  const plainHttp2 = createHttp2Server({ settings })
+  const plain = createServer((socket) => {
+    socket.once('readable', () => {
+      const head: Buffer | null = socket.read()
+      if (head === null) return
+      socket.unshift(head)
+      // Every HTTP/2 connection begins with `PRI * HTTP/2.0`.
+      const server = head.toString('latin1').startsWith('PRI ') ? plainHttp2 : plainHttp1
+      server.emit('connection', socket)
+    })
   })
-  const plain = createServer()
   await listenOnLoopback(secure, { host, port, anyIfTaken })
   await listenOnLoopback(plain, { host, port: plainPort, anyIfTaken })
-  return new SandboxPushProvider({ secure, plain, certificate, publicKey, privateKey, host, options })
+  const servers = { secure, plain, plainHttp1, plainHttp2 }
+  return new SandboxPushProvider({ ...servers, certificate, publicKey, privateKey, host, options })
 }
 
 interface Parts {
   secure: Http2SecureServer
+  /** Passes each connection to one of the two next. */
   plain: Server
+  plainHttp1: Http1Server
+  plainHttp2: Http2Server
   certificate: Certificate
   publicKey: KeyObject
   privateKey: KeyObject
@@ -75,13 +93,13 @@ export class SandboxPushProvider {
   readonly url: string
   /** For `PUSH_TOKEN_URL`. */
   readonly tokenUrl: string
-  /** The same over plain HTTP/1.1; a browser opens its page without a certificate warning. */
+  /** The same without TLS; a browser opens its page without a certificate warning. */
   readonly plainUrl: string
   /** The three settings, as they are given to the service. */
   readonly credentials: { projectId: string; clientEmail: string; privateKey: string }
   /** The certificate to trust, in PEM form. */
   readonly ca: string
-  readonly #secure: Http2SecureServer
+  readonly #secure: Server
   readonly #plain: Server
   readonly #clock: Clock
   readonly #consoleUrl: string | null
@@ -93,7 +111,7 @@ export class SandboxPushProvider {
   #sessionCount = 0
   #faults: PushFaults = NO_PUSH_FAULTS
 
-  constructor({ secure, plain, certificate, publicKey, privateKey, host, options }: Parts) {
+  constructor({ secure, plain, plainHttp1, plainHttp2, certificate, publicKey, privateKey, host, options }: Parts) {
     const { clock = systemClock, consoleUrl = null } = options
     this.url = `https://${authorityOf(secure, host)}`
     this.plainUrl = `http://${authorityOf(plain, host)}`
@@ -122,9 +140,11 @@ export class SandboxPushProvider {
       (request, response) => void this.#serve(new Http1Exchange(request as never, response as never)),
     )
     secure.removeAllListeners('stream')
-    secure.on('stream', (stream, headers) => void this.#serve(new Http2Exchange(stream, headers)))
-    plain.on('request', (request, response) => void this.#serve(new Http1Exchange(request, response)))
-    secure.on('session', (session) => this.#follow(session))
+    plainHttp1.on('request', (request, response) => void this.#serve(new Http1Exchange(request, response)))
+    for (const server of [secure, plainHttp2]) {
+      server.on('stream', (stream, headers) => void this.#serve(new Http2Exchange(stream, headers)))
+      server.on('session', (session) => this.#follow(session))
+    }
     for (const server of [secure, plain]) {
       server.on('connection', (socket: Socket) => {
         this.#sockets.add(socket)
@@ -202,7 +222,7 @@ export class SandboxPushProvider {
     const project = SEND.exec(path)?.[1]
     if (method === 'POST' && project !== undefined) return this.#send(wire, { project, body })
     if (method === 'POST' && path === '/token') return this.#exchange(wire, body)
-    wire.reply(this.#control(`${method} ${path.replace(FORMER_FAULTS_PATH, '/sandbox/faults')}`, body))
+    wire.reply(this.#control(`${method} ${path}`, body))
   }
 
   async #exchange(wire: WireExchange, body: string | null): Promise<void> {

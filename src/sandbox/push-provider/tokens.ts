@@ -11,7 +11,7 @@ const MAX_TOKENS = 1_000
 const MAX_LIFETIME_SECONDS = 3_600
 const SKEW_SECONDS = 300
 
-export interface AccessTokensOptions {
+interface AccessTokensOptions {
   clock: Clock
   clientEmail: string
   publicKey: KeyObject

@@ -10,7 +10,7 @@ const HOST = '127.0.0.1'
 const TOKEN_SECONDS = 12 * 3600
 const render = preparePage({ file: new URL('./page.html', import.meta.url) })
 
-export interface StartPageOptions {
+interface StartPageOptions {
   apiUrl: string
   consoleUrl: string
   port: number

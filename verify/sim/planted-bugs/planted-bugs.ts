@@ -28,7 +28,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     const answer = { outcome: 'deferred', jobId: callback.jobId ?? 'unknown' }`,
   ]),
   bug('ack-failed-commit', 'a failed commit is answered as a success', [
-    'db/group-commit.ts',
+    'db/write-batcher.ts',
     'for (const { reject } of batch) reject(error)',
     "for (const { resolve } of batch) resolve({ outcome: 'duplicate', jobId: 'unknown' })",
   ]),
@@ -395,7 +395,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'stream-repeats',
     'a resumed stream repeats the last event (cursor off by one)',
     ['events/event-store.ts', 'sql`seq > ${after}`', 'sql`seq >= ${after}`'],
-    ['events/open-stream.ts', 'if (event.seq <= this.#position || this.#isOver) return', 'if (this.#isOver) return'],
+    ['events/event-streams.ts', 'if (event.seq <= this.#position) return', ''],
   ),
   bug('stream-skips', 'the history of a stream ends one event too early', [
     'events/event-store.ts',

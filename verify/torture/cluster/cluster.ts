@@ -15,7 +15,7 @@ import type { Prng } from '../../sim/time/prng.ts'
 import { ObservedTraffic } from '../audit/observed-traffic.ts'
 import { KillPoints } from '../faults/kill-points.ts'
 import { type Balancer, startBalancer } from './balancer.ts'
-import { type ProxyHooks, startFaultProxy } from './fault-proxy.ts'
+import { type FaultProxyOptions, startFaultProxy, type Target } from './fault-proxy.ts'
 import { NodeProcess } from './node-process.ts'
 import { startTcpFaultProxy, type TcpFaultProxy } from './tcp-fault-proxy.ts'
 
@@ -84,8 +84,8 @@ export async function startCluster({ engine, random }: { engine: Engine; random:
     const balancer = await startBalancer(killPoints.atBalancer)
     keep(balancer, () => balancer.close())
 
-    const proxy = async (name: string, url: string, hooks: ProxyHooks) => {
-      const opened = await startFaultProxy({ choose: () => ({ name, url }), hooks })
+    const proxy = async (target: Target, options: Omit<FaultProxyOptions, 'choose'>) => {
+      const opened = await startFaultProxy({ choose: () => target, ...options })
       return keep(opened, () => opened.close()).url
     }
     const databaseFile = join(folder, 'data', 'project-api.db')
@@ -99,12 +99,12 @@ export async function startCluster({ engine, random }: { engine: Engine; random:
         ISSUER_URL: identity.issuer,
         JOB_TYPES_FILE: JOB_TYPES,
         WEBHOOK_SECRET: 'the-secret-of-the-torture',
-        RUNTIME_URL: await proxy(name, runtime.url, killPoints.atRuntime),
+        RUNTIME_URL: await proxy({ name, url: runtime.url }, { hooks: killPoints.atRuntime }),
         RUNTIME_TIMEOUT_MS: String(RUNTIME_TIMEOUT_MS),
         PUSH_PROJECT_ID: push.credentials.projectId,
         PUSH_CLIENT_EMAIL: push.credentials.clientEmail,
         PUSH_PRIVATE_KEY: push.credentials.privateKey,
-        PUSH_API_URL: await proxy(name, push.plainUrl, killPoints.atPushProvider),
+        PUSH_API_URL: await proxy({ name, url: push.plainUrl }, { hooks: killPoints.atPushProvider, http2: true }),
         PUSH_TOKEN_URL: `${push.plainUrl}/token`,
         RATE_LIMIT_AUTHENTICATED: NO_LIMIT,
         RATE_LIMIT_UNAUTHENTICATED: NO_LIMIT,

@@ -3,15 +3,15 @@ import {
   createServer,
   type IncomingHttpHeaders,
   type IncomingMessage,
-  type Server,
   type ServerResponse,
   request as send,
 } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
+import type { AddressInfo, Server, Socket } from 'node:net'
 
 const MAX_BODY_BYTES = 12 * 1024 * 1024
 const KEEP_ALIVE_MS = 60_000
-/** Headers of one connection are not forwarded; the proxy sets the length itself. */
+/** Headers of one connection are not forwarded, and those of HTTP/2 itself; the proxy sets the length. */
 const HOP_BY_HOP = new Set(['connection', 'keep-alive', 'transfer-encoding', 'content-length'])
 
 export interface Target {
@@ -44,11 +44,15 @@ export interface FaultProxyOptions {
   choose: () => Target | undefined
   hooks?: ProxyHooks
   onUnreachable?: (target: Target) => void
+  /** Accept HTTP/2 without TLS instead of HTTP/1.1. The target gets HTTP/1.1. */
+  http2?: boolean
 }
 
 /** Starts an HTTP proxy on loopback without retries: when its target fails, the client gets a 502. */
 export async function startFaultProxy(options: FaultProxyOptions): Promise<FaultProxy> {
-  const server = createServer({ keepAliveTimeout: KEEP_ALIVE_MS, requestTimeout: 0 })
+  const server = options.http2
+    ? createHttp2Server()
+    : createServer({ keepAliveTimeout: KEEP_ALIVE_MS, requestTimeout: 0 })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return new FaultProxy(server, options)
 }
@@ -58,19 +62,25 @@ export class FaultProxy {
   readonly #server: Server
   readonly #options: FaultProxyOptions
   readonly #agent = new Agent({ keepAlive: true })
+  readonly #sockets = new Set<Socket>()
 
   constructor(server: Server, options: FaultProxyOptions) {
     this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
     this.#server = server
     this.#options = options
-    server.on('request', (request, response) => {
+    // Requests over HTTP/2 have the same methods.
+    server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       this.#pass(request, response).catch(() => response.destroy())
+    })
+    server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket)
+      socket.once('close', () => this.#sockets.delete(socket))
     })
   }
 
   async close(): Promise<void> {
     const closed = new Promise((resolve) => this.#server.close(resolve))
-    this.#server.closeAllConnections()
+    for (const socket of this.#sockets) socket.destroy()
     this.#agent.destroy()
     await closed
   }
@@ -109,7 +119,7 @@ export class FaultProxy {
     }
     const { hooks } = this.#options
     if (hooks?.onResponse && !(await hooks.onResponse(request, answer))) return void response.destroy()
-    if (response.destroyed) return
+    if (isGone(response)) return
     response.writeHead(answer.status, { ...answer.headers, 'content-length': answer.body.byteLength }).end(answer.body)
   }
 }
@@ -123,12 +133,17 @@ async function passStream(incoming: IncomingMessage, response: ServerResponse): 
 }
 
 function refuse(response: ServerResponse, status: 502 | 503): void {
-  if (response.headersSent || response.destroyed) return void response.destroy()
+  if (response.headersSent || isGone(response)) return void response.destroy()
   response.writeHead(status, { 'content-type': 'application/json', 'retry-after': '1' }).end('{"proxy":"unavailable"}')
 }
 
+/** Whether the client has left. Over HTTP/2 only the stream knows. */
+function isGone(response: ServerResponse & { stream?: ServerHttp2Stream }): boolean {
+  return response.stream?.destroyed ?? response.destroyed
+}
+
 function endToEnd(headers: IncomingHttpHeaders): IncomingHttpHeaders {
-  return Object.fromEntries(Object.entries(headers).filter(([name]) => !HOP_BY_HOP.has(name)))
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => !HOP_BY_HOP.has(name) && !name.startsWith(':')))
 }
 
 async function readAll(message: IncomingMessage): Promise<Buffer> {

@@ -6,11 +6,11 @@ import { refuseReadOnly } from './refuse-read-only.ts'
 const MAX_IN_FLIGHT = 1_000
 
 /**
- * A lane is one connection shared by many single statements, each its own transaction. They are pipelined: the next one is
+ * One connection shared by many single statements, each its own transaction. They are pipelined: the next one is
  * sent before the previous one is answered, and all statements of one turn of the event loop are sent in one write. When
  * the connection fails, its statements fail too, and the next statement opens a new one.
  */
-export class PostgresLane {
+export class PipelinedConnection {
   readonly #config: ClientConfig
   #client: Promise<Client> | null = null
   #socket: Socket | null = null

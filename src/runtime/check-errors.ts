@@ -2,7 +2,7 @@
  * Why the runtime could not be asked about a run. Users only see these sentences, never an address or a message of a
  * library or of the runtime. `{status}` is the number of an HTTP status. Details are in the log.
  */
-export const TROUBLES = {
+export const CHECK_ERRORS = {
   unreachable: 'the runtime cannot be reached',
   answered: 'the runtime answered {status}',
   web_page: 'the runtime answered {status} with a web page',
@@ -27,15 +27,15 @@ export const TROUBLES = {
   not_configured: 'no runtime is configured',
 } as const satisfies Record<string, string>
 
-export type Trouble = keyof typeof TROUBLES
+type CheckErrorCode = keyof typeof CHECK_ERRORS
 
 /** The runtime is down, slow, or does not accept the API key. Proves nothing about the run or its job. */
 export class RuntimeUnavailable extends Error {
-  readonly trouble: Trouble
+  readonly code: CheckErrorCode
 
-  constructor(trouble: Trouble, { status, cause }: { status?: number; cause?: unknown } = {}) {
-    super(TROUBLES[trouble].replace('{status}', String(status)), cause === undefined ? {} : { cause })
+  constructor(code: CheckErrorCode, { status, cause }: { status?: number; cause?: unknown } = {}) {
+    super(CHECK_ERRORS[code].replace('{status}', String(status)), cause === undefined ? {} : { cause })
     this.name = 'RuntimeUnavailable'
-    this.trouble = trouble
+    this.code = code
   }
 }

@@ -1,7 +1,7 @@
 import { UnavailableError } from '../core/errors.ts'
 import { LockTimeout } from './database.ts'
 
-export interface GroupCommitOptions<Item, Result> {
+export interface WriteBatcherOptions<Item, Result> {
   /** Commits all items together or none; returns one result per item. */
   commit: (items: Item[]) => Promise<Result[]>
   /** Bytes that a waiting item takes in memory. */
@@ -11,7 +11,7 @@ export interface GroupCommitOptions<Item, Result> {
   maxWaiting: number
   maxWaitingBytes: number
   /** How many batches may commit at the same time. */
-  lanes: number
+  commitsAtOnce: number
   /** Called with the number of items of each new batch. */
   onBatch?: (size: number) => void
 }
@@ -41,14 +41,14 @@ interface Waiting<Item, Result> {
  * fails. If a row of the batch is locked, the items are committed one by one, so that only the item of that row fails. If
  * many rows are locked, this takes several rounds; after the last round, the items that were not tried fail too.
  */
-export class GroupCommit<Item, Result> {
-  readonly #options: GroupCommitOptions<Item, Result>
+export class WriteBatcher<Item, Result> {
+  readonly #options: WriteBatcherOptions<Item, Result>
   #waiting: Waiting<Item, Result>[] = []
   #waitingBytes = 0
   #underWay = 0
   #idle: PromiseWithResolvers<void> | undefined
 
-  constructor(options: GroupCommitOptions<Item, Result>) {
+  constructor(options: WriteBatcherOptions<Item, Result>) {
     this.#options = options
   }
 
@@ -78,7 +78,7 @@ export class GroupCommit<Item, Result> {
   }
 
   #startBatches(): void {
-    while (this.#underWay < this.#options.lanes && this.#waiting.length > 0) {
+    while (this.#underWay < this.#options.commitsAtOnce && this.#waiting.length > 0) {
       this.#underWay += 1
       const batch = this.#takeBatch()
       this.#options.onBatch?.(batch.length)

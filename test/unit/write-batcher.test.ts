@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { LockTimeout } from '../../src/db/database.ts'
-import { GroupCommit, type GroupCommitOptions } from '../../src/db/group-commit.ts'
+import { WriteBatcher, type WriteBatcherOptions } from '../../src/db/write-batcher.ts'
 
 interface Batch {
   items: string[]
@@ -11,9 +11,9 @@ interface Batch {
 }
 
 /** A store whose commits a test ends one by one; each result is its item in upper case. */
-function store(options: Partial<GroupCommitOptions<string, string>> = {}) {
+function store(options: Partial<WriteBatcherOptions<string, string>> = {}) {
   const batches: Batch[] = []
-  const group = new GroupCommit<string, string>({
+  const group = new WriteBatcher<string, string>({
     commit: (items) =>
       new Promise((resolve, reject) => {
         batches.push({ items, succeed: () => resolve(items.map((item) => item.toUpperCase())), fail: reject })
@@ -23,7 +23,7 @@ function store(options: Partial<GroupCommitOptions<string, string>> = {}) {
     maxBatchBytes: 1_000,
     maxWaiting: 1_000,
     maxWaitingBytes: 10_000,
-    lanes: 1,
+    commitsAtOnce: 1,
     ...options,
   })
   const started = async (count: number) => {
@@ -35,9 +35,9 @@ function store(options: Partial<GroupCommitOptions<string, string>> = {}) {
 }
 
 /** Commits at once, but for items that say they are poison. */
-function poisonable(options: Partial<GroupCommitOptions<string, string>> = {}) {
+function poisonable(options: Partial<WriteBatcherOptions<string, string>> = {}) {
   const commits: string[][] = []
-  const group = new GroupCommit<string, string>({
+  const group = new WriteBatcher<string, string>({
     commit: async (items) => {
       commits.push(items)
       if (items.some((item) => item.startsWith('down'))) throw new UnavailableError('The database is unavailable')
@@ -50,13 +50,13 @@ function poisonable(options: Partial<GroupCommitOptions<string, string>> = {}) {
     maxBatchBytes: 1_000,
     maxWaiting: 1_000,
     maxWaitingBytes: 10_000,
-    lanes: 1,
+    commitsAtOnce: 1,
     ...options,
   })
   return { group, commits }
 }
 
-describe('group commit', () => {
+describe('the write batcher', () => {
   test('items that arrive in one turn share the first commit', async () => {
     const { group, started } = store()
     const results = Promise.all(['a', 'b', 'c'].map((item) => group.submit(item)))
@@ -86,8 +86,8 @@ describe('group commit', () => {
     assert.equal(group.waiting, 0)
   })
 
-  test('with two lanes two commits are under way, and no third', async () => {
-    const { group, batches, started } = store({ lanes: 2 })
+  test('two commits may be under way at once, and no third', async () => {
+    const { group, batches, started } = store({ commitsAtOnce: 2 })
     const results = [group.submit('a')]
     await started(1)
     results.push(group.submit('b'))
@@ -216,7 +216,7 @@ describe('group commit', () => {
     )
   })
 
-  test('beyond the limit of waiting items is a 503, and each started batch makes room', async () => {
+  test('an item beyond the limit of waiting items is a 503, and each started batch makes room', async () => {
     const { group, started, batches } = store({ maxBatch: 2, maxWaiting: 2 })
     const first = group.submit('a')
     await started(1)

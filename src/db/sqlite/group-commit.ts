@@ -1,6 +1,6 @@
 import { UnavailableError } from '../../core/errors.ts'
 
-export interface CommitGroupsOptions {
+interface GroupCommitOptions {
   /** Called before the first member of a group. */
   prepare: () => Promise<void>
   /** Commits the changes of all members of a group. */
@@ -26,14 +26,14 @@ const MEMBERS_IN_ONE_TURN = 8
  * shares the next commit and its wait for the disk. Results and errors are returned only after the commit, because they may
  * depend on changes of earlier members of the group.
  */
-export class CommitGroups {
-  readonly #options: CommitGroupsOptions
+export class GroupCommit {
+  readonly #options: GroupCommitOptions
   readonly #waiting: Member[] = []
   #running = false
   #closing: Promise<void> | undefined
   #onIdle: (() => void) | undefined
 
-  constructor(options: CommitGroupsOptions) {
+  constructor(options: GroupCommitOptions) {
     this.#options = options
   }
 
