@@ -71,6 +71,7 @@ describe('the spelling of a token', () => {
       '{"a\\\\":1,"b:":2}',
       '{"a":"]}","b":1}',
     ]
+    fine.push(`{"a":${'['.repeat(200)}${']'.repeat(200)},"b":1}`)
     for (const text of fine) assert.deepEqual(parseToken(tokenOf(HEADER, text)).claims, JSON.parse(text))
   })
 
