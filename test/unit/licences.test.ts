@@ -10,6 +10,9 @@ interface Locked {
   link?: boolean
   integrity?: string
   resolved?: string
+  dependencies?: Record<string, string>
+  devDependencies?: Record<string, string>
+  optionalDependencies?: Record<string, string>
 }
 
 /** Licences that ask for no more than their text. Software with other ones is not distributed with the service. */
@@ -43,6 +46,17 @@ describe('the packages of the lock file', () => {
   test('all packages are pinned by their content', () => {
     const faults = locked.filter(([, { integrity }]) => !integrity?.startsWith('sha512-')).map(([path]) => path)
     assert.deepEqual(faults, [])
+  })
+
+  test('docs/dependencies.md names every package that we chose', () => {
+    const page = readFileSync(new URL('../../docs/dependencies.md', import.meta.url), 'utf8')
+    const ours = Object.entries(packages).filter(([path]) => !path.includes('node_modules/'))
+    const chosen = ours.flatMap(([, { dependencies, devDependencies, optionalDependencies }]) =>
+      Object.keys({ ...dependencies, ...devDependencies, ...optionalDependencies }),
+    )
+    assert.ok(chosen.length > 20)
+    const missing = chosen.filter((name) => !name.startsWith('@project-api/') && !page.includes(`\`${name}\``))
+    assert.deepEqual(missing, [])
   })
 
   test('a choice needs one allowed licence, a combination needs all', () => {
