@@ -4,6 +4,25 @@ import { findChromium } from './binaries.ts'
 import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
 import { isCi } from './services.ts'
 
+const DISABLED_FEATURES = [
+  // Playwright's own list, which the list below replaces.
+  'AvoidUnnecessaryBeforeUnloadCheckSync',
+  'DestroyProfileOnBrowserClose',
+  'HttpsUpgrades',
+  'HttpsFirstBalancedModeAutoEnable',
+  'LensOverlay',
+  'MediaRouter',
+  'PaintHolding',
+  'ThirdPartyStoragePartitioning',
+  'AvoidCorsURLLoaderRestartOnRedirect',
+  'OptimizationHints',
+  'NetworkTimeServiceQuerying',
+  'AimEnabled',
+  'PreconnectToSearch',
+  // The suggestions of the address bar are web pages of the browser. They take ten times as long as a page of a test.
+  'WebUIOmniboxPopup',
+  'WebUIOmniboxAimPopup',
+]
 const SWITCHES = [
   '--headless',
   '--no-sandbox',
@@ -13,6 +32,7 @@ const SWITCHES = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
+  `--disable-features=${DISABLED_FEATURES.join(',')}`,
 ]
 const LOOPBACK = new Set(['127.0.0.1', 'localhost', '[::1]'])
 
