@@ -9,7 +9,7 @@ const MAX_DEAD_SHARE = 0.1
 const CONFIRMED_AFTER_MS = 24 * 60 * 60_000
 
 /**
- * Decides whether to trust a provider that reports a device dead. A wrong key, or a provider in trouble, reports every
+ * Decides whether to trust a provider that reports a device dead. A wrong key, or a failing provider, reports every
  * device dead, and trusting it would disable all of them. So while devices of many users are reported dead at once, only a
  * report repeated for a day is trusted. Users are counted, not devices: bad tokens of one user say nothing about other
  * users.

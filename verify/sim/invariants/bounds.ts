@@ -6,8 +6,8 @@ import type { Evidence } from './evidence.ts'
 
 /** A client that watches a job sees its end within this time, also when the callback is lost. */
 const WATCHED_MS = 15_000
-/** The additional time for an end that must be seen twice. */
-const SECOND_SIGHT_MS = 15_000
+/** The additional time for an end that must be confirmed. */
+const CONFIRMATION_MS = 15_000
 /** The longest time between two checks by the sweep. */
 const SWEEP_MS = 300_000
 /** The sweep checks a young job more often: the pause is never longer than the time since the start. */
@@ -42,7 +42,7 @@ function checkWatched(
   if (!job || !run || run.endedAtMs === null) return
   // A client that is connected to a suspended node sees nothing before that node runs again.
   const sinceMs = Math.max(run.endedAtMs, fromMs, suspendedUntilMs)
-  const dueMs = sinceMs + boundOf(way, run) + (isSeenTwice(run) ? SECOND_SIGHT_MS : 0)
+  const dueMs = sinceMs + boundOf(way, run) + (needsConfirmation(run) ? CONFIRMATION_MS : 0)
   if (dueMs > calmEndedAtMs) return
   const atMs = isUnwatched(way) ? job.finished_at : seenAtMs
   // The time of a pause is not stored.
@@ -65,7 +65,7 @@ function isUnwatched(way: WatchedJob['way']): boolean {
   return way === 'nothing' || way === 'poll and leave'
 }
 
-function isSeenTwice({ forgotten, status, plan: { ending } }: SimRun): boolean {
+function needsConfirmation({ forgotten, status, plan: { ending } }: SimRun): boolean {
   const isUnclear = ending.kind === 'no_output' || (ending.kind === 'pause' && ending.asks !== 'one')
   return isUnclear || forgotten || status === 'timeout'
 }
