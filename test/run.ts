@@ -79,7 +79,9 @@ function filesOf(patterns: string[]): string[] {
 /** A folder stands for the tests below it, without those of installed packages. */
 function testsIn(pattern: string): string[] {
   const isFolder = statSync(pattern, { throwIfNoEntry: false })?.isDirectory()
-  return globSync(isFolder ? join(pattern, '**/*.test.ts') : pattern, { exclude: ['**/node_modules'] })
+  const found = globSync(isFolder ? join(pattern, '**/*.test.ts') : pattern, { exclude: ['**/node_modules'] })
+  if (found.length === 0) throw new Error(`No test file fits ${pattern}`)
+  return found
 }
 
 function nodeArguments(options: string[], results: string): string[] {
@@ -87,8 +89,8 @@ function nodeArguments(options: string[], results: string): string[] {
     '--test',
     // Many tests wait for other processes, so more than one for each core keeps the machine busy.
     '--test-concurrency=4',
-    // Far beyond any test on a busy machine: a test that hangs fails instead of holding up the run.
-    '--test-timeout=600000',
+    // Far beyond any process of tests on a busy machine: one that hangs fails instead of holding up the run.
+    '--test-timeout=1800000',
     '--test-reporter=spec',
     '--test-reporter-destination=stdout',
     '--test-reporter=tap',

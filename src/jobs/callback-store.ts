@@ -60,13 +60,13 @@ export async function findCallback(db: Queryable, id: string): Promise<CallbackR
   return row
 }
 
-/** A run's callbacks that the runtime has not confirmed, newest first. */
+/** A run's callbacks that the runtime has not confirmed, newest first, with the time of the first of them. */
 export async function findUnconfirmed(
   db: Queryable,
   { jobId, runId }: { jobId: string; runId: string },
-): Promise<Pick<CallbackRow, 'body' | 'received_at'>[]> {
+): Promise<{ body: string; first_received_at: number }[]> {
   return db.query(sql`
-    select body, received_at from callbacks where job_id = ${jobId} and run_id = ${runId} and ${isAmong(db.engine, sql`outcome`, UNCONFIRMED)}
+    select body, min(received_at) over () as first_received_at from callbacks where job_id = ${jobId} and run_id = ${runId} and ${isAmong(db.engine, sql`outcome`, UNCONFIRMED)}
     order by id desc limit ${MAX_RECALLED}`)
 }
 

@@ -8,7 +8,7 @@ import type { ReceivedCallback } from '../jobs/callbacks/match-callbacks.ts'
 import { readStoredCallback } from '../jobs/callbacks/replay.ts'
 import { isWatched } from '../jobs/job.ts'
 import type { JobContext } from '../jobs/job-context.ts'
-import { findJob } from '../jobs/job-store.ts'
+import { findJob, lockSlimJobs } from '../jobs/job-store.ts'
 import { lockEndedJobs } from '../jobs/retention/delete-store.ts'
 import { settleJobs } from '../jobs/settlement/settle.ts'
 import type { JobUpdate, Settlement } from '../jobs/settlement/settlement.ts'
@@ -105,6 +105,8 @@ async function cancelJobs(
   ids: readonly string[],
   by: AuditOrigin,
 ): Promise<ItemResult[]> {
+  // All at once in the order of ids, as every transaction locks jobs: one by one could deadlock.
+  await lockSlimJobs(tx, ids)
   const updates: JobUpdate[] = []
   const results: ItemResult[] = []
   for (const id of ids) {

@@ -92,6 +92,22 @@ describe('lost runs', () => {
       assert.equal(await evidence(), null)
     })
 
+    test('a check that fails before it can confirm its evidence is repeated after the backoff', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const { id } = await world.start('keyless')
+      await world.pass(RUN_MS)
+      await world.get(id)
+      assert.equal((await readJobRows(world.db, id)).job.awaiting_confirmation, 'output_missing')
+      await world.clock.leap(10_000)
+      // The run is found, and its state is not.
+      world.runtime.setFaults({ lookup_failure: 0.5 })
+      world.chances.push(0.9, 0.1)
+      const { last_error, next_at } = (await world.get(id)).reconcile
+      assert.match(last_error ?? '', /the runtime answered 503/)
+      assert.ok(Date.parse(next_at ?? '') > world.clock.now(), 'the next check is later')
+    })
+
     test('an end that only a callback reported outlives the deadline, and the runtime decides', async () => {
       const { world, id } = await reportedPause(under)
       await world.leap(2 * DAY_MS)

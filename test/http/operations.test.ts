@@ -56,6 +56,27 @@ describe('POST /v1/operations', () => {
   forEachService((under) => {
     const started = sharedJobWorld(under)
 
+    if (under.engine.name === 'postgres') {
+      test('a bulk cancel locks its jobs in the order of their ids, so that it cannot deadlock with callbacks', async () => {
+        const world = await startJobWorld(under)
+        world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })
+        const [first, second] = [await world.start('report'), await world.start('report')]
+        const answer = await world.db.transaction(async (tx) => {
+          await tx.query(sql`select id from jobs where id = ${first.id} for update`)
+          const started = await start(world, { action: 'cancel', ids: [second.id, first.id] })
+          assert.equal(started.status, 202, started.text)
+          const waiting = sql`
+            select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+          await until(async () => (await world.db.query(waiting)).length > 0)
+          // The bulk cancel waits for the first job and holds no other one.
+          await tx.query(sql`select id from jobs where id = ${second.id} for update nowait`)
+          return started
+        })
+        const done = await finished(world, answer.body.id)
+        assert.deepEqual([done.state, done.done, done.failed], ['done', 2, 0])
+      })
+    }
+
     test('retry repeats each job that fits the filter once, for its owner, and leaves the others alone', async () => {
       const world = await started()
       const jobs = await ended(world, 3, 'bulk')

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import type { Database, Row, Transaction } from '../database.ts'
-import { pendingMigrations } from '../migrate.ts'
+import { MigrationError, pendingMigrations } from '../migrate.ts'
 import { countRunningNodes } from '../nodes/node-store.ts'
 import { rowsOf } from '../rows.ts'
 import { Sql, sql } from '../sql.ts'
@@ -50,8 +50,10 @@ async function refuseUnfit(source: Database, target: Database): Promise<void> {
     throw new CopyError(`Both databases are ${source.engine}: use that engine's own tools`)
   }
   for (const [name, db] of Object.entries({ source, target })) {
-    if ((await pendingMigrations(db)).length > 0)
-      throw new CopyError(`The ${name} has an older schema: run migrate on it first`)
+    const pending = await pendingMigrations(db).catch((error: unknown) => {
+      throw error instanceof MigrationError ? new MigrationError(`The ${name}: ${error.message}`) : error
+    })
+    if (pending.length > 0) throw new CopyError(`The ${name} has an older schema: run migrate on it first`)
     await refuseRunning(db, name)
   }
 }

@@ -33,7 +33,8 @@ export async function inspectRun(runtime: RuntimeClient, inspection: Inspection)
   if (run && !hasEnded) onFound({ runId, verdict: judgeStatus(run.status), traces: run.traces })
   if (run && job.cancel_requested_at !== null && !needsState(run.status)) {
     await runtime.cancelRun(job.thread_id, runId, signal)
-    run = await runtime.fetchRun(job.thread_id, runId, signal)
+    // A run that was found a moment ago is not missing: a replica lags.
+    run = (await runtime.fetchRun(job.thread_id, runId, signal)) ?? run
   }
   if (run === null) return { runId, verdict: lost(job), traces: null }
   const state = needsState(run.status)

@@ -126,7 +126,7 @@ async function findReportedEnd(
 ): Promise<{ end: RunObservation; atMs: number } | undefined> {
   if (job.run_id === null) return undefined
   const cancelRequested = job.cancel_requested_at !== null
-  for (const { body, received_at } of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
+  for (const { body, first_received_at } of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
     const payload = await parseCallback(body, type.wantedValues)
     const verdict = judgeCallback(payload, {
       type,
@@ -136,7 +136,7 @@ async function findReportedEnd(
     })
     if (isEnd(verdict.kind)) {
       const end: RunObservation = { runId: job.run_id, verdict, traces: payload.traces, unconfirmed: true }
-      return { end, atMs: received_at }
+      return { end, atMs: first_received_at }
     }
   }
   return undefined
