@@ -1,4 +1,5 @@
-import { existsSync, statfsSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
+import { join } from 'node:path'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { findPostgres, findRedis } from './binaries.ts'
@@ -58,11 +59,12 @@ export interface SharedServices {
 
 /** Starts the servers that this machine has, once for all test files. */
 export async function startSharedServices(): Promise<SharedServices> {
-  keepTemporaryFilesInMemory()
+  const memory = keepTemporaryFilesInMemory()
   const env = { ...process.env }
   const started: { stop: () => Promise<void> }[] = []
   const stop = async () => {
     for (const server of started.splice(0)) await server.stop()
+    if (memory !== null) rmSync(memory, { recursive: true, force: true, maxRetries: 5 })
   }
   try {
     if (env.TEST_POSTGRES_URL === undefined && findPostgres() !== undefined) {
@@ -92,11 +94,19 @@ export async function startSharedServices(): Promise<SharedServices> {
 const MEMORY_FOLDER = '/dev/shm'
 const ENOUGH_BYTES = 4 * 1024 ** 3
 
-/** Databases in memory save most of the time that a test needs for a fresh one. The servers still call `fsync`. */
-function keepTemporaryFilesInMemory(): void {
-  if (process.env.TMPDIR !== undefined || !existsSync(MEMORY_FOLDER)) return
+/**
+ * Puts the temporary files of the run into a folder in memory, where there is room, and answers with that folder. This
+ * saves most of the time that a test needs for a fresh database. The servers still call `fsync`.
+ */
+function keepTemporaryFilesInMemory(): string | null {
+  if (process.env.TMPDIR !== undefined || !existsSync(MEMORY_FOLDER)) return null
   const { bavail, bsize } = statfsSync(MEMORY_FOLDER)
-  if (bavail * bsize >= ENOUGH_BYTES) process.env.TMPDIR = MEMORY_FOLDER
+  if (bavail * bsize < ENOUGH_BYTES) return null
+  const folder = mkdtempSync(join(MEMORY_FOLDER, 'test-'))
+  // PostgreSQL may run as another user.
+  chmodSync(folder, 0o711)
+  process.env.TMPDIR = folder
+  return folder
 }
 
 let ownRedis: Promise<{ url: string }> | undefined
