@@ -99,11 +99,11 @@ describe('lost runs', () => {
       await world.pass(RUN_MS)
       await world.get(id)
       assert.equal((await readJobRows(world.db, id)).job.awaiting_confirmation, 'output_missing')
-      await world.clock.leap(10_000)
-      // The run is found, and its state is not.
+      // The sweep finds the run, and the lookup of its state fails.
       world.runtime.setFaults({ lookup_failure: 0.5 })
       world.chances.push(0.9, 0.1)
-      const { last_error, next_at } = (await world.get(id)).reconcile
+      await world.leap(10_000)
+      const { last_error, next_at } = (await world.stored(id)).reconcile
       assert.match(last_error ?? '', /the runtime answered 503/)
       assert.ok(Date.parse(next_at ?? '') > world.clock.now(), 'the next check is later')
     })
