@@ -76,7 +76,7 @@ describe('lost runs', () => {
     })
 
     test('a run that is seen once contradicts its loss, though a later call of the same check fails', async () => {
-      const world = await shared()
+      const world = await startJobWorld(under)
       world.runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
       const job = await world.start('report', { input: { title: 'Done', sandbox: { duration_ms: 60_000 } } })
       assert.equal((await world.cancel(job)).status, 202)
@@ -93,7 +93,7 @@ describe('lost runs', () => {
     })
 
     test('a check that fails before it can confirm its evidence is repeated after the backoff', async () => {
-      const world = await shared()
+      const world = await startJobWorld(under)
       world.runtime.setFaults({ drop_callbacks: 1 })
       const { id } = await world.start('keyless')
       await world.pass(RUN_MS)
