@@ -91,14 +91,15 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
     await releaseLeases(
       tx,
       checks.map(({ job, outcome }) => {
-        const confirmAtMs = (unconfirmedSince.get(job.id) ?? -CONFIRM_AFTER_MS) + CONFIRM_AFTER_MS
+        const sinceMs = unconfirmedSince.get(job.id) ?? null
+        const confirmAtMs = sinceMs === null ? null : sinceMs + CONFIRM_AFTER_MS
         const planned = nextCheckAt({ job, outcome }, { atMs, random })
         return {
           job_id: job.id,
           token: job.lease_token ?? '',
           at: atMs,
           // A check that could have confirmed the evidence and failed is repeated after the backoff.
-          next_at: confirmAtMs > atMs ? confirmAtMs : planned,
+          next_at: confirmAtMs !== null && confirmAtMs > atMs ? confirmAtMs : planned,
           error: 'error' in outcome ? outcome.error : null,
           unseen_at: 'error' in outcome ? (outcome.unseenAtMs ?? null) : null,
           leased_due_at: job.next_check_at ?? 0,
