@@ -50,7 +50,7 @@ import { connectProviders } from './push/provider-registry.ts'
 import type { PushSender } from './push/push-provider.ts'
 import { serviceKeyStore } from './service-accounts/service-account-store.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
-import { startStatsRollup } from './stats/stats-rollup.ts'
+import { countDeleted, startStatsRollup } from './stats/stats-rollup.ts'
 import { trimStats } from './stats/stats-store.ts'
 import { UserActivity } from './users/user-activity.ts'
 import { UserStates } from './users/user-states.ts'
@@ -67,7 +67,7 @@ const STOPPED_NODE_RETENTION_MS = 3_600_000
 
 /** Everything that touches the outside world. The simulation and the tests pass their own. */
 export interface Dependencies {
-  /** The clock of this machine. The services use the database's time. */
+  /** The clock of this machine. The services use the time that all nodes share. */
   clock: Clock
   random: Random
   log: Log
@@ -154,6 +154,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     log,
     types: dependencies.jobTypes ?? BUILT_IN_JOB_TYPES,
     pushOptOut: hasPushTurnedOff,
+    countDeleted,
     fetch: dependencies.fetch,
     runtime: config.runtime,
     publicUrl: config.publicUrl,
@@ -173,7 +174,9 @@ export async function createServices(config: Config, dependencies: Dependencies)
     feed: eventServices.feed,
     openStreams: eventServices.openStreams,
     // The worker logs a failed check.
-    check: (id) => jobServices.jobWorker.check(id).catch(() => {}),
+    check: async (id) => {
+      await jobServices.jobWorker.check(id).catch(() => {})
+    },
   })
   const operationRunner = new OperationRunner({
     db,
@@ -189,7 +192,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ...jobServices,
     ...eventServices,
     live,
-    clock,
+    clock: node.clock,
     outbox,
     limiter,
     keySet,
@@ -234,7 +237,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     pushOptOut: hasPushTurnedOff,
     outbox,
     readiness: new Readiness(
-      { config, db, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
+      { config, db, clock: node.clock, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
       clock,
     ),
     /** Stops background work in reverse order of its start. The caller that opened the database closes it. */
@@ -282,7 +285,7 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
   ]
   if (jobRetentionDays !== null) {
     const retentionDays = jobRetentionDays
-    tasks.push({ name: 'jobs', trim: (signal) => trimJobs(context, { retentionDays, signal }) })
+    tasks.push({ name: 'jobs', trim: (signal) => trimJobs({ ...context, countDeleted }, { retentionDays, signal }) })
   }
   if (historyRetentionDays !== null) {
     const retentionDays = historyRetentionDays

@@ -1,7 +1,7 @@
 import { Connection, type ConnectionOptions, type RequestOptions } from './http/connection.ts'
 import type { ClientContext } from './jobs/job-requests.ts'
 import { Jobs } from './jobs/jobs.ts'
-import { devicesOf, projectsOf, usageOf, usersOf } from './resources/resources.ts'
+import { conversationsOf, devicesOf, projectsOf, usageOf, usersOf } from './resources/resources.ts'
 import type { FollowOptions } from './streams/follow-stream.ts'
 import { followEvents, SharedEvents } from './streams/shared-events.ts'
 import type { AnyJobTypes, ApiEvent, JobTypeMap } from './types.ts'
@@ -16,6 +16,7 @@ export interface EventsOptions extends Pick<FollowOptions, 'after' | 'signal' | 
 /** A client of one service for one caller. It opens no connection before it is used. */
 export class ApiClient<Types = AnyJobTypes> {
   readonly jobs: Jobs<Types>
+  readonly conversations: ReturnType<typeof conversationsOf>
   readonly projects: ReturnType<typeof projectsOf>
   readonly users: ReturnType<typeof usersOf>
   readonly devices: ReturnType<typeof devicesOf>
@@ -27,6 +28,7 @@ export class ApiClient<Types = AnyJobTypes> {
     const connection = new Connection(options)
     this.context = { connection, events: new SharedEvents(connection) }
     this.jobs = new Jobs(this.context)
+    this.conversations = conversationsOf(connection)
     this.projects = projectsOf(connection)
     this.users = usersOf(connection)
     this.devices = devicesOf(connection)

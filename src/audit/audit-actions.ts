@@ -21,6 +21,8 @@ export const AUDIT_ACTIONS = {
   'job.resumed': 'a job of another user got its answer',
   'job.deleted': 'a job of another user was deleted',
   'job.retried': 'a job of another user was repeated',
+  'job.input_replaced': 'the input of another user’s waiting turn was replaced',
+  'conversation.deleted': 'a conversation of another user was deleted',
   'job.checked': 'the runtime was asked about a job of another user, or by the command line',
 } as const satisfies Record<string, string>
 
@@ -36,6 +38,7 @@ export const AUDIT_OBJECT_KINDS = [
   'notification',
   'callback',
   'job',
+  'conversation',
   'operation',
   'delivery',
 ] as const

@@ -68,7 +68,7 @@ export class CallbackAuthenticity {
     if (typeof id !== 'string' || id === '') return false
     if (typeof timestamp !== 'string' || typeof signatures !== 'string') return false
     if (!/^\d{1,12}$/.test(timestamp)) return false
-    const ageSeconds = Math.abs(this.#clock.now() / 1000 - Number(timestamp))
+    const ageSeconds = Math.abs(this.#clock.calendar() / 1000 - Number(timestamp))
     if (ageSeconds > SIGNATURE_TOLERANCE_SECONDS) return false
     const given = signatures.split(' ').filter((signature) => signature.startsWith('v1,'))
     return this.#some((secret) => {

@@ -73,7 +73,7 @@ export class ServiceKeyAuthenticator {
   async authenticate(key: string): Promise<AuthenticatedServiceKey | null> {
     if (!isWellFormedServiceKey(key)) return null
     const found = await this.#find(hashServiceKey(key))
-    const now = this.#clock.now()
+    const now = this.#clock.calendar()
     if (found === null || isOver(found.key_expires_at, now) || isOver(found.account_expires_at, now)) return null
     this.#used.add(found.account_id)
     return {

@@ -38,7 +38,7 @@ export class TokenCache {
     const entry = this.#entries.get(digest)
     if (!entry) return undefined
     const isKeyInSet = this.#keySet.current(entry.key.kid) === entry.key
-    if (isKeyInSet && this.#clock.now() < entry.principal.expiresAtMs) return entry.principal
+    if (isKeyInSet && this.#clock.calendar() < entry.principal.expiresAtMs) return entry.principal
     this.#entries.delete(digest)
     return undefined
   }

@@ -69,12 +69,12 @@ export class TokenVerifier {
   async #check(token: string, digest: string): Promise<UserPrincipal> {
     const { keySet, clock } = this.#options
     const { kid, claims } = parseToken(token)
-    const principal = checkClaims(claims, this.#options, clock.now())
+    const principal = checkClaims(claims, this.#options, clock.calendar())
     const key = await keySet.find(kid)
     if (!key) throw new TokenFault('unknown_key', 'The key is not in the set')
     await checkSignature(token, key)
     // The token may have expired while the keys were fetched.
-    if (clock.now() >= principal.expiresAtMs) throw new TokenFault('expired', 'The token has expired')
+    if (clock.calendar() >= principal.expiresAtMs) throw new TokenFault('expired', 'The token has expired')
     this.#cache.set(digest, { principal, key })
     return principal
   }

@@ -5,7 +5,7 @@ import type { Database } from '../db/database.ts'
 import { findHead, readEvents } from '../events/event-store.ts'
 import { repeatJob } from '../jobs/actions/retry-job.ts'
 import { toJob } from '../jobs/api/present-job.ts'
-import { JOB_STATUSES, WATCHED_STATUSES } from '../jobs/job.ts'
+import { JOB_STATUSES, UNFINISHED_STATUSES } from '../jobs/job.ts'
 import type { ListedJob } from '../jobs/job-row.ts'
 import type { JobServices } from '../jobs/job-services.ts'
 import { findJob } from '../jobs/job-store.ts'
@@ -124,8 +124,8 @@ async function cancel({ line, services, db, ids, options }: Context): Promise<vo
 
 async function retry({ line, services, db, ids, options }: Context): Promise<void> {
   for (const id of ids) {
-    const job = await db.transaction((tx) => repeatJob(tx, services, { id, by: commandLineOrigin() }))
-    services.jobs.begin(job)
+    const { job, begin } = await db.transaction((tx) => repeatJob(tx, services, { id, by: commandLineOrigin() }))
+    begin()
     await services.jobWorker.idle()
     print(line, options, await jobOrFail(db, job.id))
   }
@@ -151,7 +151,7 @@ async function tail({ line, db, options }: ReadContext): Promise<void> {
 async function reconcile({ line, services, db, ids, options }: Context): Promise<void> {
   const { jobWorker, jobContext } = services
   const by = commandLineOrigin()
-  const wanted = ids.length > 0 ? ids : await watchedIds(db)
+  const wanted = ids.length > 0 ? ids : await unfinishedIds(db)
   // One entry for each id that the operator named, or one for all jobs together.
   for (const id of ids.length > 0 ? ids : [ALL_UNFINISHED]) {
     const checked = { by, action: 'job.checked', object: { kind: 'job', id } } as const
@@ -176,14 +176,14 @@ async function reconcile({ line, services, db, ids, options }: Context): Promise
 
 function whatHappened(before: ListedJob, job: ListedJob): string {
   if (job.status !== before.status) return `${before.status} → ${job.status}`
-  if (!WATCHED_STATUSES.some((status) => status === job.status)) return `${job.status}, nothing to check`
+  if (!UNFINISHED_STATUSES.some((status) => status === job.status)) return `${job.status}, nothing to check`
   const wasChecked = toJob(job).reconcile.checked_at !== toJob(before).reconcile.checked_at
   return `${job.status}, ${wasChecked ? 'unchanged' : 'not checked: another process is checking it'}`
 }
 
-async function watchedIds(db: Database): Promise<string[]> {
+async function unfinishedIds(db: Database): Promise<string[]> {
   const ids: string[] = []
-  for (const status of WATCHED_STATUSES) for await (const page of jobIdPages(db, { status })) ids.push(...page)
+  for (const status of UNFINISHED_STATUSES) for await (const page of jobIdPages(db, { status })) ids.push(...page)
   return ids
 }
 

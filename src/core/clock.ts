@@ -1,16 +1,25 @@
+import { uptime } from 'node:os'
+
 /** Time is passed as an argument, so that tests and the simulation control it. */
 export interface Clock {
-  /** Milliseconds since the Unix epoch. */
+  /** Milliseconds since the Unix epoch. In the service it never jumps, so differences are durations. */
   now(): number
-  /** Milliseconds since a fixed moment. Unlike `now`, it never jumps when the clock is set. */
+  /** The same for times that people or other systems chose, such as the expiry of a key: it follows a clock that is set. */
+  calendar(): number
+  /** Milliseconds since a fixed moment. It never jumps when the clock is set. */
   elapsed(): number
+  /** How long the machine has been suspended so far, which `elapsed` does not count; absent: it never is. */
+  suspendedMs?(): number
   /** Resolves after `ms`, or at once when the signal aborts; it never rejects. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
 export const systemClock: Clock = {
   now: () => Date.now(),
+  calendar: () => Date.now(),
   elapsed: () => performance.now(),
+  // The uptime goes on while the machine is suspended, and the other one does not.
+  suspendedMs: () => uptime() * 1_000 - Number(process.hrtime.bigint() / 1_000_000n),
   sleep: (ms, signal) =>
     new Promise((resolve) => {
       if (signal?.aborted) return resolve()

@@ -4,7 +4,7 @@ interface ExchangeOptions {
   fetch: typeof fetch
   clock: Clock
   url: string
-  method?: 'GET' | 'POST'
+  method?: 'GET' | 'POST' | 'DELETE'
   headers?: Record<string, string>
   body?: string
   timeoutMs: number
@@ -83,6 +83,23 @@ async function readText(response: Response, maxBytes: number): Promise<string> {
     text += decode(chunk)
   }
   return text + decode()
+}
+
+const NOT_CONNECTED = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+])
+
+/** Whether the request failed before there was a connection: the server got nothing of it. */
+export function hadNoConnection(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if (NOT_CONNECTED.has((cause as NodeJS.ErrnoException).code ?? '')) return true
+  }
+  return false
 }
 
 /** The message `fetch failed` is not useful: the socket's error is in the cause. */

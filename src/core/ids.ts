@@ -25,8 +25,9 @@ export class IdGenerator {
     this.#random = random
   }
 
-  next(prefix: IdPrefix): string {
-    const now = this.#clock.now()
+  /** Greater than every id that this generator made, and than `after`, which another one may have made. */
+  next(prefix: IdPrefix, after?: string): string {
+    const now = Math.max(this.#clock.now(), after === undefined ? 0 : timeOfId(after) + 1)
     if (now > this.#lastMs) this.#begin(now)
     else this.#countUp()
     return `${prefix}_${this.#text.toString('latin1')}`

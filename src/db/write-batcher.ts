@@ -1,9 +1,15 @@
 import { UnavailableError } from '../core/errors.ts'
 import { LockTimeout } from './database.ts'
 
+/** In place of a result: the commit left this item out, because another transaction holds a lock that it needs. */
+export const LOCKED: unique symbol = Symbol('locked')
+
 export interface WriteBatcherOptions<Item, Result> {
-  /** Commits all items together or none; returns one result per item. */
-  commit: (items: Item[]) => Promise<Result[]>
+  /**
+   * Commits all items together or none, but for those that are `LOCKED`; returns one result per item. An item that is
+   * committed alone waits for its locks.
+   */
+  commit: (items: Item[], how: { isAlone: boolean }) => Promise<(Result | typeof LOCKED)[]>
   /** Bytes that a waiting item takes in memory. */
   sizeOf: (item: Item) => number
   maxBatch: number
@@ -16,21 +22,14 @@ export interface WriteBatcherOptions<Item, Result> {
   onBatch?: (size: number) => void
 }
 
-/** While one item waits for its lock, the other worker commits the rest. */
-const WORKERS_AFTER_LOCK = 2
-/**
- * After this many locked items, each of which takes 2 s, a worker stops. The rest of the batch waits for another round, so
- * that other batches get their turn.
- */
-const MAX_LOCKED_PER_WORKER = 2
-/** Three rounds take at most 18 s. After that an HTTP client has got its 503 anyway. */
-const MAX_ROUNDS = 3
+/** How many items may wait for their locks at the same time, each for at most 2 s. */
+const ALONE_AT_ONCE = 4
+/** More items than this would get their turn after their senders have given up. */
+const MAX_LOCKED = 200
 
 interface Waiting<Item, Result> {
   item: Item
   size: number
-  /** In how many rounds the batch of the item had too many locked items. */
-  rounds: number
   resolve: (result: Result) => void
   reject: (error: unknown) => void
 }
@@ -38,14 +37,17 @@ interface Waiting<Item, Result> {
 /**
  * Commits in groups: while one transaction is written, the next items are collected, so that they share one wait for the
  * disk. When the service is idle, items do not wait. A batch that fails is split in halves until only the faulty item
- * fails. If a row of the batch is locked, the items are committed one by one, so that only the item of that row fails. If
- * many rows are locked, this takes several rounds; after the last round, the items that were not tried fail too.
+ * fails. Items that meet a lock leave their batch and are committed one by one, beside the batches, so that only the item
+ * whose row stays locked fails.
  */
 export class WriteBatcher<Item, Result> {
   readonly #options: WriteBatcherOptions<Item, Result>
   #waiting: Waiting<Item, Result>[] = []
   #waitingBytes = 0
   #underWay = 0
+  /** Left their batch because of a lock. */
+  readonly #locked: Waiting<Item, Result>[] = []
+  #alone = 0
   #idle: PromiseWithResolvers<void> | undefined
 
   constructor(options: WriteBatcherOptions<Item, Result>) {
@@ -63,7 +65,7 @@ export class WriteBatcher<Item, Result> {
       return Promise.reject(new UnavailableError('Too much is waiting to be written'))
     }
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ item, size, rounds: 0, resolve, reject })
+      this.#waiting.push({ item, size, resolve, reject })
       this.#waitingBytes += size
       // Start after this turn of the event loop, so that all items of this turn share the first batch.
       if (this.#waiting.length === 1) setImmediate(() => this.#startBatches())
@@ -72,9 +74,13 @@ export class WriteBatcher<Item, Result> {
 
   /** Resolves once everything submitted so far has ended. */
   async drain(): Promise<void> {
-    if (this.#underWay === 0 && this.#waiting.length === 0) return
+    if (this.#isIdle) return
     this.#idle ??= Promise.withResolvers()
     await this.#idle.promise
+  }
+
+  get #isIdle(): boolean {
+    return this.#underWay + this.#waiting.length + this.#alone + this.#locked.length === 0
   }
 
   #startBatches(): void {
@@ -85,21 +91,26 @@ export class WriteBatcher<Item, Result> {
       void this.#commit(batch).then(() => {
         this.#underWay -= 1
         this.#startBatches()
-        if (this.#underWay > 0 || this.#waiting.length > 0) return
-        this.#idle?.resolve()
-        this.#idle = undefined
       })
     }
+    while (this.#alone < ALONE_AT_ONCE && this.#locked.length > 0) {
+      this.#alone += 1
+      void this.#commit(this.#locked.splice(0, 1), { isAlone: true }).then(() => {
+        this.#alone -= 1
+        this.#startBatches()
+      })
+    }
+    if (!this.#isIdle) return
+    this.#idle?.resolve()
+    this.#idle = undefined
   }
 
   #takeBatch(): Waiting<Item, Result>[] {
     const { maxBatch, maxBatchBytes } = this.#options
-    // New items do not share a batch with items beside which others are locked: they would wait for those locks.
-    const round = this.#waiting[0]?.rounds
     let count = 0
     let bytes = 0
-    for (const { size, rounds } of this.#waiting) {
-      if (count === maxBatch || rounds !== round || (count > 0 && bytes + size > maxBatchBytes)) break
+    for (const { size } of this.#waiting) {
+      if (count === maxBatch || (count > 0 && bytes + size > maxBatchBytes)) break
       count += 1
       bytes += size
     }
@@ -107,10 +118,13 @@ export class WriteBatcher<Item, Result> {
     return this.#waiting.splice(0, count)
   }
 
-  async #commit(batch: Waiting<Item, Result>[]): Promise<void> {
-    const error = await this.#attempt(batch)
+  async #commit(batch: Waiting<Item, Result>[], how = { isAlone: false }): Promise<void> {
+    const error = await this.#attempt(batch, how)
     if (error === undefined) return
-    if (batch.length > 1 && error instanceof LockTimeout) return this.#commitEach(batch, error)
+    if (error instanceof LockTimeout && !how.isAlone) {
+      for (const waiting of batch) this.#leaveBatch(waiting, error)
+      return
+    }
     // If the store cannot be reached, no item is at fault, and smaller batches would only cause more requests.
     if (batch.length === 1 || error instanceof UnavailableError) {
       for (const { reject } of batch) reject(error)
@@ -121,39 +135,22 @@ export class WriteBatcher<Item, Result> {
     await this.#commit(batch.slice(half))
   }
 
-  async #commitEach(batch: Waiting<Item, Result>[], locked: LockTimeout): Promise<void> {
-    const rest = [...batch]
-    const work = async () => {
-      let lockedItems = 0
-      while (lockedItems < MAX_LOCKED_PER_WORKER) {
-        const waiting = rest.shift()
-        if (waiting === undefined) return
-        const error = await this.#attempt([waiting])
-        if (error === undefined) continue
-        waiting.reject(error)
-        if (error instanceof LockTimeout) lockedItems += 1
-      }
-    }
-    await Promise.all(Array.from({ length: WORKERS_AFTER_LOCK }, work))
-    for (const waiting of rest) this.#putBack(waiting, locked)
-  }
-
-  #putBack(waiting: Waiting<Item, Result>, locked: LockTimeout): void {
-    waiting.rounds += 1
-    if (waiting.rounds === MAX_ROUNDS) {
-      waiting.reject(locked)
-      return
-    }
-    this.#waiting.push(waiting)
-    this.#waitingBytes += waiting.size
+  #leaveBatch(waiting: Waiting<Item, Result>, error: LockTimeout): void {
+    if (this.#locked.length < MAX_LOCKED) this.#locked.push(waiting)
+    else waiting.reject(error)
   }
 
   /** Resolves with the error of a commit that failed. */
-  async #attempt(batch: Waiting<Item, Result>[]): Promise<unknown> {
+  async #attempt(batch: Waiting<Item, Result>[], how: { isAlone: boolean }): Promise<unknown> {
     try {
-      const results = await this.#options.commit(batch.map(({ item }) => item))
-      batch.forEach(({ resolve }, index) => {
-        resolve(results[index] as Result)
+      const results = await this.#options.commit(
+        batch.map(({ item }) => item),
+        how,
+      )
+      batch.forEach((waiting, index) => {
+        const result = results[index] as Result | typeof LOCKED
+        if (result === LOCKED) this.#leaveBatch(waiting, new LockTimeout(undefined))
+        else waiting.resolve(result)
       })
       return undefined
     } catch (error) {

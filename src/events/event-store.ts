@@ -169,20 +169,26 @@ export async function deleteEventsFor(tx: Transaction, subject: string, limit: n
   return deleted.length === limit
 }
 
+export type DeletedEvent = Pick<EventRow, 'seq' | 'job_id' | 'data' | 'created_at'>
+
 /**
- * Deletes a bounded number of events of these jobs; true if there may be more. The log has gaps anyway, so a stream that
- * replays only skips them.
+ * Deletes a bounded number of events of these jobs. The log has gaps anyway, so a stream that replays only skips them.
  */
-export async function deleteEventsOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
+export async function deleteEventsOf(
+  tx: Transaction,
+  jobIds: readonly string[],
+  limit: number,
+): Promise<{ hasMore: boolean; events: DeletedEvent[] }> {
   const jobs = rowsOf(
     tx.engine,
     jobIds.map((id) => ({ id })),
     { id: 'text' },
   )
-  const deleted = await tx.query(sql`
+  const events = await tx.query<DeletedEvent>(sql`
     delete from events where seq in (
-      select seq from ${jobs} as r join events on ${isAboutJob(sql`r.id`)} limit ${limit}) returning seq`)
-  return deleted.length === limit
+      select seq from ${jobs} as r join events on ${isAboutJob(sql`r.id`)} limit ${limit})
+    returning seq, job_id, data, created_at`)
+  return { hasMore: events.length === limit, events }
 }
 
 /** More than a log grows between a backup and the loss of what came after it. */

@@ -14,8 +14,8 @@ export type GivenAnswer = { input: JsonText } | { answers: JsonText }
 interface Answer {
   /** The JSON text of the runtime's `command`; `null` continues after a breakpoint. */
   command: string
-  /** Fingerprints of the questions that it answers. Empty for a breakpoint. */
-  questions: string[]
+  /** Fingerprints of the questions that it answers. Empty for a breakpoint, null if they were closed elsewhere. */
+  questions: string[] | null
 }
 
 /** Without the id of its question, the runtime takes such an answer for none. */
@@ -38,7 +38,7 @@ export async function fitAnswer(
   const ids = questions.map(idOf)
   if ('answers' in given) {
     const answers = await answersOf(given.answers, ids)
-    if (questions.length === 0) return { command: 'null', questions: [] }
+    if (questions.length === 0) return { command: 'null', questions: interrupts === null ? null : [] }
     for (const [id, answer] of Object.entries(answers)) {
       checkFits(schema, answer, `body/answers/${id}`)
       // Each check may take its whole time, so other requests get a turn between two of them.
@@ -56,7 +56,7 @@ export async function fitAnswer(
   if (id === undefined) {
     if (input.text !== 'null')
       throw invalid('body/input must be null: the job asks no question, it only waits to be continued')
-    return { command: 'null', questions: [] }
+    return { command: 'null', questions: interrupts === null ? null : [] }
   }
   if (id === null && isDropped(input)) {
     throw invalid(`body/input must not be ${input.text}: the question has no id, and the runtime drops such an answer`)
@@ -68,8 +68,18 @@ export async function fitAnswer(
   }
 }
 
-/** Whether the questions, or the breakpoint, are still open in the state of the thread. */
-export function isStillOpen(questions: readonly string[], { interrupts, next }: ThreadState): boolean {
+/** The fingerprints of the questions of a paused job. Null if they were closed elsewhere. */
+export async function questionsOf(interrupts: string | null): Promise<string[] | null> {
+  if (interrupts === null) return null
+  return fingerprintsOf((await scanJson(interrupts, { wanted: WANTED_QUESTIONS })).root.items)
+}
+
+/**
+ * Whether the questions, or the breakpoint, are still open in the state of the thread. After they were closed elsewhere
+ * (null), the thread can be continued as long as it has no other question.
+ */
+export function isStillOpen(questions: readonly string[] | null, { interrupts, next }: ThreadState): boolean {
+  if (questions === null) return interrupts.length === 0
   if (questions.length === 0) return next.length > 0 && interrupts.length === 0
   const open = new Set(interrupts.map(fingerprintOf))
   return questions.every((question) => open.has(question))

@@ -4,20 +4,21 @@ import { forUpdate } from '../db/locking.ts'
 import { isAmong } from '../db/rows.ts'
 import { join, sql } from '../db/sql.ts'
 import { WATCHED_STATUSES } from './job.ts'
-import type { JobRow } from './job-row.ts'
+import type { SlimJob } from './job-row.ts'
 
-/** The statuses in which the runtime is asked about a job: for `in (…)`. */
+/** The statuses in which a run is expected to be active: for `in (…)`. */
 export const WATCHED = join(
   WATCHED_STATUSES.map((status) => sql`${status}`),
   ', ',
 )
 
-/** When the runtime is asked about a job, and which worker asks. A job has a check only while its status is watched. */
-type JobCheck = {
+/** When the runtime is asked about a job, and which worker asks. A job has a check until it ends. */
+export type JobCheck = {
   job_id: string
   owner: string
   limited_type: string | null
   queued_at: number | null
+  waits_on: string | null
   due_at: number
   lease_id: string | null
   lease_node: string | null
@@ -33,6 +34,7 @@ const CHECKS = new Columns<JobCheck>({
   owner: { type: 'text' },
   limited_type: { type: 'text' },
   queued_at: { type: 'bigint' },
+  waits_on: { type: 'text' },
   due_at: { type: 'bigint' },
   lease_id: { type: 'text' },
   lease_node: { type: 'text' },
@@ -43,16 +45,20 @@ const CHECKS = new Columns<JobCheck>({
   last_check_at: { type: 'bigint' },
 })
 
-/** The extra columns of the check of a new or resumed job. */
-export type Place = Partial<Pick<JobCheck, 'limited_type' | 'queued_at' | 'lease_node'>>
+/** The extra columns of the check of a job with a new run. */
+export type Place = Partial<Pick<JobCheck, 'limited_type' | 'queued_at' | 'waits_on' | 'lease_node'>>
 
-export function newCheck(job: JobRow, place: Place = {}): JobCheck {
+/** When the check of a job that waits for its turn is due: its turn makes it due. */
+const NEVER_MS = 8.64e15
+
+export function newCheck(job: SlimJob, place: Place = {}): JobCheck {
   return {
     job_id: job.id,
     owner: ownerOf(job.created_by),
     limited_type: place.limited_type ?? null,
     queued_at: place.queued_at ?? null,
-    due_at: job.next_check_at ?? job.updated_at,
+    waits_on: place.waits_on ?? null,
+    due_at: place.waits_on ? NEVER_MS : (job.next_check_at ?? job.updated_at),
     lease_id: job.lease_token,
     lease_node: place.lease_node ?? null,
     leased_until: job.lease_until,
@@ -73,17 +79,27 @@ export async function insertChecks(db: Queryable, checks: readonly JobCheck[]): 
     insert into job_checks (${CHECKS.list}) select ${CHECKS.list} from ${CHECKS.rows(db.engine, checks)} as r where true`)
 }
 
-/** For jobs that ended or paused. */
+/** For jobs that paused, or that go on after a pause. A worker that holds the old check loses its lease. */
+export async function replaceChecks(tx: Queryable, checks: readonly JobCheck[]): Promise<void> {
+  await deleteChecks(
+    tx,
+    checks.map(({ job_id }) => job_id),
+  )
+  await insertChecks(tx, checks)
+}
+
+/** For jobs that ended. */
 export async function deleteChecks(tx: Queryable, jobIds: readonly string[]): Promise<void> {
   if (jobIds.length === 0) return
   await tx.query(sql`delete from job_checks where ${isAmong(tx.engine, sql`job_id`, jobIds)}`)
 }
 
-/** Makes the next check due now, instead of after the backoff. A job that waits for its place keeps waiting. */
+/** Makes the next check due now, instead of after the backoff. A job that waits for its place or its turn keeps waiting. */
 export async function makeDue(tx: Queryable, jobIds: readonly string[], atMs: number): Promise<void> {
   if (jobIds.length === 0) return
   await tx.query(sql`
-    update job_checks set due_at = ${atMs} where ${isAmong(tx.engine, sql`job_id`, jobIds)} and queued_at is null`)
+    update job_checks set due_at = ${atMs} where ${isAmong(tx.engine, sql`job_id`, jobIds)}
+      and queued_at is null and waits_on is null`)
 }
 
 /** The number of attempts to start the current run. Until the transaction ends, no worker can start it. */
@@ -92,6 +108,13 @@ export async function lockStarts(tx: Transaction, jobId: string): Promise<number
     sql`select starts from job_checks where job_id = ${jobId} ${forUpdate(tx.engine)}`,
   )
   return row?.starts ?? 0
+}
+
+/** Whether the job waits for its turn. Until the transaction ends, its turn cannot begin. */
+export async function lockWaitingTurn(tx: Transaction, jobId: string): Promise<boolean> {
+  const rows = await tx.query(sql`
+    select job_id from job_checks where job_id = ${jobId} and waits_on is not null ${forUpdate(tx.engine)}`)
+  return rows.length > 0
 }
 
 /** Changes the owner of a check. Due jobs are checked in turn by owner. */

@@ -4,9 +4,12 @@ import type { Log } from '../core/log.ts'
 import type { Meter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Tracer } from '../core/tracing.ts'
-import type { Database } from '../db/database.ts'
+import type { Database, Transaction } from '../db/database.ts'
+import type { DeletedEvent } from '../events/event-store.ts'
 import type { PushOptOut } from '../push/push-opt-out.ts'
+import type { DeletedMark } from '../push/trim-notifications.ts'
 import type { RuntimeClient } from '../runtime/runtime-client.ts'
+import type { CallbackRow } from './callback-store.ts'
 import type { JobTypes } from './job-types.ts'
 
 /** The dependencies of the code that creates, checks and ends jobs. */
@@ -20,8 +23,20 @@ export interface JobContext {
   tracer?: Tracer
   types: JobTypes
   pushOptOut: PushOptOut
+  /** The statistics, which count a record before it is deleted with its job. */
+  countDeleted?: CountDeleted
   /** Null when none is configured. Callbacks still settle jobs then, but no job can be started. */
   runtime: RuntimeClient | null
   /** Where the runtime posts the end of this job's run. Null when this service has no public URL. */
-  callbackUrl: (job: { id: string; type: string }) => string | null
+  callbackUrl: (job: { id: string; type: string; start_attempts: number }) => string | null
 }
+
+/** Records that are deleted with their job, as the statistics count them. */
+export interface DeletedRecords {
+  events?: readonly DeletedEvent[]
+  callbacks?: readonly Pick<CallbackRow, 'id' | 'outcome' | 'received_at'>[]
+  marks?: readonly DeletedMark[]
+}
+
+/** Counts what the transaction deletes, if it was not counted yet. */
+export type CountDeleted = (tx: Transaction, deleted: DeletedRecords) => Promise<void>

@@ -25,8 +25,14 @@ const MOVES: Record<JobStatus, Partial<Record<JobMove, JobStatus>>> = {
     given_up: 'failed',
     cancelled: 'cancelled',
   },
-  // The run has ended. Only a resume (with a new run), a cancel request or the loss of the thread moves the job.
-  awaiting_input: { resumed: 'processing', given_up: 'failed', cancelled: 'cancelled' },
+  // The run has ended. Only an answer (here or elsewhere), a cancel request or the loss of the thread moves the job.
+  awaiting_input: {
+    resumed: 'processing',
+    continued_elsewhere: 'generating',
+    answered_elsewhere: 'awaiting_input',
+    given_up: 'failed',
+    cancelled: 'cancelled',
+  },
   completed: {},
   failed: {},
   cancelled: {},

@@ -2,6 +2,7 @@ import { Columns, type ColumnTable, initialValues } from '../db/columns.ts'
 import { sql } from '../db/sql.ts'
 import type { Evidence, FailureCode, JobStatus, Via } from './job.ts'
 import type { JobType } from './job-types.ts'
+import { IS_UNFINISHED } from './uncommon-jobs.ts'
 
 /** A job as it is stored, in the table `jobs` and, while the runtime is asked about it, in `job_checks`. */
 export type JobRow = {
@@ -34,6 +35,7 @@ export type JobRow = {
   run_seq: number
   resume_input: string | null
   resume_questions: string | null
+  /** The open questions. Null while the job awaits input: another client of the runtime closed them without a run. */
   interrupts: string | null
   cancel_requested_at: number | null
   checked_at: number | null
@@ -51,9 +53,20 @@ export type JobRow = {
   last_error: string | null
   lease_token: string | null
   lease_until: number | null
+  /** The thread on which it waits for its turn. */
+  waits_on: string | null
+  /** The unfinished job before it, while it waits for its turn. */
+  queued_behind: string | null
 }
 
-type OfChecks = 'start_attempts' | 'next_check_at' | 'last_error' | 'lease_token' | 'lease_until'
+type OfChecks =
+  | 'start_attempts'
+  | 'next_check_at'
+  | 'last_error'
+  | 'lease_token'
+  | 'lease_until'
+  | 'waits_on'
+  | 'queued_behind'
 export type StoredJob = Omit<JobRow, OfChecks>
 
 /** The columns of the table `jobs`. Every statement and the values of a new job derive from here. */
@@ -69,7 +82,7 @@ const COLUMNS = {
   error_message: { type: 'text', initial: null },
   project_id: { type: 'text' },
   created_by: { type: 'text' },
-  thread_id: { type: 'text', fixed: true },
+  thread_id: { type: 'text' },
   run_id: { type: 'text' },
   trace_id: { type: 'text', initial: null },
   tracer_trace_id: { type: 'text', initial: null },
@@ -106,8 +119,10 @@ export const JOBS_WITH_CHECKS = sql`jobs left join job_checks on job_id = id`
 /** For a `select` from `JOBS_WITH_CHECKS`. A job that is no longer checked keeps its last check in its own row. */
 const CHECK_FIELDS = sql`
   coalesce(last_check_at, checked_at) as checked_at, coalesce(checks, check_attempts) as check_attempts,
-  coalesce(starts, 0) as start_attempts, due_at as next_check_at, last_error, lease_id as lease_token,
-  leased_until as lease_until`
+  coalesce(starts, 0) as start_attempts, case when waits_on is null then due_at end as next_check_at, last_error,
+  lease_id as lease_token, leased_until as lease_until, waits_on, case when waits_on is not null then (
+    select max(earlier.id) from jobs as earlier join uncommon_jobs on uncommon_jobs.id = earlier.id
+    where earlier.thread_id = jobs.thread_id and earlier.id < jobs.id and ${IS_UNFINISHED}) end as queued_behind`
 
 const { checked_at: _checkedAt, check_attempts: _checkAttempts, ...READ } = COLUMNS
 const { resume_input: _resumeInput, ...LISTED } = READ
@@ -161,6 +176,8 @@ export function newJob(type: JobType, given: Given, atMs: number): JobRow {
     last_error: null,
     lease_token: null,
     lease_until: null,
+    waits_on: null,
+    queued_behind: null,
     deadline_at: atMs + type.deadlineMs,
     created_at: atMs,
     started_at: given.run_id === null ? null : atMs,

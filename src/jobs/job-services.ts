@@ -51,21 +51,22 @@ export function createJobServices(options: JobServicesOptions) {
   const jobContext: JobContext = {
     ...shared,
     runtime: runtime && new RuntimeClient({ ...runtime, fetch, clock, breaker: runtimeBreaker, meter, tracer }),
-    callbackUrl: ({ id, type }) =>
+    callbackUrl: ({ id, type, start_attempts: attempt }) =>
       publicUrl === null
         ? null
-        : callbackUrl(publicUrl, { id, type, traceparent: tracer.current }, callbackAuthenticity),
+        : callbackUrl(publicUrl, { id, type, attempt, traceparent: tracer.current }, callbackAuthenticity),
   }
   const jobWorker = new JobWorker(jobContext, { node, runtimeTimeoutMs: runtime?.timeoutMs ?? 0, slots })
   jobWorker.onSlotsFree = () => sweep?.wake()
+  const reconciler = new Reconciler(jobContext, jobWorker)
   const intake = new CallbackIntake(jobContext, jobWorker)
   const sweep = sweeps ? startSweep(jobContext, jobWorker, runtimeBreaker) : null
   const watch = interests && runtime ? startWatch(jobContext, jobWorker, runtimeBreaker, interests) : null
   return {
     jobContext,
-    jobs: new Jobs(jobContext, jobWorker, { usageLimitRuns, wakeSweep: () => sweep?.wake() }),
+    jobs: new Jobs(jobContext, jobWorker, { reconciler, usageLimitRuns, wakeSweep: () => sweep?.wake() }),
     jobWorker,
-    reconciler: new Reconciler(jobContext, jobWorker),
+    reconciler,
     intake,
     runtimeBreaker,
     close: async () => {
@@ -79,13 +80,14 @@ export function createJobServices(options: JobServicesOptions) {
 
 function callbackUrl(
   publicUrl: string,
-  { id, type, traceparent }: { id: string; type: string; traceparent: string | null },
+  { id, type, attempt, traceparent }: { id: string; type: string; attempt: number; traceparent: string | null },
   authenticity: CallbackAuthenticity,
 ): string {
   const url = new URL(`${publicUrl}/webhooks/${type === 'agent' ? 'agent' : `jobs/${type}`}`)
   url.searchParams.set('job_id', id)
   const token = authenticity.tokenFor(id)
   if (token !== null) url.searchParams.set('token', token)
+  if (attempt > 1) url.searchParams.set('attempt', String(attempt))
   if (traceparent !== null) url.searchParams.set('traceparent', traceparent)
   return url.href
 }

@@ -1,10 +1,10 @@
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
-import { forUpdate } from '../db/locking.ts'
+import { forUpdate, forUpdateSkipLocked } from '../db/locking.ts'
 import { isAmong } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 import { insertChecks, newCheck, type Place, WATCHED } from './check-store.ts'
-import { isWatched } from './job.ts'
+import { isTerminal } from './job.ts'
 import {
   JOB_FIELDS,
   JOBS,
@@ -14,12 +14,18 @@ import {
   type SlimJob,
   type StoredJob,
 } from './job-row.ts'
+import { addToThread } from './thread-store.ts'
 
-/** Inserts the job, and its check if the runtime is to be asked about it. */
-export async function insertJob(db: Queryable, job: JobRow, place: Place = {}): Promise<void> {
+/** Inserts the job as the newest of its thread, and its check if the runtime is to be asked about it. */
+export async function insertJob(
+  db: Queryable,
+  job: JobRow,
+  { place = {}, title = null }: { place?: Place; title?: string | null } = {},
+): Promise<void> {
   await Promise.all([
     db.query(sql`insert into jobs (${JOBS.list}) values (${JOBS.values(job)})`),
-    isWatched(job.status) ? insertChecks(db, [newCheck(job, place)]) : undefined,
+    addToThread(db, job, title),
+    isTerminal(job.status) ? undefined : insertChecks(db, [newCheck(job, place)]),
   ])
 }
 
@@ -39,29 +45,50 @@ export function findSlimJobs(db: Queryable, ids: readonly string[]): Promise<Sli
   )
 }
 
+type RunState = Pick<JobRow, 'status' | 'thread_id' | 'run_id' | 'run_seq'>
+
 /** The fields of a job that a live view reads repeatedly. */
-export async function findRunState(
-  db: Queryable,
-  id: string,
-): Promise<Pick<JobRow, 'status' | 'run_id' | 'run_seq'> | undefined> {
-  const [row] = await db.query<Pick<JobRow, 'status' | 'run_id' | 'run_seq'>>(
-    sql`select status, run_id, run_seq from jobs where id = ${id}`,
-  )
+export async function findRunState(db: Queryable, id: string): Promise<RunState | undefined> {
+  const [row] = await db.query<RunState>(sql`select status, thread_id, run_id, run_seq from jobs where id = ${id}`)
   return row
 }
 
-/** Locks in the order of ids, so that two transactions that share jobs wait for each other instead of deadlocking. */
+/** The questions of a paused job: a JSON list. */
+export async function findInterrupts(db: Queryable, id: string): Promise<string | null> {
+  const [row] = await db.query<Pick<JobRow, 'interrupts'>>(sql`select interrupts from jobs where id = ${id}`)
+  return row?.interrupts ?? null
+}
+
+/**
+ * Every transaction takes its locks in one order: jobs by ascending id, all in one statement, then threads by ascending id,
+ * then checks. So two transactions that share jobs wait for each other instead of deadlocking.
+ */
 export function lockJobs(tx: Transaction, ids: readonly string[]): Promise<JobRow[]> {
   return tx.query<JobRow>(sql`
     select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(tx.engine, sql`id`, ids)}
     order by id ${forUpdate(tx.engine, sql`jobs`)}`)
 }
 
-/** The same without the documents. */
-export function lockSlimJobs(tx: Transaction, ids: readonly string[]): Promise<SlimJob[]> {
+/** The same without the documents. With `skipLocked`, jobs that another transaction has locked are left out. */
+export function lockSlimJobs(
+  tx: Transaction,
+  ids: readonly string[],
+  { skipLocked = false }: { skipLocked?: boolean } = {},
+): Promise<SlimJob[]> {
+  const lock = skipLocked ? forUpdateSkipLocked : forUpdate
   return tx.query<SlimJob>(sql`
     select ${SLIM_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(tx.engine, sql`id`, ids)}
-    order by id ${forUpdate(tx.engine, sql`jobs`)}`)
+    order by id ${lock(tx.engine, sql`jobs`)}`)
+}
+
+/** The stored ones among these jobs, each with its thread. */
+export function findThreadsOf(db: Queryable, ids: readonly string[]): Promise<Pick<JobRow, 'id' | 'thread_id'>[]> {
+  return db.query(sql`select id, thread_id from jobs where ${isAmong(db.engine, sql`id`, ids)}`)
+}
+
+/** Locks all jobs on a thread. */
+export function lockJobsOn(tx: Transaction, threadId: string): Promise<Pick<JobRow, 'id' | 'run_id'>[]> {
+  return tx.query(sql`select id, run_id from jobs where thread_id = ${threadId} order by id ${forUpdate(tx.engine)}`)
 }
 
 /** Columns that changed, by their new values. */
@@ -89,19 +116,37 @@ export async function updateJobs(tx: Transaction, jobs: readonly JobRow[]): Prom
     update jobs set ${JOBS.assignments} from ${JOBS.changes(tx.engine, jobs)} as r where jobs.id = r.id`)
 }
 
-export type JobRun = { run_id: string; job_id: string; run_seq: number; created_at: number }
+export type JobRun = { run_id: string; job_id: string; run_seq: number; is_extra: number; created_at: number }
 
 const RUNS = new Columns<JobRun>({
   run_id: { type: 'text' },
   job_id: { type: 'text' },
   run_seq: { type: 'bigint' },
+  is_extra: { type: 'bigint' },
   created_at: { type: 'bigint' },
 })
 
 export async function insertJobRuns(tx: Transaction, runs: readonly JobRun[]): Promise<void> {
   if (runs.length === 0) return
+  // Two transactions that insert the same runs wait for each other at the first one.
+  const sorted = runs.toSorted((a, b) => (a.run_id < b.run_id ? -1 : 1))
   await tx.query(sql`
-    insert into job_runs (${RUNS.list}) select ${RUNS.list} from ${RUNS.rows(tx.engine, runs)} as r where true`)
+    insert into job_runs (${RUNS.list}) select ${RUNS.list} from ${RUNS.rows(tx.engine, sorted)} as r where true`)
+}
+
+/** How many further runs of the job's current number are stored. */
+export async function countExtraRuns(db: Queryable, { id, run_seq }: Pick<JobRow, 'id' | 'run_seq'>): Promise<number> {
+  const [row] = await db.query<{ runs: number }>(sql`
+    select count(*) as runs from job_runs where job_id = ${id} and run_seq = ${run_seq} and is_extra = 1`)
+  return row?.runs ?? 0
+}
+
+/** Stores further runs of a job. Returns the ids of those that were not stored before. */
+export async function insertExtraRuns(tx: Queryable, runs: readonly JobRun[]): Promise<string[]> {
+  const rows = await tx.query<{ run_id: string }>(sql`
+    insert into job_runs (${RUNS.list}) select ${RUNS.list} from ${RUNS.rows(tx.engine, runs)} as r where true
+    on conflict (run_id) do nothing returning run_id`)
+  return rows.map(({ run_id }) => run_id)
 }
 
 /** The jobs these runs belong to, earlier runs of a resumed job included. */
@@ -110,11 +155,12 @@ export function findJobRuns(db: Queryable, runIds: readonly string[]): Promise<J
     select ${RUNS.list} from job_runs where ${isAmong(db.engine, sql`run_id`, runIds)}`)
 }
 
-/** The unfinished jobs on these threads whose run is not known yet. */
+/** The unfinished jobs on these threads whose turn it is, and whose run is not known yet. */
 export async function findJobsAwaitingRun(db: Queryable, threadIds: readonly string[]): Promise<string[]> {
   const rows = await db.query<{ id: string }>(sql`
-    select id from jobs
-    where ${isAmong(db.engine, sql`thread_id`, threadIds)} and run_id is null and finished_at is null`)
+    select id from jobs left join job_checks on job_id = id
+    where ${isAmong(db.engine, sql`thread_id`, threadIds)} and run_id is null and finished_at is null
+      and waits_on is null`)
   return rows.map(({ id }) => id)
 }
 
@@ -130,7 +176,7 @@ export async function findTurn(
 
 export type EndedJob = Pick<
   JobRow,
-  'id' | 'type' | 'status' | 'input' | 'project_id' | 'created_by' | 'continues' | 'finished_at'
+  'id' | 'type' | 'status' | 'input' | 'project_id' | 'created_by' | 'continues' | 'thread_id' | 'finished_at'
 >
 
 /**
@@ -139,16 +185,9 @@ export type EndedJob = Pick<
  */
 export async function lockJobToRetry(tx: Transaction, id: string): Promise<EndedJob | undefined> {
   const [row] = await tx.query<EndedJob>(sql`
-    select id, type, status, input, project_id, created_by, continues, finished_at from jobs
+    select id, type, status, input, project_id, created_by, continues, thread_id, finished_at from jobs
     where id = ${id} ${forUpdate(tx.engine)}`)
   return row
-}
-
-/** Whether another job on the job's thread ever had a run. */
-export async function hasEarlierRun(db: Queryable, job: Pick<JobRow, 'id' | 'thread_id'>): Promise<boolean> {
-  const rows = await db.query(sql`
-    select 1 as found from jobs where thread_id = ${job.thread_id} and id <> ${job.id} and run_id is not null limit 1`)
-  return rows.length > 0
 }
 
 /** An owner's stream keeps this many of its newest watched jobs fresh. */
@@ -174,7 +213,8 @@ export async function findForStreams(
   if (wanted.jobIds.length > 0) {
     await add(sql`
       select job_id, last_check_at from job_checks
-      where ${isAmong(db.engine, sql`job_id`, wanted.jobIds)} and ${isOld}`)
+      where ${isAmong(db.engine, sql`job_id`, wanted.jobIds)} and ${isOld}
+        and exists (select 1 from uncommon_jobs where id = job_id and state in (${WATCHED}))`)
   }
   for (let from = 0; from < wanted.subjects.length; from += OWNERS_PER_STATEMENT) {
     const newest = wanted.subjects.slice(from, from + OWNERS_PER_STATEMENT).map(

@@ -5,7 +5,7 @@ import type { Traces } from '../runtime/runtime-types.ts'
 interface StatusTraits {
   /** The job has ended. No update changes it any more. Every other status is "unfinished". */
   terminal: boolean
-  /** A run is expected to be active. The runtime is asked about it on every read and by the sweep. */
+  /** A run is expected to be active. The runtime is asked about it on every read, by the sweep and for open streams. */
   watched: boolean
   /** The event that clients get when a job reaches the status. */
   event: EventType
@@ -67,8 +67,8 @@ export const FAILURE_CODES = [
 export type FailureCode = (typeof FAILURE_CODES)[number]
 
 /**
- * What is known about a job's run. A kind that is also a status moves the job to that status; the other three do not end
- * the job.
+ * What is known about a job's run. A kind that is also a status moves the job to that status; the others do not end the
+ * job.
  */
 export type Verdict =
   /**
@@ -79,6 +79,10 @@ export type Verdict =
   | { kind: 'failed'; code: FailureCode; message: string; confirm?: Evidence }
   | { kind: 'cancelled'; confirm?: Evidence }
   | { kind: 'awaiting_input'; interrupts: readonly JsonText[]; confirm?: Evidence }
+  /** Another client of the runtime answered the questions with this run. `answered`: fingerprints of the questions. */
+  | { kind: 'continued_elsewhere'; runId: string; answered: readonly string[]; confirm?: Evidence }
+  /** The questions were closed without a run: another client changed the state. `interrupts`: the open ones, if any. */
+  | { kind: 'answered_elsewhere'; interrupts: readonly JsonText[]; confirm: Evidence }
   | { kind: 'running' }
   | { kind: 'pending' }
   /** The callback or answer does not prove anything: the runtime must be asked. */
@@ -91,11 +95,12 @@ export type Verdict =
 export type Evidence =
   | 'run_missing'
   | 'thread_missing'
+  | 'checkpoint_missing'
   | 'output_missing'
   | 'error_text_missing'
   /** The run was interrupted, and its state has no question. */
   | 'question_missing'
-  /** The questions that the answer was meant for are not open any more. */
+  /** The questions that the job asks are not open any more. */
   | 'question_closed'
   /** The state has no new question, but an unfinished step. */
   | 'unfinished_step'

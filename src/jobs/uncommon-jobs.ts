@@ -1,6 +1,6 @@
 import type { Queryable } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
-import { join, sql } from '../db/sql.ts'
+import { sql } from '../db/sql.ts'
 import { type JobStatus, UNFINISHED_STATUSES } from './job.ts'
 
 /**
@@ -9,10 +9,11 @@ import { type JobStatus, UNFINISHED_STATUSES } from './job.ts'
  */
 export const COMMON_STATUS = 'completed' satisfies JobStatus
 
-const IS_UNFINISHED = sql`state in (${join(
-  UNFINISHED_STATUSES.map((status) => sql`${status}`),
-  ', ',
-)})`
+/**
+ * A condition on the rows of `uncommon_jobs`: every unfinished status. It has no bound values, because every read of a job
+ * contains it.
+ */
+export const IS_UNFINISHED = sql`state in ('processing', 'generating', 'awaiting_input')`
 
 /** The caller's unfinished jobs. They are not in the usage counters yet. */
 export async function countUnfinished(db: Queryable, createdBy: string): Promise<number> {
@@ -21,12 +22,15 @@ export async function countUnfinished(db: Queryable, createdBy: string): Promise
   return row?.unfinished ?? 0
 }
 
-/** Whether a job on the thread is unfinished. Of the thread's jobs only the index is read, not the rows. */
-export async function hasUnfinishedJob(db: Queryable, threadId: string): Promise<boolean> {
-  const rows = await db.query(sql`
-    select 1 as found from jobs cross join uncommon_jobs
-    where thread_id = ${threadId} and uncommon_jobs.id = jobs.id and ${IS_UNFINISHED} limit 1`)
-  return rows.length > 0
+/**
+ * The unfinished jobs on the thread, oldest first, and whether each waits for its turn. Of the thread's jobs only the
+ * index is read, not the rows.
+ */
+export function findUnfinishedOn(db: Queryable, threadId: string): Promise<{ id: string; waits: number }[]> {
+  return db.query(sql`
+    select jobs.id, case when waits_on is null then 0 else 1 end as waits
+    from jobs cross join uncommon_jobs left join job_checks on job_id = jobs.id
+    where thread_id = ${threadId} and uncommon_jobs.id = jobs.id and ${IS_UNFINISHED} order by jobs.id`)
 }
 
 /** Some unfinished jobs of an owner, those whose cancellation was not requested yet before the others. */

@@ -6,12 +6,12 @@ import { repeatJob } from '../jobs/actions/retry-job.ts'
 import type { CallbackIntake } from '../jobs/callbacks/callback-intake.ts'
 import type { ReceivedCallback } from '../jobs/callbacks/match-callbacks.ts'
 import { readStoredCallback } from '../jobs/callbacks/replay.ts'
-import { isWatched } from '../jobs/job.ts'
+import { isTerminal } from '../jobs/job.ts'
 import type { JobContext } from '../jobs/job-context.ts'
 import { findJob, lockSlimJobs } from '../jobs/job-store.ts'
-import { lockEndedJobs } from '../jobs/retention/delete-store.ts'
 import { settleJobs } from '../jobs/settlement/settle.ts'
-import type { JobUpdate, Settlement } from '../jobs/settlement/settlement.ts'
+import type { Settlement } from '../jobs/settlement/settlement.ts'
+import { lockThreadsOf } from '../jobs/thread-store.ts'
 import type { Reconciler } from '../jobs/worker/reconcile.ts'
 import { sentenceOf } from './item-errors.ts'
 import type { BulkActionName, OperationAction } from './operation-store.ts'
@@ -105,21 +105,17 @@ async function cancelJobs(
   ids: readonly string[],
   by: AuditOrigin,
 ): Promise<ItemResult[]> {
-  // All at once in the order of ids, as every transaction locks jobs: one by one could deadlock.
-  await lockSlimJobs(tx, ids)
-  const updates: JobUpdate[] = []
+  const locked = new Map((await settlement.lock(ids)).map((job) => [job.id, job]))
   const results: ItemResult[] = []
   for (const id of ids) {
     results.push(
       await attempt(async () => {
-        const { update } = await jobs.requestCancel(tx, { id, by, atMs: settlement.atMs })
-        if (update === null) return { error: null, afterCommit: () => jobs.stopSoon(id) }
-        updates.push(update)
-        return DONE
+        const isRunning = await jobs.requestCancel(tx, settlement, { job: locked.get(id), by })
+        return isRunning ? { error: null, afterCommit: () => jobs.stopSoon(id) } : DONE
       }),
     )
   }
-  await settlement.settle(updates)
+  await settlement.write()
   return results
 }
 
@@ -129,14 +125,18 @@ async function retryJobs(
   ids: readonly string[],
   by: AuditOrigin,
 ): Promise<ItemResult[]> {
-  // All at once in the order of ids, as every transaction locks jobs: one by one could deadlock.
-  await lockEndedJobs(tx, ids)
+  const owners = new Set((await lockSlimJobs(tx, ids)).map(({ created_by }) => created_by))
+  await lockThreadsOf(tx, ids)
+  await services.jobs.lockUsageOf(
+    tx,
+    [...owners].filter((owner) => owner !== null),
+  )
   const results: ItemResult[] = []
   for (const id of ids) {
     results.push(
       await attempt(async () => {
-        const job = await repeatJob(tx, services, { id, by, startsHere: false })
-        return { error: null, afterCommit: () => services.jobs.begin(job) }
+        const { begin } = await repeatJob(tx, services, { id, by, startsHere: false })
+        return { error: null, afterCommit: begin }
       }),
     )
   }
@@ -173,8 +173,8 @@ async function checkJob(context: JobContext, reconciler: Reconciler, id: string)
   const stored = await findJob(context.db, id)
   if (!stored) return { error: 'No such job' }
   if (context.runtime === null) return { error: 'No agent runtime is configured' }
-  const job = await reconciler.refresh(stored)
-  return { error: isWatched(job.status) ? job.last_error : null }
+  const job = await reconciler.checkNow(stored)
+  return { error: isTerminal(job.status) ? null : job.last_error }
 }
 
 async function attempt(work: () => Promise<ItemResult>): Promise<ItemResult> {

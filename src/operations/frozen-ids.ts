@@ -1,7 +1,7 @@
 import { ApiError } from '../core/errors.ts'
 import type { Queryable } from '../db/database.ts'
 import { type CallbackFilter, callbackIdPages } from '../jobs/callbacks/callback-list-store.ts'
-import { type JobStatus, TERMINAL_STATUSES, UNFINISHED_STATUSES, WATCHED_STATUSES } from '../jobs/job.ts'
+import { type JobStatus, TERMINAL_STATUSES, UNFINISHED_STATUSES } from '../jobs/job.ts'
 import { jobIdPages } from '../jobs/lists/id-pages.ts'
 import type { JobFilter } from '../jobs/lists/job-filter.ts'
 import type { BulkActionName } from './operation-store.ts'
@@ -14,7 +14,7 @@ const MAX_COUNTED = 100_000
 const STATUSES_OF: Record<Exclude<BulkActionName, 'replay'>, readonly JobStatus[]> = {
   cancel: UNFINISHED_STATUSES,
   retry: TERMINAL_STATUSES,
-  check: WATCHED_STATUSES,
+  check: UNFINISHED_STATUSES,
 }
 
 type OperationTarget =

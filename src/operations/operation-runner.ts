@@ -22,6 +22,7 @@ import {
 } from './operation-store.ts'
 
 const EVERY_MS = 1_000
+const AT_ONCE = 2
 /** How long an operation rests after a step that failed for an internal reason. */
 const AFTER_FAILURE_MS = 60_000
 const FAILED_INSIDE = 'it failed for an internal reason'
@@ -48,12 +49,13 @@ interface Running {
 }
 
 /**
- * Processes operations, one at a time on each node. The effects of a batch and the operation's position commit together,
+ * Processes operations, two at a time on each node, at most one of them long. The effects of a batch and the operation's position commit together,
  * under the lock of the operation: after a crash, or with two nodes at once, no item is done twice.
  */
 export class OperationRunner {
   readonly #options: OperationRunnerOptions
   readonly #loop: Loop
+  readonly #running = new Map<OperationRow, Promise<void>>()
 
   constructor(options: OperationRunnerOptions) {
     const { clock, log } = options
@@ -70,26 +72,37 @@ export class OperationRunner {
     this.#loop.wake()
   }
 
-  close(): Promise<void> {
-    return this.#loop.stop()
+  async close(): Promise<void> {
+    await this.#loop.stop()
+    await Promise.all(this.#running.values())
   }
 
   async #round(signal: AbortSignal): Promise<void> {
     const { db, node, clock, random, only } = this.#options
-    const token = uuidFrom(random)
-    const operation = await leaseOperation(db, { token, node: node.id, nowMs: clock.now(), only })
-    if (!operation) return
-    const running = { operation, by: JSON.parse(operation.origin) as AuditOrigin, token }
+    while (this.#running.size < AT_ONCE) {
+      const token = uuidFrom(random)
+      const running = [...this.#running.keys()]
+      const operation = await leaseOperation(db, { token, node: node.id, nowMs: clock.now(), only, running })
+      if (!operation) return
+      this.#running.set(operation, this.#work({ operation, by: JSON.parse(operation.origin), token }, signal))
+    }
+  }
+
+  async #work(running: Running, signal: AbortSignal): Promise<void> {
+    const { db, log } = this.#options
+    const { operation, token } = running
     let progress: Progress = 'left'
     try {
       while (!signal.aborted && progress === 'left') {
         progress = await this.#batch(running)
         await new Promise(setImmediate)
       }
-    } finally {
-      // If the database is unavailable, this node takes the operation again later.
-      await releaseOperation(db, { id: operation.id, token }).catch(() => {})
+    } catch (error) {
+      log.warn({ err: error }, 'operation.interrupted')
     }
+    // If the database is unavailable, this node takes the operation again later.
+    await releaseOperation(db, { id: operation.id, token }).catch(() => {})
+    this.#running.delete(operation)
     // Not if the lease was lost: two nodes whose heartbeats both fail would take the operation from each other without a pause.
     if (progress === 'done') this.#loop.wake()
   }

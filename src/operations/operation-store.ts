@@ -15,6 +15,13 @@ export type BulkActionName = (typeof BULK_ACTIONS)[number]
 export const OPERATION_ACTIONS = [...BULK_ACTIONS, 'erase'] as const
 export type OperationAction = (typeof OPERATION_ACTIONS)[number]
 
+/** They wait for the runtime, or for time to pass. All other actions go before them. */
+const LONG_ACTIONS: readonly OperationAction[] = ['check', 'erase']
+
+function isLong(action: OperationAction): boolean {
+  return LONG_ACTIONS.includes(action)
+}
+
 export const OPERATION_STATES = ['pending', 'running', 'done', 'cancelled'] as const
 export type OperationState = (typeof OPERATION_STATES)[number]
 
@@ -107,21 +114,41 @@ export async function findFailures(db: Queryable, ids: readonly string[], limit:
     select operation_id, object_id, error from (${join(each, ' union all ')}) as failed order by operation_id, place`)
 }
 
+interface OperationLease {
+  token: string
+  node: string
+  nowMs: number
+  /** The only operation to take; absent: any. */
+  only: string | undefined
+  /** The operations that this node is working on. */
+  running: readonly Pick<OperationRow, 'id' | 'action'>[]
+}
+
 /**
- * Takes the oldest due operation that no other node works on; undefined when there is none. A node works on one operation
- * at a time, so an operation that it already holds is left over from a failed round.
+ * Takes a due operation that no node works on, short ones first, then the oldest; undefined when there is none. A node works
+ * on one long operation at a time, so that short ones need not wait. An operation that it holds but does not work on is left
+ * over from a failed round.
  */
 export async function leaseOperation(
   db: Database,
-  { token, node, nowMs, only }: { token: string; node: string; nowMs: number; only: string | undefined },
+  { token, node, nowMs, only, running }: OperationLease,
 ): Promise<OperationRow | undefined> {
   const isDue = sql`(due_at is null or due_at <= ${nowMs})`
-  const isWanted = only === undefined ? sql`1 = 1` : sql`id = ${only}`
+  const long = sql`action in (${join(
+    LONG_ACTIONS.map((action) => sql`${action}`),
+    ', ',
+  )})`
+  const wanted = [
+    ...(only === undefined ? [] : [sql`id = ${only}`]),
+    ...(running.some(({ action }) => isLong(action)) ? [sql`not ${long}`] : []),
+    ...running.map(({ id }) => sql`id <> ${id}`),
+  ]
+  const isWanted = wanted.length === 0 ? sql`1 = 1` : join(wanted, ' and ')
   const isFree = sql`(lease_node is null or lease_node = ${node} or ${isStopped(sql`lease_node`, nowMs)})`
   const [row] = await db.query<OperationRow>(sql`
     update operations set lease_token = ${token}, lease_node = ${node}, state = 'running' where id = (
       select id from operations where finished_at is null and ${isDue} and ${isWanted} and ${isFree}
-      order by id limit 1 ${forUpdateSkipLocked(db.engine)})
+      order by case when ${long} then 1 else 0 end, id limit 1 ${forUpdateSkipLocked(db.engine)})
     returning ${OPERATIONS.list}`)
   return row
 }

@@ -6,7 +6,9 @@ import { silentLog } from '../core/log.ts'
 import { pendingIndexes } from '../db/build-indexes.ts'
 import type { Database } from '../db/database.ts'
 import { pendingMigrations } from '../db/migrate.ts'
+import type { ServiceClock } from '../db/nodes/service-clock.ts'
 import { findObstacle } from '../db/postgres/find-obstacle.ts'
+import { sql } from '../db/sql.ts'
 import type { Limiter } from '../limits/limiter.ts'
 import type { Outbox } from '../push/outbox/outbox.ts'
 import type { PushSender } from '../push/push-provider.ts'
@@ -41,6 +43,7 @@ interface DependencySettings {
 export interface LiveDependencies {
   config: DependencySettings
   db: Pick<Database, 'ping' | 'engine'>
+  clock: Pick<ServiceClock, 'offsetMs'>
   keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
   limiter: Pick<Limiter, 'state'>
   runtimeBreaker: Pick<Breaker, 'state'>
@@ -67,6 +70,9 @@ export interface DependencyCheck {
   howToFix: string
 }
 
+/** `doctor` mentions a larger difference. */
+const CLOCKS_DIFFER_SECONDS = 5
+
 /** Every dependency of the service, in one list for `/readyz` and `doctor`. */
 export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
   {
@@ -78,6 +84,20 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     },
     probe: probeDatabase,
     howToFix: 'Check DATABASE_URL (or DATA_DIR), that the server is up, and that this host and user may use it',
+  },
+  {
+    name: 'clock',
+    label: 'clock',
+    // Never `down`: nothing is ended early or waits for longer.
+    report: ({ clock: { offsetMs } }) => {
+      if (offsetMs === 0) return { state: 'ok', detail: null }
+      const seconds = Math.ceil(Math.abs(offsetMs) / 1_000)
+      const where = offsetMs < 0 ? 'ahead of' : 'behind'
+      const detail = `the database's clock was set: it is ${seconds} s ${where} the service's time, which follows slowly`
+      return { state: 'degraded', detail }
+    },
+    probe: probeClock,
+    howToFix: "Synchronize the clock of the database's machine; if it is right now, the service follows by itself",
   },
   {
     name: 'identity_provider',
@@ -169,6 +189,19 @@ async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResul
     if (indexes.length === 0) return { ok: true, text: `${db.engine}, schema up to date` }
     const text = `${db.engine}, schema up to date, ${indexes.length} indexes pending: ${indexes.join(', ')}`
     return { ok: true, text, hint: 'The running service builds them, or `migrate` does; lists are slower until then' }
+  } finally {
+    await close()
+  }
+}
+
+async function probeClock({ openDatabase }: ProbeContext): Promise<ProbeResult> {
+  const { db, close } = await openDatabase()
+  try {
+    const [row] = await db.query<{ now: number }>(sql`select ${db.now} as now`)
+    const seconds = Math.round(Math.abs((row?.now ?? 0) - systemClock.now()) / 1_000)
+    if (seconds < CLOCKS_DIFFER_SECONDS) return { ok: true, text: "the database's clock agrees with this machine's" }
+    const hint = 'The service goes by the database: if its clock is the wrong one, synchronize it'
+    return { ok: true, text: `the database's clock differs from this machine's by ${seconds} s`, hint }
   } finally {
     await close()
   }

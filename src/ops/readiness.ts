@@ -47,8 +47,7 @@ export class Readiness {
 
   async #shared(): Promise<ReadinessReport> {
     const latest = this.#latest
-    // The absolute value, because the clock may be set back.
-    if (latest !== null && Math.abs(this.#clock.now() - latest.atMs) < SHARED_MS) return latest.report
+    if (latest !== null && this.#clock.now() - latest.atMs < SHARED_MS) return latest.report
     return this.#asking.run('all', () => this.#ask())
   }
 

@@ -6,6 +6,7 @@ import type { Database, Transaction } from '../db/database.ts'
 import { deleteEventsFor } from '../events/event-store.ts'
 import { deleteAnswersFor } from '../http/idempotency-store.ts'
 import type { Jobs } from '../jobs/actions/jobs.ts'
+import { isTerminal } from '../jobs/job.ts'
 import type { JobContext } from '../jobs/job-context.ts'
 import { eraseSomeJobs } from '../jobs/retention/erase-jobs.ts'
 import { countJobsOf } from '../jobs/retention/erase-store.ts'
@@ -13,7 +14,6 @@ import { settleJobs } from '../jobs/settlement/settle.ts'
 import type { JobUpdate, Settlement } from '../jobs/settlement/settlement.ts'
 import { findUnfinishedOf } from '../jobs/uncommon-jobs.ts'
 import type { StepOutcome, SteppedAction, SteppedWork } from '../operations/bulk-actions.ts'
-import { sentenceOf } from '../operations/item-errors.ts'
 import { findOperation, insertOperation, type OperationRow } from '../operations/operation-store.ts'
 import { removeCreator } from '../projects/project-store.ts'
 import { eraseDevicesAndNotifications } from '../push/trim-notifications.ts'
@@ -87,7 +87,11 @@ async function eraseStep(
   if (unfinished.some(({ isCancelRequested }) => isCancelRequested === 0)) {
     return requestCancels(services, tx, settlement, { ids: unfinished.map(({ id }) => id), by: wanted.by })
   }
-  const { found, erased } = await eraseSomeJobs(tx, { owner: sub, atMs })
+  const { found, erased } = await eraseSomeJobs(tx, {
+    owner: sub,
+    atMs,
+    countDeleted: services.jobContext.countDeleted,
+  })
   if (found > 0) return { done: erased, next: 'more' }
   if (unfinished.length > 0) {
     if (atMs < startedAtMs + STOP_WITHIN_MS) return { done: 0, next: { waitMs: LOOK_AGAIN_MS } }
@@ -112,19 +116,13 @@ async function requestCancels(
   settlement: Settlement,
   { ids, by }: { ids: readonly string[]; by: AuditOrigin },
 ): Promise<StepOutcome> {
-  const updates: JobUpdate[] = []
   const running: string[] = []
-  for (const id of ids) {
-    try {
-      const { update } = await jobs.requestCancel(tx, { id, by, atMs: settlement.atMs })
-      if (update === null) running.push(id)
-      else updates.push(update)
-    } catch (error) {
-      // The job has ended meanwhile, or was deleted.
-      sentenceOf(error)
-    }
+  for (const job of await settlement.lock(ids)) {
+    // The job may have ended meanwhile.
+    if (isTerminal(job.status)) continue
+    if (await jobs.requestCancel(tx, settlement, { job, by })) running.push(job.id)
   }
-  await settlement.settle(updates)
+  await settlement.write()
   const stopRuns = () => {
     for (const id of running) jobs.stopSoon(id)
   }

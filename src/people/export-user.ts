@@ -3,6 +3,7 @@ import type { Database } from '../db/database.ts'
 import { toJob } from '../jobs/api/present-job.ts'
 import type { ListedJob } from '../jobs/job-row.ts'
 import { findJobPage } from '../jobs/lists/list-store.ts'
+import { listThreadsOf } from '../jobs/thread-store.ts'
 import { toProject } from '../projects/project-routes.ts'
 import { findProjectsOf } from '../projects/project-store.ts'
 import { toDevice } from '../push/api/device-routes.ts'
@@ -36,6 +37,9 @@ export async function* exportUser(db: Database, sub: string, refresh: RefreshJob
   yield `{"sub":${JSON.stringify(sub)},"profile":${writeJson(user ? toUser(user) : null)},"usage":${writeJson(usage)}`
   yield* list('devices', (after) => pageOf(listDevices(db, sub, { limit: PAGE, after }), toDevice))
   yield* list('projects', (after) => pageOf(findProjectsOf(db, sub, { limit: PAGE, after }), toProject))
+  yield* list('conversations', (after) =>
+    pageOf(listThreadsOf(db, sub, { limit: PAGE, after }), ({ id, ...thread }) => ({ ...thread, newest_job: id })),
+  )
   yield* list('jobs', (after) => jobsAfter(db, sub, { after, refresh }))
   const notificationsAfter = (after: readonly [string] | null) => listNotificationsTo(db, sub, { limit: PAGE, after })
   yield* list('notifications', (after) => pageOf(notificationsAfter(after), (notification) => notification))

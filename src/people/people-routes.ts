@@ -23,6 +23,7 @@ const example = {
   usage: [],
   devices: [],
   projects: [],
+  conversations: [],
   jobs: [],
 }
 
@@ -31,7 +32,7 @@ const exportOne = {
   tags: ['Users'],
   summary: 'Export everything about a user',
   description:
-    'One JSON document: profile, usage, devices, the projects the user created, all jobs with their exact input and ' +
+    'One JSON document: profile, usage, devices, the projects the user created, conversations, all jobs with their exact input and ' +
     'output and their notifications, and the other notifications to the user. It is sent while it is read. A connection that breaks means an incomplete document.',
   params: pathParams('sub', 'The identity provider’s id of the user.'),
   response: {

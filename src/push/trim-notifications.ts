@@ -60,12 +60,15 @@ async function deleteWithDeliveries(tx: Transaction, ids: readonly { id: string 
   return deleted.length
 }
 
-/** Deletes a bounded number of notifications about these jobs, also unsent ones; true if there may be more. */
+/** A deleted delivery that was sent, or given up. */
+export type DeletedMark = { state: string; updated_at: number }
+
+/** Deletes a bounded number of notifications about these jobs, also unsent ones. */
 export async function deleteNotificationsOf(
   tx: Transaction,
   jobIds: readonly string[],
   limit: number,
-): Promise<boolean> {
+): Promise<{ hasMore: boolean; marks?: DeletedMark[] }> {
   // The cause of a job's notification begins with the job's id, in every collation before this end: digits sort first.
   const jobs = rowsOf(
     tx.engine,
@@ -76,15 +79,17 @@ export async function deleteNotificationsOf(
     select n.id from ${jobs} as r
     join notifications n on n.job_id = r.id and n.cause > r.id and n.cause < r.id || 'zzzz' limit ${limit}`)
   const ids = rows.map(({ id }) => id)
-  if (ids.length === 0) return false
-  await tx.query(sql`delete from deliveries where ${isAmong(tx.engine, sql`notification_id`, ids)}`)
+  if (ids.length === 0) return { hasMore: false }
+  const deliveries = await tx.query<DeletedMark>(sql`
+    delete from deliveries where ${isAmong(tx.engine, sql`notification_id`, ids)} returning state, updated_at`)
   await tx.query(sql`delete from notifications where ${isAmong(tx.engine, sql`id`, ids)}`)
-  return ids.length === limit
+  return { hasMore: ids.length === limit, marks: deliveries.filter(({ state }) => state !== 'pending') }
 }
 
 /**
  * Deletes a bounded number of a user's devices, of the deliveries to them, and of the notifications that are for no other
- * user. What the user sent as an admin stays without its sender. True if there may be more.
+ * user. What the user sent as an admin stays without its sender. True if it erased anything: there may be more, and this
+ * transaction must lock no job any more, because the deletion of a job locks the job before its notifications.
  */
 export async function eraseDevicesAndNotifications(tx: Transaction, subject: string, limit: number): Promise<boolean> {
   const sent = await tx.query(sql`
@@ -96,7 +101,7 @@ export async function eraseDevicesAndNotifications(tx: Transaction, subject: str
   await deleteUnlessForOthers(tx, deliveries, subject)
   if (deliveries.length === limit) return true
   const deleted = await tx.query(sql`delete from devices where id in (${devices}) returning id`)
-  return deleted.length === limit || sent.length === limit
+  return deleted.length > 0 || sent.length > 0
 }
 
 /** The same for the notifications addressed to the user, whose devices may have been deleted since. */
@@ -117,7 +122,7 @@ async function eraseAddressed(tx: Transaction, subject: string, limit: number): 
   await tx.query(sql`
     delete from notification_recipients
     where subject = ${subject} and ${isAmong(tx.engine, sql`notification_id`, idsOf(addressed))}`)
-  return addressed.length === limit
+  return true
 }
 
 function idsOf(rows: readonly { id: string }[]): string[] {

@@ -18,6 +18,8 @@ export interface CallbackPayload {
   jobId: string | null
   /** The number of the job's run that the callback is about; null if its metadata does not say. */
   runSeq: number | null
+  /** Which attempt to start the run it belongs to. */
+  attempt: number
   traces: Traces
   /** The body as received, with this service's own token redacted. */
   body: string
@@ -27,7 +29,7 @@ const WANTED = wantAll(
   wantFields({
     ...WANTED_IDS,
     error: WANTED_ERROR,
-    metadata: wantAll(wantFields({ job_id: WHOLE, run_seq: WHOLE }), WANTED_TRACES),
+    metadata: wantAll(wantFields({ job_id: WHOLE, run_seq: WHOLE, attempt: WHOLE }), WANTED_TRACES),
   }),
   WANTED_TRACES,
   wantFields({ values: WANTED_TRACES }),
@@ -51,6 +53,7 @@ export async function parseCallback(raw: Buffer | string, wantedValues: Wanted =
     error: readError(root.at('error')),
     jobId: idIn(metadata, 'job_id'),
     runSeq: numberIn(metadata?.at('run_seq')),
+    attempt: numberIn(metadata?.at('attempt')) ?? 1,
     traces: readTraces(root, metadata, values),
     body: withoutTokens(text),
   }

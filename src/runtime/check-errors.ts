@@ -22,6 +22,8 @@ export const CHECK_ERRORS = {
   job_held: 'another worker holds this job, or it was cancelled',
   lease_too_short: 'the lease would not outlast the start',
   end_unconfirmed: 'the end of the run was reported, and the runtime has not confirmed it yet',
+  answered_elsewhere: 'the question was answered elsewhere, without a run; resume the job with the input null',
+  turn_pending: 'the runtime does not show the end of the run before yet',
   start_pending: 'the last start may still take effect',
   type_gone: 'the job type is not configured any more',
   not_configured: 'no runtime is configured',
@@ -32,6 +34,8 @@ type CheckErrorCode = keyof typeof CHECK_ERRORS
 /** The runtime is down, slow, or does not accept the API key. Proves nothing about the run or its job. */
 export class RuntimeUnavailable extends Error {
   readonly code: CheckErrorCode
+  /** Set for a start that certainly did not reach the runtime. */
+  isUnsent = false
 
   constructor(code: CheckErrorCode, { status, cause }: { status?: number; cause?: unknown } = {}) {
     super(CHECK_ERRORS[code].replace('{status}', String(status)), cause === undefined ? {} : { cause })

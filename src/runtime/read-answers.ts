@@ -46,6 +46,8 @@ export function wantedState(values: Wanted): Wanted {
   return wantFields({
     values: wantAll(values, WANTED_TRACES),
     next: WHOLE,
+    checkpoint: wantFields({ checkpoint_id: WHOLE }),
+    checkpoint_id: WHOLE,
     metadata: wantFields({ run_id: WHOLE }),
     tasks: wantItems(wantFields({ error: WANTED_ERROR, interrupts: wantItems(WHOLE) })),
   })
@@ -113,6 +115,7 @@ export function readState(state: JsonPart): ThreadState {
   return {
     values: values?.kind === 'object' ? values : null,
     next: Array.isArray(next) ? next.map(asName) : [],
+    checkpointId: idIn(state.at('checkpoint'), 'checkpoint_id') ?? idIn(state, 'checkpoint_id'),
     runId: idIn(state.at('metadata'), 'run_id')?.toLowerCase() ?? null,
     error: tasks.map((task) => readError(task.at('error'))).find((error) => error !== null) ?? null,
     interrupts: tasks.flatMap((task) => task.at('interrupts')?.items ?? []).map(({ text }) => new JsonText(text)),

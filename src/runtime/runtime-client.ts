@@ -22,6 +22,7 @@ import {
 } from './classify-answers.ts'
 import {
   idIn,
+  NO_VALUES,
   readAnswer,
   readDescription,
   readRun,
@@ -34,6 +35,8 @@ import {
 import { followRunStream, type RunStreamEvent } from './run-stream.ts'
 import type { RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
 
+/** How long a start waits for its answer. A start that is given up may still take effect. */
+export const START_TIMEOUT_MS = 60_000
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 const RUNS_PER_PAGE = 100
 /** A thread with more runs than this is not searched, because the wanted run might be beyond the limit. */
@@ -101,16 +104,18 @@ export class RuntimeClient {
    * answer "busy" for a thread they do not know, so busy alone does not prove that a run is active.
    */
   async startRun(request: StartRequest, signal?: AbortSignal): Promise<StartOutcome> {
-    const { threadId, assistantId, payload, webhook, metadata, streamModes = [] } = request
-    const answer = await this.#call('POST', `${threadPath(threadId)}/runs`, signal, {
+    const { threadId, assistantId, payload, webhook, metadata, checkpointId = null, streamModes = [] } = request
+    const body = {
       assistant_id: assistantId,
       ...payload,
       ...(webhook === null ? {} : { webhook }),
       metadata,
+      ...(checkpointId === null ? {} : { checkpoint: { checkpoint_id: checkpointId } }),
       ...(streamModes.length === 0 ? {} : { stream_mode: streamModes, stream_resumable: true }),
       multitask_strategy: 'reject',
       durability: 'sync',
-    })
+    }
+    const answer = await this.#call('POST', `${threadPath(threadId)}/runs`, signal, body, START_TIMEOUT_MS)
     if (isSuccess(answer)) return { started: await readRunAnswer(answer) }
     if (isNotTheRuntime(answer) && !isUnknownGraph(answer)) {
       throw new RuntimeUnavailable('answered', { status: answer.status })
@@ -146,7 +151,7 @@ export class RuntimeClient {
    * the right one. Null when the run left no state.
    *
    * A resumed run that pauses or fails in its first step writes no checkpoint. Its question or error is then on the
-   * checkpoint that it resumed from.
+   * checkpoint that it resumed from: the newest one, or on a thread with branches that of the runs before it.
    *
    * `wantedValues` are the parts of the graph's values to find.
    */
@@ -154,10 +159,29 @@ export class RuntimeClient {
     threadId: string,
     runId: string,
     wantedValues: Wanted,
-    signal?: AbortSignal,
+    { signal, runsBefore }: { signal?: AbortSignal | undefined; runsBefore?: readonly string[] } = {},
   ): Promise<ThreadState | null> {
     const newest = await this.fetchNewestState(threadId, wantedValues, signal)
     if (newest === null || newest.runId === runId) return newest
+    const state = await this.#fetchStateOf(threadId, runId, wantedValues, signal)
+    if (state !== null) return state
+    const [last] = await this.#list(threadId, signal)
+    if (last === undefined || idIn(last, 'run_id') !== runId || !resumedToItsEnd(last)) return null
+    if (runsBefore === undefined) return newest
+    for (const before of runsBefore) {
+      const left = await this.#fetchStateOf(threadId, before, wantedValues, signal)
+      if (left !== null) return left
+    }
+    return null
+  }
+
+  /** The newest checkpoint that this run wrote. Null when the runtime knows none. */
+  async #fetchStateOf(
+    threadId: string,
+    runId: string,
+    wantedValues: Wanted,
+    signal: AbortSignal | undefined,
+  ): Promise<ThreadState | null> {
     const ofRun = { limit: 1, metadata: { run_id: runId } }
     const history = await this.#call('POST', `${threadPath(threadId)}/history`, signal, ofRun)
     if (isUnknownRun(history)) return null
@@ -165,9 +189,7 @@ export class RuntimeClient {
     const { items } = await readAnswer(this.#expectSuccess(history).text, { wanted })
     const [first] = items
     const state = first === undefined ? null : readState(first)
-    if (state?.runId === runId) return state
-    const [last] = await this.#list(threadId, signal)
-    return last !== undefined && idIn(last, 'run_id') === runId && resumedToItsEnd(last) ? newest : null
+    return state?.runId === runId ? state : null
   }
 
   /** The thread's newest checkpoint, whichever run wrote it. Null when the runtime does not know the thread. */
@@ -175,6 +197,27 @@ export class RuntimeClient {
     const answer = await this.#call('GET', `${threadPath(threadId)}/state`, signal)
     if (isUnknownRun(answer)) return null
     return readState(await readAnswer(this.#expectSuccess(answer).text, { wanted: wantedState(wantedValues) }))
+  }
+
+  /**
+   * The newest checkpoint that this run wrote. Null when the runtime knows none. `isSettled`: it shows how the run ended,
+   * so that a lagging replica has no newer one.
+   */
+  async fetchCheckpoint(
+    threadId: string,
+    runId: string,
+    signal?: AbortSignal,
+  ): Promise<{ id: string; isSettled: boolean } | null> {
+    const state = await this.#fetchStateOf(threadId, runId, NO_VALUES, signal)
+    if (!state || state.checkpointId === null) return null
+    const isSettled = state.next.length === 0 || state.interrupts.length > 0 || state.error !== null
+    return { id: state.checkpointId, isSettled }
+  }
+
+  /** Succeeds also for a thread that is not known. */
+  async deleteThread(threadId: string, signal?: AbortSignal): Promise<void> {
+    const answer = await this.#call('DELETE', threadPath(threadId), signal)
+    if (!isUnknownRun(answer)) this.#expectSuccess(answer)
   }
 
   /** Succeeds also for a run that has ended or is not known. */
@@ -212,7 +255,13 @@ export class RuntimeClient {
     this.#expectSuccess(answer)
   }
 
-  async #call(method: 'GET' | 'POST', path: string, signal?: AbortSignal, body?: object): Promise<HttpAnswer> {
+  async #call(
+    method: 'GET' | 'POST' | 'DELETE',
+    path: string,
+    signal?: AbortSignal,
+    body?: object,
+    timeoutMs = this.#options.timeoutMs,
+  ): Promise<HttpAnswer> {
     const { breaker, clock } = this.#options
     if (!breaker.admit()) {
       this.#meter.count('runtime_calls_total', { outcome: 'skipped' })
@@ -221,9 +270,10 @@ export class RuntimeClient {
     const sinceMs = clock.now()
     let outcome = 'answered'
     const span = this.#startSpan(method, path)
+    const watched = this.#watchSlowCall(timeoutMs)
     try {
-      const answer = await this.#exchange({ method, path, span }, signal, body)
-      breaker.succeeded()
+      const answer = await this.#exchange({ method, path, span, timeoutMs }, signal, body)
+      if (!watched.isSlow) breaker.succeeded()
       span.set({ 'http.response.status_code': answer.status })
       span.end()
       return answer
@@ -234,17 +284,33 @@ export class RuntimeClient {
         throw error
       }
       if (signal?.aborted) breaker.abandoned()
-      else breaker.failed()
+      else if (!watched.isSlow) breaker.failed()
       outcome = error instanceof Error && error.cause !== undefined ? 'unreachable' : 'refused'
       throw error
     } finally {
+      watched.end()
       this.#meter.count('runtime_calls_total', { outcome })
       this.#meter.observe('runtime_call_duration_seconds', (clock.now() - sinceMs) / 1_000)
     }
   }
 
+  /** A call with a longer timeout than others counts as failed when the others would have failed. */
+  #watchSlowCall(timeoutMs: number): { readonly isSlow: boolean; end: () => void } {
+    const { breaker, clock } = this.#options
+    const watched = { isSlow: false, end: () => {} }
+    if (timeoutMs <= this.#options.timeoutMs) return watched
+    const over = new AbortController()
+    watched.end = () => over.abort()
+    void clock.sleep(this.#options.timeoutMs, over.signal).then(() => {
+      if (over.signal.aborted) return
+      watched.isSlow = true
+      breaker.failed()
+    })
+    return watched
+  }
+
   /** Only within the trace of a caller: checks of the runtime itself have none. */
-  #startSpan(method: 'GET' | 'POST', path: string): Span {
+  #startSpan(method: string, path: string): Span {
     const { tracer = noTracer } = this.#options
     if (tracer.current === null) return NO_SPAN
     const route = path.replace(/\?.*/, '').replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '{id}')
@@ -252,11 +318,16 @@ export class RuntimeClient {
   }
 
   async #exchange(
-    { method, path, span }: { method: 'GET' | 'POST'; path: string; span: Span },
+    {
+      method,
+      path,
+      span,
+      timeoutMs,
+    }: { method: 'GET' | 'POST' | 'DELETE'; path: string; span: Span; timeoutMs: number },
     signal?: AbortSignal,
     body?: object,
   ): Promise<HttpAnswer> {
-    const { url, apiKey, timeoutMs, fetch, clock } = this.#options
+    const { url, apiKey, fetch, clock } = this.#options
     let answer: HttpAnswer
     try {
       answer = await exchange({

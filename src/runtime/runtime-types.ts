@@ -30,6 +30,7 @@ export interface ThreadState {
   values: JsonPart | null
   /** The nodes that have not run yet. Empty when the graph is done. */
   next: readonly string[]
+  checkpointId: string | null
   /** The run that wrote this checkpoint. */
   runId: string | null
   /** The error of the first task that failed. */
@@ -47,6 +48,8 @@ export interface StartRequest {
   payload: { input: JsonText } | { command: JsonText }
   webhook: string | null
   metadata: JsonObject
+  /** The checkpoint that the run begins at. Absent: the newest one. */
+  checkpointId?: string | null
   /** The kinds of events that the run streams. They cannot be changed later. Absent or empty: none. */
   streamModes?: readonly StreamMode[]
 }

@@ -56,7 +56,7 @@ export class ServiceAccounts {
   ): Promise<IssuedKey> {
     const account = await this.#find(tx, id)
     if (account.revoked_at !== null) throw new ApiError('conflict', 'The service account is revoked')
-    await store.endServiceKeys(tx, id, this.#options.clock.now() + graceSeconds * 1000)
+    await store.endServiceKeys(tx, id, this.#options.clock.calendar() + graceSeconds * 1000)
     const after = { name: account.name, grace_seconds: graceSeconds }
     await this.#record(tx, { by, action: 'service_account.rotated', id, after })
     return this.#issueKey(tx, id)

@@ -1,14 +1,16 @@
 import { type Loop, startLoop } from '../core/async/loop.ts'
 import type { Clock } from '../core/clock.ts'
+import { timeOfId } from '../core/ids.ts'
 import type { Log } from '../core/log.ts'
-import type { Database } from '../db/database.ts'
-import { type EventRow, findHead, readEvents } from '../events/event-store.ts'
+import type { Database, Queryable, Transaction } from '../db/database.ts'
+import { type DeletedEvent, findHead, readEvents } from '../events/event-store.ts'
 import { countCallbacks, findNextCallbackMs } from '../jobs/callbacks/callback-list-store.ts'
 import { isTerminal, type JobStatus } from '../jobs/job.ts'
+import type { DeletedRecords } from '../jobs/job-context.ts'
 import { findTimesToTruth } from '../jobs/settlement/time-to-truth.ts'
 import { countMarks, findNextMarkMs } from '../push/outbox/delivery-list-store.ts'
 import { CALLBACK, classOf, END, PUSH, statsName, TRUTH } from './stats-names.ts'
-import { addCounts, findCursor, type StatsCount } from './stats-store.ts'
+import { addCounts, findCursor, lockCursor, type StatsCount, type StatsSource, upsertCounts } from './stats-store.ts'
 
 const EVERY_MS = 2_000
 const EVENTS_PER_STEP = 1_000
@@ -42,16 +44,18 @@ export function startStatsRollup({ db, clock, log }: StatsRollupOptions): Loop {
 
 /** Counts one batch of events. True if more events remain. */
 export async function countEvents(db: Database): Promise<boolean> {
-  const from = await findCursor(db, 'events')
-  const head = await findHead(db)
-  if (head.seq <= from) return false
-  const events = await readEvents(db, { after: from, upTo: head.seq, filter: {}, limit: EVENTS_PER_STEP })
-  const isAll = events.length < EVENTS_PER_STEP
-  const to = isAll ? head.seq : (events.at(-1)?.seq ?? head.seq)
-  return (await addCounts(db, { source: 'events', from, to }, await countsOfEnds(db, events))) && !isAll
+  const { seq: upTo } = await findHead(db)
+  if (upTo <= (await findCursor(db, 'events'))) return false
+  const counted = await addCounts(db, 'events', async (tx, after) => {
+    if (upTo <= after) return null
+    const events = await readEvents(tx, { after, upTo, filter: {}, limit: EVENTS_PER_STEP })
+    const isAll = events.length < EVENTS_PER_STEP
+    return { to: isAll ? upTo : (events.at(-1)?.seq ?? upTo), counts: await countsOfEnds(tx, events) }
+  })
+  return counted !== null && counted < upTo
 }
 
-async function countsOfEnds(db: Database, events: readonly EventRow[]): Promise<StatsCount[]> {
+async function countsOfEnds(db: Queryable, events: readonly DeletedEvent[]): Promise<StatsCount[]> {
   const ends = events.flatMap(({ job_id, data, created_at: atMs }) => {
     if (job_id === null) return []
     const { status, settled_by } = JSON.parse(data) as { status: JobStatus; settled_by: string | null }
@@ -73,24 +77,54 @@ async function countsOfEnds(db: Database, events: readonly EventRow[]): Promise<
 
 /** Counts callbacks and pushes of one time step. True if more time steps remain. */
 export async function countByTime(db: Database, nowMs: number): Promise<boolean> {
-  const from = await findCursor(db, 'time')
   const untilMs = nowMs - SETTLING_MS
-  const to = Math.min((await skipQuietTime(db, { fromMs: from, untilMs })) + STEP_MS, untilMs)
-  if (to <= from) return false
-  const range = { fromMs: from, toMs: to }
-  const callbacks = await countCallbacks(db, range)
-  const marks = await countMarks(db, range)
-  const counts = [
-    ...callbacks.map(({ minute, outcome, count }) => ({ minute, count, name: statsName(CALLBACK, outcome) })),
-    ...marks.map(({ minute, state, count }) => ({ minute, count, name: statsName(PUSH, state) })),
-  ].map(({ minute, name, count }) => ({ atMs: minute * 60_000, name, count }))
-  const isBehind = to < untilMs
-  if (counts.length === 0 && !isBehind && to - from < IDLE_MS) return false
-  return (await addCounts(db, { source: 'time', from, to }, counts)) && isBehind
+  const counted = await addCounts(db, 'time', async (tx, from) => {
+    const to = Math.min((await skipQuietTime(tx, { fromMs: from, untilMs })) + STEP_MS, untilMs)
+    if (to <= from) return null
+    const range = { fromMs: from, toMs: to }
+    const callbacks = await countCallbacks(tx, range)
+    const marks = await countMarks(tx, range)
+    const counts = [
+      ...callbacks.map(({ minute, outcome, count }) => ({ minute, count, name: statsName(CALLBACK, outcome) })),
+      ...marks.map(({ minute, state, count }) => ({ minute, count, name: statsName(PUSH, state) })),
+    ].map(({ minute, name, count }) => ({ atMs: minute * 60_000, name, count }))
+    return counts.length === 0 && to === untilMs && to - from < IDLE_MS ? null : { to, counts }
+  })
+  return counted !== null && counted < untilMs
+}
+
+/**
+ * Counts records that this transaction deletes and that were not counted yet. Call it before the other records of their
+ * jobs are deleted: the time to the result of a job is measured by its callbacks and its timeline.
+ */
+export async function countDeleted(
+  tx: Transaction,
+  { events = [], callbacks = [], marks = [] }: DeletedRecords,
+): Promise<void> {
+  const ended = await notCounted(tx, 'events', events, ({ seq }) => seq - 1)
+  const received = await notCounted(tx, 'time', callbacks, ({ id }) => timeOfId(id))
+  const marked = await notCounted(tx, 'time', marks, ({ updated_at }) => updated_at)
+  await upsertCounts(tx, [
+    ...(await countsOfEnds(tx, ended)),
+    ...received.map(({ received_at: atMs, outcome }) => ({ atMs, name: statsName(CALLBACK, outcome), count: 1 })),
+    ...marked.map(({ updated_at: atMs, state }) => ({ atMs, name: statsName(PUSH, state), count: 1 })),
+  ])
+}
+
+/** The rows at or after the cursor, which only moves forward. Most deleted rows are old, and need no lock. */
+async function notCounted<Counted>(
+  tx: Transaction,
+  source: StatsSource,
+  rows: readonly Counted[],
+  positionOf: (row: Counted) => number,
+): Promise<Counted[]> {
+  if (rows.length === 0) return []
+  const from = (position: number) => rows.filter((row) => positionOf(row) >= position)
+  return from(await findCursor(tx, source)).length === 0 ? [] : from(await lockCursor(tx, source))
 }
 
 /** At the first start and after a long stop of all nodes, the time in which nothing happened is skipped at once. */
-async function skipQuietTime(db: Database, { fromMs, untilMs }: { fromMs: number; untilMs: number }): Promise<number> {
+async function skipQuietTime(db: Queryable, { fromMs, untilMs }: { fromMs: number; untilMs: number }): Promise<number> {
   if (fromMs + STEP_MS >= untilMs) return fromMs
   return Math.min(await findNextCallbackMs(db, fromMs), await findNextMarkMs(db, fromMs), untilMs)
 }

@@ -1,4 +1,5 @@
 import type { Database, Queryable, Transaction } from '../db/database.ts'
+import { forUpdate } from '../db/locking.ts'
 import { rowsOf } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
@@ -13,7 +14,7 @@ export type StatsWindow = keyof typeof STATS_WINDOWS
 const BUCKETS_MS = Object.values(STATS_WINDOWS).map(({ bucketMs }) => bucketMs)
 
 /** `events` counts by position in the log, `time` by the database's time. */
-type StatsSource = 'events' | 'time'
+export type StatsSource = 'events' | 'time'
 
 /** Something that happened `count` times at about this time. */
 export interface StatsCount {
@@ -27,25 +28,40 @@ export async function findCursor(db: Queryable, source: StatsSource): Promise<nu
   return row?.position ?? 0
 }
 
+/** The counts of a source up to a position. */
+interface StatsStep {
+  to: number
+  counts: readonly StatsCount[]
+}
+
 /**
- * Adds the counts between two positions of a source, in one transaction with the cursor. If another node has moved the
- * cursor meanwhile, it adds nothing and returns false. So everything is counted exactly once.
+ * Adds what `count` finds from the cursor of a source on, moves the cursor and returns its position; null if `count` returns
+ * null. It reads under the lock of the cursor, and so does a deletion that counts what it deletes: everything is counted
+ * exactly once, by any number of nodes.
  */
 export function addCounts(
   db: Database,
-  { source, from, to }: { source: StatsSource; from: number; to: number },
-  counts: readonly StatsCount[],
-): Promise<boolean> {
+  source: StatsSource,
+  count: (tx: Transaction, from: number) => Promise<StatsStep | null>,
+): Promise<number | null> {
   return db.transaction(async (tx) => {
-    const moved = await tx.query(sql`
-      update stats_cursors set position = ${to} where source = ${source} and position = ${from} returning source`)
-    if (moved.length === 0) return false
-    await upsertCounts(tx, counts)
-    return true
+    const step = await count(tx, await lockCursor(tx, source))
+    if (step === null) return null
+    await upsertCounts(tx, step.counts)
+    await tx.query(sql`update stats_cursors set position = ${step.to} where source = ${source}`)
+    return step.to
   })
 }
 
-async function upsertCounts(tx: Transaction, counts: readonly StatsCount[]): Promise<void> {
+/** Until the transaction ends, no other transaction counts rows of this source. */
+export async function lockCursor(tx: Transaction, source: StatsSource): Promise<number> {
+  const [row] = await tx.query<{ position: number }>(
+    sql`select position from stats_cursors where source = ${source} ${forUpdate(tx.engine)}`,
+  )
+  return row?.position ?? 0
+}
+
+export async function upsertCounts(tx: Transaction, counts: readonly StatsCount[]): Promise<void> {
   const sums = new Map<string, { seconds: number; bucket_at: number; name: string; count: number }>()
   for (const { atMs, name, count } of counts) {
     for (const bucketMs of BUCKETS_MS) {

@@ -1,5 +1,7 @@
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
+import { forUpdateSkipLocked } from '../db/locking.ts'
+import { isAmong } from '../db/rows.ts'
 import { sql } from '../db/sql.ts'
 
 /** The usage of one ended job. The job's own row keeps it too. */
@@ -62,17 +64,44 @@ export async function eraseCounters(tx: Transaction, subject: string): Promise<v
 }
 
 /**
- * Locks the caller's usage of the period until the transaction ends: two concurrent starts cannot both use the last run of
- * the limit.
+ * Locks the usage of these callers in the period until the transaction ends: two concurrent starts cannot both use the last
+ * run of the limit. A transaction that starts jobs of several callers locks them all at once.
  */
 export async function lockUsage(
   tx: Transaction,
-  { subject, period }: { subject: string; period: string },
+  { subjects, period }: { subjects: readonly string[]; period: string },
 ): Promise<void> {
+  const counters = subjects.toSorted().map((subject) => newCounter({ subject, period, type: '' }))
   await tx.query(sql`
     insert into usage_counters (${COUNTERS.list})
-    values (${subject}, ${period}, '', 0, 0, 0, 0)
+    select ${COUNTERS.list} from ${COUNTERS.rows(tx.engine, counters)} as r where true
     on conflict (subject, period, type) do update set runs = usage_counters.runs`)
+}
+
+/** Locks the counters of these subjects without waiting, and returns the subjects whose counters are locked elsewhere. */
+export async function lockCounters(
+  tx: Transaction,
+  { subjects, period }: { subjects: readonly string[]; period: string },
+): Promise<Set<string>> {
+  const counters = sql`
+    select subject, type from usage_counters
+    where period = ${period} and type <> '' and ${isAmong(tx.engine, sql`subject`, subjects)}`
+  const [all, locked] = await Promise.all([
+    tx.query<CounterKey>(counters),
+    tx.query<CounterKey>(sql`${counters} ${forUpdateSkipLocked(tx.engine)}`),
+  ])
+  const keys = new Set(locked.map(keyOf))
+  return new Set(all.filter((counter) => !keys.has(keyOf(counter))).map(({ subject }) => subject))
+}
+
+type CounterKey = Pick<UsageCounter, 'subject' | 'type'>
+
+function keyOf({ subject, type }: CounterKey): string {
+  return JSON.stringify([subject, type])
+}
+
+function newCounter(key: CounterKey & { period: string }): UsageCounter {
+  return { ...key, runs: 0, input_tokens: 0, output_tokens: 0, total_tokens: 0 }
 }
 
 export function findUsage(
@@ -95,7 +124,7 @@ function sumUp(ended: readonly JobUsage[]): UsageCounter[] {
   const sums = new Map<string, UsageCounter>()
   for (const { subject, period, type, ...tokens } of ended) {
     const key = JSON.stringify([subject, period, type])
-    const sum = sums.get(key) ?? { subject, period, type, runs: 0, input_tokens: 0, output_tokens: 0, total_tokens: 0 }
+    const sum = sums.get(key) ?? newCounter({ subject, period, type })
     sum.runs += 1
     sum.input_tokens += tokens.input_tokens
     sum.output_tokens += tokens.output_tokens

@@ -57,6 +57,21 @@ describe('the client on the real service', () => {
       await assert.rejects(failing.cancel(), { code: 'conflict', status: 409 })
     })
 
+    test('a turn is enqueued, its input replaced, and the conversation deleted', async () => {
+      const world = await shared()
+      const api = clientOf(world)
+      const first = await api.jobs.start('report', { title: 'one' })
+      await assert.rejects(first.continue({ title: 'two' }), { code: 'conflict' })
+      const second = await first.continue({ title: 'two' }, { onBusy: 'enqueue' })
+      assert.equal(second.data?.queued_behind, first.id)
+      assert.deepEqual((await second.replaceInput({ title: 'two again' })).input, { title: 'two again' })
+      await assert.rejects(api.conversations.delete(second.data?.thread_id ?? ''), { code: 'conflict' })
+      assert.deepEqual(await overTime(world, second.result()), { title: 'two again', n: 0 })
+      await assert.rejects(second.replaceInput({ title: 'too late' }), { code: 'conflict' })
+      await api.conversations.delete(second.data?.thread_id ?? '')
+      await assert.rejects(first.get(), { code: 'not_found' })
+    })
+
     test('an ended job is repeated as a new job with the same input', async () => {
       const world = await shared()
       const api = clientOf(world)

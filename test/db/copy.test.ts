@@ -73,7 +73,8 @@ async function contentOf(db: Database): Promise<Record<string, string[]>> {
 async function isEmpty(db: Database): Promise<boolean> {
   const content = await contentOf(db)
   return Object.entries(content).every(
-    ([name, rows]) => rows.length === 0 || ['event_log', 'stats_cursors', 'user_state_version'].includes(name),
+    ([name, rows]) =>
+      rows.length === 0 || ['event_log', 'stats_cursors', 'user_state_version', 'service_clock'].includes(name),
   )
 }
 

@@ -61,6 +61,7 @@ async function seed(db: Database): Promise<void> {
     run_id: `run-${n}`,
     job_id: idOf(n),
     run_seq: 1,
+    is_extra: 0,
     created_at: 0,
   }))
   await db.transaction((tx) => insertJobRuns(tx, runs))

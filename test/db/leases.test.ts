@@ -11,9 +11,7 @@ import { sql } from '../../src/db/sql.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { findJob, insertJob, lockJobs, updateJobs } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
-import { settleJobs } from '../../src/jobs/settlement/settle.ts'
-import type { JobUpdate, Settled } from '../../src/jobs/settlement/settlement.ts'
-import { TurnsByOwner } from '../../src/jobs/worker/lease-in-turn.ts'
+import { TurnsByOwner } from '../../src/jobs/leases/lease-in-turn.ts'
 import {
   countStartAttempt,
   type LeasedJob,
@@ -21,8 +19,10 @@ import {
   leaseJob,
   leaseJobs,
   releaseLeases,
-} from '../../src/jobs/worker/lease-store.ts'
-import { givePlaces, takesPlace } from '../../src/jobs/worker/places-store.ts'
+} from '../../src/jobs/leases/lease-store.ts'
+import { givePlaces, takesPlace } from '../../src/jobs/leases/places-store.ts'
+import { settleJobs } from '../../src/jobs/settlement/settle.ts'
+import type { JobUpdate, Settled } from '../../src/jobs/settlement/settlement.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -56,6 +56,7 @@ async function release(db: Database, job: LeasedJob, error: string | null = null
     next_at: NOW + 9_000,
     error,
     unseen_at: null,
+    unsent: 0,
     leased_due_at: job.next_check_at ?? 0,
     leased_cancel_at: job.cancel_requested_at ?? 0,
   }
@@ -91,7 +92,9 @@ function setNode(db: Database, id: string, expiresAtMs: number): Promise<unknown
 }
 
 async function settleAt(db: Database, atMs: number, update: JobUpdate): Promise<Settled | undefined> {
-  const context = { db, clock: new ManualClock(atMs), ids, types: BUILT_IN_JOB_TYPES, pushOptOut: hasPushTurnedOff }
+  const clock = new ManualClock(atMs)
+  const types = BUILT_IN_JOB_TYPES
+  const context = { db, clock, random: systemRandom, ids, types, pushOptOut: hasPushTurnedOff }
   const [settled] = await settleJobs(context, (_tx, settlement) => settlement.settle([update]))
   return settled
 }
@@ -234,7 +237,7 @@ describe('leases', () => {
 
     test('a lease and a check do not write the row of the job', async () => {
       const [db] = await nodes()
-      const job = await leased(db)
+      const job = await leased(db, { run_id: null })
       const row = () => db.query(sql`select * from jobs where id = ${job.id}`)
       const before = await row()
       assert.equal(await countStartAttempt(db, { id: job.id, token: job.lease_token ?? '', nowMs: NOW }), true)
@@ -242,12 +245,21 @@ describe('leases', () => {
       assert.deepEqual(await row(), before)
     })
 
-    test('only a job that may be stuck is leased', async () => {
+    test('only an unfinished job is leased', async () => {
       const [db] = await nodes()
-      for (const status of ['awaiting_input', 'completed', 'failed', 'cancelled'] as const) {
+      for (const status of ['completed', 'failed', 'cancelled'] as const) {
         const { id } = await createJob(db, { status, next_check_at: null })
         assert.equal(await leaseJob(db, id, leaseAt(NOW)), undefined)
       }
+      const { id } = await createJob(db, { status: 'awaiting_input' })
+      assert.equal((await leaseJob(db, id, leaseAt(NOW)))?.id, id)
+    })
+
+    test('a job that any node checked after the given time is not leased', async () => {
+      const [db] = await nodes()
+      const { id } = await createJob(db, { status: 'awaiting_input', checked_at: NOW - 10 })
+      assert.equal(await leaseJob(db, id, leaseAt(NOW), NOW - 11), undefined)
+      assert.equal((await leaseJob(db, id, leaseAt(NOW), NOW - 10))?.id, id)
     })
 
     test('a lease of several jobs leaves out those that another worker holds or that wait for a place', async () => {
@@ -292,7 +304,7 @@ describe('leases', () => {
 
     test('lost leases write nothing', async () => {
       const [db] = await nodes()
-      const job = await leased(db)
+      const job = await leased(db, { run_id: null })
       const other = await leaseJob(db, job.id, leaseAt(NOW + 1_000))
       const held = await findJob(db, job.id)
       assert.equal(held?.lease_token, other?.lease_token)

@@ -5,12 +5,18 @@ import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { appendEvents, readEvents } from '../../src/events/event-store.ts'
-import type { JobStatus } from '../../src/jobs/job.ts'
+import { type JobStatus, UNFINISHED_STATUSES } from '../../src/jobs/job.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { changeJobs, findJob, insertJob } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { deleteEndedJobs } from '../../src/jobs/retention/delete-jobs.ts'
-import { countRuns, countUnfinished, findUnfinished, hasUnfinishedJob } from '../../src/jobs/uncommon-jobs.ts'
+import {
+  countRuns,
+  countUnfinished,
+  findUnfinished,
+  findUnfinishedOn,
+  IS_UNFINISHED,
+} from '../../src/jobs/uncommon-jobs.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { explaining } from '../support/explaining.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -30,6 +36,11 @@ function setUp(db: Database) {
   const rowOf = async (id: string) => (await db.query(sql`select * from uncommon_jobs where id = ${id}`))[0]
   return { clock, ids, addJob, change, rowOf }
 }
+
+test('the condition for unfinished jobs names every unfinished status', () => {
+  const named = Array.from(IS_UNFINISHED.text.matchAll(/'(\w+)'/g), ([, status]) => status)
+  assert.deepEqual(named.sort(), [...UNFINISHED_STATUSES].sort())
+})
 
 describe('the jobs that a callback did not simply complete', () => {
   forEachEngine((engine) => {
@@ -85,10 +96,10 @@ describe('the jobs that a callback did not simply complete', () => {
       for (const status of ['processing', 'generating', 'awaiting_input'] satisfies JobStatus[]) {
         await addJob({ thread_id: status, status: 'completed', finished_at: 1 })
         await addJob({ thread_id: status, status })
-        assert.equal(await hasUnfinishedJob(db, status), true)
+        assert.equal((await findUnfinishedOn(db, status)).length, 1)
       }
       const plans: string[] = []
-      assert.equal(await hasUnfinishedJob(explaining(db, plans), 'ended'), false)
+      assert.deepEqual(await findUnfinishedOn(explaining(db, plans), 'ended'), [])
       if (db.engine === 'sqlite') assert.match(plans.join(), /jobs USING COVERING INDEX jobs_by_conversation/)
     })
 

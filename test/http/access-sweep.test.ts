@@ -70,6 +70,14 @@ const EXAMPLES: Record<string, Example> = {
     ok: 200,
     ownedByCaller: true,
   },
+  'PATCH /jobs/:id': {
+    scope: 'any',
+    path: once(waitingTurn),
+    body: { input: { title: 'Swept' } },
+    ok: 200,
+    ownedByCaller: true,
+  },
+  'DELETE /v1/conversations/:thread_id': { scope: 'any', path: endedConversation, ok: 204, ownedByCaller: true },
   'DELETE /jobs/:id': { scope: 'any', path: endedJob, ok: 204, ownedByCaller: true },
   'POST /jobs/:id/cancel': {
     scope: 'any',
@@ -204,6 +212,26 @@ async function endedJob(service: TestService): Promise<string> {
   const id = path.slice('/jobs/'.length)
   await service.db.query(sql`update jobs set status = 'failed', finished_at = 1 where id = ${id}`)
   return path
+}
+
+/** A turn that waits for the end of the turn before it. */
+async function waitingTurn(service: TestService): Promise<string> {
+  const path = await newJob(service)
+  const id = path.slice('/jobs/'.length)
+  await service.db.query(sql`
+    insert into job_checks (job_id, owner, waits_on, due_at, starts, checks)
+    select id, created_by, thread_id, ${8.64e15}, 0, 0 from jobs where id = ${id}
+    on conflict (job_id) do update set waits_on = excluded.waits_on, due_at = excluded.due_at`)
+  return path
+}
+
+async function endedConversation(service: TestService): Promise<string> {
+  const id = (await endedJob(service)).slice('/jobs/'.length)
+  const [thread] = await service.db.query<{ id: string }>(
+    // Its thread was started elsewhere, so the runtime is not asked to delete it.
+    sql`update threads set is_own = 0 where newest = ${id} returning id`,
+  )
+  return `/v1/conversations/${thread?.id}`
 }
 
 async function newDevice(service: TestService): Promise<string> {

@@ -322,6 +322,122 @@ describe('conversations', () => {
       assert.equal((await post(world, 'ada', { type: 'report', input: {}, continues: second.id })).status, 202)
     })
 
+    test('a turn fails if its thread is lost, also when the turn before it was deleted', async () => {
+      const world = await startJobWorld(under, TYPES)
+      const first = await finished(world, 'ada', { type: 'agent', input: says('remember me') })
+      world.runtime.setFaults({ start_failure: 1 })
+      const second = await turn(world, 'ada', { type: 'agent', input: says('who am I?'), continues: first.id })
+      assert.equal((await world.request('DELETE', `/jobs/${first.id}`, 'ada')).status, 204)
+      await fetch(`${world.runtime.url}/threads/${first.thread_id}`, { method: 'DELETE' })
+      world.runtime.setFaults({ start_failure: 0 })
+      await world.sweepUntil(async () => (await world.stored(second.id)).finished_at !== null)
+      const ended = await world.stored(second.id)
+      assert.deepEqual([ended.status, ended.error?.code, ended.thread_id], ['failed', 'run_lost', first.thread_id])
+    })
+
+    test('a turn can be repeated when the turn before it was deleted', async () => {
+      const world = await startJobWorld(under, TYPES)
+      const first = await finished(world, 'ada', { type: 'agent', input: says('one') })
+      const second = await finished(world, 'ada', { type: 'agent', input: says('two'), continues: first.id })
+      assert.equal((await world.request('DELETE', `/jobs/${first.id}`, 'ada')).status, 204)
+      const retried = await world.request('POST', `/jobs/${second.id}/retry`, 'ada')
+      assert.equal(retried.status, 202, retried.text)
+      await world.quiet()
+      await world.sweepUntil(async () => (await world.stored(retried.body.id)).finished_at !== null, RUN_MS)
+      const { status, thread_id, continues } = await world.stored(retried.body.id)
+      assert.deepEqual([status, thread_id, continues], ['completed', first.thread_id, first.id])
+    })
+
+    const threadOf = async ({ db }: JobWorld, { thread_id }: ShownJob) => {
+      const [row] = await db.query<{ newest: string; title: string | null; owner: string | null }>(
+        sql`select newest, title, owner from threads where id = ${thread_id}`,
+      )
+      return row
+    }
+
+    test('a conversation has a title and its newest turn, and is gone with its last job', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const long = `What  is\n${'so '.repeat(40)}long?`
+      const first = await finished(world, sub, { type: 'agent', input: says(long) })
+      const title = `What is ${'so '.repeat(40)}`.slice(0, 79)
+      assert.deepEqual(await threadOf(world, first), { newest: first.id, title: `${title}…`, owner: sub })
+      const second = await finished(world, sub, { type: 'agent', input: says('two'), continues: first.id })
+      assert.deepEqual(await threadOf(world, first), { newest: second.id, title: `${title}…`, owner: sub })
+      assert.equal((await world.request('DELETE', `/jobs/${second.id}`, sub)).status, 204)
+      assert.equal((await threadOf(world, first))?.newest, first.id)
+      assert.equal((await world.request('DELETE', `/jobs/${first.id}`, sub)).status, 204)
+      assert.equal(await threadOf(world, first), undefined)
+    })
+
+    test('a conversation is deleted with all its jobs, and its thread at the runtime', async () => {
+      const world = await startJobWorld(under, TYPES)
+      const first = await finished(world, 'ada', { type: 'agent', input: says('one') })
+      const path = `/v1/conversations/${first.thread_id.toUpperCase()}`
+      const second = await turn(world, 'ada', { type: 'agent', input: says('two'), continues: first.id })
+      const refused = (sub: string) => world.request('DELETE', path, sub)
+      const none = { status: 404, code: 'not_found', message: 'No such conversation' } as const
+      assertError(world.service, await refused('ada'), BUSY)
+      assertError(world.service, await refused('eve'), none)
+      assertError(world.service, await world.request('DELETE', `/v1/conversations/${randomUUID()}`, 'ada'), none)
+      await world.pass(RUN_MS)
+      const threadStatus = async () => (await fetch(`${world.runtime.url}/threads/${first.thread_id}/state`)).status
+      assert.equal(await threadStatus(), 200)
+      assert.equal((await refused('ada')).status, 204)
+      assert.equal(await threadStatus(), 404)
+      for (const { id } of [first, second]) assert.equal((await world.request('GET', `/jobs/${id}`, 'ada')).status, 404)
+      assert.equal(await threadOf(world, first), undefined)
+      assertError(world.service, await refused('ada'), none)
+    })
+
+    test('a conversation stays whole if the runtime cannot delete its thread', async () => {
+      const world = await startJobWorld(under, TYPES)
+      const first = await finished(world, 'ada', { type: 'agent', input: says('one') })
+      const path = `/v1/conversations/${first.thread_id}`
+      world.runtime.setFaults({ lookup_failure: 1 })
+      assertError(world.service, await world.request('DELETE', path, 'ada'), {
+        status: 503,
+        code: 'service_unavailable',
+        message: 'The agent runtime cannot delete the thread now',
+      })
+      world.runtime.setFaults({ lookup_failure: 0 })
+      const second = await finished(world, 'ada', { type: 'agent', input: says('two'), continues: first.id })
+      assert.equal(second.status, 'completed')
+      const token = world.admin
+      assert.equal((await world.service.request('DELETE', path, { token })).status, 204)
+      const audit = await world.service.request<{ data: { action: string; object: { id: string } }[] }>(
+        'GET',
+        '/v1/audit?action=conversation.deleted',
+        { token },
+      )
+      assert.deepEqual(
+        audit.body.data.map(({ object }) => object.id),
+        [first.thread_id],
+      )
+    })
+
+    test('a thread that was started elsewhere stays at the runtime when its conversation is deleted', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const { thread_id, run_id } = await world.startElsewhere({ user_id: sub })
+      const followed = await post(world, sub, { type: 'report', thread_id, run_id })
+      assert.equal(followed.status, 202, followed.text)
+      await world.sweepUntil(async () => (await world.stored(followed.body.id)).finished_at !== null)
+      assert.equal((await world.request('DELETE', `/v1/conversations/${thread_id}`, sub)).status, 204)
+      assert.equal((await fetch(`${world.runtime.url}/threads/${thread_id}/state`)).status, 200)
+      assert.equal((await world.request('GET', `/jobs/${followed.body.id}`, sub)).status, 404)
+    })
+
+    test('a late callback that names no job becomes no second job: the thread is known', async () => {
+      const world = await startJobWorld(under, TYPES)
+      const first = await finished(world, 'ada', { type: 'report', input: { title: 'first' } })
+      const late = { thread_id: first.thread_id, run_id: randomUUID(), status: 'success', values: { report: 1 } }
+      const answer = await world.callback('report', late)
+      assert.deepEqual([answer.body.outcome, answer.body.job_id], ['stale', first.id])
+      const [jobs] = await world.db.query<{ n: number }>(sql`select count(*) as n from jobs`)
+      assert.equal(jobs?.n, 1)
+    })
+
     test('cancelling a turn ends that turn alone', async () => {
       const world = await startJobWorld(under, TYPES)
       const first = await finished(world, 'ada', { type: 'report', input: { title: 'first' } })

@@ -53,7 +53,9 @@ describe('history', () => {
       const { job, runs, usage, counters, notifications } = await readJobRows(world.db, id)
       assert.deepEqual({ job, runs, usage, counters }, pick(before))
       assert.deepEqual(notifications, [])
-      assert.deepEqual(await timelineOf(world, paused.id), pausedBefore)
+      const pausedAfter = await timelineOf(world, paused.id)
+      // Its question was asked about meanwhile.
+      assert.deepEqual(pausedAfter.slice(0, pausedBefore.length), pausedBefore)
       assert.equal((await callbacksOf(world, paused.id)).length, 1)
       const { token, service } = { token: world.admin, service: world.service }
       const replay = await service.request('POST', `/v1/callbacks/${callback?.id}/replay`, { token })

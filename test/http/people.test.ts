@@ -10,6 +10,7 @@ interface Export {
   usage: { runs: number }[]
   devices: { token: string }[]
   projects: { name: string }[]
+  conversations: { thread_id: string; type: string; title: string | null; newest_job: string }[]
   jobs: (ShownJob & { notifications: object[] })[]
   notifications: { title: string; body: string }[]
 }
@@ -52,6 +53,10 @@ describe('all data of one user', () => {
         body.notifications.map(({ title, body: text }) => [title, text]),
         [['Hello', 'Ada']],
       )
+      const [job] = body.jobs
+      assert.deepEqual(body.conversations, [
+        { thread_id: job?.thread_id, type: 'report', title: null, newest_job: job?.id },
+      ])
       const audit = await service.request<{ data: { action: string }[] }>('GET', '/v1/audit?object=ada', {
         token: world.admin,
       })

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { firstIdAt } from '../../src/core/ids.ts'
 import { sql } from '../../src/db/sql.ts'
+import { eraseSomeJobs } from '../../src/jobs/retention/erase-jobs.ts'
 import { classOf, percentileOf } from '../../src/stats/stats-names.ts'
-import { countByTime, countEvents } from '../../src/stats/stats-rollup.ts'
-import { addCounts, findCounts, findCursor } from '../../src/stats/stats-store.ts'
+import { countByTime, countDeleted, countEvents } from '../../src/stats/stats-rollup.ts'
+import { findCounts } from '../../src/stats/stats-store.ts'
 import { assertError } from '../support/assert-error.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
@@ -100,12 +101,39 @@ describe('GET /v1/stats', () => {
         endsOf(await read(world)).reduce((sum, { count }) => sum + count, 0),
         3,
       )
-      const position = await findCursor(world.db, 'events')
-      const late = [{ atMs: world.clock.now(), name: 'end:completed:callback', count: 100 }]
-      assert.equal(await addCounts(world.db, { source: 'events', from: position - 1, to: position }, late), false)
+    })
+
+    test('jobs that are deleted or erased at once after their end are counted, once, with their callbacks', async () => {
+      const world = await startJobWorld(under)
+      const jobs = await Promise.all(Array.from({ length: 10 }, () => world.start('report')))
+      await world.pass(RUN_MS)
+      const remove = async (id: string) => {
+        const answer = await world.service.request('DELETE', `/jobs/${id}`, { token: world.admin })
+        assert.equal(answer.status, 204, answer.text)
+      }
+      // Some are counted before their deletion, some with it, and some while the statistics are counted.
+      for (const { id } of jobs.slice(0, 3)) await remove(id)
+      await Promise.all([countEvents(world.db), ...jobs.slice(3, 7).map(({ id }) => remove(id))])
+      while (await countEvents(world.db));
+      for (const { id } of jobs.slice(7)) await remove(id)
+      const erased = await Promise.all([1, 2].map(() => world.start('report', { sub: 'erased' })))
+      await world.pass(RUN_MS)
+      const erasure = { owner: 'erased', atMs: world.clock.now(), countDeleted }
+      assert.deepEqual(await world.db.transaction((tx) => eraseSomeJobs(tx, erasure)), {
+        found: erased.length,
+        erased: erased.length,
+      })
+      for (let second = 0; second < 5; second++) await world.pass(1_000)
+      const stats = await read(world)
+      assert.deepEqual(endsOf(stats), [{ status: 'completed', settled_by: 'callback', count: 12 }])
       assert.equal(
-        endsOf(await read(world)).reduce((sum, { count }) => sum + count, 0),
-        3,
+        stats.buckets.reduce((sum, { callbacks }) => sum + (callbacks.applied ?? 0), 0),
+        12,
+      )
+      const times = await findCounts(world.db, { bucketMs: 60_000, fromMs: 0 })
+      assert.equal(
+        times.filter(({ name }) => name.startsWith('truth:')).reduce((sum, { count }) => sum + count, 0),
+        12,
       )
     })
 

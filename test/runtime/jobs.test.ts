@@ -210,6 +210,34 @@ for (const { name, start } of WORLDS) {
       })
     }
 
+    /** Another client calls the runtime, without the service. */
+    const elsewhere = async (path: string, body: object) => {
+      const headers = { 'content-type': 'application/json' }
+      const answer = await fetch(`${world.url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
+      assert.equal(answer.status, 200, await answer.clone().text())
+      return (await answer.json()) as { run_id: string }
+    }
+
+    test('a question that another client answers at the runtime: the job goes on with that run', async () => {
+      const paused = await untilGlance(hearing, await begin(hearing, 'pause'), ended)
+      assert.equal(paused.status, 'awaiting_input')
+      const answer = { assistant_id: 'pause', command: { resume: 'from elsewhere' } }
+      const { run_id } = await elsewhere(`/threads/${paused.thread_id}/runs`, answer)
+      await until(async () => (await post(hearing, `/jobs/${paused.id}/check`)).run_id === run_id)
+      const job = await untilGlance(hearing, paused, (now) => now.status === 'completed')
+      assert.deepEqual([job.run_id, job.output], [run_id, { title: 'Done', answer: 'from elsewhere' }])
+    })
+
+    test('a thread that another client changes without a run: the job can be resumed with null', async () => {
+      const paused = await untilGlance(hearing, await begin(hearing, 'pause'), ended)
+      await elsewhere(`/threads/${paused.thread_id}/state`, { values: { draft: 'by hand' }, as_node: 'ask' })
+      const isEmpty = ({ interrupts }: Job) => Array.isArray(interrupts) && interrupts.length === 0
+      await until(async () => isEmpty(await post(hearing, `/jobs/${paused.id}/check`)))
+      await post(hearing, `/jobs/${paused.id}/resume`, { input: null })
+      const job = await untilGlance(hearing, paused, (now) => now.status === 'completed')
+      assert.deepEqual(job.output, { title: 'Done', answer: 'by hand' })
+    })
+
     test('a running run can be cancelled', async () => {
       const started = await begin(hearing, 'sleep', { ms: 60_000, ...sandbox(60_000) })
       await until(async () => (await read(hearing, started)).status === 'generating')

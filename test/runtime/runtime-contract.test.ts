@@ -128,9 +128,56 @@ for (const { name, start } of SUBJECTS) {
       const state = await stateOf(run)
       assert.deepEqual(valuesOf(state), valuesOf(callback))
       assert.deepEqual(
-        { ...state, values: null },
-        { values: null, next: [], runId: run.runId, error: null, interrupts: [], traces: NO_TRACES },
+        { ...state, values: null, checkpointId: null },
+        {
+          values: null,
+          next: [],
+          checkpointId: null,
+          runId: run.runId,
+          error: null,
+          interrupts: [],
+          traces: NO_TRACES,
+        },
       )
+    })
+
+    test('a run begins at the checkpoint that it names, and so do later runs that name none', async () => {
+      const threadId = await newThread()
+      const say = async (content: string, checkpointId: string | null = null) => {
+        const input = { messages: [{ role: 'user', content }] }
+        const run = await begin('agent', { threadId, payload: { input: JsonText.of(input) }, checkpointId })
+        await untilStatus(run, 'success')
+        const { messages } = valuesOf(await stateOf(run)) as { messages: JsonObject[] }
+        const asked = messages.filter(({ type }) => type === 'human').map((message) => message.content)
+        const checkpoint = await client.fetchCheckpoint(threadId, run.runId)
+        assert.equal(checkpoint?.isSettled, true)
+        return { run, asked, checkpointId: checkpoint.id }
+      }
+      const first = await say('q1')
+      const late = await say('late')
+      assert.deepEqual(late.asked, ['q1', 'late'])
+      const second = await say('q2', first.checkpointId)
+      assert.deepEqual(second.asked, ['q1', 'q2'])
+      const third = await say('q3', second.checkpointId)
+      assert.deepEqual(third.asked, ['q1', 'q2', 'q3'])
+      assert.deepEqual((await say('q4')).asked, ['q1', 'q2', 'q4'])
+      assert.deepEqual((await say('q5', randomUUID())).asked, ['q5'])
+      assert.equal((await client.fetchCheckpoint(threadId, late.run.runId))?.id, late.checkpointId)
+    })
+
+    test('an answer reaches the question of the checkpoint that the run names', async () => {
+      const paused = await begin('pause')
+      await untilStatus(paused, 'success')
+      const checkpoint = await client.fetchCheckpoint(paused.threadId, paused.runId)
+      assert.equal(checkpoint?.isSettled, true)
+      const [asked] = openIn(await stateOf(paused))
+      // Another run on the thread, after the question.
+      const other = await begin('pause', { threadId: paused.threadId })
+      await untilStatus(other, 'success')
+      const payload = { command: JsonText.of({ resume: { [asked?.id ?? '']: 'yes' } }) }
+      const resumed = await begin('pause', { threadId: paused.threadId, payload, checkpointId: checkpoint.id })
+      await untilStatus(resumed, 'success')
+      assert.deepEqual(reportIn(await stateOf(resumed)), { title: 'Done', answer: 'yes' })
     })
 
     test('the metadata of a run is in the list, the lookup and the callback', async () => {

@@ -191,14 +191,34 @@ export class JobWorld {
 
   /** A run that another client of the runtime starts. It sends no callback. */
   async startElsewhere(metadata: object = {}, { assistant = 'report', threadMetadata = {} } = {}) {
-    const post = async (path: string, body: object) => {
-      const headers = { 'content-type': 'application/json' }
-      const init = { method: 'POST', headers, body: JSON.stringify(body) }
-      return (await (await fetch(`${this.runtime.url}${path}`, init)).json()) as { thread_id: string; run_id: string }
-    }
-    const { thread_id } = await post('/threads', { metadata: threadMetadata })
-    const { run_id } = await post(`/threads/${thread_id}/runs`, { assistant_id: assistant, input: {}, metadata })
+    const { thread_id } = await this.#postElsewhere('/threads', { metadata: threadMetadata })
+    const run = { assistant_id: assistant, input: {}, metadata }
+    const { run_id } = await this.#postElsewhere(`/threads/${thread_id}/runs`, run)
     return { thread_id, run_id }
+  }
+
+  /** Another client of the runtime starts a run on the thread of a job. It sends no callback. */
+  async continueElsewhere({ thread_id }: ShownJob, run: object): Promise<string> {
+    const { run_id } = await this.#postElsewhere(`/threads/${thread_id}/runs`, { assistant_id: 'pause', ...run })
+    return run_id
+  }
+
+  /** Another client of the runtime answers the first question of a job. */
+  async answerElsewhere(job: ShownJob, answer: Json, run: object = {}): Promise<string> {
+    const [question] = job.interrupts as { id: string }[]
+    return this.continueElsewhere(job, { command: { resume: { [String(question?.id)]: answer } }, ...run })
+  }
+
+  /** Another client of the runtime changes the state of the thread by hand, without a run. */
+  async changeByHand({ thread_id }: ShownJob, values: object, as_node?: string): Promise<void> {
+    await this.#postElsewhere(`/threads/${thread_id}/state`, { values, as_node })
+  }
+
+  async #postElsewhere(path: string, body: object): Promise<{ thread_id: string; run_id: string }> {
+    const headers = { 'content-type': 'application/json' }
+    const answer = await fetch(`${this.runtime.url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
+    assert.equal(answer.status, 200)
+    return (await answer.json()) as { thread_id: string; run_id: string }
   }
 
   /** Posts a callback like the runtime, by default with the shared secret. */

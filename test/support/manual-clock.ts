@@ -19,6 +19,10 @@ export class ManualClock implements Clock {
     return this.#nowMs
   }
 
+  calendar(): number {
+    return this.#nowMs
+  }
+
   elapsed(): number {
     return this.#nowMs
   }

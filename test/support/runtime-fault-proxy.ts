@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { after } from 'node:test'
+import { atEnd } from './at-end.ts'
 
 /** A moment of a call: before the runtime receives the request, or before the service receives the response. */
 export interface Step {
@@ -17,6 +17,12 @@ export interface RuntimeFaultProxy {
   readonly held: number
   /** Breaks the held calls; from now on all calls pass. */
   open(): void
+  /** From now on, starts of runs do not reach the runtime: their connections break, or they wait. Null: they pass. */
+  keepStarts(how: 'broken' | 'waiting' | null): void
+  /** How many starts are kept. */
+  readonly kept: number
+  /** Now the runtime gets the kept starts. Those that wait are answered. */
+  forwardStarts(): Promise<void>
 }
 
 /** A proxy between the service and its runtime that holds calls at the steps a test names. */
@@ -24,6 +30,8 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
   let plan: readonly Step[] = []
   const stepOf = new Map<string, Step | undefined>()
   const held = new Set<ServerResponse>()
+  let keeps: 'broken' | 'waiting' | null = null
+  let kept: (() => Promise<void>)[] = []
 
   const holds = (when: Step['when'], { method, url = '' }: IncomingMessage, threadId: string): boolean => {
     const step = stepOf.get(threadId)
@@ -36,14 +44,20 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
     const threadId = threadOf(request, body)
     if (request.url === '/threads' && !stepOf.has(threadId)) stepOf.set(threadId, plan[stepOf.size])
     if (holds('before', request, threadId)) return void held.add(response)
-    const answer = await fetch(`${runtimeUrl}${request.url}`, {
-      method: request.method ?? 'GET',
-      headers: { 'content-type': 'application/json' },
-      ...(body.length > 0 ? { body } : {}),
-    })
-    const text = await answer.text()
-    if (holds('after', request, threadId)) return void held.add(response)
-    response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') ?? '' }).end(text)
+    const forward = async () => {
+      const answer = await fetch(`${runtimeUrl}${request.url}`, {
+        method: request.method ?? 'GET',
+        headers: { 'content-type': 'application/json' },
+        ...(body.length > 0 ? { body } : {}),
+      })
+      const text = await answer.text()
+      if (holds('after', request, threadId)) return void held.add(response)
+      if (response.destroyed) return
+      response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') ?? '' }).end(text)
+    }
+    if (keeps === null || request.method !== 'POST' || !request.url?.endsWith('/runs')) return forward()
+    kept.push(forward)
+    if (keeps === 'broken') response.destroy()
   }
 
   const server = createServer((request, response) => {
@@ -51,7 +65,7 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
     serve(request, response).catch(() => response.destroy())
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  after(() => {
+  atEnd(() => {
     server.closeAllConnections()
     server.close()
   })
@@ -62,6 +76,17 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
     },
     get held() {
       return held.size
+    },
+    keepStarts: (how) => {
+      keeps = how
+    },
+    get kept() {
+      return kept.length
+    },
+    forwardStarts: async () => {
+      const late = kept
+      kept = []
+      for (const forward of late) await forward()
     },
     open: () => {
       plan = []

@@ -6,10 +6,13 @@ import { createDrain } from '../../src/cli/startup/drain.ts'
 import { parseConfig, type Variant } from '../../src/config.ts'
 import type { Env } from '../../src/config-reader.ts'
 import { BoundedMap } from '../../src/core/bounded-map.ts'
+import type { Clock } from '../../src/core/clock.ts'
 import { type Log, silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Tracer } from '../../src/core/tracing.ts'
 import type { Database, Engine } from '../../src/db/database.ts'
+import { NODE_FRESH_MS } from '../../src/db/nodes/node.ts'
+import { sql } from '../../src/db/sql.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import type { JobTypes } from '../../src/jobs/job-types.ts'
 import type { ProjectNotifications } from '../../src/projects/project-notifications.ts'
@@ -35,7 +38,7 @@ export interface TestServiceOptions {
   env?: Env
   clock?: ManualClock
   /** The clock of the database. Default: the clock of the service. */
-  databaseClock?: ManualClock
+  databaseClock?: Pick<Clock, 'now'>
   idp?: IdentityProvider
   log?: Log
   tracer?: Tracer
@@ -62,8 +65,9 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
   const idp = options.idp ?? (await sharedIdentityProvider())
   const env = { NODE_ENV: 'test', ISSUER_URL: idp.issuer, API_VARIANT: variant, ...NO_LIMITS, ...options.env }
   const config = parseConfig(env, () => '')
+  await forgetLaterNodes(db, databaseClock.now())
   const services = await createServices(config, {
-    clock,
+    clock: withoutDoubt(clock),
     random: systemRandom,
     log,
     fetch,
@@ -80,6 +84,22 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
   } catch (error) {
     await services.close()
     throw error
+  }
+}
+
+/** Removes nodes of an earlier test whose own clock is ahead: to this service they would prove that its clock was set back. */
+async function forgetLaterNodes(db: Database, nowMs: number): Promise<void> {
+  await db.query(sql`delete from nodes where expires_at > ${nowMs + 11_000}`)
+  await db.query(sql`update service_clock set ran_until = 0 where ran_until > ${nowMs}`)
+}
+
+/** The same clock, by which a start does not wait for other nodes: no test moves the time meanwhile. */
+function withoutDoubt(clock: ManualClock): Clock {
+  return {
+    now: () => clock.now(),
+    calendar: () => clock.calendar(),
+    elapsed: () => clock.elapsed(),
+    sleep: (ms, signal) => (ms === NODE_FRESH_MS ? Promise.resolve() : clock.sleep(ms, signal)),
   }
 }
 

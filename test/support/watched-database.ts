@@ -11,7 +11,7 @@ export class WatchedDatabase {
       engine: db.engine,
       now: db.now,
       query: (statement) => this.#track(db.query(this.#note(statement))),
-      transaction: (work) =>
+      transaction: (work, options) =>
         this.#track(
           db.transaction((tx) => {
             const query: Queryable['query'] = (statement) => tx.query(this.#note(statement))
@@ -23,7 +23,7 @@ export class WatchedDatabase {
               exec: (script) => tx.exec(script),
               announce: (topic) => tx.announce(topic),
             })
-          }),
+          }, options),
         ),
       listen: (listener) => db.listen(listener),
       ping: () => db.ping(),

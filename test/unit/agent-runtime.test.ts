@@ -278,6 +278,69 @@ test('a start whose answer is lost has started: the run is found on its thread',
   assert.deepEqual(await client.startRun(wish), { busy: true })
 })
 
+const newStart = async (input: Json = {}) => {
+  const threadId = randomUUID()
+  await client.ensureThread(threadId, {})
+  return { threadId, assistantId: 'agent', payload: { input: JsonText.of(input) }, webhook: null, metadata: {} }
+}
+
+test('a late start is handled and answered after its time, and the run begins then', async () => {
+  const wish = await newStart()
+  runtime.setFaults({ late_starts_ms: 12_000 })
+  const starting = client.startRun(wish)
+  await clock.untilSleeping()
+  await clock.advance(11_999)
+  assert.deepEqual(await client.listRuns(wish.threadId), [])
+  await clock.advance(1)
+  const outcome = await starting
+  assert.ok('started' in outcome)
+  assert.deepEqual(
+    (await client.listRuns(wish.threadId)).map(({ runId, status }) => [runId, status]),
+    [[outcome.started.runId, 'pending']],
+  )
+})
+
+test('a start whose connection breaks is handled after its time, unless the runtime is reset before', async () => {
+  const wish = await newStart()
+  runtime.setFaults({ late_starts_ms: 60_000, break_starts: 1 })
+  await assert.rejects(client.startRun(wish), RuntimeUnavailable)
+  await clock.advance(59_999)
+  assert.deepEqual(await client.listRuns(wish.threadId), [])
+  await clock.advance(1)
+  assert.equal((await client.listRuns(wish.threadId)).length, 1)
+  await assert.rejects(client.startRun(await newStart()), RuntimeUnavailable)
+  await runtime.reset()
+  assert.equal(clock.sleeping, 0)
+})
+
+test('a run begins at the checkpoint that it names, and so do later runs that name none', async () => {
+  const wish = await newStart()
+  const say = async (question: string, checkpointId: string | null = null) => {
+    const input = { messages: [{ role: 'user', content: question }] }
+    const outcome = await client.startRun({ ...wish, payload: { input: JsonText.of(input) }, checkpointId })
+    assert.ok('started' in outcome)
+    await clock.advance(WHOLE_RUN_MS)
+    const { runId } = outcome.started
+    const [run] = runtime.recentRuns.filter((one) => one.runId === runId)
+    return {
+      checkpointId: (await client.fetchCheckpoint(wish.threadId, runId))?.id ?? null,
+      asked: questionsIn(run?.values),
+    }
+  }
+  const first = await say('q1')
+  assert.deepEqual((await say('late')).asked, ['q1', 'late'])
+  const second = await say('q2', first.checkpointId)
+  assert.deepEqual(second.asked, ['q1', 'q2'])
+  assert.deepEqual((await say('q3', second.checkpointId)).asked, ['q1', 'q2', 'q3'])
+  assert.deepEqual((await say('q4')).asked, ['q1', 'q2', 'q4'])
+  assert.deepEqual((await say('q5', randomUUID())).asked, ['q5'])
+})
+
+function questionsIn(values: JsonObject | undefined): Json[] {
+  const messages = (values?.messages ?? []) as JsonObject[]
+  return messages.flatMap(({ type, content }) => (type === 'human' ? [content ?? null] : []))
+}
+
 test('a refused callback URL is a 422 as of the hosted runtime; without one the run starts', async () => {
   runtime.setFaults({ refuse_webhook: true })
   const threadId = randomUUID()

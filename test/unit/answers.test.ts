@@ -90,8 +90,10 @@ describe('answers', () => {
 
   test('a breakpoint asks nothing: null continues, and so does an empty object', async () => {
     for (const interrupts of ['[]', null]) {
-      assert.deepEqual(await fitAnswer(input('null'), interrupts), { command: 'null', questions: [] })
-      assert.deepEqual(await fitAnswer(answers('{}'), interrupts), { command: 'null', questions: [] })
+      // Null: the question was closed elsewhere.
+      const questions = interrupts === null ? null : []
+      assert.deepEqual(await fitAnswer(input('null'), interrupts), { command: 'null', questions })
+      assert.deepEqual(await fitAnswer(answers('{}'), interrupts), { command: 'null', questions })
       await refuses(
         input('true'),
         interrupts,
@@ -136,6 +138,7 @@ describe('answers', () => {
   const left = (state: Partial<ThreadState>): ThreadState => ({
     values: null,
     next: [],
+    checkpointId: null,
     runId: null,
     error: null,
     interrupts: [],

@@ -563,7 +563,8 @@ test('a process trusts the certificate by NODE_EXTRA_CA_CERTS, and ends after cl
   const program = `
     import { createFcmSender } from ${JSON.stringify(modules[0])}
     import { silentLog as log } from ${JSON.stringify(modules[1])}
-    const clock = { now: () => ${clock.now()}, sleep: (ms, signal) => new Promise((resolve) => {
+    const now = () => ${clock.now()}
+    const clock = { now, calendar: now, sleep: (ms, signal) => new Promise((resolve) => {
       const timer = setTimeout(resolve, ms)
       signal?.addEventListener('abort', () => { clearTimeout(timer); resolve() })
     }) }

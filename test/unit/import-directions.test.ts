@@ -31,6 +31,8 @@ const LEVELS: Record<string, readonly (readonly string[])[]> = {
     ['api'],
     ['actions', 'callbacks'],
     ['worker'],
+    ['runs'],
+    ['leases'],
     ['settlement'],
     ['lists', 'live', 'retention'],
     [OTHER_FILES],

@@ -11,7 +11,8 @@ const limits = { unauthenticated: 2, authenticated: 3, service: 4 }
 
 async function setup() {
   const time = { now: 1_700_000_000_000 }
-  const clock: Clock = { now: () => time.now, elapsed: () => time.now, sleep: () => Promise.resolve() }
+  const read = () => time.now
+  const clock: Clock = { now: read, calendar: read, elapsed: read, sleep: () => Promise.resolve() }
   return { time, limiter: await createLimiter({ limits, clock, log: silentLog }) }
 }
 

@@ -7,7 +7,8 @@ const WINDOW_MS = 60_000
 
 function setup({ limit = 3, capacity = 10 }: { limit?: number; capacity?: number } = {}) {
   const time = { now: 1_700_000_000_000 }
-  const clock: Clock = { now: () => time.now, elapsed: () => time.now, sleep: () => Promise.resolve() }
+  const read = () => time.now
+  const clock: Clock = { now: read, calendar: read, elapsed: read, sleep: () => Promise.resolve() }
   return { time, counter: new MemoryCounter({ clock, windowMs: WINDOW_MS, limit, capacity }) }
 }
 

@@ -7,7 +7,7 @@ const TABLES: Record<string, readonly string[]> = {
   projects: ['projects'],
   users: ['users', 'user_states', 'user_state_version'],
   'service-accounts': ['service_accounts', 'service_keys'],
-  jobs: ['jobs', 'job_runs', 'callbacks', 'job_timeline', 'job_tombstones', 'uncommon_jobs', 'job_checks'],
+  jobs: ['jobs', 'job_runs', 'callbacks', 'job_timeline', 'job_tombstones', 'uncommon_jobs', 'job_checks', 'threads'],
   usage: ['usage_counters'],
   events: ['events', 'event_log'],
   push: ['devices', 'notifications', 'notification_recipients', 'deliveries'],
@@ -15,7 +15,7 @@ const TABLES: Record<string, readonly string[]> = {
   operations: ['operations', 'operation_items'],
   audit: ['audit'],
   http: ['idempotency_keys'],
-  db: ['schema_migrations', 'nodes'],
+  db: ['schema_migrations', 'nodes', 'service_clock'],
 }
 
 interface Exception {

@@ -45,6 +45,7 @@ describe('the verdict from an answer of the runtime', () => {
   }: Partial<Omit<ThreadState, 'values'>> & { values?: object } = {}): ThreadState => ({
     values: partOf(values, REPORT.wantedValues),
     next: [],
+    checkpointId: null,
     runId: 'r',
     error: null,
     interrupts: [],

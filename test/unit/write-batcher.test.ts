@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { LockTimeout } from '../../src/db/database.ts'
-import { WriteBatcher, type WriteBatcherOptions } from '../../src/db/write-batcher.ts'
+import { LOCKED, WriteBatcher, type WriteBatcherOptions } from '../../src/db/write-batcher.ts'
 
 interface Batch {
   items: string[]
@@ -161,39 +161,44 @@ describe('the write batcher', () => {
     })
   }
 
-  test('a batch of locked rows only is given up after three rounds of a few tries', async () => {
-    const { group, commits } = poisonable()
-    const settled = await Promise.allSettled(Array.from({ length: 100 }, (_, n) => group.submit(`locked ${n}`)))
+  test('of many items whose rows stay locked, two hundred are tried alone, and the others fail at once', async () => {
+    const { group, commits } = poisonable({ maxBatch: 300, maxBatchBytes: 10_000 })
+    const settled = await Promise.allSettled(Array.from({ length: 250 }, (_, n) => group.submit(`locked ${n}`)))
     for (const result of settled) assert.ok(result.status === 'rejected' && result.reason instanceof LockTimeout)
-    assert.deepEqual(
-      commits.map(({ length }) => length),
-      [100, 1, 1, 1, 1, 96, 1, 1, 1, 1, 92, 1, 1, 1, 1],
-    )
+    assert.equal(commits.length, 201)
     assert.equal(await group.submit('good'), 'GOOD', 'and the next is tried again')
   })
 
-  test('a new item does not wait for the locks of a batch that is tried again', async () => {
-    const { group, batches, started } = store()
-    const results = Promise.allSettled(['a', 'b', 'c', 'd', 'e', 'f'].map((item) => group.submit(item)))
-    const locked = new LockTimeout(undefined)
-    ;(await started(1)).fail(locked)
-    await started(3)
-    const late = group.submit('new')
-    for (const count of [3, 5]) {
-      await started(count)
-      for (const { fail } of batches) fail(locked)
-    }
-    const next = await started(6)
-    assert.deepEqual(next.items, ['new'])
-    next.succeed()
-    assert.equal(await late, 'NEW')
-    const again = await started(7)
-    assert.deepEqual(again.items, ['e', 'f'])
-    again.succeed()
+  test('items that the commit leaves out are committed alone, and neither their batch nor a new one waits for them', async () => {
+    const alone: { item: string; succeed: () => void }[] = []
+    const { group } = store({
+      commit: async (items, { isAlone }) => {
+        if (!isAlone) return items.map((item) => (item.startsWith('locked') ? LOCKED : item.toUpperCase()))
+        await new Promise<void>((resolve) => void alone.push({ item: items.join(), succeed: resolve }))
+        return items.map((item) => item.toUpperCase())
+      },
+    })
+    const locked = Array.from({ length: 6 }, (_, n) => group.submit(`locked ${n}`))
+    assert.equal(await group.submit('free'), 'FREE')
+    assert.equal(await group.submit('new'), 'NEW')
     assert.deepEqual(
-      (await results).map(({ status }) => status === 'fulfilled'),
-      [false, false, false, false, true, true],
+      alone.map(({ item }) => item),
+      ['locked 0', 'locked 1', 'locked 2', 'locked 3'],
+      'a few at the same time',
     )
+    let drained = false
+    const draining = group.drain().then(() => {
+      drained = true
+    })
+    alone[3]?.succeed()
+    assert.equal(await locked[3], 'LOCKED 3')
+    assert.equal(drained, false)
+    for (let n = 0; n < 6; n++) {
+      while (alone.length <= n) await new Promise(setImmediate)
+      alone[n]?.succeed()
+    }
+    assert.deepEqual((await Promise.all(locked)).length, 6)
+    await draining
   })
 
   test('an unavailable store fails the whole batch at once, without smaller attempts', async () => {

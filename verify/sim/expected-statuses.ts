@@ -27,7 +27,12 @@ export const EXPECTED: Record<JobStatus, ExpectedStatus> = {
     event: 'job.updated',
     next: ['awaiting_input', 'completed', 'failed', 'cancelled'],
   },
-  awaiting_input: { isFinal: false, isActive: false, event: 'job.awaiting_input', next: ['processing', 'cancelled'] },
+  awaiting_input: {
+    isFinal: false,
+    isActive: false,
+    event: 'job.awaiting_input',
+    next: ['processing', 'generating', 'cancelled'],
+  },
   completed: { isFinal: true, isActive: false, event: 'job.completed', next: [] },
   failed: { isFinal: true, isActive: false, event: 'job.failed', next: [] },
   cancelled: { isFinal: true, isActive: false, event: 'job.cancelled', next: [] },

@@ -23,7 +23,7 @@ import { never } from './system/process-instance.ts'
 import { JOB_TYPES, LONG_DEADLINE_MS, MAX_DEADLINE_MS } from './system/sim-config.ts'
 import { SimulatedSystem } from './system/simulated-system.ts'
 import { Prng } from './time/prng.ts'
-import { drain, Livelock, type VirtualTime } from './time/virtual-time.ts'
+import { drain, Livelock } from './time/virtual-time.ts'
 import { installTimers, useTime } from './time/virtual-timers.ts'
 
 /** The nodes recover from the faults: leases run out, the circuit breaker closes. */
@@ -34,6 +34,10 @@ const REFUSED_SLACK_MS = 60_000
 const CALM_MS = 60_000
 /** Longer than the latest deadline, the longest time between two checks, and the retries of a push. */
 const SETTLE_MS = MAX_DEADLINE_MS + 720_000
+/** In this time a paused job that no client reads is checked, and the run that answered its question elsewhere is followed. */
+const PAUSED_MS = 2 * 3_600_000
+/** At most three turns wait one after the other, each for up to its predecessor's deadline. */
+const QUEUED_MS = 3 * MAX_DEADLINE_MS
 /** The last late callback may create a job for a run that the service did not know. */
 const SETTLE_LATE_MS = 720_000
 const MIGRATIONS = new URL('../../src/db/migrations/', import.meta.url)
@@ -60,10 +64,11 @@ export async function createSimulator(): Promise<Simulator> {
   // Every abort creates an error, and no code reads its stack.
   Error.stackTraceLimit = 0
   const identity = await createIdentity()
+  const atStart = () => START_MS
   const idle = await openSqlite({ path: ':memory:' })
   await migrate(idle)
   const apps = await buildApps({
-    clock: { now: () => START_MS, elapsed: () => START_MS, sleep: () => never() },
+    clock: { now: atStart, calendar: atStart, elapsed: atStart, sleep: () => never() },
     random: systemRandom,
     log: silentLog,
     fetch: () => never(),
@@ -76,8 +81,8 @@ export async function createSimulator(): Promise<Simulator> {
 
 interface Store {
   db: Database
-  /** The database's clock is right, unlike those of the nodes. */
-  useTime(time: VirtualTime): void
+  /** What the database's clock shows. */
+  useClock(clock: () => number): void
   /** Empties it for the next seed. That is faster than opening a new one, because its statements stay prepared. */
   clear(): Promise<void>
 }
@@ -88,7 +93,7 @@ async function openStore(): Promise<Store> {
   const migrations = await readMigrations(MIGRATIONS, 'sqlite')
   await db.transaction((tx) => tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS].join('\n')))
   const tables = await db.query<{ name: string }>(sql`
-    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'stats_cursors', 'user_state_version', 'sqlite_sequence')
+    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'stats_cursors', 'user_state_version', 'service_clock', 'sqlite_sequence')
     order by rowid`)
   // The newest tables first, because they refer to older ones.
   const noted = tables.map(({ name }) => name).filter((name) => name.startsWith('sim_'))
@@ -98,8 +103,8 @@ async function openStore(): Promise<Store> {
   const statements = names.map((name) => new Sql([`delete from ${name}`], []))
   return {
     db,
-    useTime: (time) => {
-      now = () => time.now
+    useClock: (clock) => {
+      now = clock
     },
     clear: () =>
       db.transaction(async (tx) => {
@@ -107,6 +112,9 @@ async function openStore(): Promise<Store> {
         await tx.query(sql`update event_log set trimmed_seq = 0`)
         await tx.query(sql`update stats_cursors set position = 0`)
         await tx.query(sql`update user_state_version set version = 0`)
+        await tx.query(
+          sql`update service_clock set version = 0, offset_ms = 0, calendar_offset_ms = 0, stepped_at = 0, ran_until = 0`,
+        )
       }),
   }
 }
@@ -123,7 +131,7 @@ async function runSeed(
   const onRejection = (error: unknown) => system.violate('floating', String(error))
   process.on('unhandledRejection', onRejection)
   useTime(system.time)
-  kit.store.useTime(system.time)
+  kit.store.useClock(() => system.time.now + system.databaseAheadMs)
   try {
     await play(system, store, plan.faultsMs)
   } catch (error) {
@@ -154,7 +162,7 @@ async function play(system: SimulatedSystem, store: Database, faultsMs: number):
     system.blackout()
     await time.runUntil(time.now + system.plan.blackoutMs)
   }
-  const { refusedMs, calm, slots } = system.plan
+  const { refusedMs, calm, slots, hurried } = system.plan
   if (refusedMs > 0) {
     await system.stopFaults(1_200)
     system.refuseCalls()
@@ -173,7 +181,9 @@ async function play(system: SimulatedSystem, store: Database, faultsMs: number):
   const moments = { faultsStoppedAtMs, calmEndedAtMs: time.now, slowUntilMs: 0, wasRefused }
   // With few slots a sweep takes few jobs at a time, and must run more often.
   await system.stopFaults(slots === null ? 120 : 10)
-  await time.runUntil(time.now + SETTLE_MS + (calm.hasLongRun ? LONG_DEADLINE_MS : 0))
+  const pausedMs = system.plan.elsewhere > 0 ? PAUSED_MS : 0
+  const queuedMs = hurried > 0 ? QUEUED_MS : 0
+  await time.runUntil(time.now + SETTLE_MS + pausedMs + queuedMs + (calm.hasLongRun ? LONG_DEADLINE_MS : 0))
   await inspect(system, store, moments)
   if (system.violations.length > 0) return
   // Now the callbacks that are a day late arrive. They must not change anything.
@@ -196,6 +206,7 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
     plan: system.plan,
     runtime: system.runtime,
     network: system.network,
+    overlaps: system.overlaps,
     callbacks: system.callbacks,
     provider: system.provider,
     observed: system.observed,

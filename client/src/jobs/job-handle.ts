@@ -12,7 +12,7 @@ import {
   type TimelineEntry,
   type TypeName,
 } from '../types.ts'
-import { type ClientContext, pathOf, requestJob, type StartOptions, startJob } from './job-requests.ts'
+import { type ClientContext, type ContinueOptions, pathOf, requestJob, startJob } from './job-requests.ts'
 import { followLive, type LiveOptions, type LivePart } from './live.ts'
 import { waitForJob } from './wait-for-job.ts'
 
@@ -104,16 +104,22 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     return this.#resume({ answers: values }, options)
   }
 
-  /** Continues a job that stopped at a breakpoint, without a question. */
+  /** Continues a job that asks nothing: after a breakpoint, or when its question was closed elsewhere without a run. */
   resume(options: CallOptions = {}): Promise<Job<Types, Name>> {
     return this.#resume({ input: null }, options)
   }
 
   /** Starts the next turn of the conversation: a new job on the same thread. */
-  async continue(input: InputOf<Types, Name>, options: StartOptions = {}): Promise<JobHandle<Types, Name>> {
+  async continue(input: InputOf<Types, Name>, options: ContinueOptions = {}): Promise<JobHandle<Types, Name>> {
     const { type } = this.#data ?? (await this.get(options))
-    const next = await startJob(this.#context, { type, input, continues: this.id }, options)
+    const work = { type, input, continues: this.id, on_busy: options.onBusy }
+    const next = await startJob(this.#context, work, options)
     return new JobHandle<Types, Name>(this.#context, next.id, next)
+  }
+
+  /** Replaces the input of a turn that waits for the turn before it; `conflict` once it has started. */
+  async replaceInput(input: InputOf<Types, Name>, { signal }: CallOptions = {}): Promise<Job<Types, Name>> {
+    return this.#keep(await requestJob(this.#context, 'PATCH', pathOf(this.id), { body: { input }, signal }))
   }
 
   /** Repeats a job that has ended: a new job with the same input, whose `retry_of` is this one. */

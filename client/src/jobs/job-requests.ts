@@ -22,11 +22,20 @@ export interface StartOptions extends CallOptions {
   idempotencyKey?: string
 }
 
+export interface ContinueOptions extends StartOptions {
+  /**
+   * What happens while a turn of the conversation is unfinished. `reject`: a `conflict`. `enqueue`: the new turn waits.
+   * `interrupt`: the unfinished turns are cancelled first. Default: `reject`.
+   */
+  onBusy?: 'reject' | 'enqueue' | 'interrupt'
+}
+
 export interface Work {
   type: string
   input?: unknown
   /** The job whose conversation is continued. */
   continues?: string
+  on_busy?: 'reject' | 'enqueue' | 'interrupt' | undefined
   thread_id?: string
   run_id?: string
 }
@@ -36,7 +45,7 @@ export const pathOf = (id: string) => `/jobs/${encodeURIComponent(id)}`
 /** Sends a request whose answer is a job. Checks the answer, because another server may answer at this address. */
 export async function requestJob(
   { connection }: ClientContext,
-  method: 'GET' | 'POST',
+  method: 'GET' | 'POST' | 'PATCH',
   path: string,
   options: RequestOptions & { recover?: () => Promise<{ body: Job } | undefined> } = {},
 ): Promise<Job> {

@@ -53,6 +53,15 @@ class Records<Record extends object, Input extends object, Change extends object
   }
 }
 
+/** The caller's conversations, by the `thread_id` of their jobs. */
+export function conversationsOf(connection: Connection) {
+  return {
+    /** Deletes all jobs of a conversation, and its thread at the runtime. `conflict` while one of them is unfinished. */
+    delete: (threadId: string, options?: CallOptions) =>
+      remove(connection, `/v1/conversations/${encodeURIComponent(threadId)}`, options),
+  }
+}
+
 /** `read:projects` and `write:projects`. */
 export function projectsOf(connection: Connection) {
   return new Records<Project, ProjectInput, ProjectChange>(connection, '/v1/projects')

@@ -48,6 +48,10 @@ export const COUNTERS = {
     help: 'Outputs that do not match the schema of their job type, or were too large to check',
     labels: ['type', 'reason'],
   },
+  extra_runs_total: {
+    help: 'Runs that the runtime started besides the one that the job follows, because it handled a repeated start late',
+    labels: [],
+  },
   callbacks_total: { help: 'Stored callbacks, by outcome; replays are not counted again', labels: ['outcome'] },
   runtime_calls_total: {
     help: 'Calls to the agent runtime: answered, refused, unreachable, or skipped by the circuit breaker',

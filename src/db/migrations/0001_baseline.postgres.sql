@@ -223,6 +223,36 @@ create index jobs_by_conversation on jobs (thread_id, id);
 create index jobs_by_trace on jobs (trace_id, id) where trace_id is not null;
 create index jobs_by_retry on jobs (retry_of, id) where retry_of is not null;
 
+-- The conversations: the threads of the runtime that jobs are on. Written when a turn begins, never when it ends, and
+-- deleted with the last job on the thread.
+create table threads (
+  id text primary key,
+  -- Null while no job on it has an owner, and once the user was erased.
+  owner text,
+  -- The type of its first turn.
+  type text not null,
+  -- The first words of the first turn.
+  title text,
+  -- The job of the newest turn.
+  newest text not null,
+  -- 1 if this service created the thread at the runtime.
+  is_own smallint not null,
+  -- 1 once the start of a turn was repeated on it. From then on every run names the checkpoint that it begins at.
+  is_pinned smallint not null,
+  -- The newest run of the deleted jobs on it, and its time. The history of the thread contains that run.
+  deleted_run text,
+  deleted_run_at bigint,
+  -- The thread that took its place when the start of its first turn was repeated.
+  replaced_by text,
+  -- When the conversation moved to this thread. The runs before that left nothing that it continues.
+  moved_at bigint,
+  -- Since when the conversation is being deleted. It takes no new turn.
+  deleting_at bigint
+);
+
+create index threads_by_owner on threads (owner, newest) where replaced_by is null;
+create index threads_replaced on threads (replaced_by) where replaced_by is not null;
+
 -- What lists filter by, for the jobs that did not simply complete: unfinished, failed, cancelled, or without a callback.
 -- These are few, so the indexes stay small. The columns have names of their own, because statements join the table with
 -- `jobs`.
@@ -267,6 +297,8 @@ create table job_checks (
   limited_type text,
   -- Since when the job waits for a place among the active runs of its type; null when it does not wait.
   queued_at bigint,
+  -- The thread on which the job waits for its turn, behind unfinished jobs; null when it does not wait.
+  waits_on text,
   due_at bigint not null,
   lease_id text,
   -- The lease ends at `leased_until`, or earlier if this node stops.
@@ -289,12 +321,16 @@ create index job_checks_by_owner on job_checks (owner, due_at);
 -- The jobs that have a place among the active runs of their type, and those that wait for one.
 create index job_checks_active on job_checks (limited_type) where limited_type is not null and queued_at is null;
 create index job_checks_queued on job_checks (limited_type, owner, queued_at) where queued_at is not null;
+-- The turns that wait, in their order on each thread.
+create index job_checks_waiting on job_checks (waits_on, job_id) where waits_on is not null;
 
 -- Every run a job ever had, so that a late callback of an earlier run is recognized.
 create table job_runs (
   run_id text primary key,
   job_id text not null references jobs (id),
   run_seq integer not null,
+  -- 1 for a further run of the same number: its start was repeated, and both starts took effect. It is never followed.
+  is_extra smallint not null,
   created_at bigint not null
 );
 
@@ -529,3 +565,20 @@ create table nodes (
   started_at bigint not null,
   expires_at bigint not null
 );
+
+-- One row: the last step of the database's clock. The service's own time goes on without it.
+create table service_clock (
+  id integer primary key,
+  -- Increases with each step. The node that is first to increase it has noted the step for all nodes.
+  version bigint not null,
+  -- The service's time minus the database's, right after the step. From then on it returns to 0 slowly.
+  offset_ms bigint not null,
+  -- The same of the time by which credentials expire. It is 0 again once the step has lasted for a minute.
+  calendar_offset_ms bigint not null,
+  -- The database's time right after the step.
+  stepped_at bigint not null,
+  -- The service's time when a node last stopped. The next start does not go back behind it.
+  ran_until bigint not null
+);
+
+insert into service_clock (id, version, offset_ms, calendar_offset_ms, stepped_at, ran_until) values (1, 0, 0, 0, 0, 0);

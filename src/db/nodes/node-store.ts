@@ -1,12 +1,48 @@
-import type { Database, Queryable } from '../database.ts'
+import type { Database, Queryable, Transaction } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
+import { type ClockStep, serviceTimeAt } from './service-clock.ts'
 
-/** Renews the node's row for this long by the database's clock, and returns the database's time. */
-export async function beat(db: Database, { id, lifeMs }: { id: string; lifeMs: number }): Promise<number> {
-  const [row] = await db.query<{ expires_at: number }>(sql`
-    insert into nodes (id, started_at, expires_at) values (${id}, ${db.now}, ${db.now} + ${lifeMs})
-    on conflict (id) do update set expires_at = excluded.expires_at returning expires_at`)
-  return (row?.expires_at ?? 0) - lifeMs
+interface Beat {
+  databaseMs: number
+  step: ClockStep
+  /** The latest heartbeat of another node, which may have crashed since; null if there is none. */
+  othersBeatAtMs: number | null
+  /** When a node last stopped, in the service's time. */
+  ranUntilMs: number
+}
+
+/** The leases of a crashed node are free after this time. */
+export const NODE_LIFE_MS = 10_000
+
+type BeatRow = ClockStep & { database_ms: number; others_expire_at: number | null; ran_until: number }
+
+const STEP_COLUMNS = sql`version, offset_ms, calendar_offset_ms, stepped_at`
+
+/** Renews the node's row, or creates it (null: without a lease yet), and reads the database's clock and its last step. */
+export async function beat(db: Database, { id, nowMs }: { id: string; nowMs: number | null }): Promise<Beat> {
+  const expiresAtMs = nowMs === null ? 0 : nowMs + NODE_LIFE_MS
+  const [row] = await db.query<BeatRow>(sql`
+    insert into nodes (id, started_at, expires_at) values (${id}, ${db.now}, ${expiresAtMs})
+    on conflict (id) do update set expires_at = excluded.expires_at
+    returning ${db.now} as database_ms,
+      (select version from service_clock) as version,
+      (select offset_ms from service_clock) as offset_ms,
+      (select calendar_offset_ms from service_clock) as calendar_offset_ms,
+      (select stepped_at from service_clock) as stepped_at,
+      (select ran_until from service_clock) as ran_until,
+      (select max(other.expires_at) from nodes as other where other.id <> ${id} and other.expires_at > 0) as others_expire_at`)
+  if (!row) throw new Error('A heartbeat has no answer')
+  const { database_ms: databaseMs, others_expire_at: expiry, ran_until: ranUntilMs, ...step } = row
+  return { databaseMs, step, ranUntilMs, othersBeatAtMs: expiry === null ? null : expiry - NODE_LIFE_MS }
+}
+
+/** False if another node was first to note a step. */
+export async function noteStep(db: Queryable, step: ClockStep): Promise<boolean> {
+  const noted = await db.query(sql`
+    update service_clock set version = ${step.version}, offset_ms = ${step.offset_ms},
+      calendar_offset_ms = ${step.calendar_offset_ms}, stepped_at = ${step.stepped_at}
+    where version = ${step.version - 1} returning id`)
+  return noted.length > 0
 }
 
 /** A condition: the node named in this column has stopped, or has lost its connection to the database. */
@@ -14,13 +50,23 @@ export function isStopped(node: Sql, nowMs: number): Sql {
   return sql`not exists (select 1 from nodes where nodes.id = ${node} and nodes.expires_at > ${nowMs})`
 }
 
-export async function removeNode(db: Queryable, id: string): Promise<void> {
-  await db.query(sql`delete from nodes where id = ${id}`)
+export async function removeNode(db: Database, { id, nowMs }: { id: string; nowMs: number }): Promise<void> {
+  await db.transaction(async (tx) => {
+    await tx.query(sql`delete from nodes where id = ${id}`)
+    await noteRun(tx, nowMs)
+  })
 }
 
 /** Frees all leases at once. Only for a process that is known to be the only one, as on SQLite. */
-export async function removeAllNodes(db: Queryable): Promise<void> {
-  await db.query(sql`delete from nodes`)
+export async function removeAllNodes(db: Database): Promise<void> {
+  await db.transaction(async (tx) => {
+    const nodes = await tx.query<{ expires_at: number }>(sql`delete from nodes returning expires_at`)
+    await noteRun(tx, Math.max(0, ...nodes.map(({ expires_at }) => expires_at - NODE_LIFE_MS)))
+  })
+}
+
+async function noteRun(tx: Transaction, untilMs: number): Promise<void> {
+  await tx.query(sql`update service_clock set ran_until = ${untilMs} where ran_until < ${untilMs}`)
 }
 
 /** Deletes a bounded number of rows of nodes that stopped before this time; true if there may be more. */
@@ -34,8 +80,12 @@ export async function trimNodes(
 }
 
 export async function countRunningNodes(db: Database): Promise<number> {
-  const [row] = await db.query<{ running: number }>(
-    sql`select count(*) as running from nodes where expires_at > ${db.now}`,
+  const [row] = await db.query<ClockStep & { database_ms: number }>(
+    sql`select ${db.now} as database_ms, ${STEP_COLUMNS} from service_clock`,
   )
-  return row?.running ?? 0
+  const nowMs = row ? Math.floor(serviceTimeAt(row.database_ms, row)) : 0
+  const [counted] = await db.query<{ running: number }>(
+    sql`select count(*) as running from nodes where expires_at > ${nowMs}`,
+  )
+  return counted?.running ?? 0
 }

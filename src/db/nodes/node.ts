@@ -3,32 +3,53 @@ import type { Clock } from '../../core/clock.ts'
 import type { Log } from '../../core/log.ts'
 import { type Random, uuidFrom } from '../../core/random.ts'
 import type { Database } from '../database.ts'
-import { DatabaseClock } from './database-clock.ts'
-import { beat, removeNode } from './node-store.ts'
+import { beat, NODE_LIFE_MS, noteStep, removeNode } from './node-store.ts'
+import { type ClockReading, ServiceClock, STEP_MS, serviceTimeAt } from './service-clock.ts'
 
 export const NODE_HEARTBEAT_MS = 2_500
-/** The leases of a crashed node are free after this time. */
-const NODE_LIFE_MS = 10_000
 /** The node gives up its leases this long before other nodes may take them. */
 const MARGIN_MS = 1_000
+/** The latest heartbeat of a node that runs is not older. */
+export const NODE_FRESH_MS = NODE_HEARTBEAT_MS + 1_000
+
+/** The size of a step is taken from an answer that came within this time. */
+const PRECISE_MS = 250
+
+type Reading = ClockReading & Awaited<ReturnType<typeof beat>>
+
+interface NodeParts {
+  id: string
+  /** The clock of this machine. */
+  own: Clock
+  clock: ServiceClock
+  db: Database
+  log: Log
+  startedAtElapsedMs: number
+}
 
 /**
- * This process among the nodes that share the database. Its heartbeat holds its leases, and keeps its clock in step with
- * the database's. `close` frees the leases at once.
+ * This process among the nodes that share the database. Its heartbeat holds its leases, keeps its clock in step with the
+ * other nodes', and notes the steps of the database's clock. `close` frees the leases at once.
  */
 export class Node {
   readonly id: string
-  readonly clock: DatabaseClock
+  readonly clock: ServiceClock
+  readonly #own: Clock
   readonly #db: Database
+  readonly #log: Log
   readonly #loop: Loop
   #aliveUntilElapsedMs: number
+  #suspendedMs: number
 
-  private constructor(parts: { id: string; clock: DatabaseClock; db: Database; log: Log; beganAtElapsedMs: number }) {
-    const { id, clock, db, log, beganAtElapsedMs } = parts
+  private constructor(parts: NodeParts) {
+    const { id, own, clock, db, log, startedAtElapsedMs } = parts
     this.id = id
     this.clock = clock
+    this.#own = own
+    this.#suspendedMs = own.suspendedMs?.() ?? 0
     this.#db = db
-    this.#aliveUntilElapsedMs = beganAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
+    this.#log = log
+    this.#aliveUntilElapsedMs = startedAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
     this.#loop = startLoop({
       clock,
       everyMs: NODE_HEARTBEAT_MS,
@@ -41,9 +62,25 @@ export class Node {
   static async start(context: { db: Database; clock: Clock; random: Random; log: Log }): Promise<Node> {
     const { db, clock: own, random, log } = context
     const id = uuidFrom(random)
-    const beganAtElapsedMs = own.elapsed()
-    const databaseMs = await beat(db, { id, lifeMs: NODE_LIFE_MS })
-    return new Node({ id, clock: new DatabaseClock(own, databaseMs), db, log, beganAtElapsedMs })
+    // Until its clock is set, the node holds no lease.
+    const look = () => read(db, own, { id, nowMs: null })
+    let reading = await look()
+    if (isDoubtful(reading)) {
+      // Meanwhile, another node that runs notes a step of the database's clock.
+      await own.sleep(NODE_FRESH_MS)
+      reading = await look()
+    }
+    const clock = new ServiceClock(own, reading)
+    // The database's clock was set back while no node ran.
+    const ranUntilMs = Math.max(reading.ranUntilMs, reading.othersBeatAtMs ?? 0)
+    if (ranUntilMs > clock.now() + STEP_MS) {
+      const step = clock.stepTo(reading, ranUntilMs)
+      if (await noteStep(db, step)) clock.follow({ ...reading, step })
+      log.warn({ stepMs: Math.round(reading.databaseMs - ranUntilMs), offsetMs: clock.offsetMs }, 'clock.stepped')
+    }
+    const startedAtElapsedMs = own.elapsed()
+    await beat(db, { id, nowMs: clock.now() })
+    return new Node({ id, own, clock, db, log, startedAtElapsedMs })
   }
 
   /** False if the last heartbeat is so old that other nodes may have taken the leases of this node. */
@@ -54,15 +91,75 @@ export class Node {
   async close(): Promise<void> {
     await this.#loop.stop()
     // If the database is unavailable, the row stays until it expires.
-    await removeNode(this.#db, this.id).catch(() => {})
+    await removeNode(this.#db, { id: this.id, nowMs: this.clock.now() }).catch(() => {})
   }
 
   async #beat(): Promise<void> {
-    const askedAtElapsedMs = this.clock.elapsed()
-    const databaseMs = await beat(this.#db, { id: this.id, lifeMs: NODE_LIFE_MS })
-    this.clock.synchronize(databaseMs, askedAtElapsedMs)
-    this.#aliveUntilElapsedMs = askedAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
-    // The database was slow, so the next heartbeat is due already.
-    if (this.clock.elapsed() - askedAtElapsedMs >= NODE_HEARTBEAT_MS) this.#loop.wake()
+    const reading = await read(this.#db, this.clock, { id: this.id, nowMs: this.clock.now() })
+    this.#aliveUntilElapsedMs = reading.askedAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
+    const isKept = await this.#keepTime(reading)
+    // Otherwise the next heartbeat is due already, because the database was slow or another node has just noted a step.
+    if (!isKept || this.clock.elapsed() - reading.askedAtElapsedMs >= NODE_HEARTBEAT_MS) this.#loop.wake()
   }
+
+  /**
+   * Follows the clock that all nodes share. If the database's clock was stepped, the service's time goes on, and the step
+   * is noted for all nodes. False: this must be tried again.
+   */
+  async #keepTime(reading: Reading): Promise<boolean> {
+    const { clock } = this
+    const surpriseMs = clock.surpriseOf(reading)
+    const wasSuspended = this.#wasSuspendedFor(surpriseMs)
+    if (Math.abs(surpriseMs) <= STEP_MS) {
+      this.#follow(reading)
+      return true
+    }
+    if (wasSuspended || contradicts(reading, clock.now())) {
+      this.#log.warn({ byMs: Math.round(surpriseMs) }, 'clock.corrected')
+      this.#follow(reading)
+      return true
+    }
+    // A slow answer does not tell exactly when the database read its clock.
+    if (clock.elapsed() - reading.askedAtElapsedMs > PRECISE_MS) return false
+    const step = clock.stepTo(reading)
+    if (!(await noteStep(this.#db, step))) return false
+    this.#follow({ ...reading, step })
+    return true
+  }
+
+  /** Whether this machine was suspended for about this long since the last heartbeat. */
+  #wasSuspendedFor(ms: number): boolean {
+    const suspendedMs = this.#own.suspendedMs?.() ?? 0
+    const sinceBeatMs = suspendedMs - this.#suspendedMs
+    this.#suspendedMs = suspendedMs
+    return sinceBeatMs > STEP_MS && Math.abs(sinceBeatMs - ms) <= 2 * STEP_MS
+  }
+
+  #follow(reading: Reading): void {
+    const { clock } = this
+    const isNew = reading.step.version !== clock.version
+    const beforeMs = clock.offsetMs
+    clock.follow(reading)
+    const { offsetMs } = clock
+    if (isNew) this.#log.warn({ stepMs: beforeMs - offsetMs, offsetMs }, 'clock.stepped')
+  }
+}
+
+async function read(db: Database, clock: Clock, node: { id: string; nowMs: number | null }): Promise<Reading> {
+  const askedAtElapsedMs = clock.elapsed()
+  return { askedAtElapsedMs, ...(await beat(db, node)) }
+}
+
+/** At its start a node cannot tell nodes that stopped long ago from a step of the database's clock that is not noted yet. */
+function isDoubtful({ databaseMs, step, othersBeatAtMs }: Reading): boolean {
+  if (othersBeatAtMs === null) return false
+  const ageMs = serviceTimeAt(databaseMs, step) - othersBeatAtMs
+  return ageMs > NODE_LIFE_MS || ageMs < -STEP_MS
+}
+
+/** Whether the clock of this node alone is wrong, because its machine was suspended: another node agrees with the reading. */
+function contradicts({ databaseMs, step, othersBeatAtMs }: Reading, ownMs: number): boolean {
+  const isFresh = (nowMs: number, beatAtMs: number) => nowMs - beatAtMs >= -STEP_MS && nowMs - beatAtMs <= NODE_FRESH_MS
+  if (othersBeatAtMs === null) return false
+  return isFresh(serviceTimeAt(databaseMs, step), othersBeatAtMs) && !isFresh(ownMs, othersBeatAtMs)
 }

@@ -1,6 +1,6 @@
 import { DatabaseError } from 'pg'
 import { ApiError, UnavailableError } from '../../core/errors.ts'
-import { LockTimeout, UniqueViolation } from '../database.ts'
+import { LockTimeout, TransactionConflict, UniqueViolation } from '../database.ts'
 
 const UNIQUE_VIOLATION = '23505'
 const LOCK_NOT_AVAILABLE = '55P03'
@@ -25,6 +25,7 @@ export function translatedPostgresError(error: unknown): unknown {
 
 /** Whether a translated error means that the transaction should be retried. */
 export function isCollision(error: unknown): boolean {
+  if (error instanceof TransactionConflict) return true
   const cause = error instanceof UnavailableError ? error.cause : undefined
   return cause instanceof DatabaseError && COLLISIONS.has(cause.code ?? '')
 }

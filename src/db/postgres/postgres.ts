@@ -1,7 +1,7 @@
 import { type ClientConfig, Pool, type PoolClient, types } from 'pg'
 import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type TopicListener } from '../announcements.ts'
-import type { Database, Row, Transaction, TransactionOptions } from '../database.ts'
+import { type Database, type Row, type Transaction, TransactionConflict, type TransactionOptions } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
 import { PipelinedConnection } from './pipelined-connection.ts'
 import { isCollision, translatedPostgresError } from './postgres-errors.ts'
@@ -28,6 +28,8 @@ const PING_TIMEOUT_MS = 2_000
 const MAX_WAITING = 1_000
 const URGENT_CONNECTIONS = 2
 const MAX_ATTEMPTS = 3
+/** Of transactions that conflict with each other, one commits in each round. */
+const MAX_ATTEMPTS_AFTER_CONFLICT = 10
 const INT8 = 20
 /**
  * Batches are joined to their tables by key. A plan cached while a table was small would otherwise scan the whole table
@@ -102,7 +104,7 @@ class PostgresDatabase implements Database {
     }
     this.#pipelines = Array.from({ length: pipelines }, () => new PipelinedConnection(config))
     this.#pool = createPool(config, poolSize)
-    this.#urgentPool = createPool(config, URGENT_CONNECTIONS)
+    this.#urgentPool = createPool({ ...config, lock_timeout: Math.round(queryTimeoutMs * 0.05) }, URGENT_CONNECTIONS)
   }
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
@@ -121,7 +123,8 @@ class PostgresDatabase implements Database {
       try {
         return await this.#attempt(pool, work)
       } catch (error) {
-        if (!isCollision(error) || attempt === MAX_ATTEMPTS) throw error
+        const maxAttempts = error instanceof TransactionConflict ? MAX_ATTEMPTS_AFTER_CONFLICT : MAX_ATTEMPTS
+        if (!isCollision(error) || attempt >= maxAttempts) throw error
       }
     }
   }

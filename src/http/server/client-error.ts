@@ -56,19 +56,25 @@ export class BrokenConnections {
     return this.#refusedAtByte.has(socket)
   }
 
-  readonly onClientError = (error: Error & { code?: string }, socket: Socket): void => {
+  readonly onClientError = (error: Error & { code?: string; rawPacket?: unknown }, socket: Socket): void => {
     if (error.code === 'ECONNRESET') {
       socket.destroy()
       return
     }
     // The parser reports the same fault again whenever more bytes arrive.
     const refusedAtByte = this.#refusedAtByte.get(socket)
-    if (refusedAtByte === undefined) void this.refuse(socket, REFUSALS[error.code ?? ''] ?? MALFORMED)
+    const { rawPacket } = error
+    const isHead = Buffer.isBuffer(rawPacket) && rawPacket.subarray(0, 5).toString('latin1') === 'HEAD '
+    if (refusedAtByte === undefined) void this.refuse(socket, REFUSALS[error.code ?? ''] ?? MALFORMED, { isHead })
     else if (socket.bytesRead - refusedAtByte > MAX_IGNORED_BYTES) socket.destroy()
   }
 
   /** Refuses all further requests of the connection. */
-  async refuse(socket: Socket, refusal: ApiError, requestId = this.#ids.next('req')): Promise<void> {
+  async refuse(
+    socket: Socket,
+    refusal: ApiError,
+    { requestId = this.#ids.next('req'), isHead = false }: { requestId?: string; isHead?: boolean } = {},
+  ): Promise<void> {
     this.#meter.count('http_malformed_requests_total', { code: refusal.code })
     this.#refusedAtByte.set(socket, socket.bytesRead)
     const { last, before } = this.#newest.get(socket) ?? {}
@@ -79,11 +85,16 @@ export class BrokenConnections {
     if (earlier !== undefined) await untilAnswered(earlier)
     // A request may be refused before its body has arrived: then its answer was already sent.
     if (isStreaming(earlier) || arriving?.headersSent) socket.destroySoon()
-    else if (socket.writable) socket.end(this.#render(refusal, { requestId, origin: arriving?.req.headers.origin }))
-    else socket.destroy()
+    else if (socket.writable) {
+      socket.end(this.#render(refusal, { requestId, origin: arriving?.req.headers.origin, isHead }))
+    } else socket.destroy()
   }
 
-  #render(refusal: ApiError, { requestId, origin }: { requestId: string; origin: string | undefined }): string {
+  /** The answer to `HEAD` has no body. */
+  #render(
+    refusal: ApiError,
+    { requestId, origin, isHead }: { requestId: string; origin: string | undefined; isHead: boolean },
+  ): string {
     const { code, message } = refusal
     const body = JSON.stringify(this.#envelope.render({ code, message, requestId }))
     const headers = {
@@ -96,7 +107,7 @@ export class BrokenConnections {
       connection: 'close',
     }
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`)
-    return [`HTTP/1.1 ${refusal.status} ${STATUS_CODES[refusal.status]}`, ...lines, '', body].join('\r\n')
+    return [`HTTP/1.1 ${refusal.status} ${STATUS_CODES[refusal.status]}`, ...lines, '', isHead ? '' : body].join('\r\n')
   }
 }
 

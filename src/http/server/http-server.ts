@@ -86,7 +86,7 @@ function createHttpServer(handle: RequestListener, options: HttpServerOptions): 
     // Node's parser reads RTSP as HTTP/1.0. The framework has no hooks for the methods of RTSP, so these requests must not
     // reach it.
     request.resume()
-    void connections.refuse(request.socket, MALFORMED, requestId(request))
+    void connections.refuse(request.socket, MALFORMED, { requestId: requestId(request) })
   })
   // Node would answer an unknown `Expect` header with an empty 417. Like most servers, we ignore the header.
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
@@ -94,7 +94,7 @@ function createHttpServer(handle: RequestListener, options: HttpServerOptions): 
     const socket = tunnel as Socket
     // Node hands this connection over: the timeouts and the error handler of the server no longer apply to it.
     socket.on('error', () => {}).resume()
-    void connections.refuse(socket, NO_TUNNEL, requestId(request)).then(() => socket.destroySoon())
+    void connections.refuse(socket, NO_TUNNEL, { requestId: requestId(request) }).then(() => socket.destroySoon())
   })
   return server
 }

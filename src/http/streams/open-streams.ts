@@ -51,11 +51,12 @@ export class OpenStreams {
     const { kind, expiresAtMs } = principal
     const caller = principalId(principal)
     this.#takeSlot(caller)
+    const expiresInMs = (expiresAtMs ?? Number.POSITIVE_INFINITY) - clock.calendar()
     const revocableUntilMs = kind === 'service' ? clock.now() + REVOCABLE_MS : Number.POSITIVE_INFINITY
     const stream = new SseStream({
       ...hooks,
       clock,
-      endsAtMs: Math.min(expiresAtMs ?? Number.POSITIVE_INFINITY, revocableUntilMs),
+      endsAtMs: Math.min(clock.now() + expiresInMs, revocableUntilMs),
       // A service account is not a user.
       isBlocked: () => kind === 'user' && blockedUsers.stateOf(caller) === 'blocked',
       retryMs: RETRY_MS.least + Math.floor(random.fraction() * RETRY_MS.spread),

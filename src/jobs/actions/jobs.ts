@@ -6,57 +6,86 @@ import { parseTraceparent } from '../../core/tracing.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
-import { NO_VALUES, UnacceptableAnswer } from '../../runtime/read-answers.ts'
+import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { ThreadState } from '../../runtime/runtime-types.ts'
 import { countUsage, endOfPeriodMs, lockUsage, periodOf } from '../../usage/usage-store.ts'
 import { fitAnswer, type GivenAnswer, isStillOpen } from '../answers.ts'
-import { changeOwner, insertChecks, lockStarts, makeDue, newCheck, type Place } from '../check-store.ts'
+import {
+  changeOwner,
+  lockStarts,
+  lockWaitingTurn,
+  makeDue,
+  newCheck,
+  type Place,
+  replaceChecks,
+} from '../check-store.ts'
 import { isTerminal, isWatched, type JobStatus, STATUSES } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, newJob } from '../job-row.ts'
-import { findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../job-store.ts'
+import { changeJobs, findJob, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../job-store.ts'
 import type { JobType } from '../job-types.ts'
+import { takesPlace } from '../leases/places-store.ts'
+import { fetchQuestions } from '../runs/fetch-questions.ts'
 import { jobEvent } from '../settlement/job-event.ts'
-import { settleJobs } from '../settlement/settle.ts'
-import { CONFIRM_AFTER_MS, type JobUpdate } from '../settlement/settlement.ts'
+import { settleJobs, settleWithin } from '../settlement/settle.ts'
+import { CONFIRM_AFTER_MS, type Settlement, type SettlingJob } from '../settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { usageOf } from '../settlement/usage-of.ts'
-import { THREAD_GONE } from '../settlement/verdict.ts'
-import { countRuns } from '../uncommon-jobs.ts'
+import { findThread } from '../thread-store.ts'
+import { countRuns, findUnfinishedOn } from '../uncommon-jobs.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
-import { takesPlace } from '../worker/places-store.ts'
-import { findThreadToContinue } from './conversation.ts'
+import type { Reconciler } from '../worker/reconcile.ts'
+import { findThreadToContinue, type OnBusy, takeTurn, titleOf } from './conversation.ts'
 
 const STATE_BUDGET_MS = 3_000
+/** A run to follow may be missing on a lagging replica: the runtime is asked again after these pauses. */
+const FOLLOW_PAUSES_MS = [300, 700, 2_000]
 
 export interface NewJobRequest {
   type: JobType
   createdBy: string
   projectId: string | null
-  /** Input for a run that this service starts, on the thread of the job that it continues, or a run started elsewhere. */
-  work: { input: JsonText; continues: string | null } | { threadId: string; runId: string }
+  /** Input for a run that this service starts, or a run started elsewhere. */
+  work: NewRun | { threadId: string; runId: string }
   /** The ended job that this one repeats. */
   retryOf?: string
   /** False: the sweep starts the run. For many jobs at once, which would not find free slots here. */
   startsHere?: boolean
 }
 
+interface NewRun {
+  input: JsonText
+  /** The job whose conversation it continues; null for a new conversation. */
+  continues: string | null
+  /** Given when that conversation is known. The job that it continues may be deleted. */
+  onThread?: string
+  onBusy?: OnBusy
+}
+
+/** A created or resumed job. After the commit, the caller calls `begin`. */
+export interface CreatedJob {
+  job: JobRow
+  begin: () => void
+}
+
 /** What clients do with jobs: start, follow, cancel, resume. The change is durable before the runtime is called. */
 export class Jobs {
   readonly #context: JobContext
   readonly #worker: JobWorker
+  readonly #reconciler: Reconciler
   readonly #usageLimitRuns: number | null
   readonly #wakeSweep: () => void
 
   constructor(
     context: JobContext,
     worker: JobWorker,
-    options: { usageLimitRuns: number | null; wakeSweep: () => void },
+    options: { reconciler: Reconciler; usageLimitRuns: number | null; wakeSweep: () => void },
   ) {
     this.#context = context
     this.#worker = worker
+    this.#reconciler = options.reconciler
     this.#usageLimitRuns = options.usageLimitRuns
     this.#wakeSweep = options.wakeSweep
   }
@@ -69,32 +98,41 @@ export class Jobs {
     run: { threadId: string; runId: string },
     { type, caller, isAdmin }: { type: JobType; caller: string; isAdmin: boolean },
   ): Promise<void> {
-    const { runtime, log } = this.#context
+    const { runtime, log, clock } = this.#context
     if (runtime === null) throw noRuntime()
-    const found = await runtime.describeRun(run.threadId, run.runId).catch((error: unknown) => {
-      if (!(error instanceof RuntimeUnavailable) && !(error instanceof UnacceptableAnswer)) throw error
-      log.warn({ runId: run.runId, err: error }, 'job.follow_failed')
-      throw new UnavailableError('The agent runtime cannot be asked about this run now', { retryAfterSeconds: 5 })
-    })
+    const describe = () =>
+      runtime.describeRun(run.threadId, run.runId).catch((error: unknown) => {
+        if (!(error instanceof RuntimeUnavailable) && !(error instanceof UnacceptableAnswer)) throw error
+        log.warn({ runId: run.runId, err: error }, 'job.follow_failed')
+        throw new UnavailableError('The agent runtime cannot be asked about this run now', { retryAfterSeconds: 5 })
+      })
+    let found = await describe()
+    for (const pauseMs of FOLLOW_PAUSES_MS) {
+      if (found !== null) break
+      await clock.sleep(pauseMs)
+      found = await describe()
+    }
     if (found === null || !(isAdmin || found.owners.includes(caller))) throw new ApiError('not_found', 'No such run')
     if (!found.graphs.includes(type.assistantId)) {
       throw new ApiError('conflict', `The run is not of the type ${type.name}`)
     }
   }
 
-  /** Runs inside the caller's transaction. After its commit, the caller calls `begin` to start the run. */
-  async create(tx: Transaction, request: NewJobRequest): Promise<JobRow> {
+  /** Runs inside the caller's transaction. */
+  async create(tx: Transaction, request: NewJobRequest): Promise<CreatedJob> {
     if (this.#context.runtime === null) throw noRuntime()
-    if ('runId' in request.work) return this.#follow(tx, request, request.work)
-    await this.#checkUsageLimit(tx, request.createdBy)
+    if ('runId' in request.work) {
+      const job = await this.#follow(tx, request, request.work)
+      return { job, begin: () => this.#begin(job, { isPinned: false }) }
+    }
     return this.#createOwn(tx, request, request.work)
   }
 
   /** Starts the run that `create` or `resume` has just leased. A job without such a lease is due, and the sweep takes it. */
-  begin(job: JobRow): void {
+  #begin(job: JobRow, { isPinned }: { isPinned: boolean }): void {
     // A job that has a run was claimed or followed: if it has a lease, another worker holds it.
     if (job.lease_token === null || job.run_id !== null) this.#wakeSweep()
-    else this.#worker.startFresh(job)
+    else this.#worker.startFresh(job, { isPinned })
   }
 
   /**
@@ -103,31 +141,37 @@ export class Jobs {
    */
   cancel(id: string, by?: AuditOrigin): Promise<JobRow> {
     return settleJobs(this.#context, async (tx, settlement) => {
-      const { job, update } = await this.requestCancel(tx, { id, by, atMs: settlement.atMs })
-      if (!update) return job
-      const [settled] = await settlement.settle([update])
-      return { ...job, ...settled?.job }
+      const [job] = await settlement.lock([id])
+      await this.requestCancel(tx, settlement, { job, by })
+      await settlement.write()
+      return (await findJob(tx, id)) as JobRow
     })
   }
 
-  /** Part of a settlement. If no run is active, the job ends at once, and the caller settles the update. */
+  /**
+   * Part of a settlement, which has locked the job, if it exists, and writes it. If no run is active, the job ends at once.
+   * Otherwise true: after the commit the caller calls `stopSoon`.
+   */
   async requestCancel(
     tx: Transaction,
-    { id, by, atMs }: { id: string; by: AuditOrigin | undefined; atMs: number },
-  ): Promise<{ job: JobRow; update: JobUpdate | null }> {
-    const job = await lockJob(tx, id)
-    const { status } = job
+    settlement: Settlement,
+    { job, by }: { job: SettlingJob | undefined; by: AuditOrigin | undefined },
+  ): Promise<boolean> {
+    if (!job) throw noSuchJob()
+    const { atMs } = settlement
+    const { id, status } = job
     if (isTerminal(status)) throw new ApiError('conflict', `The job is ${status} already`)
     const nothingRuns = !isWatched(job.status) || (job.run_id === null && (await lockStarts(tx, id)) === 0)
     if (job.cancel_requested_at === null) {
       job.cancel_requested_at = atMs
-      await updateJobs(tx, [job])
       if (!nothingRuns) await makeDue(tx, [id], atMs)
       await this.#addToTimeline(tx, job, 'cancel_requested', {})
       await this.#audit(tx, job, { by, action: 'job.cancelled', before: { status } })
     }
-    const cancelled = { jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null } as const
-    return { job, update: nothingRuns ? cancelled : null }
+    if (nothingRuns) {
+      settlement.apply({ jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null })
+    }
+    return !nothingRuns
   }
 
   /** After the commit of a `requestCancel`: asks the runtime to stop the run now, if a slot is free. */
@@ -139,27 +183,27 @@ export class Jobs {
    * Answers the graph's questions. The job continues with a new run. The thread's state is read first, so that the caller
    * learns at once if a question was answered elsewhere. If the runtime cannot be asked, the start checks it later.
    */
-  async resume(paused: JobRow, given: GivenAnswer, by?: AuditOrigin): Promise<JobRow> {
+  async resume(paused: JobRow, given: GivenAnswer, by?: AuditOrigin): Promise<CreatedJob> {
     const { db, clock, types, runtime } = this.#context
     const type = types.get(paused.type)
     checkAwaitsInput(paused)
     if (!type || runtime === null) throw new UnavailableError('The job cannot be resumed now')
     const answer = await fitAnswer(given, paused.interrupts, type.resumeSchema)
     const state = await this.#readState(runtime, paused)
-    if (state === null) throw await this.#noteLostThread(paused)
-    if (state && !isStillOpen(answer.questions, state)) {
-      throw new ApiError('conflict', 'The question was answered elsewhere meanwhile')
-    }
+    const isOpen = state === undefined || (state !== null && isStillOpen(answer.questions, state))
+    // Without a question, only the runs of the thread show whether another client continued it.
+    if (!isOpen || answer.questions === null) await this.#checkQuestion(paused)
     return db.transaction(async (tx) => {
       const job = await lockJob(tx, paused.id)
       const to = checkAwaitsInput(job)
-      if (job.run_seq !== paused.run_seq) throw new ApiError('conflict', 'The job asks something else meanwhile')
+      const isSame = job.run_seq === paused.run_seq && job.interrupts === paused.interrupts
+      if (!isSame) throw new ApiError('conflict', 'The job asks something else meanwhile')
       const atMs = clock.now()
       job.status = to
       job.run_id = null
       job.run_seq += 1
       job.resume_input = answer.command
-      job.resume_questions = JSON.stringify(answer.questions)
+      job.resume_questions = answer.questions && JSON.stringify(answer.questions)
       job.interrupts = null
       job.settled_by = null
       job.first_hint = null
@@ -173,22 +217,23 @@ export class Jobs {
       // If the state could not be read, the start must read it: it does not count as fresh.
       const place = await this.#leaseForStart(tx, { job, type, isPossible: state !== undefined })
       await updateJobs(tx, [job])
-      await insertChecks(tx, [newCheck(job, place)])
+      await replaceChecks(tx, [newCheck(job, place)])
       await this.#addToTimeline(tx, job, 'resumed', { run_seq: job.run_seq })
       await this.#audit(tx, job, { by, action: 'job.resumed', after: { run_seq: job.run_seq } })
       await appendEvents(tx, [jobEvent(job, STATUSES[to].event, `${job.id}:${job.run_seq}:resumed`, atMs)])
-      return job
+      const isPinned = (await findThread(tx, job.thread_id))?.is_pinned === 1
+      return { job, begin: () => this.#begin(job, { isPinned }) }
     })
   }
 
   /** Null when the thread is gone, undefined when the runtime does not answer in time. */
-  async #readState(runtime: RuntimeClient, { thread_id }: JobRow): Promise<ThreadState | null | undefined> {
-    const { clock } = this.#context
+  async #readState(runtime: RuntimeClient, { thread_id, run_id }: JobRow): Promise<ThreadState | null | undefined> {
+    const { db, clock } = this.#context
     const budget = new AbortController()
     const over = new AbortController()
     void clock.sleep(STATE_BUDGET_MS, over.signal).then(() => budget.abort(new Error('the time is over')))
     try {
-      return await runtime.fetchNewestState(thread_id, NO_VALUES, budget.signal)
+      return await fetchQuestions(db, runtime, { threadId: thread_id, pausedRunId: run_id }, budget.signal)
     } catch (error) {
       if (error instanceof RuntimeUnavailable || error instanceof UnacceptableAnswer) return undefined
       throw error
@@ -197,41 +242,95 @@ export class Jobs {
     }
   }
 
-  /** Fails a paused job whose thread was seen missing twice. Returns the error for the caller. */
-  async #noteLostThread({ id, run_seq }: JobRow): Promise<Error> {
-    const lost = { jobId: id, runId: null, runSeq: run_seq, verdict: THREAD_GONE, via: null, traces: null }
-    const [settled] = await settleJobs(this.#context, (_tx, settlement) => settlement.settle([lost]))
-    if (settled?.outcome === 'deferred') {
-      return new UnavailableError('The runtime does not find the thread now', {
+  /** The answer does not fit the thread: the job is checked at once, and the caller learns what became of its question. */
+  async #checkQuestion(paused: JobRow): Promise<void> {
+    const job = await this.#reconciler.checkNow(paused)
+    if (job.error_code === 'run_lost') {
+      throw new ApiError('conflict', 'The runtime no longer knows the thread: the job has failed')
+    }
+    if (job.awaiting_confirmation === 'thread_missing') {
+      throw new UnavailableError('The runtime does not find the thread now', {
         retryAfterSeconds: CONFIRM_AFTER_MS / 1_000,
       })
     }
-    if (settled?.outcome !== 'applied') return new ApiError('conflict', 'The job has changed meanwhile')
-    return new ApiError('conflict', 'The runtime no longer knows the thread: the job has failed')
+    const isClosed = paused.interrupts !== null || job.awaiting_confirmation !== null || job.run_seq !== paused.run_seq
+    if (isClosed) throw new ApiError('conflict', 'The question was answered elsewhere meanwhile')
   }
 
-  async #createOwn(
-    tx: Transaction,
-    request: NewJobRequest,
-    { input, continues }: { input: JsonText; continues: string | null },
-  ): Promise<JobRow> {
+  async #createOwn(tx: Transaction, request: NewJobRequest, work: NewRun): Promise<CreatedJob> {
     const { ids, random, clock } = this.#context
     const { type, createdBy: owner } = request
-    const threadId = continues === null ? uuidFrom(random) : await findThreadToContinue(tx, { continues, type, owner })
+    const { input, continues, onThread, onBusy = 'reject' } = work
+    const afterCommit: (() => void)[] = []
+    const interruption = this.#interruption(tx, afterCommit)
+    const threadId =
+      onThread ?? (continues === null ? null : await findThreadToContinue(tx, { continues, type: type.name, owner }))
+    const turn = threadId === null ? null : await takeTurn(tx, { threadId, onBusy, interruption, nowMs: clock.now() })
+    await this.#checkUsageLimit(tx, owner)
     const given = {
-      id: ids.next('job'),
+      // The turns of a conversation are in the order of their ids, even if the clock of another node is ahead.
+      id: ids.next('job', turn?.thread.newest),
       input: input.text,
       project_id: request.projectId,
-      created_by: request.createdBy,
+      created_by: owner,
       continues,
       retry_of: request.retryOf ?? null,
-      thread_id: threadId,
+      thread_id: threadId ?? uuidFrom(random),
       run_id: null,
       trace_context: this.#context.tracer?.current ?? null,
     }
-    const job = newJob(request.type, given, clock.now())
-    const isPossible = request.startsHere ?? true
-    return this.#insert(tx, job, await this.#leaseForStart(tx, { job, type: request.type, isPossible }))
+    const job = newJob(type, given, clock.now())
+    const isPinned = turn?.thread.is_pinned === 1
+    if (turn?.waits) {
+      await this.#insert(tx, job, { place: { waits_on: job.thread_id } })
+      job.queued_behind = (await findUnfinishedOn(tx, job.thread_id)).at(-2)?.id ?? null
+      job.next_check_at = null
+      afterCommit.push(() => this.#wakeSweep())
+    } else {
+      const isPossible = request.startsHere ?? true
+      const place = await this.#leaseForStart(tx, { job, type, isPossible })
+      await this.#insert(tx, job, { place, title: titleOf(input) })
+      afterCommit.push(() => this.#begin(job, { isPinned }))
+    }
+    const begin = () => {
+      for (const act of afterCommit) act()
+    }
+    return { job, begin }
+  }
+
+  /** Cancels the turns that a new one interrupts. */
+  #interruption(tx: Transaction, afterCommit: (() => void)[]) {
+    const { settlement, onCommitted } = settleWithin(this.#context, tx)
+    let jobs: SettlingJob[] = []
+    return {
+      lock: async (ids: readonly string[]) => {
+        jobs = await settlement.lock(ids)
+      },
+      cancelAll: async () => {
+        for (const job of jobs.filter(({ status }) => !isTerminal(status))) {
+          const isRunning = await this.requestCancel(tx, settlement, { job, by: undefined })
+          if (isRunning) afterCommit.push(() => this.stopSoon(job.id))
+        }
+        await settlement.write()
+        afterCommit.push(onCommitted)
+      },
+    }
+  }
+
+  /** Replaces the input of a turn that waits for its start. */
+  replaceInput(id: string, input: JsonText, by?: AuditOrigin): Promise<JobRow> {
+    const { db, clock } = this.#context
+    return db.transaction(async (tx) => {
+      const job = await lockJob(tx, id)
+      if (!(await lockWaitingTurn(tx, id))) {
+        throw new ApiError('conflict', `The job is ${job.status}: only the input of a turn that waits can be replaced`)
+      }
+      const updated = { ...job, input: input.text, updated_at: clock.now() }
+      await changeJobs(tx, [{ id, input: updated.input, updated_at: updated.updated_at }])
+      await this.#addToTimeline(tx, job, 'input_replaced', {})
+      await this.#audit(tx, job, { by, action: 'job.input_replaced' })
+      return updated
+    })
   }
 
   async #follow(tx: Transaction, request: NewJobRequest, run: { threadId: string; runId: string }): Promise<JobRow> {
@@ -249,8 +348,9 @@ export class Jobs {
       trace_context: this.#context.tracer?.current ?? null,
     }
     const place = { limited_type: request.type.maxRunning === null ? null : request.type.name }
-    const job = await this.#insert(tx, newJob(request.type, given, clock.now()), place)
-    await insertJobRuns(tx, [{ run_id: run.runId, job_id: job.id, run_seq: 1, created_at: job.created_at }])
+    const job = await this.#insert(tx, newJob(request.type, given, clock.now()), { place })
+    const followed = { run_id: run.runId, job_id: job.id, run_seq: 1, is_extra: 0, created_at: job.created_at }
+    await insertJobRuns(tx, [followed])
     return job
   }
 
@@ -276,8 +376,8 @@ export class Jobs {
     return job
   }
 
-  async #insert(tx: Transaction, job: JobRow, place: Place = {}): Promise<JobRow> {
-    await insertJob(tx, job, place)
+  async #insert(tx: Transaction, job: JobRow, details: { place: Place; title?: string | null }): Promise<JobRow> {
+    await insertJob(tx, job, details)
     const traceId = parseTraceparent(job.trace_context)?.traceId
     await this.#addToTimeline(tx, job, 'created', {
       type: job.type,
@@ -300,11 +400,17 @@ export class Jobs {
       job.next_check_at = job.deadline_at
       return { limited_type, queued_at: job.updated_at }
     }
-    const lease = isPossible && this.#worker.freeSlots > 0 ? this.#worker.newLease() : null
+    const lease = isPossible && this.#worker.mayStart ? this.#worker.newLease() : null
     job.start_attempts = lease === null ? 0 : 1
     job.lease_token = lease?.token ?? null
     job.lease_until = lease?.untilMs ?? null
     return { limited_type, lease_node: lease?.node ?? null }
+  }
+
+  /** Before a transaction creates jobs of several owners, one by one: locks the usage of all of them in one order. */
+  async lockUsageOf(tx: Transaction, subjects: readonly string[]): Promise<void> {
+    if (this.#usageLimitRuns === null) return
+    await lockUsage(tx, { subjects, period: periodOf(this.#context.clock.now()) })
   }
 
   /** Unfinished jobs count too. Otherwise a caller could start any number of jobs before the first one ends. */
@@ -313,7 +419,7 @@ export class Jobs {
     if (limit === null) return
     const nowMs = this.#context.clock.now()
     const period = periodOf(nowMs)
-    await lockUsage(tx, { subject, period })
+    await lockUsage(tx, { subjects: [subject], period })
     const runs = await countRuns(tx, { createdBy: subject, period })
     if (runs < limit) return
     const retryAfterSeconds = Math.ceil((endOfPeriodMs(nowMs) - nowMs) / 1000)
@@ -325,13 +431,13 @@ export class Jobs {
   /** Records nothing without an origin: changes by the owner are in the timeline. */
   async #audit(
     tx: Transaction,
-    { id }: JobRow,
+    { id }: Pick<JobRow, 'id'>,
     { by, ...change }: Omit<AuditedChange, 'by' | 'object'> & { by: AuditOrigin | undefined },
   ): Promise<void> {
     if (by) await recordAudit(tx, this.#context, { ...change, by, object: { kind: 'job', id } })
   }
 
-  async #addToTimeline(tx: Transaction, job: JobRow, kind: TimelineKind, detail: object): Promise<void> {
+  async #addToTimeline(tx: Transaction, job: Pick<JobRow, 'id'>, kind: TimelineKind, detail: object): Promise<void> {
     const { ids, clock } = this.#context
     const entry = {
       id: ids.next('tml'),
@@ -358,6 +464,10 @@ function checkAwaitsInput({ status }: JobRow): JobStatus {
 
 async function lockJob(tx: Transaction, id: string): Promise<JobRow> {
   const [job] = await lockJobs(tx, [id])
-  if (!job) throw new ApiError('not_found', 'No such job')
+  if (!job) throw noSuchJob()
   return job
+}
+
+function noSuchJob(): ApiError {
+  return new ApiError('not_found', 'No such job')
 }

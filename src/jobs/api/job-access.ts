@@ -24,9 +24,13 @@ function isOwner(request: FastifyRequest, job: OwnedJob): boolean {
   return job.created_by === principalId(callerOf(request))
 }
 
+export function maySee(request: FastifyRequest, job: OwnedJob): boolean {
+  return isOwner(request, job) || seesAllJobs(request)
+}
+
 /** A job is visible to its owner, to admins and to callers with `read:operations`; for other callers it does not exist. */
 export function checkMaySee<Job extends OwnedJob>(request: FastifyRequest, job: Job | undefined): Job {
-  if (job && (isOwner(request, job) || seesAllJobs(request))) return job
+  if (job && maySee(request, job)) return job
   throw new ApiError('not_found', NO_SUCH_JOB)
 }
 

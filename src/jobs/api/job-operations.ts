@@ -9,8 +9,8 @@ import {
   pathParams,
   withExample,
 } from '../../http/schemas.ts'
-import { WATCHED_STATUSES } from '../job.ts'
-import { inCode, JOB_EXAMPLES, Job, JobEvent, JobTypeList, jobEventExample, TimelineEntry } from './job-schema.ts'
+import { ON_BUSY, type OnBusy } from '../actions/conversation.ts'
+import { JOB_EXAMPLES, Job, JobEvent, JobTypeList, jobEventExample, TimelineEntry } from './job-schema.ts'
 
 const tags = ['Jobs']
 const params = pathParams('id', 'The job’s id.')
@@ -24,7 +24,9 @@ export const createJob = {
     'With `input`, a run is started on the runtime; with `thread_id` and `run_id`, a run started elsewhere is followed. ' +
     'Following needs `admin:*`, or a run or thread whose metadata names the caller in `user_id`, `owner` or `created_by`, ' +
     'and the run must be of the type’s graph. ' +
-    'With `continues`, the run is the next turn on the thread of an earlier job; 409 while a job on the thread is unfinished. ' +
+    'With `continues`, the run is the next turn on the thread of an earlier job. While a job on the thread is unfinished, ' +
+    '`on_busy` decides: `reject` answers 409; `enqueue` lets up to five turns wait, each until the one before it has ended; ' +
+    '`interrupt` cancels the unfinished turns and starts when the runtime has ended them. ' +
     'The job is durable before the runtime is called. If the runtime is down, the start is retried.',
   headers: idempotencyHeader,
   body: Type.Object(
@@ -37,7 +39,15 @@ export const createJob = {
         boundedText({
           minLength: 1,
           maxLength: 64,
-          description: 'An ended job of the caller, of the same type, whose conversation this one continues.',
+          description: 'A job of the caller, of the same type, whose conversation this one continues.',
+        }),
+      ),
+      on_busy: Type.Optional(
+        Type.Unsafe<OnBusy>({
+          title: 'OnBusy',
+          type: 'string',
+          enum: [...ON_BUSY],
+          description: 'With `continues`: what happens while a job on the thread is unfinished. Absent: `reject`.',
         }),
       ),
       project_id: Type.Optional(nullableText({ maxLength: 255, description: 'The project it belongs to.' })),
@@ -54,9 +64,35 @@ export const getJob = {
   operationId: 'getJob',
   tags,
   summary: 'Get a job',
-  description: `A job in status ${inCode(WATCHED_STATUSES)} is first brought up to date with the runtime, within three seconds.`,
+  description:
+    'An unfinished job is first brought up to date with the runtime, within three seconds. A job that awaits input is ' +
+    'checked every ten seconds at most: if its question was answered elsewhere, it goes on with that run.',
   params,
   response: { 200: Job },
+}
+
+export const replaceJobInput = {
+  operationId: 'replaceJobInput',
+  tags,
+  summary: 'Replace the input of a turn that waits',
+  description: 'Only while `queued_behind` names the job before it; afterwards 409.',
+  params,
+  body: Type.Object(
+    { input: jsonDocument({ description: 'The graph’s new input.' }) },
+    { title: 'JobChange', additionalProperties: false, examples: [{ input: { topic: 'costs' } }] },
+  ),
+  response: { 200: withExample(Job, { ...JOB_EXAMPLES.started, queued_behind: 'job_01kq3v7m2x8n4r6t0w9y5z1abb' }) },
+}
+
+export const removeConversation = {
+  operationId: 'deleteConversation',
+  tags,
+  summary: 'Delete a conversation',
+  description:
+    'Deletes all jobs on the thread, with everything they hold, and the thread at the runtime if this service created it. ' +
+    '409 while a job on it is unfinished. 503 if the runtime cannot delete its thread now: then nothing is deleted.',
+  params: pathParams('thread_id', 'The `thread_id` of its jobs.'),
+  response: { 204: Type.Null({ description: 'Deleted' }) },
 }
 
 export const deleteJob = {
@@ -85,14 +121,16 @@ export const resumeJob = {
   summary: 'Answer a job that awaits input',
   params,
   description:
-    'The state of the thread is read first, within three seconds. 409: the question was answered elsewhere meanwhile, or ' +
-    'its thread is gone (the job then fails `run_lost`). If the runtime cannot be asked, the answer is kept and sent later.',
+    'The state of the thread is read first, within three seconds. 409: the question was answered elsewhere meanwhile (the ' +
+    'job then goes on with that answer), or its thread is gone (the job then fails `run_lost`). If the runtime cannot be ' +
+    'asked, the answer is kept and sent later.',
   body: Type.Object(
     {
       input: Type.Optional(
         jsonDocument({
           description:
-            'The answer to a single question: what the graph’s interrupt returns. Null continues after a breakpoint.',
+            'The answer to a single question: what the graph’s interrupt returns. Null continues a job that asks nothing: ' +
+            'after a breakpoint, or when its question was closed elsewhere.',
         }),
       ),
       answers: Type.Optional(
@@ -125,8 +163,7 @@ export const checkJob = {
   tags,
   summary: 'Ask the runtime about a job now',
   description:
-    'Answers with the job after the check, within three seconds. A job that has ended, or that awaits input, is answered ' +
-    'as it is stored.',
+    'Answers with the job after the check, within three seconds. A job that has ended is answered as it is stored.',
   params,
   response: { 200: withExample(Job, JOB_EXAMPLES.generating) },
 }

@@ -9,6 +9,7 @@ import { bearer, callerOf } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, onePage, readPageRequest, toPage } from '../../http/paging.ts'
 import { writesDocuments } from '../../http/schemas.ts'
+import { deleteConversation } from '../actions/delete-conversation.ts'
 import type { Jobs, NewJobRequest } from '../actions/jobs.ts'
 import { repeatJob } from '../actions/retry-job.ts'
 import { isTerminal } from '../job.ts'
@@ -18,8 +19,9 @@ import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
 import { findJobState } from '../retention/delete-store.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
+import { findThread } from '../thread-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, NO_SUCH_JOB } from './job-access.ts'
+import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, maySee, NO_SUCH_JOB } from './job-access.ts'
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { openLiveStream, streamLive } from './live-operation.ts'
@@ -73,9 +75,9 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         request,
         reply,
         async (tx) => {
-          const job = await jobs.create(tx, await check())
+          const { job, begin } = await jobs.create(tx, await check())
           await auditStart(tx, request, job)
-          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
+          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: begin }
         },
         check,
       )
@@ -169,8 +171,9 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     async (request, reply) => {
       const paused = await ownJob(request, request.params.id)
       checkMayChange(request, paused)
-      const job = await jobs.resume(paused, readGivenAnswer(request.body), auditedOriginOf(request, paused))
-      jobs.begin(job)
+      const by = auditedOriginOf(request, paused)
+      const { job, begin } = await jobs.resume(paused, readGivenAnswer(request.body), by)
+      begin()
       reply.code(202)
       return toJob(job)
     },
@@ -200,8 +203,9 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         reply,
         async (tx) => {
           const ended = await check()
-          const job = await repeatJob(tx, { jobContext, jobs }, { id: ended.id, by: auditedOriginOf(request, ended) })
-          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: () => jobs.begin(job) }
+          const by = auditedOriginOf(request, ended)
+          const { job, begin } = await repeatJob(tx, { jobContext, jobs }, { id: ended.id, by })
+          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: begin }
         },
         check,
       )
@@ -217,8 +221,51 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       const checked = { by, action: 'job.checked', object: { kind: 'job', id: job.id } } as const
       await db.transaction((tx) => recordAudit(tx, jobContext, checked))
     }
-    return toJob(await reconciler.refresh(job))
+    return toJob(await reconciler.checkNow(job))
   })
+
+  const replacing = {
+    ...config,
+    documents: ['input'],
+    refusals: {
+      forbidden,
+      not_found,
+      conflict: 'The job is generating: only the input of a turn that waits can be replaced',
+    },
+  }
+  app.patch('/jobs/:id', { config: replacing, schema: schema.replaceJobInput, serializerCompiler }, async (request) => {
+    const { input } = request.body
+    const job = await changeableJob(request, request.params.id)
+    const fault = types.get(job.type)?.inputSchema?.faultOf(input, 'body/input')
+    if (fault) throw new ApiError('invalid_request', fault)
+    if (input.text === 'null') throw new ApiError('invalid_request', 'body/input must not be null')
+    return toJob(await jobs.replaceInput(job.id, input, auditedOriginOf(request, job)))
+  })
+
+  const forgetting = {
+    ...config,
+    awaitsRuntime,
+    refusals: {
+      forbidden,
+      not_found: 'No such conversation',
+      conflict: 'A job on the thread is unfinished',
+      service_unavailable: 'The agent runtime cannot delete the thread now',
+    },
+  }
+  app.delete(
+    '/v1/conversations/:thread_id',
+    { config: forgetting, schema: schema.removeConversation },
+    async (request, reply) => {
+      const thread = await findThread(db, request.params.thread_id.toLowerCase())
+      if (!thread || thread.replaced_by !== null || !maySee(request, { created_by: thread.owner })) {
+        throw new ApiError('not_found', 'No such conversation')
+      }
+      const owned = { created_by: thread.owner }
+      checkMayChange(request, owned)
+      await deleteConversation(jobContext, { threadId: thread.id, by: auditedOriginOf(request, owned) })
+      return reply.code(204).send(null)
+    },
+  )
 
   const deleting = {
     ...config,
@@ -234,7 +281,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     const onDeleted = async (tx: Transaction) => {
       if (by) await recordAudit(tx, jobContext, { by, action: 'job.deleted', object: { kind: 'job', id: job.id } })
     }
-    await deleteEndedJobs(db, { ids: [job.id], atMs: jobContext.clock.now(), onDeleted })
+    const { clock, countDeleted } = jobContext
+    await deleteEndedJobs(db, { ids: [job.id], atMs: clock.now(), countDeleted, onDeleted })
     jobContext.log.info({ jobId: job.id }, 'job.deleted')
     return reply.code(204).send(null)
   })

@@ -21,6 +21,7 @@ const started = {
   id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
   retry_of: null,
   continues: null,
+  queued_behind: null,
   type: 'report',
   status: 'processing',
   input: { topic: 'sales' },
@@ -62,7 +63,7 @@ export const JOB_EXAMPLES = {
   completed: { ...ended, status: 'completed', output: { title: 'done', n: 42 }, settled_by: 'callback' },
 }
 
-export const inCode = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
+const inCode = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
 
 export const jobStatus = Type.Unsafe<JobStatus>({
   title: 'JobStatus',
@@ -106,6 +107,7 @@ export const Job = Type.Object(
     id: Type.String({ description: 'Begins with `job_`.' }),
     retry_of: nullableTextField('The job that this one repeats.'),
     continues: nullableTextField('The job whose conversation this one continues.'),
+    queued_behind: nullableTextField('The unfinished job before it, while it waits for its turn; null otherwise.'),
     type: Type.String({ description: 'Its job type.' }),
     status: jobStatus,
     input: jsonDocument({ description: 'The input of its first run.' }),
@@ -118,7 +120,10 @@ export const Job = Type.Object(
     }),
     project_id: nullableTextField('The project it belongs to.'),
     created_by: nullableTextField('The user or service account that owns it; null: only admins see it.'),
-    thread_id: Type.String({ description: 'The runtime’s id of the conversation.' }),
+    thread_id: Type.String({
+      description:
+        'The runtime’s id of the conversation. It changes if the start of the first turn has to be repeated.',
+    }),
     run_id: nullableTextField('The runtime’s id of its newest run; null before the first one.'),
     trace_id: nullableTextField('The trace id that the graph reported.'),
     tracer_trace_id: nullableTextField('The id of the trace in the tracing tool, as the graph reported it.'),
@@ -128,7 +133,9 @@ export const Job = Type.Object(
         checked_at: nullableTimeField('When the runtime was last asked.'),
         next_at: nullableTimeField('When it will be asked next, unless a callback comes first.'),
         attempts: Type.Integer({ description: 'The number of checks in a row without a change.' }),
-        last_error: nullableTextField('Why the last check failed; null if it succeeded.'),
+        last_error: nullableTextField(
+          'Why the last check failed, or that the question was answered elsewhere; null otherwise.',
+        ),
       },
       {
         title: 'Reconciliation',

@@ -1,6 +1,7 @@
 import { toRfc3339 } from '../../core/clock.ts'
 import { JsonText } from '../../core/json/json-text.ts'
 import type { JsonObject } from '../../core/json.ts'
+import { CHECK_ERRORS } from '../../runtime/check-errors.ts'
 import type { ListedJob } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { TimelineRow } from '../settlement/timeline-store.ts'
@@ -12,12 +13,13 @@ export function toJob(row: ListedJob): Job {
     id: row.id,
     retry_of: row.retry_of,
     continues: row.continues,
+    queued_behind: row.queued_behind,
     type: row.type,
     status: row.status,
     input: toDocument(row.input),
     output: toDocument(row.output),
     error: row.error_code === null ? null : { code: row.error_code, message: row.error_message ?? '' },
-    interrupts: toDocument(row.interrupts),
+    interrupts: toDocument(isAnsweredElsewhere(row) ? '[]' : row.interrupts),
     project_id: row.project_id,
     created_by: row.created_by,
     thread_id: row.thread_id,
@@ -29,13 +31,18 @@ export function toJob(row: ListedJob): Job {
       checked_at: orNull(row.checked_at, toRfc3339),
       next_at: orNull(row.next_check_at, toRfc3339),
       attempts: row.check_attempts,
-      last_error: row.last_error,
+      last_error: row.last_error ?? (isAnsweredElsewhere(row) ? CHECK_ERRORS.answered_elsewhere : null),
     },
     created_at: toRfc3339(row.created_at),
     started_at: orNull(row.started_at, toRfc3339),
     finished_at: orNull(row.finished_at, toRfc3339),
     updated_at: toRfc3339(row.updated_at),
   }
+}
+
+/** Its questions were closed at the runtime, and no run followed. */
+function isAnsweredElsewhere({ status, interrupts }: ListedJob): boolean {
+  return status === 'awaiting_input' && interrupts === null
 }
 
 export function toTimelineEntry(entry: TimelineRow): TimelineEntry {

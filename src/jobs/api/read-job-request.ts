@@ -4,6 +4,7 @@ import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import { callerOf, insufficientScope } from '../../http/gate/access.ts'
+import type { OnBusy } from '../actions/conversation.ts'
 import type { NewJobRequest } from '../actions/jobs.ts'
 import type { GivenAnswer } from '../answers.ts'
 import { isAdmin } from './job-access.ts'
@@ -14,6 +15,7 @@ interface NewJobBody {
   thread_id?: string
   run_id?: string
   continues?: string
+  on_busy?: OnBusy
   project_id?: string | null
   created_by?: string
 }
@@ -31,7 +33,7 @@ export function readNewJob(request: FastifyRequest, body: NewJobBody): GivenJob 
   }
 }
 
-function readWork({ input, thread_id, run_id, continues }: NewJobBody): NewJobRequest['work'] {
+function readWork({ input, thread_id, run_id, continues, on_busy }: NewJobBody): NewJobRequest['work'] {
   const follows = thread_id !== undefined || run_id !== undefined
   if (input !== undefined && follows) {
     throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
@@ -40,7 +42,10 @@ function readWork({ input, thread_id, run_id, continues }: NewJobBody): NewJobRe
     // On a thread that waits at a breakpoint, an input of null would continue the previous turn.
     throw new ApiError('invalid_request', 'body/continues needs the field "input", which must not be null')
   }
-  if (input !== undefined) return { input, continues: continues ?? null }
+  if (on_busy !== undefined && continues === undefined) {
+    throw new ApiError('invalid_request', 'body/on_busy needs the field "continues"')
+  }
+  if (input !== undefined) return { input, continues: continues ?? null, ...(on_busy && { onBusy: on_busy }) }
   if (thread_id !== undefined && run_id !== undefined) {
     return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }
   }

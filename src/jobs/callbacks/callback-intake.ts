@@ -1,19 +1,19 @@
 import { recordAudit } from '../../audit/record-audit.ts'
 import { ApiError } from '../../core/errors.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
-import { type Transaction, UniqueViolation } from '../../db/database.ts'
-import { WriteBatcher } from '../../db/write-batcher.ts'
+import { LockTimeout, type Transaction, UniqueViolation } from '../../db/database.ts'
+import { LOCKED, WriteBatcher } from '../../db/write-batcher.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome, type CallbackRow, insertCallbacks } from '../callback-store.ts'
 import type { Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { isLaterTurn } from '../job-row.ts'
+import type { ReportedRun } from '../runs/inspect.ts'
 import { settleJobs } from '../settlement/settle.ts'
 import type { Settlement } from '../settlement/settlement.ts'
 import { appendTimeline, type NewTimelineRow } from '../settlement/timeline-store.ts'
 import { judgeCallback } from '../settlement/verdict.ts'
-import type { ReportedRun } from '../worker/inspect.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
-import { type MatchedCallback, matchCallbacks, type ReceivedCallback } from './match-callbacks.ts'
+import { type LockMode, type MatchedCallback, matchCallbacks, type ReceivedCallback } from './match-callbacks.ts'
 
 export interface CallbackAnswer {
   outcome: CallbackOutcome
@@ -27,8 +27,10 @@ interface AnsweredCallback {
   callback: ReceivedCallback
   /** Null: nothing of the callback is stored. */
   id: string | null
-  answer: CallbackAnswer | ApiError
+  answer: CommittedCallback
 }
+
+type CommittedCallback = CallbackAnswer | ApiError | typeof LOCKED
 
 const UNKNOWN_TURN: Verdict = { kind: 'unclear', reason: 'a run of this turn or of an earlier one?' }
 
@@ -38,7 +40,7 @@ const LARGE_BODY = MB
 
 /**
  * Receives callbacks. Each callback and its effects are durable before it is answered. Callbacks commit in groups; if one
- * cannot be written, the others still are.
+ * cannot be written, the others still are. Those of a locked job or owner leave their group, which does not wait for them.
  */
 export class CallbackIntake {
   readonly #context: JobContext
@@ -51,7 +53,7 @@ export class CallbackIntake {
     this.#worker = worker
     this.#meter = context.meter ?? silentMeter
     this.#commits = new WriteBatcher({
-      commit: (batch) => this.#commitOrRetry(batch),
+      commit: (batch, { isAlone }) => (isAlone ? this.#commitOrRetry(batch, 'wait') : this.#commitGroup(batch)),
       sizeOf: ({ payload }) => payload.body.length,
       maxBatch: 200,
       maxBatchBytes: 16 * MB,
@@ -84,12 +86,13 @@ export class CallbackIntake {
   }
 
   /** Processes stored callbacks in a settlement of the caller, which calls `confirm` after the commit. */
-  replay(
+  async replay(
     tx: Transaction,
     settlement: Settlement,
     callbacks: readonly ReceivedCallback[],
   ): Promise<(CallbackAnswer | ApiError)[]> {
-    return this.#commit(tx, settlement, callbacks)
+    const answers = await this.#commit(tx, { batch: callbacks, settlement, locks: 'wait' })
+    return answers.filter((answer) => answer !== LOCKED)
   }
 
   /**
@@ -104,10 +107,22 @@ export class CallbackIntake {
     return this.#commits.drain()
   }
 
+  /** A group that had to wait too long is tried again without the owners whose usage is locked. */
+  async #commitGroup(batch: ReceivedCallback[]): Promise<CommittedCallback[]> {
+    try {
+      return await this.#commitOrRetry(batch, 'leave_jobs')
+    } catch (error) {
+      if (error instanceof LockTimeout) return await this.#commitOrRetry(batch, 'leave_owners')
+      throw error
+    }
+  }
+
   /** Two nodes that adopt the same run violate its unique key. The retry of the second finds the job of the first. */
-  async #commitOrRetry(batch: ReceivedCallback[]): Promise<(CallbackAnswer | ApiError)[]> {
+  async #commitOrRetry(batch: ReceivedCallback[], locks: LockMode): Promise<CommittedCallback[]> {
     const commit = () =>
-      settleJobs(this.#context, (tx, settlement) => this.#commit(tx, settlement, batch), { urgent: true })
+      settleJobs(this.#context, (tx, settlement) => this.#commit(tx, { batch, settlement, locks }), {
+        urgent: locks !== 'wait',
+      })
     try {
       return await commit()
     } catch (error) {
@@ -118,14 +133,14 @@ export class CallbackIntake {
 
   async #commit(
     tx: Transaction,
-    settlement: Settlement,
-    batch: readonly ReceivedCallback[],
-  ): Promise<(CallbackAnswer | ApiError)[]> {
+    { batch, settlement, locks }: { batch: readonly ReceivedCallback[]; settlement: Settlement; locks: LockMode },
+  ): Promise<CommittedCallback[]> {
     const { ids } = this.#context
-    const matched = await matchCallbacks(tx, { batch, settlement, ids })
+    const matched = await matchCallbacks(tx, { batch, settlement, locks, ids })
     // Create its id first, so that the timeline shows the callback before the transition that it causes.
     const answered = matched.map((match): AnsweredCallback => {
       const { callback } = match
+      if ('isLocked' in match) return { callback, id: null, answer: LOCKED }
       if ('deletedJobId' in match) {
         return { callback, id: null, answer: { outcome: 'stale', jobId: match.deletedJobId } }
       }
@@ -140,10 +155,11 @@ export class CallbackIntake {
   }
 
   #apply(settlement: Settlement, match: MatchedCallback): CallbackAnswer | ApiError {
-    const { callback, job, runSeq, adopted, wrongJob, isHint } = match
+    const { callback, job, runSeq, adopted, wrongJob, isHint, isExtra } = match
     const { payload, type } = callback
     if (job.type !== type.name) return new ApiError('conflict', `The run belongs to a job of type ${job.type}`)
-    if (wrongJob || job.thread_id !== payload.threadId) return { outcome: 'stale', jobId: job.id }
+    if (isExtra) settlement.noteExtraRun(job, payload.runId)
+    if (isExtra || wrongJob || job.thread_id !== payload.threadId) return { outcome: 'stale', jobId: job.id }
     const cancelRequested = job.cancel_requested_at !== null
     const canAsk = this.#context.runtime !== null
     const { outcome, transition } = settlement.apply({
@@ -165,7 +181,8 @@ export class CallbackIntake {
   async #audit(tx: Transaction, answered: readonly AnsweredCallback[]): Promise<void> {
     for (const { callback, answer } of answered) {
       const { replayOf, replayedBy } = callback
-      if (replayOf === undefined || replayedBy === undefined || answer instanceof ApiError) continue
+      if (replayOf === undefined || replayedBy === undefined || answer instanceof ApiError || answer === LOCKED)
+        continue
       const object = { kind: 'callback', id: replayOf } as const
       const after = { outcome: answer.outcome, job_id: answer.jobId }
       await recordAudit(tx, this.#context, { by: replayedBy, action: 'callback.replayed', object, after })
@@ -180,7 +197,7 @@ export class CallbackIntake {
     const callbacks: CallbackRow[] = []
     const replays: NewTimelineRow[] = []
     for (const { callback, id, answer } of answered) {
-      if (answer instanceof ApiError || id === null) continue
+      if (answer instanceof ApiError || answer === LOCKED || id === null) continue
       const { payload, type, path, receivedAtMs, replayOf } = callback
       const { outcome, jobId: job_id, transition = null } = answer
       const { status } = payload

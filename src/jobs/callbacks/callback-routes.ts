@@ -93,7 +93,7 @@ function addCallbackPaths(app: App, { jobContext, intake, jobWorker }: CallbackS
     if (!type) throw new ApiError('not_found', 'No such job type')
     const proof = request.callbackProof
     const provenJobId = proof?.authentic ? proof.jobId : null
-    const payload = withJobIdOfUrl(await read(request.body, type, provenJobId), request.query)
+    const payload = withFieldsOfUrl(await read(request.body, type, provenJobId), request.query)
     const receivedAtMs = clock.now()
     return toAnswer(await intake.receive({ payload, type, path, jobId: provenJobId, receivedAtMs }))
   }
@@ -109,10 +109,11 @@ function addCallbackPaths(app: App, { jobContext, intake, jobWorker }: CallbackS
   }
 }
 
-/** The callback URL names the job too, in case the payload has no metadata. */
-function withJobIdOfUrl(payload: CallbackPayload, query: unknown): CallbackPayload {
-  const { job_id } = query as Record<string, unknown>
-  return payload.jobId === null && isId(job_id) ? { ...payload, jobId: job_id } : payload
+/** The callback URL names the job and the attempt to start its run too, in case the payload has no metadata. */
+function withFieldsOfUrl(payload: CallbackPayload, query: unknown): CallbackPayload {
+  const { job_id, attempt } = query as Record<string, unknown>
+  if (payload.jobId !== null || !isId(job_id)) return payload
+  return { ...payload, jobId: job_id, attempt: Number(attempt) || 1 }
 }
 
 function toAnswer({ outcome, jobId }: CallbackAnswer) {

@@ -2,14 +2,16 @@ import type { AuditOrigin } from '../../audit/record-audit.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
+import { lockCounters, periodOf } from '../../usage/usage-store.ts'
 import { isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type JobRow, newJob } from '../job-row.ts'
-import { findJobRuns, findJobsAwaitingRun, insertJob, insertJobRuns, type JobRun } from '../job-store.ts'
+import { findJobRuns, findJobsAwaitingRun, findThreadsOf, insertJob, insertJobRuns, type JobRun } from '../job-store.ts'
 import type { JobType } from '../job-types.ts'
 import { findDeleted } from '../retention/delete-store.ts'
 import { jobEvent } from '../settlement/job-event.ts'
 import type { Settlement, SettlingJob } from '../settlement/settlement.ts'
+import { findNewestTurns } from '../thread-store.ts'
 
 export interface ReceivedCallback {
   payload: CallbackPayload
@@ -32,6 +34,17 @@ interface DeletedMatch {
   deletedJobId: string
 }
 
+/** Another transaction has locked a job that the callback names, or its owner's usage: nothing of it was processed. */
+interface LockedMatch {
+  callback: ReceivedCallback
+  isLocked: true
+}
+
+/**
+ * wait: for every lock. leave_jobs: not for locked jobs. leave_owners: nor for locked usage. A callback left out is locked.
+ */
+export type LockMode = 'wait' | 'leave_jobs' | 'leave_owners'
+
 export interface MatchedCallback {
   callback: ReceivedCallback
   job: SettlingJob
@@ -40,8 +53,16 @@ export interface MatchedCallback {
   adopted: boolean
   /** The credential is bound to another job, or the run belongs to another job: the callback must not change this one. */
   wrongJob: boolean
-  /** The job was found only by its thread, and the run may belong to an earlier turn: the runtime must be asked. */
+  /** The run may belong to an earlier turn, or to an attempt that was repeated since: the runtime must be asked. */
   isHint: boolean
+  /** A further run of the job's current number, which is not followed. */
+  isExtra: boolean
+}
+
+interface CallbackBatch {
+  batch: readonly ReceivedCallback[]
+  settlement: Settlement
+  locks: LockMode
 }
 
 /**
@@ -51,44 +72,56 @@ export interface MatchedCallback {
  */
 export async function matchCallbacks(
   tx: Transaction,
-  { batch, settlement, ids }: { batch: readonly ReceivedCallback[]; settlement: Settlement; ids: JobContext['ids'] },
-): Promise<(MatchedCallback | DeletedMatch)[]> {
+  { batch, settlement, locks, ids }: CallbackBatch & { ids: JobContext['ids'] },
+): Promise<(MatchedCallback | DeletedMatch | LockedMatch)[]> {
   const { atMs } = settlement
-  const { runs, jobs, awaitingRun, deleted } = await lockCandidates(tx, batch, settlement)
+  const candidates = await lockCandidates(tx, { batch, settlement, locks })
+  const { runs, jobs, awaitingRun, newestTurns, deleted, isLocked } = candidates
   const adoptedByRun = new Map<string, JobRow>()
 
-  const matched = batch.map((callback): MatchedCallback | DeletedMatch => {
+  const matched = batch.map((callback): MatchedCallback | DeletedMatch | LockedMatch => {
     const { payload, jobId } = callback
+    if (isLocked(callback)) return { callback, isLocked: true }
     const run = runs.get(payload.runId)
     const owner = run ? jobs.get(run.job_id) : adoptedByRun.get(payload.runId)
-    const onThread = deleted.has(payload.runId) ? undefined : awaitingRun.get(payload.threadId)
+    const awaiting = deleted.has(payload.runId) ? undefined : awaitingRun.get(payload.threadId)
+    // No job waits for a run on this thread, and only this service starts runs on it: the run is a late one.
+    const isLate = awaiting === undefined && owner === undefined && payload.jobId === null && jobId === null
+    const newest = isLate && !deleted.has(payload.runId) ? newestTurns.get(payload.threadId) : undefined
+    const onThread = awaiting ?? newest
     const mentioned = payload.jobId === null ? onThread : jobs.get(payload.jobId)
     const named = jobId === null ? (owner ?? mentioned) : jobs.get(jobId)
     const job = named ?? owner ?? jobs.get(payload.jobId ?? '')
-    const isHint = jobId === null && owner === undefined && payload.jobId === null && job?.continues != null
+    const isNameless = jobId === null && owner === undefined && payload.jobId === null && job?.continues != null
+    const isHint = isNameless || (run === undefined && job !== undefined && mayBeLate(payload, job))
     // A credential bound to one job proves nothing about another job, nor about the run of another job.
     const isOfOther = owner === undefined ? payload.jobId !== null && payload.jobId !== jobId : owner.id !== jobId
-    const wrongJob = jobId !== null && (job?.id !== jobId || isOfOther)
+    const wrongJob = newest !== undefined || (jobId !== null && (job?.id !== jobId || isOfOther))
     const deletedByCredential = deleted.get(jobId ?? '')
     if (deletedByCredential !== undefined) return { callback, deletedJobId: deletedByCredential }
     if (job && job.erased_at !== null) return { callback, deletedJobId: job.id }
-    if (job) return { callback, job, runSeq: runSeqOf(payload, job) ?? run?.run_seq, adopted: false, wrongJob, isHint }
+    if (job) {
+      const runSeq = runSeqOf(payload, job) ?? run?.run_seq
+      const isExtra = !wrongJob && !isHint && (run ? run.is_extra === 1 : isExtraRun(payload, job))
+      return { callback, job, runSeq, adopted: false, wrongJob, isHint, isExtra }
+    }
     const deletedJobId = deleted.get(payload.runId) ?? deleted.get(jobId ?? payload.jobId ?? '')
     if (deletedJobId !== undefined) return { callback, deletedJobId }
     const adopted = adopt(callback, ids, atMs)
     adoptedByRun.set(payload.runId, adopted)
     jobs.set(adopted.id, adopted)
     settlement.add(adopted)
-    return { callback, job: adopted, runSeq: 1, adopted: true, wrongJob: false, isHint: false }
+    return { callback, job: adopted, runSeq: 1, adopted: true, wrongJob: false, isHint: false, isExtra: false }
   })
 
-  for (const job of adoptedByRun.values()) {
+  const byThread = (a: JobRow, b: JobRow) => (a.thread_id < b.thread_id ? -1 : 1)
+  for (const job of [...adoptedByRun.values()].sort(byThread)) {
     await insertJob(tx, job)
     await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, atMs)])
   }
   await insertJobRuns(
     tx,
-    [...adoptedByRun].map(([run_id, job]) => ({ run_id, job_id: job.id, run_seq: 1, created_at: atMs })),
+    [...adoptedByRun].map(([run_id, job]) => ({ run_id, job_id: job.id, run_seq: 1, is_extra: 0, created_at: atMs })),
   )
   return matched
 }
@@ -100,20 +133,31 @@ function runSeqOf({ jobId, runSeq }: CallbackPayload, job: SettlingJob): number 
   return jobId === job.id && runSeq !== null ? runSeq : undefined
 }
 
+/** Whether the callback is about the run of an attempt that was repeated since: the runtime handled that attempt late. */
+function isExtraRun({ jobId, runSeq, runId, threadId, attempt }: CallbackPayload, job: SettlingJob): boolean {
+  if (jobId !== job.id || runSeq !== job.run_seq) return false
+  if (job.run_id !== null) return job.run_id !== runId
+  return threadId !== job.thread_id || attempt < job.start_attempts
+}
+
+/** Whether the run may be that of an attempt that was repeated since. Its callback does not number it. */
+function mayBeLate({ runSeq, attempt }: CallbackPayload, job: SettlingJob): boolean {
+  return runSeq === null && job.run_id === null && attempt < job.start_attempts
+}
+
 interface Candidates {
   runs: Map<string, JobRun>
   jobs: Map<string, SettlingJob>
   /** By thread: the jobs whose run is not known yet. */
   awaitingRun: Map<string, SettlingJob>
+  /** By thread: the newest jobs on threads that this service created. */
+  newestTurns: Map<string, SettlingJob>
   /** By the id of a run or a job: the deleted job it belonged to. */
   deleted: Map<string, string>
+  isLocked: (callback: ReceivedCallback) => boolean
 }
 
-async function lockCandidates(
-  tx: Transaction,
-  batch: readonly ReceivedCallback[],
-  settlement: Settlement,
-): Promise<Candidates> {
+async function lockCandidates(tx: Transaction, { batch, settlement, locks }: CallbackBatch): Promise<Candidates> {
   const known = await findJobRuns(
     tx,
     batch.map(({ payload }) => payload.runId),
@@ -121,22 +165,60 @@ async function lockCandidates(
   const runs = new Map(known.map((run) => [run.run_id, run]))
   const candidates = new Set(known.map((run) => run.job_id))
   for (const { jobId, payload } of batch) for (const id of [jobId, payload.jobId]) if (id !== null) candidates.add(id)
-  for (const id of await findByThread(tx, batch, runs)) candidates.add(id)
-  const locked = await settlement.lock([...candidates])
-  const awaiting = locked.filter(({ run_id, status }) => run_id === null && isWatched(status))
+  const onThreads = await findByThread(tx, batch, runs)
+  for (const id of [...onThreads.awaiting, ...onThreads.newest.values()]) candidates.add(id)
+  const locked = await settlement.lock([...candidates], { skipLocked: locks !== 'wait' })
   const jobs = new Map(locked.map((job) => [job.id, job]))
-  // Read after the lock: a job may have been deleted while this transaction waited for it.
-  const unknown = batch.flatMap(({ jobId, payload }) => {
-    const named = [runs.get(payload.runId)?.job_id, jobId, payload.jobId].filter((id) => typeof id === 'string')
+  if (locks === 'leave_owners') await leaveOwners(tx, jobs, settlement.atMs)
+  const awaiting = [...jobs.values()].filter(
+    ({ run_id, status, waits_on }) => run_id === null && isWatched(status) && waits_on === null,
+  )
+  const namedBy = ({ jobId, payload }: ReceivedCallback) =>
+    [runs.get(payload.runId)?.job_id, jobId, payload.jobId].filter((id) => typeof id === 'string')
+  const unknown = batch.flatMap((callback) => {
+    const { jobId, payload } = callback
+    const named = namedBy(callback)
     const isKnown = jobId === null ? named.some((id) => jobs.has(id)) : jobs.has(jobId)
     return isKnown ? [] : [payload.runId, ...named]
   })
+  const missing = [...candidates].filter((id) => !jobs.has(id))
+  // Both are read after the lock. A job that is missing is locked elsewhere if it is still stored, or was deleted while this
+  // transaction waited for it. A job that is deleted between the two reads counts as locked.
+  const [left, deleted] = await Promise.all([
+    locks === 'wait' || missing.length === 0 ? [] : findThreadsOf(tx, missing),
+    findDeleted(tx, unknown),
+  ])
+  const lockedIds = new Set(left.map(({ id }) => id))
+  const lockedThreads = new Set(left.map(({ thread_id }) => thread_id))
   return {
     runs,
     jobs,
-    deleted: await findDeleted(tx, unknown),
+    deleted,
+    // A run that no job knows may be that of a locked job on its thread.
+    isLocked: (callback) => {
+      const { threadId } = callback.payload
+      const named = [...namedBy(callback), onThreads.newest.get(threadId) ?? '']
+      return lockedThreads.has(threadId) || named.some((id) => lockedIds.has(id))
+    },
     awaitingRun: new Map(awaiting.map((job) => [job.thread_id, job])),
+    newestTurns: new Map(
+      [...onThreads.newest].flatMap(([threadId, id]) => {
+        const job = jobs.get(id)
+        return job ? [[threadId, job] as const] : []
+      }),
+    ),
   }
+}
+
+/**
+ * Takes out the jobs whose end would have to wait for the usage of their owner, unless these are all: then no other owner
+ * waits with them, and the holder of the lock may just be another group with the same owners.
+ */
+async function leaveOwners(tx: Transaction, jobs: Map<string, SettlingJob>, atMs: number): Promise<void> {
+  const owners = new Set(Array.from(jobs.values(), ({ created_by }) => created_by).filter((owner) => owner !== null))
+  const inUse = await lockCounters(tx, { subjects: [...owners], period: periodOf(atMs) })
+  if (inUse.size === owners.size) return
+  for (const { id, created_by } of jobs.values()) if (created_by !== null && inUse.has(created_by)) jobs.delete(id)
 }
 
 /**
@@ -147,15 +229,14 @@ async function findByThread(
   tx: Transaction,
   batch: readonly ReceivedCallback[],
   runs: ReadonlyMap<string, JobRun>,
-): Promise<string[]> {
+): Promise<{ awaiting: string[]; newest: Map<string, string> }> {
   const nameless = batch.filter(
     ({ jobId, payload }) => jobId === null && payload.jobId === null && !runs.has(payload.runId),
   )
-  if (nameless.length === 0) return []
-  return findJobsAwaitingRun(
-    tx,
-    nameless.map(({ payload }) => payload.threadId),
-  )
+  if (nameless.length === 0) return { awaiting: [], newest: new Map() }
+  const threadIds = nameless.map(({ payload }) => payload.threadId)
+  const [awaiting, newest] = await Promise.all([findJobsAwaitingRun(tx, threadIds), findNewestTurns(tx, threadIds)])
+  return { awaiting, newest }
 }
 
 /** The id comes from the credential, if it names one. The job has no owner: only admins see it until it is claimed. */

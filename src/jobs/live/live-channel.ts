@@ -54,6 +54,8 @@ export class LiveChannel implements ViewedRun, Subscriber {
   /** Ends the current join. */
   #joining = new AbortController()
   #runId: string | null
+  /** It may change until the run is known. */
+  #threadId: string
   #endStatus: JobStatus | null = null
   #lastUpstreamId: string | null = null
   #isJoined = false
@@ -63,6 +65,7 @@ export class LiveChannel implements ViewedRun, Subscriber {
     this.#options = options
     this.runSeq = options.job.run_seq
     this.#runId = options.job.run_id
+    this.#threadId = options.job.thread_id
     this.log = new LiveLog(options.memory)
   }
 
@@ -139,6 +142,7 @@ export class LiveChannel implements ViewedRun, Subscriber {
     if (this.#endStatus !== null) return
     if (row && row.run_seq === this.runSeq) {
       // Two reads may finish in the wrong order, but a started run stays started.
+      if (this.#runId === null) this.#threadId = row.thread_id
       this.#runId ??= row.run_id
       if (isWatched(row.status)) return
     }
@@ -199,7 +203,7 @@ export class LiveChannel implements ViewedRun, Subscriber {
     const repeats = { id: '', count: 0 }
     try {
       const after = this.#lastUpstreamId ?? '-1'
-      for await (const events of runtime.streamRun(job.thread_id, this.#runId, { after, signal })) {
+      for await (const events of runtime.streamRun(this.#threadId, this.#runId, { after, signal })) {
         this.#isJoined = true
         for (const event of events) {
           repeats.count = event.id === repeats.id ? repeats.count : 0

@@ -2,21 +2,24 @@ import type { Database, Transaction } from '../../db/database.ts'
 import { deleteEventsOf } from '../../events/event-store.ts'
 import { deleteAnswersAt } from '../../http/idempotency-store.ts'
 import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
+import type { CountDeleted } from '../job-context.ts'
 import {
   deleteCallbacksOf,
+  deleteHeld,
   deleteJobRows,
   deleteTimelineOf,
   findOldJobs,
+  type HeldRecords,
   lockEndedJobs,
   type OldJobs,
 } from './delete-store.ts'
 import type { TrimContext } from './trim-history.ts'
 
-/** The records of a job, each with the number of rows that one transaction deletes. Of large callbacks it deletes fewer. */
-const HELD: readonly { deleteSome: typeof deleteCallbacksOf; limit: number }[] = [
+/** Events first: the statistics of a job's end also need its callbacks and its timeline. */
+const HELD: readonly HeldRecords[] = [
+  { deleteSome: deleteEventsOf, limit: 500 },
   { deleteSome: deleteCallbacksOf, limit: 50 },
   { deleteSome: deleteTimelineOf, limit: 500 },
-  { deleteSome: deleteEventsOf, limit: 500 },
   { deleteSome: deleteNotificationsOf, limit: 50 },
 ]
 
@@ -26,6 +29,8 @@ interface Deletion {
   atMs: number
   /** Only the node that holds this lock continues. */
   lock?: string
+  /** Called for everything that is deleted, in the same transaction. */
+  countDeleted?: CountDeleted | undefined
   /** Called in the transaction that deletes the jobs themselves. */
   onDeleted?: (tx: Transaction) => Promise<void>
 }
@@ -37,13 +42,13 @@ interface Deletion {
  */
 export async function deleteEndedJobs(
   db: Database,
-  { ids, atMs, lock, onDeleted }: Deletion,
+  { ids, atMs, lock, countDeleted, onDeleted }: Deletion,
 ): Promise<string[] | null> {
   for (;;) {
     const round = await db.transaction(async (tx) => {
       if (lock !== undefined && !(await tx.tryLock(lock))) return null
       const ended = await lockEndedJobs(tx, ids)
-      const more = ended.length > 0 && (await deleteHeld(tx, ended))
+      const more = ended.length > 0 && (await deleteHeld(tx, { held: HELD, ids: ended, countDeleted }))
       if (ended.length > 0 && !more) {
         await deleteRest(tx, ended, atMs)
         await onDeleted?.(tx)
@@ -55,13 +60,6 @@ export async function deleteEndedJobs(
     // On SQLite a transaction never waits. Yielding lets requests run before the next one.
     await new Promise(setImmediate)
   }
-}
-
-/** True if another transaction is needed. */
-async function deleteHeld(tx: Transaction, ids: readonly string[]): Promise<boolean> {
-  let more = false
-  for (const { deleteSome, limit } of HELD) more = (await deleteSome(tx, ids, limit)) || more
-  return more
 }
 
 async function deleteRest(tx: Transaction, ids: readonly string[], atMs: number): Promise<void> {
@@ -78,7 +76,7 @@ const BATCH = 20
 
 /** Deletes jobs that ended this long ago, with everything they hold. Unfinished jobs are never deleted. */
 export async function trimJobs(
-  { db, clock, log, meter }: TrimContext,
+  { db, clock, log, meter, countDeleted }: TrimContext & { countDeleted?: CountDeleted },
   { retentionDays, signal }: { retentionDays: number; signal: AbortSignal },
 ): Promise<void> {
   const nowMs = clock.now()
@@ -86,7 +84,7 @@ export async function trimJobs(
   let jobs = 0
   for (let after: string | undefined = ''; after !== undefined && !signal.aborted; ) {
     const old: OldJobs = await findOldJobs(db, { after, beforeMs, limit: BATCH })
-    const deleted = await deleteEndedJobs(db, { ids: old.ended, atMs: nowMs, lock: 'retention:jobs' })
+    const deleted = await deleteEndedJobs(db, { ids: old.ended, atMs: nowMs, lock: 'retention:jobs', countDeleted })
     if (deleted === null) break
     jobs += deleted.length
     if (deleted.length > 0) meter.count('history_trimmed_total', { kind: 'jobs' }, deleted.length)

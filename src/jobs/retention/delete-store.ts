@@ -4,9 +4,11 @@ import type { Queryable, Transaction } from '../../db/database.ts'
 import { forUpdate } from '../../db/locking.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
-import { CALLBACKS } from '../callback-store.ts'
+import { CALLBACKS, type CallbackRow } from '../callback-store.ts'
 import type { JobStatus } from '../job.ts'
+import type { CountDeleted, DeletedRecords } from '../job-context.ts'
 import { JOBS } from '../job-row.ts'
+import { deleteEmptyThreads, keepRunsOf } from '../thread-store.ts'
 import { endedBefore } from './history-store.ts'
 
 /** The fields that decide whether a caller may delete a job. */
@@ -46,26 +48,60 @@ export async function lockEndedJobs(tx: Transaction, ids: readonly string[]): Pr
   return rows.map(({ id }) => id)
 }
 
-/** Deletes one batch of the callbacks of these jobs; true if there are more. */
-export async function deleteCallbacksOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
-  const found = await tx.query<{ id: string; bytes: number }>(sql`
-    select id, ${bytesOf(CALLBACKS.large)} as bytes from callbacks
+/** Deletes a bounded number of some records of these jobs. */
+type DeleteSome = (
+  tx: Transaction,
+  jobIds: readonly string[],
+  limit: number,
+) => Promise<DeletedRecords & { hasMore: boolean }>
+
+/** Records of a job, with the number of rows that one transaction deletes. Of large documents it deletes fewer. */
+export interface HeldRecords {
+  deleteSome: DeleteSome
+  limit: number
+}
+
+/** Deletes some of each kind of records; true if another transaction is needed. */
+export async function deleteHeld(
+  tx: Transaction,
+  {
+    held,
+    ids,
+    countDeleted,
+  }: { held: readonly HeldRecords[]; ids: readonly string[]; countDeleted?: CountDeleted | undefined },
+): Promise<boolean> {
+  let more = false
+  for (const { deleteSome, limit } of held) {
+    const { hasMore, ...deleted } = await deleteSome(tx, ids, limit)
+    await countDeleted?.(tx, deleted)
+    more ||= hasMore
+  }
+  return more
+}
+
+/** Deletes one batch of the callbacks of these jobs. */
+export const deleteCallbacksOf: DeleteSome = async (tx, jobIds, limit) => {
+  const found = await tx.query<Pick<CallbackRow, 'id' | 'outcome' | 'received_at'> & { bytes: number }>(sql`
+    select id, outcome, received_at, ${bytesOf(CALLBACKS.large)} as bytes from callbacks
     where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit + 1}`)
   const { rows, hasMore } = takeBatch(found, limit)
   const ids = rows.map(({ id }) => id)
   if (ids.length > 0) await tx.query(sql`delete from callbacks where ${isAmong(tx.engine, sql`id`, ids)}`)
-  return hasMore
+  return { hasMore, callbacks: rows }
 }
 
-/** Deletes a bounded number of timeline entries of these jobs; true if there may be more. */
-export async function deleteTimelineOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
+/** Deletes a bounded number of timeline entries of these jobs. */
+export const deleteTimelineOf: DeleteSome = async (tx, jobIds, limit) => {
   const deleted = await tx.query(sql`
     delete from job_timeline where (job_id, id) in (
       select job_id, id from job_timeline where ${isAmong(tx.engine, sql`job_id`, jobIds)} limit ${limit}) returning id`)
-  return deleted.length === limit
+  return { hasMore: deleted.length === limit }
 }
 
-/** Deletes the jobs and their runs, which nothing else may refer to any more. Their ids stay as tombstones. */
+/**
+ * Deletes the jobs, to which nothing else may refer any more, with their runs and with the threads that have no other job.
+ * The ids of jobs and runs stay as tombstones.
+ */
 export async function deleteJobRows(tx: Transaction, jobIds: readonly string[], atMs: number): Promise<void> {
   const ofJobs = isAmong(tx.engine, sql`job_id`, jobIds)
   const jobs = isAmong(tx.engine, sql`id`, jobIds)
@@ -74,8 +110,10 @@ export async function deleteJobRows(tx: Transaction, jobIds: readonly string[], 
     select run_id, job_id, cast(${atMs} as bigint) from job_runs where ${ofJobs}
     union all select id, id, cast(${atMs} as bigint) from jobs where ${jobs}
     on conflict (id) do update set job_id = excluded.job_id, deleted_at = excluded.deleted_at`)
+  const threads = await keepRunsOf(tx, jobIds)
   await tx.query(sql`delete from job_runs where ${ofJobs}`)
   await tx.query(sql`delete from jobs where ${jobs}`)
+  await deleteEmptyThreads(tx, threads)
 }
 
 /** The deleted job that each of these ids, of jobs or of runs, belonged to. */

@@ -26,8 +26,12 @@ export async function findEndedJobsOf(
   return takeBatch(found, limit).rows.map(({ id }) => id)
 }
 
-/** Erases one batch of the bodies of these jobs' callbacks; true if there are more. */
-export async function eraseBodiesOf(tx: Transaction, jobIds: readonly string[], limit: number): Promise<boolean> {
+/** Erases one batch of the bodies of these jobs' callbacks. */
+export async function eraseBodiesOf(
+  tx: Transaction,
+  jobIds: readonly string[],
+  limit: number,
+): Promise<{ hasMore: boolean }> {
   // By its length: to compare the body itself, the engine would have to read it. No other body is as short, because it names
   // a run.
   const found = await tx.query<{ id: string; bytes: number }>(sql`
@@ -38,7 +42,7 @@ export async function eraseBodiesOf(tx: Transaction, jobIds: readonly string[], 
   if (ids.length > 0) {
     await tx.query(sql`update callbacks set body = ${ERASED_BODY} where ${isAmong(tx.engine, sql`id`, ids)}`)
   }
-  return hasMore
+  return { hasMore }
 }
 
 /** Removes the owner and the documents. Type, status, error code and times stay. */

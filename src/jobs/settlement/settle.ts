@@ -3,25 +3,43 @@ import type { Transaction, TransactionOptions } from '../../db/database.ts'
 import type { JobContext } from '../job-context.ts'
 import { Settlement } from './settlement.ts'
 
+type SettlingContext = Pick<JobContext, 'clock' | 'random' | 'ids' | 'types' | 'pushOptOut' | 'meter' | 'tracer'>
+
 /**
  * The only way to settle jobs: runs `work` in one transaction and, after the commit, counts the jobs that ended. The
  * database may run `work` again, with a new settlement: only the committed one counts.
  */
 export async function settleJobs<Result>(
-  context: Pick<JobContext, 'db' | 'clock' | 'ids' | 'types' | 'pushOptOut' | 'meter' | 'tracer'>,
+  context: SettlingContext & Pick<JobContext, 'db'>,
   work: (tx: Transaction, settlement: Settlement) => Promise<Result>,
   options?: TransactionOptions,
 ): Promise<Result> {
-  const { result, settlement } = await context.db.transaction(async (tx) => {
-    const settlement = new Settlement(tx, { ...context, atMs: context.clock.now() })
-    return { result: await work(tx, settlement), settlement }
+  const { result, onCommitted } = await context.db.transaction(async (tx) => {
+    const { settlement, onCommitted } = settleWithin(context, tx)
+    return { result: await work(tx, settlement), onCommitted }
   }, options)
-  settlement.endSpans()
-  countEnds(context, settlement)
+  onCommitted()
   return result
 }
 
-function countEnds({ meter = silentMeter }: Pick<JobContext, 'meter'>, { ended, misfits }: Settlement): void {
+/** A settlement in a transaction of the caller, who calls `onCommitted` after the commit. */
+export function settleWithin(
+  context: SettlingContext,
+  tx: Transaction,
+): { settlement: Settlement; onCommitted: () => void } {
+  const settlement = new Settlement(tx, { ...context, atMs: context.clock.now() })
+  const onCommitted = () => {
+    settlement.endSpans()
+    countEnds(context, settlement)
+  }
+  return { settlement, onCommitted }
+}
+
+function countEnds(
+  { meter = silentMeter }: Pick<JobContext, 'meter'>,
+  { ended, misfits, extraRuns }: Settlement,
+): void {
+  if (extraRuns.length > 0) meter.count('extra_runs_total', undefined, extraRuns.length)
   for (const misfit of misfits) meter.count('job_output_misfits_total', misfit)
   for (const { type, status, settled_by, created_at, finished_at } of ended) {
     meter.count('jobs_ended_total', { type, status, settled_by: settled_by ?? 'none' })

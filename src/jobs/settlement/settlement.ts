@@ -1,5 +1,7 @@
+import { backoffMs } from '../../core/async/backoff.ts'
 import type { IdGenerator } from '../../core/ids.ts'
 import { writeJson } from '../../core/json/json-text.ts'
+import type { Random } from '../../core/random.ts'
 import { isSameTrace, noTracer, type Span, type Tracer } from '../../core/tracing.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents, type NewEvent } from '../../events/event-store.ts'
@@ -8,7 +10,7 @@ import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
 import { countUsage, type JobUsage } from '../../usage/usage-store.ts'
 import type { CallbackOutcome } from '../callback-store.ts'
-import { deleteChecks, makeDue } from '../check-store.ts'
+import { deleteChecks, type JobCheck, makeDue, newCheck, replaceChecks } from '../check-store.ts'
 import {
   type Evidence,
   isEnd,
@@ -28,7 +30,8 @@ import { type JobRow, type SlimJob, STORED_NAMES, type StoredJob } from '../job-
 import { changeJobs, insertJobRuns, type JobChange, type JobRun, lockSlimJobs } from '../job-store.ts'
 import type { JobTypes } from '../job-types.ts'
 import { jobEvent } from './job-event.ts'
-import { appendTimeline, type NewTimelineRow } from './timeline-store.ts'
+import { recordExtraRuns } from './record-extra-runs.ts'
+import { appendTimeline, type NewTimelineRow, type TimelineKind } from './timeline-store.ts'
 import { usageOf } from './usage-of.ts'
 
 /** New information about a job, from a callback, a read, the sweep or a cancel request. */
@@ -53,11 +56,21 @@ export interface JobUpdate extends RunObservation {
 /** Evidence is confirmed when it is seen again, at least this long after the first time. */
 export const CONFIRM_AFTER_MS = 10_000
 
+/** The longest time between two checks of a paused job that no client reads. */
+const PAUSED_CHECK_MS = 3_600_000
+
+export function nextCheckOfPaused(atMs: number, random: Random): number {
+  return atMs + backoffMs({ baseMs: PAUSED_CHECK_MS, maxMs: PAUSED_CHECK_MS }, 0, random)
+}
+
 /** applied: it paused or ended the job. duplicate, stale: known already. deferred: it did neither. */
 type SettleOutcome = Exclude<CallbackOutcome, 'adopted'>
 
 /** A job during its settlement. Its stored documents are not read; documents of a verdict are written. */
-export type SettlingJob = SlimJob & Partial<Pick<JobRow, 'output' | 'interrupts'>>
+export type SettlingJob = SlimJob & Partial<Pick<JobRow, 'output' | 'interrupts' | 'resume_input'>>
+
+type ContinuedElsewhere = Extract<Verdict, { kind: 'continued_elsewhere' }>
+type AnsweredElsewhere = Extract<Verdict, { kind: 'answered_elsewhere' }>
 
 export interface Settled {
   outcome: SettleOutcome
@@ -68,6 +81,7 @@ export interface Settled {
 
 interface SettleContext {
   ids: IdGenerator
+  random: Random
   types: JobTypes
   pushOptOut: PushOptOut
   tracer?: Tracer
@@ -83,12 +97,17 @@ export class Settlement {
   readonly ended: SettlingJob[] = []
   /** Outputs that do not fit the schema of their type. */
   readonly misfits: { type: string; reason: OutputMisfit['reason'] }[] = []
+  /** Further runs that were not known before. */
+  readonly extraRuns: JobRun[] = []
   readonly #tx: Transaction
   readonly #context: SettleContext
   readonly #jobs = new Map<string, { job: SettlingJob; before: SettlingJob }>()
   readonly #runs: JobRun[] = []
+  readonly #extraRuns: JobRun[] = []
   /** Jobs whose next check is due now. */
   readonly #due = new Set<string>()
+  /** The checks of jobs that paused, or that go on after a pause. */
+  readonly #checks: JobCheck[] = []
   /** Jobs whose checks end: the runtime is no longer asked about them. */
   readonly #unwatched = new Set<string>()
   readonly #events: NewEvent[] = []
@@ -114,8 +133,9 @@ export class Settlement {
     return settled
   }
 
-  async lock(ids: readonly string[]): Promise<SettlingJob[]> {
-    const jobs = await lockSlimJobs(this.#tx, ids)
+  /** Once in a transaction, for all of its jobs. See `lockJobs` for the order of locks. */
+  async lock(ids: readonly string[], options: { skipLocked?: boolean } = {}): Promise<SettlingJob[]> {
+    const jobs = await lockSlimJobs(this.#tx, ids, options)
     for (const job of jobs) this.add(job)
     return jobs
   }
@@ -136,9 +156,11 @@ export class Settlement {
 
     const verdict = applyCancelRequest(job, update.verdict)
     if (this.#needsConfirmation(job, { ...update, verdict })) return { outcome: 'deferred', job }
-    const isGivenUp = verdict.kind === 'failed' && update.via === null
+    const isGivenUp = verdict.kind === 'failed' && (update.via === null || verdict.confirm === 'thread_missing')
     const to = nextStatus(job.status, isGivenUp ? 'given_up' : verdict.kind)
     if (to === null) return { outcome: this.#outcomeOfNoMove(job, { ...update, verdict }), job }
+    if (verdict.kind === 'continued_elsewhere') return this.#takeRun(job, verdict, update.via)
+    if (verdict.kind === 'answered_elsewhere') return this.#replaceQuestions(job, verdict, update.via)
     const transition = this.#move(job, to, { ...update, verdict })
     return { outcome: isWatched(to) ? 'deferred' : 'applied', job, ...(update.keepsTransition && { transition }) }
   }
@@ -153,7 +175,9 @@ export class Settlement {
       ),
       makeDue(tx, [...this.#due], this.#context.atMs),
       deleteChecks(tx, [...this.#unwatched]),
+      replaceChecks(tx, this.#checks),
       insertJobRuns(tx, this.#runs),
+      this.#writeExtraRuns(),
       appendEvents(tx, this.#events),
       countUsage(tx, this.#usage),
       recordPushIntents(tx, this.#intents, pushOptOut),
@@ -161,9 +185,21 @@ export class Settlement {
     ])
   }
 
+  /** A further run of the job's current number, of a start that was repeated: it is noted and never followed. */
+  noteExtraRun(job: SettlingJob, runId: string): void {
+    const { atMs } = this.#context
+    this.#extraRuns.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, is_extra: 1, created_at: atMs })
+  }
+
   /** After the commit. A repeated transaction creates new spans; the spans of the failed attempt are never sent. */
   endSpans(): void {
     for (const span of this.#spans) span.end()
+  }
+
+  async #writeExtraRuns(): Promise<void> {
+    const { ids, atMs } = this.#context
+    const added = await recordExtraRuns(this.#tx, this.#extraRuns, { ids, atMs })
+    this.extraRuns.push(...added)
   }
 
   /** A callback can arrive before the answer to the start request. Then the run's id comes from the callback. */
@@ -172,7 +208,7 @@ export class Settlement {
     job.run_id = runId
     job.started_at ??= atMs
     job.updated_at = atMs
-    this.#runs.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, created_at: atMs })
+    this.#runs.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, is_extra: 0, created_at: atMs })
   }
 
   #keepTraces(job: SettlingJob, traces: Traces | null): void {
@@ -185,18 +221,19 @@ export class Settlement {
   #needsConfirmation(job: SettlingJob, { verdict, via, unverified, askedAtMs }: JobUpdate): boolean {
     const { atMs } = this.#context
     const evidence = 'confirm' in verdict ? verdict.confirm : undefined
-    // A paused job is not watched. Only a resume can find that its thread is gone.
-    const canEnd = isWatched(job.status) || (via === null && !isTerminal(job.status))
-    if (evidence === undefined || !canEnd) {
+    const isPaused = job.status === 'awaiting_input'
+    if (evidence === undefined || isTerminal(job.status)) {
       // A callback confirms and contradicts nothing: only answers of the runtime do.
       if (job.awaiting_confirmation !== null && !unverified && contradicts(verdict, job.awaiting_confirmation)) {
         this.#awaitConfirmation(job, null)
-        // The run goes on, so the evidence was no hint of its end.
+        // The run goes on, or the question is still open: the evidence was no hint of an end.
         const isActive = verdict.kind === 'running' || verdict.kind === 'pending'
-        if (isActive && job.first_hint !== 'callback') job.first_hint = null
+        if ((isActive || isPaused) && job.first_hint !== 'callback') job.first_hint = null
       }
       return false
     }
+    // The run of a paused job has ended: only evidence about its question counts.
+    if (isPaused && evidence !== 'question_closed' && evidence !== 'thread_missing') return true
     if (job.awaiting_confirmation !== evidence) this.#awaitConfirmation(job, evidence)
     job.first_hint ??= via
     return (askedAtMs ?? atMs) - (job.awaiting_confirmation_since ?? atMs) < CONFIRM_AFTER_MS
@@ -241,11 +278,12 @@ export class Settlement {
       job.settled_by = via === null ? null : (job.first_hint ?? via)
       job.next_check_at = null
       job.last_error = null
-      this.#unwatched.add(job.id)
       if (isCheck) {
         job.checked_at = atMs
         job.check_attempts += 1
       }
+      if (isTerminal(to)) this.#unwatched.add(job.id)
+      else this.#pauseChecks(job)
     }
     // The row is locked. Even if the table of moves let an ended job move again, it would end and count only once.
     if (isTerminal(to) && job.finished_at === null) {
@@ -263,6 +301,58 @@ export class Settlement {
     return detail
   }
 
+  /** A paused job is checked rarely, and takes no place among the active runs of its type. */
+  #pauseChecks(job: SettlingJob): void {
+    const { atMs, random } = this.#context
+    job.first_hint = null
+    job.next_check_at = nextCheckOfPaused(atMs, random)
+    this.#checks.push(newCheck({ ...job, start_attempts: 0, lease_token: null, lease_until: null }))
+  }
+
+  /** The paused job goes on with a run that another client of the runtime started. */
+  #takeRun(job: SettlingJob, { runId, answered }: ContinuedElsewhere, via: JobUpdate['via']): Settled {
+    const { types, atMs } = this.#context
+    const type = types.get(job.type)
+    job.status = 'generating'
+    job.run_id = runId
+    job.run_seq += 1
+    job.resume_input = null
+    job.resume_questions = JSON.stringify(answered)
+    job.interrupts = null
+    job.settled_by = null
+    job.first_hint = null
+    this.#awaitConfirmation(job, null)
+    job.deadline_at = atMs + (type?.deadlineMs ?? 0)
+    job.updated_at = atMs
+    job.checked_at = null
+    job.check_attempts = 0
+    job.next_check_at = atMs
+    this.#runs.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, is_extra: 0, created_at: atMs })
+    const limited_type = type && type.maxRunning !== null ? type.name : null
+    // It was started once, elsewhere: its checks begin with short pauses.
+    const started = { ...job, start_attempts: 1, lease_token: null, lease_until: null }
+    this.#checks.push(newCheck(started, { limited_type }))
+    this.#note(job, 'continued_elsewhere', { via, detail: { run_seq: job.run_seq, run_id: runId } })
+    this.#announce(job, job.status, this.#startSpan(job, { via, cause: null }))
+    return { outcome: 'deferred', job }
+  }
+
+  /** The questions of the paused job were closed without a run. It shows those that are open now, which may be none. */
+  #replaceQuestions(job: SettlingJob, { interrupts }: AnsweredElsewhere, via: JobUpdate['via']): Settled {
+    const { atMs } = this.#context
+    job.interrupts = interrupts.length === 0 ? null : writeJson(interrupts)
+    job.updated_at = atMs
+    this.#awaitConfirmation(job, null)
+    this.#note(job, 'answered_elsewhere', { via, detail: { questions: interrupts.length } })
+    this.#events.push(jobEvent(job, 'job.updated', `${job.id}:${job.run_seq}:answered_elsewhere:${atMs}`, atMs))
+    return { outcome: 'deferred', job }
+  }
+
+  #note(job: SettlingJob, kind: TimelineKind, { via, detail }: { via: JobUpdate['via']; detail: object }): void {
+    const { ids, atMs } = this.#context
+    this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind, via, detail: JSON.stringify(detail) })
+  }
+
   /** Starts a span in the trace of the job. Its parent is the callback or the check, if that is part of the same trace. */
   #startSpan(job: SettlingJob, { via, cause }: { via: JobUpdate['via']; cause: string | null }): Span {
     const { tracer = noTracer } = this.#context
@@ -277,10 +367,8 @@ export class Settlement {
   }
 
   #noteMisfit(job: SettlingJob, { reason, fault }: OutputMisfit, via: JobUpdate['via']): void {
-    const { ids, atMs } = this.#context
     this.misfits.push({ type: job.type, reason })
-    const detail = JSON.stringify({ reason, fault })
-    this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind: 'output_check', via, detail })
+    this.#note(job, 'output_check', { via, detail: { reason, fault } })
   }
 
   #countUsage(job: SettlingJob, verdict: Verdict): void {

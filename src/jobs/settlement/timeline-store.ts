@@ -1,9 +1,8 @@
 import { type IdPrefix, timeOfId } from '../../core/ids.ts'
 import { Columns } from '../../db/columns.ts'
-import type { Queryable, Row, Transaction } from '../../db/database.ts'
-import { forKeyShare } from '../../db/locking.ts'
+import type { Queryable, Transaction } from '../../db/database.ts'
 import { rowsOf } from '../../db/rows.ts'
-import { type Sql, sql } from '../../db/sql.ts'
+import { sql } from '../../db/sql.ts'
 import type { PageRequest } from '../../http/paging.ts'
 import { VIAS } from '../job.ts'
 
@@ -15,9 +14,14 @@ export const TIMELINE_KINDS = [
   'transition',
   'cancel_requested',
   'resumed',
+  'continued_elsewhere',
+  'answered_elsewhere',
   'claimed',
   'delivery',
   'output_check',
+  'turn_began',
+  'input_replaced',
+  'extra_run',
 ] as const
 export type TimelineKind = (typeof TIMELINE_KINDS)[number]
 
@@ -49,12 +53,16 @@ const TIMELINE = new Columns<TimelineRow>({
 })
 
 export async function appendTimeline(tx: Transaction, entries: readonly NewTimelineRow[]): Promise<void> {
-  if (entries.length > 0) await insertEntries(tx, entries, sql`true`)
+  if (entries.length === 0) return
+  const rows = entries.map((entry) => ({ ...entry, times: 1, last_at: entry.at }))
+  await tx.query(sql`
+    insert into job_timeline (${TIMELINE.list})
+    select ${TIMELINE.list} from ${TIMELINE.rows(tx.engine, rows)} as r where true`)
 }
 
 /**
  * If an entry repeats the newest entry of its job, only increases that entry's count, so that a polling client does not
- * fill the timeline. Pass at most one entry per job. Nothing is written for a job that was deleted meanwhile.
+ * fill the timeline. Pass at most one entry per job, of jobs that this transaction has locked.
  */
 export async function appendOrCount(tx: Transaction, entries: readonly NewTimelineRow[]): Promise<void> {
   const columns = { job_id: 'text', at: 'bigint', kind: 'text', via: 'text', detail: 'text' } as const
@@ -69,18 +77,10 @@ export async function appendOrCount(tx: Transaction, entries: readonly NewTimeli
         where callbacks.job_id = r.job_id and substr(callbacks.id, 4) > substr(job_timeline.id, 4))
     returning job_timeline.job_id`)
   const repeats = new Set(counted.map(({ job_id }) => job_id))
-  // Jobs are always locked in the order of their ids, so that two transactions do not wait for each other.
-  const rest = entries.filter(({ job_id }) => !repeats.has(job_id)).sort((a, b) => (a.job_id < b.job_id ? -1 : 1))
-  if (rest.length === 0) return
-  const isKept = sql`exists (select 1 from jobs where jobs.id = r.job_id ${forKeyShare(tx.engine)})`
-  await insertEntries(tx, rest, isKept)
-}
-
-function insertEntries(tx: Transaction, entries: readonly NewTimelineRow[], condition: Sql): Promise<Row[]> {
-  const rows = entries.map((entry) => ({ ...entry, times: 1, last_at: entry.at }))
-  return tx.query(sql`
-    insert into job_timeline (${TIMELINE.list})
-    select ${TIMELINE.list} from ${TIMELINE.rows(tx.engine, rows)} as r where ${condition}`)
+  await appendTimeline(
+    tx,
+    entries.filter(({ job_id }) => !repeats.has(job_id)),
+  )
 }
 
 /**

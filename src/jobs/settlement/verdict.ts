@@ -159,6 +159,14 @@ export const THREAD_GONE: Failure = {
   confirm: 'thread_missing',
 }
 
+/** The thread is there, but none of the checkpoints of its earlier runs. */
+export const CHECKPOINT_GONE: Failure = {
+  kind: 'failed',
+  code: 'run_lost',
+  message: 'The runtime no longer knows the state that this run continues',
+  confirm: 'checkpoint_missing',
+}
+
 export const ANSWER_NOT_APPLIED: Failure = {
   kind: 'failed',
   code: 'answer_not_applied',

@@ -2,19 +2,22 @@ import { uuidFrom } from '../../core/random.ts'
 import { inSpan, noTracer } from '../../core/tracing.ts'
 import type { Node } from '../../db/nodes/node.ts'
 import { WriteBatcher } from '../../db/write-batcher.ts'
+import { START_TIMEOUT_MS } from '../../runtime/runtime-client.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
-import type { ReportedRun } from './inspect.ts'
-import { TurnsByOwner } from './lease-in-turn.ts'
-import { type Lease, type LeasedJob, leaseJob, leaseJobs } from './lease-store.ts'
+import { TurnsByOwner } from '../leases/lease-in-turn.ts'
+import { type Lease, type LeasedJob, leaseJob, leaseJobs, postpone } from '../leases/lease-store.ts'
+import type { ReportedRun } from '../runs/inspect.ts'
 import { type JobWork, processJob } from './process-job.ts'
 import { CheckRecorder } from './record-check.ts'
 
 const DEFAULT_SLOTS = 100
-/** A start calls the runtime at most five times, and the lease must last longer than these calls. */
-const CALLS_PER_LEASE = 6
+/** Besides the start itself, a check calls the runtime at most this often. The lease must last longer than all calls. */
+const CALLS_PER_LEASE = 8
 const LEASE_SLACK_MS = 5_000
+/** A start that finds no free slot is tried again after this time. */
+const POSTPONED_MS = 1_000
 /** The ids of the jobs that wait for their lease, far more than there are slots. */
 const MAX_LEASING_BYTES = 64 * 1024
 
@@ -31,6 +34,8 @@ export class JobWorker {
   readonly #running = new Set<Promise<void>>()
   /** Checks that reads started. They use no slot, because a client waits for each of them. */
   readonly #forReaders = new Set<Promise<void>>()
+  /** Starts. They may take a minute each, so they have slots of their own, and do not delay checks. */
+  readonly #starts = new Set<Promise<void>>()
   /** Checks of jobs that clients watch on a stream. They have slots of their own, so that a full sweep does not delay them. */
   readonly #forStreams = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
@@ -53,7 +58,7 @@ export class JobWorker {
     this.#node = node
     this.#recorder = new CheckRecorder(context)
     this.#slots = slots
-    this.#leaseMs = runtimeTimeoutMs * CALLS_PER_LEASE + LEASE_SLACK_MS
+    this.#leaseMs = START_TIMEOUT_MS + runtimeTimeoutMs * CALLS_PER_LEASE + LEASE_SLACK_MS
     this.#leases = new WriteBatcher({
       commit: (ids) => this.#leaseTogether(ids),
       sizeOf: (id) => id.length,
@@ -69,6 +74,11 @@ export class JobWorker {
     return this.#mayLease ? this.#slots - this.#running.size : 0
   }
 
+  /** Whether a new job can be started at once. */
+  get mayStart(): boolean {
+    return this.#mayLease && this.#starts.size < this.#slots
+  }
+
   /** Without a live heartbeat, other nodes could take the new lease at once. */
   get #mayLease(): boolean {
     return this.#node.isAlive && !this.#stopping.signal.aborted
@@ -80,10 +90,10 @@ export class JobWorker {
   }
 
   /** Starts the run of a job that this process has just created under its own lease. */
-  startFresh(job: JobRow): void {
+  startFresh(job: JobRow, { isPinned }: { isPinned: boolean }): void {
     const { input, resume_input, output: _output, interrupts: _interrupts, ...slim } = job
     const leased = { ...slim, last_start_at: null, unseen_at: null }
-    this.#track(this.#process(leased, { via: null, fresh: { input, resume_input } }))
+    this.#track(this.#process(leased, { via: null, fresh: { input, resume_input, isPinned } }), this.#starts)
   }
 
   /** Checks the job in the background, if a slot is free. `reported` is its run, if a callback asks for the check. */
@@ -99,19 +109,29 @@ export class JobWorker {
   }
 
   /**
-   * Checks the job now, unless another worker holds its lease. If the reader stops waiting, the check continues and its
-   * result is used.
+   * Checks the job now. False if it did not, because another worker holds its lease or checked it after `checkedBeforeMs`.
+   * If the reader stops waiting, the check continues and its result is used.
    */
-  check(jobId: string): Promise<void> {
-    if (!this.#mayLease) return Promise.resolve()
-    const work = this.#processLeased(jobId, { via: 'read' }, leaseJob(this.#context.db, jobId, this.newLease()))
+  check(jobId: string, checkedBeforeMs = Number.POSITIVE_INFINITY): Promise<boolean> {
+    if (!this.#mayLease) return Promise.resolve(false)
+    const leasing = leaseJob(this.#context.db, jobId, this.newLease(), checkedBeforeMs)
+    const work = this.#processLeased(jobId, { via: 'read' }, leasing)
     this.#track(work, this.#forReaders)
     return work
   }
 
-  async #processLeased(jobId: string, cause: CheckCause, leasing: Promise<LeasedJob | undefined>): Promise<void> {
+  async #processLeased(jobId: string, cause: CheckCause, leasing: Promise<LeasedJob | undefined>): Promise<boolean> {
     const job = await this.#orLog(jobId, leasing)
-    if (job) await this.#process(job, cause)
+    if (!job) return false
+    if (job.run_id !== null || cause.via === 'read') await this.#process(job, cause)
+    else await this.#startInTurn(job, cause)
+    return true
+  }
+
+  /** Starts the run of a leased job, without waiting for it. If no slot is free, the sweep takes the job again later. */
+  async #startInTurn(job: LeasedJob, cause: CheckCause): Promise<void> {
+    if (this.#starts.size < this.#slots) this.#track(this.#process(job, cause), this.#starts)
+    else await this.#orLog(job.id, postpone(this.#context.db, job, this.#context.clock.now() + POSTPONED_MS))
   }
 
   async #leaseSoon(jobId: string): Promise<LeasedJob | undefined> {
@@ -143,13 +163,16 @@ export class JobWorker {
     if (slots <= 0) return 0
     const due = await this.#turns.lease(this.#context.db, slots, this.newLease())
     this.#isFull = due.length === slots
-    for (const job of due) this.#track(this.#process(job, { via: 'sweep' }))
+    for (const job of due) {
+      const cause = { via: 'sweep' } as const
+      this.#track(job.run_id === null ? this.#startInTurn(job, cause) : this.#process(job, cause))
+    }
     return due.length
   }
 
   /** Resolves when no job is being processed. */
   async idle(): Promise<void> {
-    const inProgress = () => [...this.#running, ...this.#forReaders, ...this.#forStreams]
+    const inProgress = () => [...this.#running, ...this.#starts, ...this.#forReaders, ...this.#forStreams]
     while (inProgress().length > 0) await Promise.all(inProgress())
   }
 
@@ -187,7 +210,7 @@ export class JobWorker {
     }
   }
 
-  #track(work: Promise<void>, among = this.#running): void {
+  #track(work: Promise<unknown>, among = this.#running): void {
     const onEnd = () => {
       among.delete(tracked)
       this.#wakeIfFull()

@@ -8,17 +8,24 @@ import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
+import type { LeasedJob } from '../leases/lease-store.ts'
+import type { CheckOutcome } from '../runs/check-outcome.ts'
+import { stopFurtherRuns } from '../runs/extra-runs.ts'
+import { inspectRun, type ReportedRun } from '../runs/inspect.ts'
+import { inspectQuestion } from '../runs/inspect-question.ts'
+import { type RunStart, startJobRun } from '../runs/start.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
-import { inspectRun, type ReportedRun } from './inspect.ts'
-import type { LeasedJob } from './lease-store.ts'
-import type { CheckOutcome, CheckRecorder } from './record-check.ts'
-import { type RunStart, startJobRun } from './start.ts'
+import { findEarlierRuns, findThread } from '../thread-store.ts'
+import type { CheckRecorder } from './record-check.ts'
 
 /** While the runtime cannot be asked, a job may outlive its deadline by this much. */
 const GIVE_UP_AFTER_DEADLINE_MS = 24 * 3_600_000
 /** For this long the runtime is asked to confirm an end that a callback reported, also after the deadline. */
 const CONFIRM_REPORT_WITHIN_MS = 7 * 24 * 3_600_000
+
+/** For this long after a repeated start, each check of the job looks for further runs. */
+const LATE_WITHIN_MS = 3 * 60_000
 
 const RUN_TAKEN: RunObservation = {
   runId: null,
@@ -62,26 +69,43 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
   }
   try {
     const type = context.types.get(job.type)
+    if (type && job.status === 'awaiting_input') return await inspectQuestion(context, runtime, { job, signal })
     if (!type) {
       if (isOverdue(context, job)) return observe(job, deadlineExceeded())
       return { error: CHECK_ERRORS.type_gone }
     }
     // A run found after the deadline may have ended before the deadline: the next check shows it.
     if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
-    const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, onFound, signal })
+    if (mayHaveFurtherRuns(context, job)) await stopFurtherRuns(context, runtime, { job, signal })
+    const inspection = { job, runId: job.run_id, type, reported, onFound, signal }
+    const observed = await inspectRun(runtime, { ...inspection, runsBefore: await findRunsBefore(context, job) })
     if (isLost(observed))
       return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed
     return isActive(observed) && isOverdue(context, job) ? await endOverdue(context, job, observed) : observed
   } catch (error) {
     if (error instanceof UnacceptableAnswer) {
+      if (job.status === 'awaiting_input') return { error: CHECK_ERRORS.unreadable }
       return observe(job, { kind: 'failed', code: 'output_invalid', message: error.message })
     }
     if (!(error instanceof RuntimeUnavailable)) throw error
-    if (context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS) return endOverdue(context, job, seen)
+    const isPaused = job.status === 'awaiting_input'
+    if (!isPaused && context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS)
+      return endOverdue(context, job, seen)
     // Users see only the sentence; the cause is only in the log.
     if (error.cause !== undefined) context.log.warn({ jobId: job.id, err: error }, 'job.runtime_failed')
-    return { error: error.message, seen }
+    return { error: error.message, seen, isUnsent: error.isUnsent }
   }
+}
+
+/** The start was repeated a moment ago, so that the runtime may still handle an attempt before the last one. */
+function mayHaveFurtherRuns({ clock }: JobContext, { start_attempts, last_start_at }: LeasedJob): boolean {
+  return start_attempts > 1 && clock.now() < (last_start_at ?? 0) + LATE_WITHIN_MS
+}
+
+/** Only a resumed run on a pinned thread needs them. */
+async function findRunsBefore({ db }: JobContext, job: LeasedJob): Promise<string[] | undefined> {
+  if (job.run_seq === 1 || (await findThread(db, job.thread_id))?.is_pinned !== 1) return undefined
+  return (await findEarlierRuns(db, job)).map(({ run_id }) => run_id)
 }
 
 /** Without a runtime, runs can neither be checked nor stopped: a cancel request or the deadline ends the job. */
@@ -146,8 +170,9 @@ function isActive({ verdict: { kind } }: RunObservation): boolean {
   return kind === 'pending' || kind === 'running' || kind === 'unclear'
 }
 
+/** The deadline of a run does not apply to the time in which its question is open. */
 function isOverdue({ clock }: JobContext, job: LeasedJob): boolean {
-  return clock.now() >= job.deadline_at
+  return job.status !== 'awaiting_input' && clock.now() >= job.deadline_at
 }
 
 /** Best effort: the job has ended whether or not the runtime stops its run. */

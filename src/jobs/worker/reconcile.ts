@@ -1,6 +1,6 @@
 import { SingleFlight } from '../../core/async/single-flight.ts'
 import { CHECK_ERRORS } from '../../runtime/check-errors.ts'
-import { isWatched } from '../job.ts'
+import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow, SlimJob } from '../job-row.ts'
 import { findJob, findSlimJobs } from '../job-store.ts'
@@ -13,18 +13,20 @@ const PAGE_BUDGET_MS = 1_000
 /** A page does not check a job again that was checked this recently. */
 const PAGE_MAX_AGE_MS = 2_000
 const PAGE_CONCURRENCY = 20
+/** A read does not check a paused job again that was checked this recently. */
+const PAUSED_MAX_AGE_MS = 10_000
 /** The error that a reader sees if its check takes longer than the reader waits. */
 const STILL_ASKING = CHECK_ERRORS.not_answered_yet
 
 /**
- * Reconciliation on read: brings watched jobs up to date with the runtime, within the time that a reader waits. If the
+ * Reconciliation on read: brings unfinished jobs up to date with the runtime, within the time that a reader waits. If the
  * runtime takes longer, the stored job is returned and the check continues. Concurrent reads share one check, on one node
  * and across nodes.
  */
 export class Reconciler {
   readonly #context: JobContext
   readonly #worker: JobWorker
-  readonly #checks = new SingleFlight<string, void>()
+  readonly #checks = new SingleFlight<string, boolean>()
   readonly #waits = new SingleFlight<string, boolean>()
 
   constructor(context: JobContext, worker: JobWorker) {
@@ -32,26 +34,43 @@ export class Reconciler {
     this.#worker = worker
   }
 
+  /** For a read. The question of a paused job is asked about every ten seconds at most. */
   async refresh(job: JobRow): Promise<JobRow> {
-    if (!isWatched(job.status) || this.#context.runtime === null) return job
-    const isDone = await this.#waits.run(job.id, () => this.#within(BUDGET_MS, this.#check(job.id)))
+    const isDue = (job.checked_at ?? 0) <= this.#checkedBefore(job)
+    return isDue ? this.#refresh(job, this.#checkedBefore(job)) : job
+  }
+
+  /** For a client that asks for a check, and for an answer that does not fit the state of the thread. */
+  checkNow(job: JobRow): Promise<JobRow> {
+    return this.#refresh(job, Number.POSITIVE_INFINITY)
+  }
+
+  async #refresh(job: JobRow, checkedBeforeMs: number): Promise<JobRow> {
+    if (isTerminal(job.status) || this.#context.runtime === null) return job
+    const isDone = await this.#waits.run(job.id, () => this.#within(BUDGET_MS, this.#check(job.id, checkedBeforeMs)))
     const fresh = (await findJob(this.#context.db, job.id)) ?? job
-    return isDone || !isWatched(fresh.status) ? fresh : { ...fresh, last_error: fresh.last_error ?? STILL_ASKING }
+    return isDone || isTerminal(fresh.status) ? fresh : { ...fresh, last_error: fresh.last_error ?? STILL_ASKING }
+  }
+
+  #checkedBefore({ status }: Pick<JobRow, 'status'>): number {
+    return status === 'awaiting_input' ? this.#context.clock.now() - PAUSED_MAX_AGE_MS : Number.POSITIVE_INFINITY
   }
 
   /**
-   * For a page of a list: checks its watched jobs, except those checked a moment ago. False when there were none to check.
+   * For a page of a list: checks its unfinished jobs, except those checked a moment ago. False when there were none to check.
    * Started checks continue after the time is over.
    */
   async refreshAll(jobs: readonly Pick<JobRow, 'id' | 'status' | 'checked_at'>[]): Promise<boolean> {
     const { clock, runtime } = this.#context
     const oldMs = clock.now() - PAGE_MAX_AGE_MS
-    const old = jobs.filter(({ status, checked_at }) => isWatched(status) && (checked_at ?? 0) <= oldMs)
-    if (old.length === 0 || runtime === null) return false
-    const waiting = old.map(({ id }) => id)
+    const beforeMs = (job: Pick<JobRow, 'status'>) => Math.min(oldMs, this.#checkedBefore(job))
+    const waiting = jobs.filter((job) => !isTerminal(job.status) && (job.checked_at ?? 0) <= beforeMs(job))
+    if (waiting.length === 0 || runtime === null) return false
     let isOver = false
     const checkInTurn = async () => {
-      for (let id = waiting.shift(); id !== undefined && !isOver; id = waiting.shift()) await this.#ask(id)
+      for (let job = waiting.shift(); job !== undefined && !isOver; job = waiting.shift()) {
+        await this.#ask(job.id, this.#checkedBefore(job))
+      }
     }
     const checks = Array.from({ length: PAGE_CONCURRENCY }, () => checkInTurn().catch(() => {}))
     await this.#within(PAGE_BUDGET_MS, Promise.all(checks))
@@ -70,10 +89,10 @@ export class Reconciler {
     }
   }
 
-  async #check(id: string): Promise<void> {
+  async #check(id: string, checkedBeforeMs: number): Promise<void> {
     const { db, clock } = this.#context
     const sinceMs = clock.now()
-    await this.#ask(id)
+    if (await this.#ask(id, checkedBeforeMs)) return
     let [job] = await findSlimJobs(db, [id])
     // Another node or the sweep holds the lease: wait for its result, within the budget.
     while (job && isBeingChecked(job, sinceMs, clock.now()) && clock.now() - sinceMs < BUDGET_MS) {
@@ -82,13 +101,13 @@ export class Reconciler {
     }
   }
 
-  /** Readers of one job share one check. It does nothing if another worker holds the job. */
-  #ask(id: string): Promise<void> {
-    return this.#checks.run(id, () => this.#worker.check(id))
+  /** Readers of one job share one check. False if it did nothing, because another worker holds the job. */
+  #ask(id: string, checkedBeforeMs: number): Promise<boolean> {
+    return this.#checks.run(id, () => this.#worker.check(id, checkedBeforeMs))
   }
 }
 
 function isBeingChecked(job: SlimJob, sinceMs: number, nowMs: number): boolean {
   const seenSince = job.checked_at !== null && job.checked_at >= sinceMs
-  return isWatched(job.status) && !seenSince && job.lease_until !== null && job.lease_until > nowMs
+  return !isTerminal(job.status) && !seenSince && job.lease_until !== null && job.lease_until > nowMs
 }

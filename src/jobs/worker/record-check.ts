@@ -3,27 +3,15 @@ import { silentMeter } from '../../core/metrics/meter.ts'
 import type { Random } from '../../core/random.ts'
 import { noTracer, type Tracer } from '../../core/tracing.ts'
 import { WriteBatcher } from '../../db/write-batcher.ts'
-import type { RunObservation, Via } from '../job.ts'
+import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import { type LeasedJob, releaseLeases } from '../leases/lease-store.ts'
+import type { CheckOutcome } from '../runs/check-outcome.ts'
 import { settleJobs } from '../settlement/settle.ts'
-import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
+import { CONFIRM_AFTER_MS, nextCheckOfPaused, type SettlingJob } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
-import { type LeasedJob, releaseLeases } from './lease-store.ts'
 
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
-
-/** An observation of the job's run, or the reason why there is none. */
-export type CheckOutcome = RunObservation | FailedCheck
-
-export interface FailedCheck {
-  error: string
-  /** What the runtime answered before a later call of the check failed. */
-  seen?: RunObservation | undefined
-  /** When the thread was first seen without the run of an earlier attempt to start it. */
-  unseenAtMs?: number
-  /** The time of the next check; absent: after the backoff. */
-  nextAtMs?: number
-}
 
 interface ConcludedCheck {
   job: LeasedJob
@@ -67,10 +55,15 @@ export class CheckRecorder {
 }
 
 /** Settles jobs with the results of checks, schedules the next checks and releases the leases, in one transaction. */
-async function recordChecks(context: JobContext, checks: readonly ConcludedCheck[]): Promise<void> {
+async function recordChecks(context: JobContext, concluded: readonly ConcludedCheck[]): Promise<void> {
   const { random, ids } = context
   await settleJobs(context, async (tx, settlement) => {
     const { atMs } = settlement
+    const locked = await settlement.lock(concluded.map(({ job }) => job.id))
+    const stored = new Map(locked.map((job) => [job.id, job]))
+    // A job may have been deleted meanwhile.
+    const checks = concluded.filter(({ job }) => stored.has(job.id))
+    if (checks.length === 0) return
     await appendOrCount(
       tx,
       checks.map(({ job, via, outcome }) => ({
@@ -84,9 +77,16 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
     )
     const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceparent = null }) => {
       const seen = 'verdict' in outcome ? outcome : outcome.seen
+      const now = stored.get(job.id)
+      if (seen && now && wasRepeated(job, now)) {
+        // Another node has taken the lease meanwhile: the answer to this start comes too late.
+        if (seen.runId !== null && seen.runId !== now.run_id) settlement.noteExtraRun(now, seen.runId)
+        return []
+      }
       return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceparent, ...seen }] : []
     })
-    const settled = updates.length === 0 ? [] : await settlement.settle(updates)
+    const settled = updates.map((update) => settlement.apply(update))
+    await settlement.write()
     const unconfirmedSince = new Map(settled.map(({ job }) => [job.id, job.awaiting_confirmation_since]))
     await releaseLeases(
       tx,
@@ -102,12 +102,19 @@ async function recordChecks(context: JobContext, checks: readonly ConcludedCheck
           next_at: confirmAtMs !== null && confirmAtMs > atMs ? confirmAtMs : planned,
           error: 'error' in outcome ? outcome.error : null,
           unseen_at: 'error' in outcome ? (outcome.unseenAtMs ?? null) : null,
+          unsent: outcome.isUnsent ? 1 : 0,
           leased_due_at: job.next_check_at ?? 0,
           leased_cancel_at: job.cancel_requested_at ?? 0,
         }
       }),
     )
   })
+}
+
+/** Whether the start that this check made was repeated before its answer came. */
+function wasRepeated(job: LeasedJob, now: SettlingJob): boolean {
+  if (job.run_id !== null || now.run_seq !== job.run_seq) return false
+  return now.thread_id !== job.thread_id || now.start_attempts > job.start_attempts
 }
 
 function nextCheckAt(
@@ -119,7 +126,9 @@ function nextCheckAt(
   const justStarted = job.run_id === null && 'verdict' in outcome && outcome.runId !== null
   const attempt = justStarted ? 0 : attemptsSince(startOf(job), atMs)
   const backedOffMs = atMs + backoffMs(CHECK_BACKOFF, attempt, random)
-  const dueMs = atMs < job.deadline_at ? Math.min(backedOffMs, job.deadline_at) : backedOffMs
+  const isPaused = job.status === 'awaiting_input'
+  const deadlineMs = !isPaused && atMs < job.deadline_at ? job.deadline_at : Number.POSITIVE_INFINITY
+  const dueMs = isPaused && 'verdict' in outcome ? nextCheckOfPaused(atMs, random) : Math.min(backedOffMs, deadlineMs)
   // A check before its time, for a client that polls or watches, does not delay the next check of the sweep.
   const isPlanned = job.run_id !== null && job.next_check_at !== null && job.next_check_at > atMs
   return isPlanned ? Math.min(job.next_check_at ?? dueMs, dueMs) : dueMs

@@ -2,8 +2,9 @@ import type { Breaker } from '../../core/async/breaker.ts'
 import { type Loop, startLoop } from '../../core/async/loop.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { JobContext } from '../job-context.ts'
+import { givePlaces, type LimitedType, limitedTypes, releaseUnlimited } from '../leases/places-store.ts'
+import { beginTurns } from '../leases/turns.ts'
 import type { JobWorker } from './job-worker.ts'
-import { givePlaces, type LimitedType, limitedTypes, releaseUnlimited } from './places-store.ts'
 
 const EVERY_MS = 1_000
 
@@ -15,10 +16,12 @@ const EVERY_MS = 1_000
 export function startSweep(context: JobContext, worker: JobWorker, breaker: Breaker): Loop {
   const { clock, log, meter = silentMeter } = context
   const places = new Places(context, limitedTypes(context.types))
+  let turns: Awaited<ReturnType<typeof beginTurns>> = { areWanted: false, last: null }
   const loop = startLoop({
     clock,
     everyMs: EVERY_MS,
     run: async () => {
+      turns = await beginTurns(context, turns.last)
       await places.give()
       if (breaker.state === 'open') return meter.count('sweep_rounds_total', { result: 'skipped' })
       const taken = await worker.takeDue(breaker.state === 'probing' ? 1 : Number.POSITIVE_INFINITY)
@@ -30,9 +33,9 @@ export function startSweep(context: JobContext, worker: JobWorker, breaker: Brea
       log.warn({ err: error }, 'sweep.failed')
     },
   })
-  // When a job ends, its place becomes free for a waiting job.
+  // When a job ends, its place becomes free for a waiting job, and the next turn of its conversation begins.
   const unlisten = context.db.listen((topic) => {
-    if (topic === 'events' && places.areWanted) loop.wake()
+    if (topic === 'events' && (places.areWanted || turns.areWanted)) loop.wake()
   })
   return {
     wake: () => loop.wake(),

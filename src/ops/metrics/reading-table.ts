@@ -40,6 +40,11 @@ export const READINGS = {
   },
   live_memory_bytes: { type: 'gauge', labels: [], help: 'Memory used by live output for replay; at most 64 MB' },
   database_up: { type: 'gauge', labels: [], help: '1 when the database answered this scrape' },
+  clock_offset_seconds: {
+    type: 'gauge',
+    labels: [],
+    help: "How far the service's time is ahead of the database's; not 0 after a step of the database's clock",
+  },
   redis_up: {
     type: 'gauge',
     labels: ['use'],

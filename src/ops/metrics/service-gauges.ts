@@ -15,7 +15,7 @@ const BACKLOG_MAX_AGE_MS = 5_000
 const BACKLOG_TIMEOUT_MS = 2_000
 
 interface GaugeSources {
-  clock: Clock
+  clock: Clock & { readonly offsetMs: number }
   unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
   outboxBacklog: () => Promise<{ depth: number; due_at: number | null; parked: number }>
   intake: { readonly waiting: number }
@@ -41,6 +41,7 @@ export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
   metrics.gauge('live_viewers', () => live.viewers)
   metrics.gauge('live_upstreams', () => live.upstreams)
   metrics.gauge('live_memory_bytes', () => live.bytes)
+  metrics.gauge('clock_offset_seconds', () => sources.clock.offsetMs / 1_000)
   metrics.gauge('redis_up', () => {
     const { store, degraded } = limiter.state()
     const limits = store === 'redis' ? [[{ use: 'limits' }, degraded ? 0 : 1] as const] : []

@@ -105,7 +105,7 @@ export class FcmAccessTokens {
   async #exchange(): Promise<TokenOutcome> {
     const { clock } = this.#options
     if (this.#sign === null) return halt('PUSH_PRIVATE_KEY is not an RSA private key in PEM form')
-    const assertion = this.#sign(clock.now())
+    const assertion = this.#sign(clock.calendar())
     try {
       return this.#read(await this.#ask(assertion), assertion)
     } catch (error) {
@@ -136,7 +136,7 @@ export class FcmAccessTokens {
     const reason = asStorableText(`${status}${said === '' ? '' : ` ${said}`}`, MAX_REASON_CHARS)
     const isRefusal = status >= 300 && status < 500 && status !== 408 && status !== 429
     if (isRefusal) return halt(`the push credentials are refused: ${reason}`)
-    return retry(`no access token: ${reason}`, readRetryAfter(headers['retry-after'], this.#options.clock.now()))
+    return retry(`no access token: ${reason}`, readRetryAfter(headers['retry-after'], this.#options.clock.calendar()))
   }
 
   #keep(value: string, lifetimeMs: number): void {

@@ -41,7 +41,7 @@ export function createFcmSender(options: FcmSenderOptions): PushSender {
   const path = `${base}/v1/projects/${encodeURIComponent(credentials.projectId)}/messages:send`
 
   const deliver = async (message: PushMessage, attempt: Attempt): Promise<PushVerdict> => {
-    const body = JSON.stringify(buildFcmMessage(message, clock.now()))
+    const body = JSON.stringify(buildFcmMessage(message, clock.calendar()))
     const post = (token: string) =>
       pool.post({
         path,
@@ -50,7 +50,7 @@ export function createFcmSender(options: FcmSenderOptions): PushSender {
         attempt,
       })
     const judge = (answer: FcmAnswer, token: string) =>
-      judgeAnswer(answer, { nowMs: clock.now(), secrets: [message.token, token] })
+      judgeAnswer(answer, { nowMs: clock.calendar(), secrets: [message.token, token] })
     const first = await unlessStopped(tokens.get(), attempt)
     if ('failure' in first) return first.failure
     const answer = await post(first.token)

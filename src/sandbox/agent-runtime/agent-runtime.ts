@@ -12,7 +12,7 @@ import { GRAPH_IDS, planRun } from './graphs.ts'
 import { createIdSource } from './ids.ts'
 import { renderAgentRuntimePage } from './page.ts'
 import type { Run } from './records.ts'
-import { findRoute, type Route, runtimeRoutes } from './routes.ts'
+import { findRoute, type Route, runtimeRoutes, START_RUN } from './routes.ts'
 import { readStreamPath, STREAM_ENDPOINT, serveRunStream, streamSteps } from './run-streams.ts'
 import { RuntimeState } from './state.ts'
 
@@ -62,6 +62,7 @@ export class AgentRuntime {
   readonly #sender: CallbackSender
   readonly #routes: readonly Route[]
   readonly #closing = new AbortController()
+  #resetting = new AbortController()
   #faults: RuntimeFaults = NO_RUNTIME_FAULTS
   #calls: Record<string, number> = {}
   #hung = Promise.withResolvers<void>()
@@ -141,6 +142,8 @@ export class AgentRuntime {
   /** Default settings, no threads, no runs, counters at zero. */
   async reset(): Promise<void> {
     this.setFaults(NO_RUNTIME_FAULTS)
+    this.#resetting.abort()
+    this.#resetting = new AbortController()
     await this.#state.clear()
     await this.#sender.clear()
     this.#calls = {}
@@ -211,8 +214,19 @@ export class AgentRuntime {
     const body = await readJson(request)
     const failed = await this.#injectFault(route)
     if (failed) return failed
-    const answer = route.answer({ ...ids, query, headers, body })
+    const handle = () => route.answer({ ...ids, query, headers, body })
+    const handled = route.name === START_RUN ? this.#handleLate(handle) : handle()
+    if (route.name === START_RUN && this.#happens(this.#faults.break_starts)) return null
+    const answer = await handled
     return route.kind === 'start' && this.#happens(this.#faults.lose_start_answers) ? null : answer
+  }
+
+  /** Null if the runtime is reset or closed before. */
+  async #handleLate(handle: () => HttpResponse): Promise<HttpResponse | null> {
+    const { late_starts_ms: lateMs } = this.#faults
+    const { signal } = this.#resetting
+    if (lateMs > 0) await this.#clock.sleep(lateMs, signal)
+    return signal.aborted ? null : handle()
   }
 
   async #injectFault({ kind }: Route): Promise<HttpResponse | undefined> {

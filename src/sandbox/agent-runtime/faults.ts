@@ -36,6 +36,8 @@ export const RUNTIME_FAULTS = {
   start_failure: { group: 'Starts', ...never, label: 'Answered with a failure' },
   start_failure_status: { group: 'Starts', ...status, label: 'Its status' },
   lose_start_answers: { group: 'Starts', ...never, label: 'Started, and the answer is lost' },
+  late_starts_ms: { group: 'Starts', ...ms, initial: 0, label: 'Handled after' },
+  break_starts: { group: 'Starts', ...never, label: 'Connection broken at once; still handled after that time' },
   refuse_webhook: { group: 'Starts', ...off, label: 'Callback URLs are refused (422)' },
 } as const satisfies FaultSpecs
 

@@ -11,11 +11,19 @@ export interface Thread {
   interrupts: JsonObject | undefined
   createdAtMs: number
   updatedAtMs: number
-  /** Newest last. */
+  /** Of all branches, newest last. */
   checkpoints: Checkpoint[]
   runs: Run[]
-  /** The current step of its graph, and the answers given to the questions of that step. */
-  position: { steps: readonly Step[]; index: number; answers: Json[]; runningMs: number | null } | null
+  /** The checkpoint that a run named last. Later runs that name none begin there, too. */
+  pin: string | null
+}
+
+/** The next step of a graph, and the answers given to the questions of that step. */
+export interface Position {
+  steps: readonly Step[]
+  index: number
+  answers: readonly Json[]
+  runningMs: number | null
 }
 
 /** Data that a step streams in addition to its messages. */
@@ -53,6 +61,11 @@ export interface Run {
   /** The input, or the command that resumes. */
   work: { input: Json } | { command: JsonObject }
   configurable: JsonObject
+  /** The checkpoint that it begins at; null: the newest one. */
+  checkpointId: string | null
+  /** The checkpoint that it is at: the one it begins at, then the last one that it wrote. */
+  head: Checkpoint | undefined
+  position: Position | null
   webhook: string | null
   multitaskStrategy: string
   /** What it streams. */
@@ -86,10 +99,14 @@ export interface RunEvent {
 export interface Checkpoint {
   id: string
   parentId: string | null
-  run: Run
+  threadId: string
+  /** Null: a client changed the state by hand. */
+  run: Run | null
   step: number
   values: JsonObject
   task: Task | null
+  /** Where the graph continues from here; null after a failure. */
+  position: Position | null
   createdAtMs: number
   /**
    * A resumed run executed the task but did not finish it. The thread's state then no longer lists the task under `next`.
@@ -108,6 +125,8 @@ export interface RunRequest {
   graphId: string
   work: Run['work']
   configurable: JsonObject
+  /** Default: that of the run before it. */
+  checkpointId?: string | null
   webhook: string | null
   metadata: JsonObject
   multitaskStrategy: string

@@ -5,7 +5,7 @@ import type { RuntimeFaults } from './faults.ts'
 import { assistantIdOf, type NewId } from './ids.ts'
 import type { Run, Thread } from './records.ts'
 import type { RuntimeState } from './state.ts'
-import { renderCheckpoint, renderRun, renderState, renderThread } from './wire.ts'
+import { placeOf, renderCheckpoint, renderRun, renderState, renderThread } from './wire.ts'
 
 interface Call {
   threadId: string
@@ -21,11 +21,13 @@ export interface Route {
   method: 'GET' | 'POST' | 'DELETE'
   path: RegExp
   /** Decides which fault settings apply. */
-  kind: 'lookup' | 'start' | 'cancel'
+  kind: 'lookup' | 'start' | 'cancel' | 'update'
   answer: (call: Call) => HttpResponse
 }
 
 const BUSY = 'Thread is already running a task. Wait for it to finish or choose a different multitask strategy.'
+/** The name of the route that starts a run. */
+export const START_RUN = 'POST /threads/{t}/runs'
 const STRATEGIES = ['reject', 'rollback', 'interrupt', 'enqueue']
 const STREAM_MODES = [
   'values',
@@ -88,11 +90,14 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     if (!isUuid(threadId)) return malformed('thread_id')
     if (!isJsonObject(body)) return malformed('', 'Expected object')
     const { assistant_id, webhook = null, metadata = {}, command, multitask_strategy = 'reject', after_seconds } = body
-    const { stream_mode = ['values'], stream_resumable = false } = body
+    const { stream_mode = ['values'], stream_resumable = false, checkpoint = {} } = body
     if (typeof assistant_id !== 'string') return malformed('assistant_id', 'Required')
     if (webhook !== null && typeof webhook !== 'string') return malformed('webhook', 'Expected string')
     if (!isJsonObject(metadata)) return malformed('metadata', 'Expected object')
     if (command !== undefined && !isJsonObject(command)) return malformed('command', 'Expected object')
+    if (!isJsonObject(checkpoint)) return malformed('checkpoint', 'Expected object')
+    const { checkpoint_id = null } = checkpoint
+    if (checkpoint_id !== null && !isUuid(checkpoint_id)) return malformed('checkpoint_id')
     if (!STRATEGIES.includes(String(multitask_strategy))) return malformed('multitask_strategy', 'Invalid enum value')
     const streamModes = Array.isArray(stream_mode) ? stream_mode : [stream_mode]
     if (!streamModes.every((mode) => STREAM_MODES.includes(String(mode)))) {
@@ -114,6 +119,7 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
       graphId,
       work: command ? { command } : { input: body.input ?? null },
       configurable: configurableFrom(call.headers),
+      checkpointId: checkpoint_id,
       webhook,
       metadata,
       multitaskStrategy: String(multitask_strategy),
@@ -152,6 +158,14 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
       return json(200, matching.slice(0, limitOf(limit)))
     })
 
+  const updateState = (call: Call): HttpResponse =>
+    onThread(call, (thread) => {
+      const { values, as_node } = isJsonObject(call.body) ? call.body : {}
+      if (!isJsonObject(values)) return malformed('values', 'Expected object')
+      const { id } = state.updateState(thread, values, typeof as_node === 'string' ? as_node : undefined)
+      return json(200, { checkpoint: placeOf(thread.threadId, id) })
+    })
+
   const search = ({ body }: Call): HttpResponse => {
     const { limit, ids } = isJsonObject(body) ? body : {}
     const threads = state.threads().filter(({ threadId }) => !Array.isArray(ids) || ids.includes(threadId))
@@ -163,8 +177,9 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     route('POST', '/threads', 'start', createThread),
     route('POST', '/threads/search', 'lookup', search),
     route('GET', THREAD, 'lookup', (call) => onThread(call, (thread) => json(200, renderThread(thread)))),
-    route('DELETE', THREAD, 'cancel', deleteThread),
+    route('DELETE', THREAD, 'lookup', deleteThread),
     route('GET', `${THREAD}/state`, 'lookup', (call) => onThread(call, (thread) => json(200, renderState(thread)))),
+    route('POST', `${THREAD}/state`, 'update', updateState),
     route('POST', `${THREAD}/history`, 'lookup', history),
     route('POST', `${THREAD}/runs`, 'start', startRun),
     route('GET', `${THREAD}/runs`, 'lookup', listRuns),

@@ -9,6 +9,7 @@ import {
   type Run,
   type RunRequest,
   type RunStatus,
+  type Step,
   type StepResult,
   type Thread,
 } from './records.ts'
@@ -92,7 +93,7 @@ export class RuntimeState {
       updatedAtMs: nowMs,
       checkpoints: [],
       runs: [],
-      position: null,
+      pin: null,
     }
     this.#threads.set(threadId, thread)
     return thread
@@ -108,6 +109,7 @@ export class RuntimeState {
       for (const run of before) this.cancel(thread, run, strategy)
     const nowMs = clock.now()
     const { graphId, afterMs, metadata, streamModes = ['values'], resumable = false, ...rest } = request
+    thread.pin = request.checkpointId ?? thread.pin
     thread.metadata = { ...thread.metadata, graph_id: graphId, assistant_id: assistantIdOf(graphId) }
     thread.status = 'busy'
     thread.updatedAtMs = nowMs
@@ -116,6 +118,9 @@ export class RuntimeState {
       runId: newId(),
       threadId: thread.threadId,
       graphId,
+      checkpointId: thread.pin,
+      head: undefined,
+      position: null,
       streamModes,
       resumable,
       events: [],
@@ -152,6 +157,22 @@ export class RuntimeState {
     if (started) this.#options.onEnd(run)
   }
 
+  /**
+   * Another client changes the state by hand, as if the step had returned these values; without a step, the graph stays
+   * where it is. The questions of the last checkpoint are closed.
+   */
+  updateState(thread: Thread, values: JsonObject, asStep?: string): Checkpoint {
+    const parent = thread.checkpoints.at(-1)
+    const isBreakpoint = parent?.task?.interrupts.length === 0
+    const position = parent?.position && {
+      ...parent.position,
+      // A breakpoint is passed all the same; a step that asked will ask again.
+      answers: asStep === undefined && isBreakpoint ? [null] : [],
+      ...(asStep !== undefined && { index: parent.position.steps.findIndex(({ name }) => name === asStep) + 1 }),
+    }
+    return this.#write(thread, { run: null, position: position ?? null }, parent, { ...parent?.values, ...values })
+  }
+
   /** Deletes a run, ended or not, without a callback. */
   remove(thread: Thread, run: Run): void {
     this.#drop(thread, run)
@@ -185,9 +206,9 @@ export class RuntimeState {
     run.startedAtMs = clock.now()
     run.updatedAtMs = clock.now()
     const problem = this.#begin(thread, run)
-    const runningMs = thread.position?.runningMs ?? planner.defaultRunningMs()
+    const runningMs = run.position?.runningMs ?? planner.defaultRunningMs()
     const streams = planner.stream !== undefined && run.streamModes.some((mode) => mode !== 'values')
-    const steps = streams && problem === null ? this.#planSteps(thread) : []
+    const steps = streams && problem === null ? this.#planSteps(run) : []
     if (streams) await planner.stream?.(run, { steps, runningMs })
     else await clock.sleep(runningMs, signal)
     if (signal.aborted) return
@@ -203,27 +224,31 @@ export class RuntimeState {
    */
   #begin(thread: Thread, run: Run): string | null {
     const { planner, newId } = this.#options
-    const { work, graphId } = run
-    const isPaused = thread.position !== null && thread.checkpoints.at(-1)?.task != null
-    const goesOn = 'input' in work && work.input === null && isPaused
+    const { work, graphId, checkpointId } = run
+    // As in the real runtime, a run from an unknown checkpoint has no history.
+    run.head =
+      checkpointId === null ? thread.checkpoints.at(-1) : thread.checkpoints.find(({ id }) => id === checkpointId)
+    run.position = run.head?.position ?? null
+    const isChanged = run.head?.run === null
+    // On a graph that is done, such a run has nothing to do.
+    const goesOn = 'input' in work && work.input === null && run.position !== null
     if ('input' in work && !isJsonObject(work.input) && !goesOn) return `Received no input for graph ${graphId}`
-    const given = 'command' in work ? answersIn(work.command.resume, thread) : goesOn ? [null] : []
+    const given = 'command' in work ? answersIn(work.command.resume, run.head) : goesOn && !isChanged ? [null] : []
     if (typeof given === 'string') return given
     const { steps, runningMs } = planner.plan(run)
-    const answers = 'command' in work || goesOn ? [...(thread.position?.answers ?? []), ...given] : []
-    if (steps) thread.position = { steps, index: 0, answers, runningMs }
-    else if (thread.position) thread.position.answers = answers
+    const answers = 'command' in work || goesOn ? [...(run.position?.answers ?? []), ...given] : []
+    if (steps) run.position = { steps, index: 0, answers, runningMs }
+    else if (run.position) run.position = { ...run.position, answers }
     if ('input' in work && isJsonObject(work.input)) {
-      this.#write(thread, run, applyInput(thread.checkpoints.at(-1)?.values ?? {}, work.input, newId))
+      this.#goOn(thread, run, applyInput(run.head?.values ?? {}, work.input, newId))
     }
     return null
   }
 
   /** Computes the results of the steps in advance, so that they can be streamed before the steps are executed. */
-  #planSteps(thread: Thread): PlannedStep[] {
-    const { position } = thread
+  #planSteps({ head, position }: Run): PlannedStep[] {
     const planned: PlannedStep[] = []
-    let before = thread.checkpoints.at(-1)?.values ?? {}
+    let before = head?.values ?? {}
     let answers: readonly Json[] = position?.answers ?? []
     for (const step of position?.steps.slice(position.index) ?? []) {
       const result = step.take(before, answers, this.#options.newId)
@@ -239,23 +264,23 @@ export class RuntimeState {
   #takeSteps(thread: Thread, run: Run, planned: readonly PlannedStep[]): void {
     const results = planned.map(({ result }) => result)
     const { newId } = this.#options
-    const { position } = thread
-    for (let step = position?.steps[position.index]; position && step; step = position.steps[position.index]) {
-      const checkpoint = thread.checkpoints.at(-1)
-      if (!checkpoint?.task) break
+    for (let step = nextStep(run); step; step = nextStep(run)) {
+      const { head: checkpoint, position } = run
+      if (!position || !checkpoint?.task) break
       const result = results.shift() ?? step.take(checkpoint.values, position.answers, newId)
       if ('update' in result || 'values' in result) {
-        position.index += 1
-        position.answers = []
-        this.#write(thread, run, 'values' in result ? result.values : { ...checkpoint.values, ...result.update })
+        run.position = { ...position, index: position.index + 1, answers: [] }
+        this.#goOn(thread, run, 'values' in result ? result.values : { ...checkpoint.values, ...result.update })
         continue
       }
       checkpoint.retried = position.answers.length > 0
       if ('fail' in result) {
+        checkpoint.position = null
         checkpoint.task.error = JSON.stringify({ message: result.fail, name: 'Error' })
         this.#fail(thread, run, result)
         return
       }
+      checkpoint.position = position
       const { id } = checkpoint.task
       const questions = 'ask' in result ? [result.ask] : 'asks' in result ? result.asks : []
       checkpoint.task.interrupts = questions.map((value, n) => ({ id: interruptId(id, n), value }))
@@ -267,26 +292,38 @@ export class RuntimeState {
     this.#end(thread, run, { status: 'success', threadStatus: 'idle' })
   }
 
-  #write(thread: Thread, run: Run, values: JsonObject): void {
+  /** The next checkpoint of a run, or one that another client writes by hand. */
+  #write(
+    thread: Thread,
+    from: Pick<Checkpoint, 'run' | 'position'>,
+    parent: Checkpoint | undefined,
+    values: JsonObject,
+  ) {
     const { clock, newId } = this.#options
-    const parent = thread.checkpoints.at(-1)
-    const name = thread.position?.steps[thread.position.index]?.name
+    const { run, position } = from
+    const name = position?.steps[position.index]?.name
     const checkpoint: Checkpoint = {
       id: newId(),
       parentId: parent?.id ?? null,
+      threadId: thread.threadId,
       run,
       step: parent?.run === run ? parent.step + 1 : 0,
       values,
       task: name === undefined ? null : { id: newId(), name, error: null, interrupts: [] },
+      position,
       createdAtMs: clock.now(),
       retried: false,
     }
     thread.checkpoints = [...thread.checkpoints, checkpoint].slice(-MAX_CHECKPOINTS)
+    return checkpoint
+  }
+
+  #goOn(thread: Thread, run: Run, values: JsonObject): void {
+    run.head = this.#write(thread, { run, position: run.position }, run.head, values)
   }
 
   #fail(thread: Thread, run: Run, { fail, endsAs }: Extract<StepResult, { fail: string }>): void {
     run.error = fail
-    thread.position = null
     this.#end(thread, run, { status: endsAs ?? 'error', threadStatus: 'error' })
   }
 
@@ -305,7 +342,7 @@ export class RuntimeState {
   #rollBack(thread: Thread, run: Run): void {
     this.#drop(thread, run)
     thread.checkpoints = thread.checkpoints.filter((checkpoint) => checkpoint.run !== run)
-    thread.position = null
+    run.head = undefined
   }
 
   #drop(thread: Thread, run: Run): void {
@@ -318,15 +355,19 @@ export class RuntimeState {
     run.status = status
     run.endedAtMs = nowMs
     run.updatedAtMs = nowMs
-    const newest = thread.checkpoints.at(-1)
-    run.values = WITH_VALUES.has(status) ? newest?.values : undefined
+    const head = run.head ?? thread.checkpoints.at(-1)
+    run.values = WITH_VALUES.has(status) ? head?.values : undefined
     thread.values = run.values
-    thread.interrupts = newest?.task ? { [newest.task.id]: newest.task.interrupts } : {}
+    thread.interrupts = head?.task ? { [head.task.id]: head.task.interrupts } : {}
     thread.status = thread.runs.some(isLive) ? 'busy' : threadStatus
     thread.updatedAtMs = nowMs
     run.stop.abort()
     run.ended.resolve()
   }
+}
+
+function nextStep({ position }: Run): Step | undefined {
+  return position?.steps[position.index]
 }
 
 const INTERRUPT_ID = /^[0-9a-f]{32}$/
@@ -340,9 +381,9 @@ function interruptId(taskId: string, n: number): string {
  * The answers in a resume command, in the order of the questions. A string is the error with which the real runtime would
  * refuse it. The runtime drops a falsy value; an object whose keys are question ids answers each question.
  */
-function answersIn(resume: Json | undefined, { checkpoints }: Thread): Json[] | string {
+function answersIn(resume: Json | undefined, checkpoint: Checkpoint | undefined): Json[] | string {
   if (!resume) return 'Received empty Command input'
-  const asked = checkpoints.at(-1)?.task?.interrupts ?? []
+  const asked = checkpoint?.task?.interrupts ?? []
   const isById = isJsonObject(resume) && Object.keys(resume).every((key) => INTERRUPT_ID.test(key))
   if (isById) return asked.flatMap(({ id }) => (Object.hasOwn(resume, String(id)) ? [resume[String(id)] ?? null] : []))
   if (asked.length > 1) {

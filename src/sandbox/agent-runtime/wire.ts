@@ -29,6 +29,7 @@ export function renderRun(run: Run): JsonObject {
       config: {
         configurable: {
           ...run.configurable,
+          ...(run.checkpointId === null ? {} : { checkpoint_id: run.checkpointId }),
           run_id: run.runId,
           thread_id: run.threadId,
           graph_id: run.graphId,
@@ -56,34 +57,40 @@ export function renderState(thread: Thread): JsonObject {
   return { values: {}, next: [], tasks: [], created_at: null, checkpoint: null, parent_checkpoint: null }
 }
 
-export function renderCheckpoint({ id, parentId, run, step, values, task, createdAtMs }: Checkpoint): JsonObject {
-  const place = (checkpointId: string): JsonObject => ({
-    thread_id: run.threadId,
-    checkpoint_id: checkpointId,
-    checkpoint_ns: '',
-    checkpoint_map: null,
-  })
+export function renderCheckpoint(checkpoint: Checkpoint): JsonObject {
+  const { id, parentId, threadId, run, step, values, task, createdAtMs } = checkpoint
+  const place = (checkpointId: string): JsonObject => ({ ...placeOf(threadId, checkpointId), checkpoint_map: null })
   return {
     values,
     next: tasksOf(task).map(({ name }) => name),
     tasks: tasksOf(task).map(renderTask),
     metadata: {
-      ...run.configurable,
-      ...run.metadata,
-      ls_integration: 'langgraph',
-      run_attempt: 1,
-      langgraph_version: '0.0.0',
-      langgraph_plan: 'developer',
-      langgraph_host: 'self-hosted',
-      thread_id: run.threadId,
-      run_id: run.runId,
-      source: 'loop',
+      ...(run ? writtenBy(run) : { source: 'update' }),
+      thread_id: threadId,
       step,
       parents: {},
     },
     created_at: toRfc3339(createdAtMs),
     checkpoint: place(id),
     parent_checkpoint: parentId === null ? null : place(parentId),
+  }
+}
+
+export function placeOf(threadId: string, checkpointId: string): JsonObject {
+  return { thread_id: threadId, checkpoint_id: checkpointId, checkpoint_ns: '' }
+}
+
+function writtenBy(run: Run): JsonObject {
+  return {
+    ...run.configurable,
+    ...run.metadata,
+    ls_integration: 'langgraph',
+    run_attempt: 1,
+    langgraph_version: '0.0.0',
+    langgraph_plan: 'developer',
+    langgraph_host: 'self-hosted',
+    run_id: run.runId,
+    source: 'loop',
   }
 }
 

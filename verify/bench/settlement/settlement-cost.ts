@@ -126,7 +126,7 @@ async function startJobs({ db, ids }: JobContext, count: number): Promise<Starte
         run_id: runId,
       }
       await insertJob(tx, { ...newJob(REPORT, given, systemClock.now()), status: 'generating', next_check_at: null })
-      await insertJobRuns(tx, [{ run_id: runId, job_id: id, run_seq: 1, created_at: 1 }])
+      await insertJobRuns(tx, [{ run_id: runId, job_id: id, run_seq: 1, is_extra: 0, created_at: 1 }])
     }
   })
   return jobs

@@ -18,7 +18,10 @@ async function liveAndLeave(system: SimulatedSystem): Promise<void> {
   for (let index = random.int(1, 4); index > 0; index--) {
     await startJob(system, { part: random.split(`job ${index}`), jobs, user: ERASED_USER, marker: `erased-${index}` })
   }
-  await time.sleep(random.int(0, plan.faultsMs * 0.4))
+  const waitMs = random.int(0, plan.faultsMs * 0.4)
+  // In some of them the callbacks of the jobs arrive during the erasure.
+  const early = system.prng.split('early erasure')
+  await time.sleep(early.chance(0.3) ? early.int(0, 4_000) : waitMs)
   if (!system.faultsActive || jobs.length === 0) return
   const { sub } = identity.user(ERASED_USER)
   const admin = system.client('eraser', identity.admin.token)

@@ -1,8 +1,10 @@
 import type { Json } from '../../../src/core/json.ts'
+import type { OnBusy } from '../../../src/jobs/actions/conversation.ts'
 import type { JobStatus } from '../../../src/jobs/job.ts'
 import { isFinal } from '../expected-statuses.ts'
 import type { Theme } from '../faults/plan.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
+import { DOCUMENTS } from '../outside/run-plans.ts'
 import type { SimRun } from '../outside/runtime.ts'
 import type { NodeResponse } from '../system/node.ts'
 import type { Prng } from '../time/prng.ts'
@@ -18,6 +20,7 @@ export interface JobView {
   output: Json
   run_id: string | null
   thread_id: string
+  queued_behind?: string | null
   interrupts?: { id: string }[] | null
 }
 
@@ -29,13 +32,13 @@ export class ClientObservations {
   readonly resumed = new Map<string, SentAnswers[]>()
   /** The exact text of the input that a client sent, by its marker. */
   readonly inputs = new Map<string, string>()
+  /** The text that may have replaced it: the client got no answer. */
+  readonly perhapsInputs = new Map<string, string>()
   /** The final state that a client was shown, by job. */
   readonly finals = new Map<string, JobView>()
   /** Reads, cancels and resumes, by thread: each may call the runtime. */
   readonly requests = new Map<string, number>()
   readonly followed = new Map<string, string>()
-  /** By thread: when the request for its newest turn was answered; infinite until then. */
-  readonly turns = new Map<string, number>()
   /** Reads of the list, by user: each may call the runtime about every unfinished job. */
   readonly lists = new Map<string, number>()
   /** Jobs of the time after the faults. */
@@ -49,6 +52,11 @@ export interface JobScenarioOptions {
   prng: Prng
   observed: ClientObservations
   theme: Theme
+  /** Whether other clients of the runtime answer questions, too. */
+  elsewhere: boolean
+  /** Shares of jobs whose conversation continues: after them, and while they are unfinished. */
+  continued: number
+  hurried: number
   onViolation: (invariant: string, what: string) => void
   /** False once the faults have stopped: then the client starts nothing new. */
   isActive: () => boolean
@@ -67,10 +75,11 @@ export class JobScenario {
   }
 
   /** `continues`: the job whose conversation this one continues. */
-  async start(type: string, continues?: JobView): Promise<void> {
-    const { client, prng, observed, time } = this.#options
+  async start(type: string, continues?: JobView, onBusy?: OnBusy): Promise<void> {
+    const { client, prng, observed } = this.#options
     const key = prng.chance(0.75) ? `key-${this.#marker}` : undefined
-    const turn = continues === undefined ? '' : `,"continues":"${continues.id}"`
+    const busy = onBusy === undefined ? '' : `,"on_busy":"${onBusy}"`
+    const turn = continues === undefined ? '' : `,"continues":"${continues.id}"${busy}`
     const request = {
       method: 'POST' as const,
       path: '/jobs',
@@ -79,25 +88,51 @@ export class JobScenario {
     }
     const created = new Set<string>()
     observed.created.set(this.#marker, created)
-    if (continues) observed.turns.set(continues.thread_id, Number.POSITIVE_INFINITY)
     const answer = key === undefined ? await client.request(request) : await client.requestUntilAnswered(request)
     if (answer === null || answer.status === 503) return
-    if (continues) observed.turns.set(continues.thread_id, time.now)
     // The previous turn may still be unfinished.
     if (continues && answer.status === 409) return
     if (answer.status !== 202) return this.#unexpected('POST /jobs', answer)
     const job = JSON.parse(answer.body) as JobView
     created.add(job.id)
     if (key !== undefined && prng.chance(0.3)) await this.#repeat(request, created)
-    await this.#useJob(job)
+    await Promise.all([this.#useJob(job), this.#perhapsHurry(type, job), this.#perhapsReplaceInput(job)])
     await this.#perhapsContinue(type, job)
   }
 
-  /** Half of the users continue with a next turn. Some of them do not wait for the end of the last turn. */
+  /** Some users send the next turn while this one is unfinished. */
+  async #perhapsHurry(type: string, job: JobView): Promise<void> {
+    const { hurried, time, isActive } = this.#options
+    const prng = this.#options.prng.split('hurry')
+    if (hurried === 0 || this.#marker.endsWith('~~') || !prng.chance(hurried)) return
+    await time.sleep(prng.int(0, 15_000))
+    if (!isActive()) return
+    const onBusy = prng.pick<OnBusy>(['reject', 'enqueue', 'enqueue', 'interrupt'])
+    await new JobScenario({ ...this.#options, prng }, `${this.#marker}~`).start(type, job, onBusy)
+  }
+
+  /** Some users change their mind while a turn waits. */
+  async #perhapsReplaceInput(job: JobView): Promise<void> {
+    const { client, observed, time } = this.#options
+    const prng = this.#options.prng.split('replace')
+    if (typeof job.queued_behind !== 'string' || !prng.chance(0.4)) return
+    await time.sleep(prng.int(0, 10_000))
+    const text = `{"marker":"${this.#marker}","document":${prng.pick(DOCUMENTS)},"replaced":true}`
+    observed.perhapsInputs.set(this.#marker, text)
+    const path = `/jobs/${job.id}`
+    const answer = await client.request({ method: 'PATCH', path, body: { text: `{"input":${text}}` } })
+    if (answer === null || answer.status === 503) return
+    observed.perhapsInputs.delete(this.#marker)
+    if (answer.status === 200) observed.inputs.set(this.#marker, text)
+    // The turn has begun.
+    else if (answer.status !== 409) this.#unexpected('PATCH /jobs/{id}', answer)
+  }
+
+  /** Many users continue with a next turn. Some of them do not wait for the end of the last turn. */
   async #perhapsContinue(type: string, job: JobView): Promise<void> {
     // A separate sequence, so that the random values of the first turn do not change.
     const prng = this.#options.prng.split('next turn')
-    if (!this.#options.isActive() || !prng.chance(0.5)) return
+    if (!this.#options.isActive() || !prng.chance(this.#options.continued)) return
     await new JobScenario({ ...this.#options, prng }, `${this.#marker}+`).start(type, job)
   }
 
@@ -194,6 +229,8 @@ export class JobScenario {
     const { body, sent } = answerTo(job, prng)
     const answer = await client.request({ method: 'POST', path: `/jobs/${job.id}/resume`, body: { text: body } })
     if (answer === null || answer.status === 503 || answer.status === 409) return
+    // The job has other questions than the client saw, or none any more.
+    if (answer.status === 400 && this.#options.elsewhere) return
     if (answer.status !== 202) return this.#unexpected('resume', answer)
     observed.resumed.set(job.id, [...(observed.resumed.get(job.id) ?? []), sent])
   }

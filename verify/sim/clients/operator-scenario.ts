@@ -1,3 +1,4 @@
+import type { Json } from '../../../src/core/json.ts'
 import { isFinal } from '../expected-statuses.ts'
 import { NODE_NAMES } from '../faults/plan.ts'
 import type { SimulatedSystem } from '../system/simulated-system.ts'
@@ -53,6 +54,26 @@ export function startOperators(system: SimulatedSystem): void {
   at(0, 0.5, () => block(system, { admin, part: random.split('block') }))
 }
 
+/** In some seeds an admin cancels many jobs at once while their callbacks arrive. */
+export function startBulkCancel(system: SimulatedSystem): void {
+  const random = system.prng.split('bulk cancel')
+  if (!random.chance(SHARE_OF_SEEDS)) return
+  const { plan, time } = system
+  const admin = system.client('bulk operator', system.identity.admin.token)
+  const jobs: JobView[] = []
+  const startMs = random.int(0, plan.faultsMs * 0.6)
+  for (let index = random.int(4, 8); index > 0; index--) {
+    const part = random.split(`job ${index}`)
+    const atMs = startMs + random.int(0, 1_000)
+    time.after(atMs, () => void startJob(system, { part, jobs, user: OPERATED_USER, marker: `bulk-${index}` }))
+  }
+  time.after(startMs + random.int(1_000, 6_000), () => {
+    if (!system.faultsActive || jobs.length === 0) return
+    const ids = random.chance(0.5) ? jobs.map(({ id }) => id).reverse() : jobs.map(({ id }) => id)
+    void sendOperation(system, { admin, part: random }, { key: 'bulk-cancel', body: { action: 'cancel', ids } })
+  })
+}
+
 export async function startJob(
   system: SimulatedSystem,
   { part, jobs, user, marker }: { part: Prng; jobs: JobView[]; user: number; marker: string },
@@ -80,33 +101,43 @@ async function operate(
   system: SimulatedSystem,
   { admin, part, jobs, index }: Operator & { jobs: readonly JobView[]; index: number },
 ): Promise<void> {
-  const { observed, identity } = system
-  const { sub } = identity.user(OPERATED_USER)
+  const { sub } = system.identity.user(OPERATED_USER)
   const action = part.weighted({ cancel: 2, retry: 4, check: 3, replay: 2 })
   const byFilter = action === 'replay' || part.chance(0.5)
   const filter = action === 'replay' ? { type: 'report' } : { created_by: sub }
   const target = byFilter ? { filter } : { ids: jobs.map(({ id }) => id) }
   if (!byFilter && jobs.length === 0) return
-  // Each job may be checked once for each operation, and once more after a crash.
-  observed.lists.set(sub, (observed.lists.get(sub) ?? 0) + 3)
-  const answer = await send(
-    system,
-    { admin, part },
-    {
-      method: 'POST',
-      path: '/v1/operations',
-      body: { action, ...target },
-      headers: { 'idempotency-key': `operation-${index}` },
-    },
-  )
-  if (answer?.status !== 202) return unexpected(system, 'POST /v1/operations', answer)
-  const { id } = JSON.parse(answer.body) as { id: string }
-  observed.operators.operations.add(id)
+  const id = await sendOperation(system, { admin, part }, { key: `operation-${index}`, body: { action, ...target } })
+  if (id === null) return
   await system.time.sleep(part.int(0, 3_000))
-  if (system.faultsActive && part.chance(0.4)) system.nodes[part.pick(NODE_NAMES)].kill()
+  if (system.faultsActive && part.chance(0.4)) {
+    const name = part.pick(NODE_NAMES)
+    if (name !== system.plan.steadyNode) system.nodes[name].kill()
+  }
   if (!part.chance(0.15)) return
   const stopped = await admin.requestUntilAnswered({ method: 'POST', path: `/v1/operations/${id}/cancel` })
   if (stopped?.status !== 200 && stopped?.status !== 409) unexpected(system, 'the end of an operation', stopped)
+}
+
+/** Returns the id of the accepted operation. */
+async function sendOperation(
+  system: SimulatedSystem,
+  operator: Operator,
+  { key, body }: { key: string; body: Json },
+): Promise<string | null> {
+  const { observed, identity } = system
+  const { sub } = identity.user(OPERATED_USER)
+  // Each job may be checked once for each operation, and once more after a crash.
+  observed.lists.set(sub, (observed.lists.get(sub) ?? 0) + 3)
+  const headers = { 'idempotency-key': key }
+  const answer = await send(system, operator, { method: 'POST', path: '/v1/operations', body, headers })
+  if (answer?.status !== 202) {
+    unexpected(system, 'POST /v1/operations', answer)
+    return null
+  }
+  const { id } = JSON.parse(answer.body) as { id: string }
+  observed.operators.operations.add(id)
+  return id
 }
 
 async function deleteJob(
@@ -145,14 +176,17 @@ async function block(system: SimulatedSystem, { admin, part }: Operator): Promis
 async function probe(system: SimulatedSystem, { client, expected }: { client: Client; expected: number }) {
   const answer = await client.request({ method: 'GET', path: '/v1/usage' })
   if (answer === null || answer.status === 503 || answer.status === expected) return
-  if (system.suspensions + system.databaseFaults > 0) return
+  // After the faults, the loops of the nodes may be slowed down.
+  if (system.suspensions + system.databaseFaults > 0 || !(system.faultsActive || system.isCalm)) return
   system.violate('blocking', `a user was answered ${answer.status} instead of ${expected}`)
 }
 
 /** Some nodes crash just after they commit what the operator asks for. */
 export function send(system: SimulatedSystem, { admin, part }: Operator, request: ClientRequest) {
   if (system.faultsActive && part.chance(0.3)) {
-    for (const name of NODE_NAMES) system.nodes[name].faults.arm('tx.committed', { kind: 'crash' })
+    for (const name of NODE_NAMES) {
+      if (name !== system.plan.steadyNode) system.nodes[name].faults.arm('tx.committed', { kind: 'crash' })
+    }
   }
   return admin.requestUntilAnswered(request)
 }

@@ -1,12 +1,12 @@
 import { SHORT_TOKEN_MS } from '../outside/identity.ts'
-import type { SimRun } from '../outside/runtime.ts'
+import { isOwn, type SimRun } from '../outside/runtime.ts'
 import { PUBLIC_URL } from '../system/sim-config.ts'
 import type { SimulatedSystem } from '../system/simulated-system.ts'
 import type { Prng } from '../time/prng.ts'
 import { runDeviceScenario } from './device-scenario.ts'
 import { startErasure } from './erasure-scenario.ts'
 import { JobScenario } from './job-scenario.ts'
-import { startOperators } from './operator-scenario.ts'
+import { startBulkCancel, startOperators } from './operator-scenario.ts'
 
 /** Starts all clients of the service under this seed. */
 export function startWorkload(system: SimulatedSystem): void {
@@ -20,6 +20,7 @@ export function startWorkload(system: SimulatedSystem): void {
   }
   probeShortToken(system)
   startOperators(system)
+  startBulkCancel(system)
   startErasure(system)
 }
 
@@ -73,7 +74,7 @@ function startForeignRun(system: SimulatedSystem, index: number): void {
 export function contestRun(system: SimulatedSystem, run: SimRun): void {
   const { plan, prng, identity, faultsActive, contested } = system
   const random = prng.split(`contest ${run.runId}`)
-  if (!faultsActive || run.metadata.job_id === undefined || !random.chance(plan.contested)) return
+  if (!faultsActive || run.isLate || !isOwn(run) || !random.chance(plan.contested)) return
   system.trace.fault('run_contested', run.runId)
   contested.add(run.threadId)
   void scenarioOf(system, identity.admin, random, `contest-${run.runId}`).follow(run)
@@ -94,6 +95,9 @@ function scenarioOf(
       prng,
       observed,
       theme: plan.theme,
+      elsewhere: plan.elsewhere > 0,
+      continued: plan.continued,
+      hurried: plan.hurried,
       onViolation: violate,
       isActive: () => system.faultsActive,
       watch: (jobId) => system.follow({ client, path: `/jobs/${jobId}/events`, subject: null, jobId }),

@@ -12,14 +12,19 @@ const INVALID = ['nothing', 'wrong_token', 'wrong_secret', 'bad_signature', 'old
  */
 const OF_ANOTHER_JOB = ['other_token', 'other_token', 'other_token'] as const
 
+/** Old also by a clock of the database that is wrong by hours. */
+const OLD_MS = 4 * 3_600_000
+
 /** Posts a false end of a run with a credential that is not the run's. The service must refuse it or ignore its content. */
 export async function postForgedCallback(system: SimulatedSystem): Promise<void> {
   const { time, trace, sharedPrng: prng, runtime, violate } = system
   const runs = [...runtime.runs.values()].filter((run) => run.webhook?.includes('token='))
   const target = prng.pick(runs)
   if (!target) return
-  // A credential of the same job would be no forgery.
-  const other = prng.pick(runs.filter(({ threadId }) => threadId !== target.threadId))
+  // A credential of the same job would be no forgery. A job may have had another thread before.
+  const isOther = ({ threadId, metadata }: SimRun) =>
+    threadId !== target.threadId && metadata.job_id !== target.metadata.job_id
+  const other = prng.pick(runs.filter(isOther))
   const how = prng.pick([...(other ? OF_ANOTHER_JOB : []), ...INVALID])
   const body = forgedBody(target, { nonce: how === 'other_token' ? 'borrowed-1' : 'forged-1', atMs: time.now, prng })
   const bare = pathOf(target).replace(/token=[^&]*/, 'token=')
@@ -31,7 +36,7 @@ export async function postForgedCallback(system: SimulatedSystem): Promise<void>
     bad_signature: { path: bare, headers: signatureHeaders({ secret: 'guess', body, atMs: time.now }) },
     old_signature: {
       path: bare,
-      headers: signatureHeaders({ secret: WEBHOOK_SECRET, body, atMs: time.now - 400_000 }),
+      headers: signatureHeaders({ secret: WEBHOOK_SECRET, body, atMs: time.now - OLD_MS }),
     },
   }[how] as { path: string; headers: Record<string, string> }
   trace.fault('callback_forged', `${how} for ${target.runId}`)

@@ -40,6 +40,11 @@ export function injectIncident(system: SimulatedSystem, incident: Incident): voi
       return during(system, incident, (on) => {
         provider.refuses = on
       })
+    case 'clock_step':
+      trace.note('fault', `the database's clock is wrong by ${incident.byMs} ms`)
+      return during(system, incident, (on) => {
+        system.databaseAheadMs = on ? incident.byMs : 0
+      })
     case 'forgery':
       return void postForgedCallback(system)
     case 'replay':

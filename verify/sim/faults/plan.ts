@@ -39,6 +39,8 @@ export type Incident =
   | { kind: 'runtime_restart' }
   | { kind: 'identity_down'; ms: number }
   | { kind: 'push_refused'; ms: number }
+  /** The database's clock is wrong by `byMs` for `ms`. */
+  | { kind: 'clock_step'; byMs: number; ms: number }
   | { kind: 'forgery' }
   | { kind: 'replay' }
   | { kind: 'bad_token' }
@@ -56,6 +58,8 @@ export interface FaultRates {
   }
   /** The share of runtime calls with each fault. */
   calls: { error: number; reset: number; lost: number; hang: number; garbage: number; stale: number; slow: number }
+  /** The share of starts that are held back, and of those whose connection breaks although they are handled later. */
+  starts: { held: number; broken: number }
   /** The share of pushes that fail or are slow. */
   pushes: number
 }
@@ -70,6 +74,8 @@ export interface SeedPlan {
   blackoutMs: number
   faultRates: FaultRates
   incidents: { atMs: number; incident: Incident }[]
+  /** A node that no fault stops; null in most seeds. */
+  steadyNode: NodeName | null
   /** The error of each node's clock. */
   skewMs: Record<NodeName, number>
   /** Whether the runtime is the hosted one or the JS server. */
@@ -84,6 +90,12 @@ export interface SeedPlan {
   forgets: number
   /** Share of the service's runs that a client follows, as if started elsewhere, when they are created. */
   contested: number
+  /** Share of questions that another client of the runtime answers. */
+  elsewhere: number
+  /** Share of jobs whose conversation continues after them. */
+  continued: number
+  /** Share of jobs whose conversation continues while they are unfinished. */
+  hurried: number
   /** How long a call of the runtime takes while no fault is active. */
   callMs: { min: number; max: number }
   calm: CalmPlan
@@ -103,6 +115,7 @@ export interface CalmPlan {
 export const NO_FAULTS: FaultRates = {
   callbacks: { drop: 0, double: 0, late: 0, veryLate: 0, corrupt: 0, early: 0, withoutJob: 0 },
   calls: { error: 0, reset: 0, lost: 0, hang: 0, garbage: 0, stale: 0, slow: 0 },
+  starts: { held: 0, broken: 0 },
   pushes: 0,
 }
 
@@ -121,14 +134,17 @@ export function planSeed(prng: Prng): SeedPlan {
     cancels: 8,
     'foreign runs': 10,
   })
-  const faultsMs = prng.int(20, theme === 'handovers' ? 90 : 70) * 1_000
+  const starts = planStarts(prng.split('starts'))
+  const talksMs = starts.broken > 0 ? LONG_TALK_MS : 0
+  const faultsMs = prng.int(20, theme === 'handovers' ? 90 : 70) * 1_000 + talksMs
   const contested = isNarrow(theme) || !prng.split('contested').chance(0.15) ? 0 : 0.3
-  return {
+  return withClockStep(prng.split('clock'), {
     theme,
     faultsMs,
     blackoutMs: has(0.12) ? prng.pick([prng.int(60_000, 1_200_000), prng.int(1_200_000, 30 * 3_600_000)]) : 0,
-    faultRates: planFaultRates(prng, theme, contested),
+    faultRates: { ...planFaultRates(prng, theme, contested), starts },
     incidents: planIncidents(prng, theme, faultsMs),
+    steadyNode: null,
     // Up to half an hour: no guarantee depends on a node's clock.
     skewMs: { A: 0, B: has(0.5) ? prng.int(-1_000, 1_000) * 1_860 : 0 },
     hosted: has(0.5),
@@ -139,8 +155,28 @@ export function planSeed(prng: Prng): SeedPlan {
     slots: theme === 'crowds' ? apart.int(1, 2) : null,
     forgets: isNarrow(theme) || !apart.chance(0.3) ? 0 : 0.5,
     contested,
+    elsewhere: prng.split('elsewhere').chance(0.3) ? 0.5 : 0,
+    continued: starts.broken > 0 ? 0.9 : 0.5,
+    hurried: prng.split('hurried turns').chance(0.3) ? 0.6 : 0,
     ...planCalm(prng.split('calm')),
-  }
+  })
+}
+
+const STEADY_NODE: NodeName = 'A'
+
+/**
+ * Sometimes the database's clock is stepped, for seconds or for minutes. One node runs all the time: a step that no node
+ * sees cannot be told from a pause of all nodes.
+ */
+function withClockStep(prng: Prng, plan: SeedPlan): SeedPlan {
+  if (plan.blackoutMs + plan.refusedMs > 0 || !prng.chance(0.12)) return plan
+  const sizeMs = prng.pick([prng.int(2_000, 60_000), prng.int(60_000, 3 * 3_600_000)])
+  const byMs = prng.chance(0.5) ? sizeMs : -sizeMs
+  const ms = prng.chance(0.5) ? prng.int(1_000, 20_000) : prng.int(61_000, 150_000)
+  const step: Incident = { kind: 'clock_step', byMs, ms }
+  const incidents = plan.incidents.filter(({ incident }) => !('node' in incident && incident.node === STEADY_NODE))
+  const steadyNode = STEADY_NODE
+  return { ...plan, steadyNode, incidents: [...incidents, { atMs: prng.int(1_000, plan.faultsMs), incident: step }] }
 }
 
 const CALL_MS = {
@@ -159,7 +195,7 @@ function planCalm(prng: Prng): Pick<SeedPlan, 'callMs' | 'calm' | 'refusedMs'> {
   }
 }
 
-function planFaultRates(prng: Prng, theme: Theme, contested: number): FaultRates {
+function planFaultRates(prng: Prng, theme: Theme, contested: number): Omit<FaultRates, 'starts'> {
   const has = (probability: number) => prng.chance(probability)
   const callbacks = has(0.85)
     ? { drop: 0.3, double: 0.2, late: theme === 'pauses' ? 0.5 : 0.2, veryLate: 0.06, corrupt: 0.06, early: 0.05 }
@@ -181,6 +217,18 @@ function planFaultRates(prng: Prng, theme: Theme, contested: number): FaultRates
   // The client that follows a run must be faster than the answer to its start.
   else if (withoutJob > 0 || contested > 0) calls.slow = 0.5
   return { callbacks: { ...callbacks, withoutJob }, calls, pushes: has(0.6) ? 0.3 : 0 }
+}
+
+/** A late run shows its effect in the turns after it. */
+const LONG_TALK_MS = 120_000
+
+function planStarts(prng: Prng): FaultRates['starts'] {
+  if (!prng.chance(0.35)) return NO_FAULTS.starts
+  return prng.pick([
+    { held: 0.3, broken: 0 },
+    { held: 0.1, broken: 0.4 },
+    { held: 0, broken: 0.7 },
+  ])
 }
 
 /** These themes need several rare faults at once, and so leave out others. */

@@ -34,9 +34,10 @@ create trigger sim_job_made after insert on jobs begin
   insert into sim_transitions (job_id, old, new, run_seq, owner, wants_push, devices)
   values (new.id, null, new.status, new.run_seq, new.created_by, 0, null);
 end;
-create trigger sim_turns_overlap after insert on jobs when new.continues is not null and exists (
-    select 1 from jobs where thread_id = new.thread_id and id <> new.id and status not in ${FINAL}) begin
-  insert into sim_overlaps (job_id) values (new.id);
+create trigger sim_turns_overlap after insert on job_runs when new.is_extra = 0 and exists (
+    select 1 from jobs turn join jobs earlier on earlier.thread_id = turn.thread_id and earlier.id < turn.id
+    where turn.id = new.job_id and turn.continues is not null and earlier.status not in ${FINAL}) begin
+  insert into sim_overlaps (job_id) values (new.job_id);
 end;
 create trigger sim_job_changed after update of status on jobs when old.status <> new.status begin
   insert into sim_transitions (job_id, old, new, run_seq, owner, wants_push, devices)
@@ -125,7 +126,7 @@ export function readUnleasedChecks(store: Database): Promise<(Row & { job_id: st
   return store.query(sql`select job_id from sim_unleased_checks order by n`)
 }
 
-/** Turns of a conversation that were stored while a job on the thread was unfinished. */
+/** Turns of a conversation that got a run while an earlier job on the thread was unfinished. */
 export function readOverlappingTurns(store: Database): Promise<(Row & { job_id: string })[]> {
   return store.query(sql`select job_id from sim_overlaps order by n`)
 }

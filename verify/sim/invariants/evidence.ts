@@ -19,6 +19,8 @@ export interface Evidence {
   plan: SeedPlan
   runtime: SimRuntime
   network: Network
+  /** When two processes called the runtime about one thread at once. */
+  overlaps: readonly { thread: string; atMs: number }[]
   callbacks: CallbackDelivery
   provider: SimPushProvider
   observed: ClientObservations

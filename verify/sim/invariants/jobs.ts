@@ -2,7 +2,7 @@ import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { EXPECTED } from '../expected-statuses.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
 import { DRAFT } from '../outside/run-plans.ts'
-import { isZombie, type SimRun } from '../outside/runtime.ts'
+import { isOwn, isZombie, type SimRun } from '../outside/runtime.ts'
 import { readLateChanges } from './change-triggers.ts'
 import type { Evidence } from './evidence.ts'
 
@@ -32,8 +32,11 @@ export async function checkJobs(evidence: Evidence): Promise<void> {
 /** A job that awaits input shows the questions that its graph asks now. */
 function checkQuestions(job: JobRow, { runtime, violate }: Evidence): void {
   if (job.status !== 'awaiting_input') return
-  const asked = runtime.openQuestions(job.thread_id)
-  if (job.interrupts !== asked) violate('I4', `${job.id} asks ${job.interrupts}, its graph asks ${asked}`)
+  const asked = runtime.questionsLeftBy(runtime.runs.get(job.run_id ?? ''))
+  // A job whose question was closed by hand asks nothing.
+  if (!asked.includes(job.interrupts ?? '[]')) {
+    violate('I4', `${job.id} asks ${job.interrupts}, its graph asks ${asked}`)
+  }
 }
 
 /** The ends that are correct for the job's run; nearly always one. */
@@ -43,7 +46,10 @@ function allowedEnds(job: JobRow, evidence: Evidence): End[] {
   const cancelRequested = job.cancel_requested_at !== null
   const ends: End[] = run ? endsOf(run, cancelRequested) : []
   if (run?.forgotten && !wasReported(job, run, evidence)) ends.push(LOST)
+  if (run && mayHidePause(run, runtime)) ends.push(reportedEnd(run))
   if (!run && isContested(job, evidence)) ends.push(LOST)
+  if (!run && wasAnsweredElsewhere(job, evidence)) ends.push({ status: 'failed', code: 'answer_not_applied' })
+  if (!run && waitsForAnswer(job, evidence)) ends.push({ status: 'processing' })
   if (!run && cancelRequested) ends.push({ status: 'cancelled' })
   if (!run && job.type === 'ghost') ends.push({ status: 'failed', code: 'start_rejected' })
   if (mayBeOverdue(job, run, runtime.runs.values())) ends.push(OVERDUE)
@@ -96,11 +102,32 @@ function wasReported(job: JobRow, run: SimRun, { callbacks, suspensions, databas
   return callbacks.reportedEnds.some(({ runId, jobId, atMs }) => runId === run.runId && jobId === job.id && atMs < byMs)
 }
 
+/**
+ * Whether a run of another client went on after the breakpoint and failed there: then the state of the thread shows no
+ * pause, and a service that did not see it before cannot know of it.
+ */
+function mayHidePause(run: SimRun, runtime: Evidence['runtime']): boolean {
+  const { ending } = run.plan
+  if (!run.paused || ending.kind !== 'pause' || ending.asks !== 'nothing') return false
+  return runtime.runsOn(run.threadId).some((one) => !isOwn(one) && one.createdAtMs > run.createdAtMs)
+}
+
+/** Whether another client of the runtime may have answered the question before the job's own answer arrived. */
+function wasAnsweredElsewhere(job: JobRow, { plan }: Evidence): boolean {
+  return plan.elsewhere > 0 && job.run_seq > 1
+}
+
 /** Whether a client followed its run, as if started elsewhere, before its start was answered. */
 function isContested(job: JobRow, { jobs }: Evidence): boolean {
   return jobs.some(
     (one) => one.id !== job.id && one.thread_id === job.thread_id && one.input === null && one.created_by !== null,
   )
+}
+
+/** A paused turn holds the turns that wait behind it. */
+function waitsForAnswer(job: JobRow, { jobs }: Evidence): boolean {
+  const isBefore = (one: JobRow) => one.thread_id === job.thread_id && one.id < job.id
+  return jobs.some((one) => isBefore(one) && one.status === 'awaiting_input')
 }
 
 /**
@@ -110,7 +137,7 @@ function mayBeOverdue(job: JobRow, run: SimRun | undefined, runs: Iterable<SimRu
   if ((job.finished_at ?? 0) < job.deadline_at - MAX_SKEW_MS) return false
   if (run) return run.endedAtMs === null || run.endedAtMs >= job.deadline_at - MAX_LAG_MS - MAX_SKEW_MS
   return ![...runs].some(
-    (one) => one.metadata.job_id === job.id && one.metadata.run_seq === job.run_seq && !one.removed,
+    (one) => one.metadata.job_id === job.id && one.metadata.run_seq === job.run_seq && !one.removed && !one.isLate,
   )
 }
 
@@ -137,7 +164,8 @@ function checkTransitions({ transitionsByJob, violate }: Evidence): void {
       const allowed = old === null ? ['processing'] : EXPECTED[old].next
       if (!allowed.includes(to)) violate('I3', `${jobId} moved from ${old} to ${to}`)
     }
-    const resumes = transitions.filter(({ old, new: to }) => old === 'awaiting_input' && to === 'processing')
+    const goesOn = ['processing', 'generating']
+    const resumes = transitions.filter(({ old, new: to }) => old === 'awaiting_input' && goesOn.includes(to))
     if (resumes.some((transition, index) => transition.run_seq !== index + 2))
       violate('I3', `${jobId} resumed under an old number`)
   }

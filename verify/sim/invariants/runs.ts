@@ -1,8 +1,10 @@
 import { isJsonObject } from '../../../src/core/json.ts'
 import type { SentAnswers } from '../clients/sent-documents.ts'
 import { isFinal } from '../expected-statuses.ts'
-import { isZombie, type SimRun } from '../outside/runtime.ts'
+import { isOwn, isZombie, type SimRun } from '../outside/runtime.ts'
 import type { Evidence } from './evidence.ts'
+
+const OVERDUE = 'deadline_exceeded'
 
 /** The longest time between two checks of a job, plus some slack. */
 const MAX_CHECK_INTERVAL_MS = 330_000
@@ -15,15 +17,28 @@ export function checkRuns(evidence: Evidence): void {
   checkAnswers(evidence)
 }
 
-/** Each start and each resume of a job is one run, with the client's input. */
+/**
+ * Each start and each resume of a job is one run, with the client's input. Further runs are those of starts that the
+ * runtime handled late, and the job follows the run of its last attempt.
+ */
 function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void {
   const byId = new Map(jobs.map((job) => [job.id, job]))
-  const own = [...runtime.runs.values()].filter((run) => typeof run.metadata.job_id === 'string')
+  const own = [...runtime.runs.values()].filter(isOwn)
   const byStart = Map.groupBy(own, ({ metadata }) => `${metadata.job_id}:${metadata.run_seq}`)
   for (const [start, runs] of byStart) {
     // A run that vanished before the service knew of it is started again.
-    if (runs.filter((run) => !run.removed).length > 1)
+    const known = runs.filter((run) => !run.removed)
+    if (known.filter((run) => !run.isLate).length > 1)
       violate('one run', `${runs.length} runs were started for ${start}`)
+    const job = byId.get(String(runs[0]?.metadata.job_id))
+    const followed = known.find(({ runId }) => runId === job?.run_id)
+    const last = Math.max(...known.map(attemptOf))
+    if (followed && attemptOf(followed) < last)
+      violate('one run', `${job?.id} has the run of attempt ${attemptOf(followed)}, and attempt ${last} has one, too`)
+    // A conversation whose runs left nothing moves to a new thread, with the jobs of these runs.
+    const leftNothing = job?.status === 'cancelled' || job?.error_code === 'run_lost' || job?.error_code === OVERDUE
+    if (followed && followed.threadId !== job?.thread_id && !leftNothing)
+      violate('one run', `the run ${followed.runId} of ${job?.id} is on the thread ${followed.threadId}`)
   }
   for (const run of own) {
     const jobId = String(run.metadata.job_id)
@@ -33,11 +48,15 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
     else if (run.metadata.run_seq === 1 && 'input' in run.work) {
       const given = JSON.stringify(run.work.input)
       const { marker } = run.work.input as { marker?: string }
-      const sent = observed.inputs.get(marker ?? '')
-      const isOfJob = job.input !== null && job.input === sent
-      if (given !== sent || !isOfJob) violate('one run', `run ${run.runId} was given ${given} instead of ${sent}`)
+      const sent = [observed.inputs.get(marker ?? ''), observed.perhapsInputs.get(marker ?? '')]
+      if (!sent.includes(given) || job.input !== given)
+        violate('one run', `run ${run.runId} was given ${given} instead of ${sent[0]}`)
     }
   }
+}
+
+function attemptOf({ metadata }: SimRun): number {
+  return typeof metadata.attempt === 'number' ? metadata.attempt : 1
 }
 
 /**
@@ -46,7 +65,7 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
  */
 function checkOwners({ runtime, jobs, violate }: Evidence): void {
   const byId = new Map(jobs.map((job) => [job.id, job]))
-  const known = [...runtime.runs.values()].filter((run) => !run.removed)
+  const known = [...runtime.runs.values()].filter((run) => !run.removed && !run.isLate)
   for (const { runId, metadata } of known) {
     const job = byId.get(String(metadata.job_id))
     if (job?.status !== 'cancelled' || job.run_id !== null || job.run_seq !== metadata.run_seq) continue
@@ -64,7 +83,8 @@ function checkOwners({ runtime, jobs, violate }: Evidence): void {
 function checkResponses({ observed, jobs, runtime, gone, violate, faultsStoppedAtMs }: Evidence): void {
   const byId = new Map(jobs.map((job) => [job.id, job]))
   for (const [marker, answered] of observed.created) {
-    const made = jobs.filter((job) => job.input === observed.inputs.get(marker) && job.retry_of === null)
+    const sent = [observed.inputs.get(marker), observed.perhapsInputs.get(marker)]
+    const made = jobs.filter(({ input, retry_of }) => input !== null && sent.includes(input) && retry_of === null)
     if (made.length > 1) violate('idempotency', `${made.length} jobs were made for ${marker}`)
     for (const id of answered) {
       if (!byId.has(id) && !gone.has(id)) violate('promises', `job ${id} was in a response and is not stored`)
@@ -101,7 +121,9 @@ function checkAnswers({ observed, jobs, runtime, violate }: Evidence): void {
   }
 }
 
-function isGiven(sent: SentAnswers, { work, metadata }: SimRun): boolean {
+function isGiven(sent: SentAnswers, run: SimRun): boolean {
+  const { work, metadata } = run
+  if (!isOwn(run)) return false
   if (sent === null) return 'input' in work && work.input === null && metadata.run_seq !== 1
   const resume = 'command' in work ? work.command.resume : undefined
   return isJsonObject(resume) && Object.entries(sent).every(([id, text]) => JSON.stringify(resume[id]) === text)

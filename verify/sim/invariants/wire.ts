@@ -7,6 +7,8 @@ import type { Evidence } from './evidence.ts'
 const CALLS_PER_CHECK = 2
 /** Checks by a sweep that backs off from five seconds to five minutes. */
 const CHECKS_PER_RUN = 10
+/** The calls of one check, each with its timeout. */
+const LONGEST_CHECK_MS = 25_000
 const HOUR_MS = 3_600_000
 const LONGEST_PAUSE_MS = 150_000
 /** A job on an open stream is checked this often. */
@@ -15,7 +17,8 @@ const STREAMED_PAUSE_MS = 4_000
 /** I5 to I7 and push: accepted callbacks are stored, forged ones are not, the runtime is not called too often, pushes arrive. */
 export async function checkWire(evidence: Evidence): Promise<void> {
   await checkCallbacks(evidence)
-  checkCalls(evidence)
+  checkOverlaps(evidence)
+  await checkCalls(evidence)
   for (const { job_id } of await readUnleasedChecks(evidence.store)) {
     evidence.violate('I7', `a check of ${job_id} was stored without a lease`)
   }
@@ -36,7 +39,20 @@ async function checkCallbacks({ store, callbacks, runtime, gone, violate }: Evid
   }
 }
 
-function checkCalls({
+/** The check of a turn that has just ended may still be in progress when the next turn starts. */
+function checkOverlaps({ overlaps, jobs, violate }: Evidence): void {
+  for (const { thread, atMs } of overlaps) {
+    const sinceMs = atMs - LONGEST_CHECK_MS
+    const isNextTurn = jobs.some(
+      ({ thread_id, finished_at }) =>
+        thread_id === thread && (finished_at ?? 0) > sinceMs && (finished_at ?? 0) <= atMs,
+    )
+    if (!isNextTurn) violate('I7', `two processes call the runtime about thread ${thread} at once`)
+  }
+}
+
+async function checkCalls({
+  store,
   jobs,
   network,
   callbacks,
@@ -47,7 +63,10 @@ function checkCalls({
   streams,
   nowMs,
   violate,
-}: Evidence): void {
+}: Evidence): Promise<void> {
+  const replaced = await store.query<{ id: string; replaced_by: string }>(
+    sql`select id, replaced_by from threads where replaced_by is not null`,
+  )
   const isStreamed = ({ id, created_by }: JobRow) =>
     streams.some(({ subject, jobId }) => jobId === id || (subject !== null && subject === created_by))
   const byThread = Map.groupBy(jobs, ({ thread_id }) => thread_id)
@@ -64,11 +83,14 @@ function checkCalls({
         (isStreamed(job) ? Math.ceil(lifetimeMs / STREAMED_PAUSE_MS) : 0)
       )
     })
+    // A conversation that moved was called about under its old threads, too.
+    const threads = [thread, ...replaced.filter(({ replaced_by }) => replaced_by === thread).map(({ id }) => id)]
+    const countOf = (counts: ReadonlyMap<string, number>) => threads.reduce((sum, id) => sum + (counts.get(id) ?? 0), 0)
     const checks =
       ofTurns.reduce((sum, checksOfTurn) => sum + checksOfTurn, 0) +
-      (observed.requests.get(thread) ?? 0) +
-      (callbacks.arrived.get(thread) ?? 0)
-    const calls = network.calls.get(thread) ?? 0
+      countOf(observed.requests) +
+      countOf(callbacks.arrived)
+    const calls = countOf(network.calls)
     if (calls > checks * CALLS_PER_CHECK)
       violate('I7', `${turns.map(({ id }) => id)} cost ${calls} calls of the runtime for ${checks} checks`)
   }

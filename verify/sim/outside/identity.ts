@@ -27,7 +27,8 @@ export function subOf(index: number): string {
 /** Tokens of the sandbox's identity provider. Signing takes time, so each process signs once, and all seeds use the same tokens. */
 export async function createIdentity(): Promise<Identity> {
   const issuedAtMs = START_MS - 60_000
-  const clock = { now: () => issuedAtMs, elapsed: () => issuedAtMs, sleep: () => Promise.resolve() }
+  const issued = () => issuedAtMs
+  const clock = { now: issued, calendar: issued, elapsed: issued, sleep: () => Promise.resolve() }
   const mint = new TokenMint({ issuer: ISSUER, clock, users: [] })
   await mint.rotate()
   const tokenFor = (request: MintRequest, lifeMs: number) =>

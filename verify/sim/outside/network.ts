@@ -15,6 +15,8 @@ const NO_ROUTE = 'no Route matched with those values'
 export const MAX_LAG_MS = 8_000
 /** An aborted call may still take effect within this time. */
 const LATE_EFFECT_MS = 5_500
+/** A start may be handled this much later than it was sent. The service waits for its answer a little less long. */
+const LATE_START_MS = 62_000
 
 export interface NetworkOptions {
   time: VirtualTime
@@ -46,11 +48,14 @@ export class Network {
   runtimeDown: 'no' | 'refuses' | 'hangs' | 'forbids' = 'no'
   identityDown = false
   readonly #options: NetworkOptions
+  /** Separate, so that the other random values do not depend on the starts. */
+  readonly #startPrng: Prng
   /** The processes that are calling about a thread now, once per call. */
   readonly #calling = new Map<string, ProcessInstance[]>()
 
   constructor(options: NetworkOptions) {
     this.#options = options
+    this.#startPrng = options.prng.split('starts')
   }
 
   fetchFor(node: SimNode, instance: ProcessInstance): typeof fetch {
@@ -91,20 +96,25 @@ export class Network {
   #toRuntime(request: RuntimeRequest, instance: ProcessInstance): Call {
     const { time, runtime, trace } = this.#options
     const thread = threadOf(request)
-    let asking = thread !== '' && !request.path.includes('/cancel')
-    if (asking) this.#countCall(thread, instance)
+    const counts = thread !== '' && !request.path.includes('/cancel')
+    if (counts) this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
+    // A request that answers a question reads the state, also while another node checks the paused job.
+    let asking = counts && !request.path.endsWith('/state')
+    if (asking) this.#noteCaller(thread, instance)
+    const finished = () => {
+      const callers = this.#calling.get(thread)
+      if (asking) callers?.splice(callers.indexOf(instance), 1)
+      asking = false
+    }
     return {
-      finished: () => {
-        const callers = this.#calling.get(thread)
-        if (asking) callers?.splice(callers.indexOf(instance), 1)
-        asking = false
-      },
+      finished,
       run: (answer) => {
         if (this.runtimeDown === 'hangs') return
         if (this.runtimeDown === 'forbids') return void time.after(1, () => answer(json(403, { detail: 'Forbidden' })))
+        if (this.runtimeDown === 'no' && this.#perhapsLate(request, answer)) return
         const fault = this.runtimeDown === 'refuses' ? 'reset' : this.#nextFault()
         if (fault !== 'ok') trace.fault(`call_${fault}`, `${request.method} ${request.path}`)
-        if (fault === 'hang') return this.#hang(request)
+        if (fault === 'hang') return this.#hang(request, finished)
         time.after(this.#latency(), () => {
           if (fault === 'reset') return answer(null)
           if (fault === 'error') return answer(this.#error(request))
@@ -119,12 +129,35 @@ export class Network {
 
   /**
    * Gives no answer. The request has no effect, takes effect at once, or takes effect after the caller has stopped waiting.
+   * Once a start has taken effect, its run may end and other processes may continue, while its caller still waits.
    */
-  #hang(request: RuntimeRequest): void {
+  #hang(request: RuntimeRequest, onEffect: () => void): void {
     const { prng, time, runtime } = this.#options
     if (prng.chance(0.4)) return
     const delayMs = prng.chance(0.5) ? this.#latency() : prng.int(0, LATE_EFFECT_MS)
-    time.after(delayMs, () => void runtime.handle(request))
+    time.after(delayMs, () => {
+      runtime.handle(request)
+      if (isStart(request)) onEffect()
+    })
+  }
+
+  /** A start that the runtime handles late. It is answered then, or its connection has broken before. */
+  #perhapsLate(request: RuntimeRequest, answer: (answer: HttpResponse | null) => void): boolean {
+    const { time, runtime, trace, rates } = this.#options
+    const { held, broken } = rates().starts
+    if (held + broken === 0 || !isStart(request)) return false
+    const prng = this.#startPrng
+    const how = prng.weighted({ ok: 1 - held - broken, held, broken })
+    if (how === 'ok') return false
+    const lateMs = prng.int(0, LATE_START_MS)
+    trace.fault(`start_${how}`, `${request.path} by ${lateMs} ms`)
+    if (how === 'broken') time.after(prng.int(0, Math.min(lateMs, 500)), () => answer(null))
+    time.after(lateMs, () => {
+      const real = runtime.handle(request, { isLate: true })
+      trace.note('runtime', `${request.method} ${request.path}, ${lateMs} ms late: ${real.status}`)
+      if (how === 'held') time.after(1, () => answer(real))
+    })
+    return true
   }
 
   #toIdentity(): Call {
@@ -143,8 +176,7 @@ export class Network {
     }
   }
 
-  #countCall(thread: string, instance: ProcessInstance): void {
-    this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
+  #noteCaller(thread: string, instance: ProcessInstance): void {
     const callers = this.#calling.get(thread) ?? []
     this.#calling.set(thread, callers)
     // A suspended process may wake up after its lease, in the middle of its calls.
@@ -185,6 +217,10 @@ export class Network {
     if (lagging) trace.fault('call_stale', `${request.path} by ${lagMs} ms`)
     return lagging
   }
+}
+
+function isStart({ method, path }: RuntimeRequest): boolean {
+  return method === 'POST' && path.endsWith('/runs')
 }
 
 function garbage(real: HttpResponse): HttpResponse {

@@ -20,6 +20,8 @@ export interface SimRun extends Run {
   forgotten: boolean
   /** When the service cancelled it. */
   cancelHeardAtMs: number | null
+  /** Its start was handled late, so the service may have sent another one before. */
+  isLate: boolean
 }
 
 export interface RuntimeRequest {
@@ -54,6 +56,8 @@ export class SimRuntime {
   readonly #state: RuntimeState
   readonly #routes: readonly Route[]
   readonly #newId: () => string
+  /** The request that is being handled is late. */
+  #isLate = false
 
   constructor(options: SimRuntimeOptions) {
     this.#options = options
@@ -80,14 +84,15 @@ export class SimRuntime {
   }
 
   /** The response to a request of the service when no fault interferes. */
-  handle({ method, path, headers, body: text }: RuntimeRequest): HttpResponse {
+  handle({ method, path, headers, body: text }: RuntimeRequest, { isLate = false } = {}): HttpResponse {
     if (headers['x-api-key'] !== RUNTIME_KEY) return json(403, { detail: 'Forbidden' })
     const { pathname, searchParams: query } = new URL(path, RUNTIME_URL)
     const found = findRoute(this.#routes, { method, pathname })
     if (!found) throw new Error(`The runtime has no ${method} ${pathname}`)
     const { route, ids } = found
     const body = text === null ? null : parseExactJson(text)
-    this.#check(route, { body, query, threadId: ids.threadId })
+    this.#isLate = isLate
+    if (!isLate) this.#check(route, { body, query, threadId: ids.threadId })
     const run = this.runs.get(ids.runId)
     if (route.kind === 'cancel' && run && !run.removed) run.cancelHeardAtMs ??= this.#options.time.now
     return route.answer({ ...ids, query, headers, body })
@@ -103,7 +108,8 @@ export class SimRuntime {
     const { runs, checkpoints } = thread
     const wrote = (ms: number | null) => ms !== null && ms > atMs
     const endedSince = runs.some(({ endedAtMs }) => wrote(endedAtMs))
-    if (!endedSince && !runs.some(({ createdAtMs }) => wrote(createdAtMs))) return undefined
+    const changedSince = checkpoints.some(({ run, createdAtMs }) => run === null && wrote(createdAtMs))
+    if (!endedSince && !changedSince && !runs.some(({ createdAtMs }) => wrote(createdAtMs))) return undefined
     thread.runs = runs
       .filter(({ createdAtMs }) => !wrote(createdAtMs))
       .map((run) => (wrote(run.endedAtMs) ? { ...run, status: 'running' } : run))
@@ -116,9 +122,25 @@ export class SimRuntime {
     }
   }
 
-  /** The questions that are open on a thread, as the runtime shows them. */
-  openQuestions(threadId: string): string {
-    return JSON.stringify(this.#state.thread(threadId)?.checkpoints.at(-1)?.task?.interrupts ?? [])
+  /** The runs whose values are part of those that this run left; with the run itself, if it wrote any. */
+  historyOf(run: SimRun): Set<Run> {
+    const checkpoints = new Map(this.#state.thread(run.threadId)?.checkpoints.map((one) => [one.id, one]))
+    const runs = new Set<Run>()
+    for (let at = run.head; at; at = checkpoints.get(at.parentId ?? '')) if (at.run) runs.add(at.run)
+    return runs
+  }
+
+  /**
+   * What a job may show of the questions of its paused run. Another client closes them by hand, or with a run that the
+   * runtime forgot since. On a thread with branches, the newest state does not tell.
+   */
+  questionsLeftBy(run: SimRun | undefined): string[] {
+    const thread = this.#state.thread(run?.threadId ?? '')
+    const ofOther = thread?.checkpoints.findLast((checkpoint) => checkpoint.run === null || !isOwn(checkpoint.run))
+    const left = questionsOf(run?.head)
+    if (!ofOther) return [left]
+    const isNewest = ofOther === thread?.checkpoints.at(-1) && thread.pin === null
+    return isNewest ? [questionsOf(ofOther)] : [questionsOf(ofOther), left]
   }
 
   /** A run that another client of the runtime starts, on a thread of its own. */
@@ -136,6 +158,23 @@ export class SimRuntime {
     return this.#known(run)
   }
 
+  /**
+   * Another client of the runtime answers the question of a paused run: with a run of its own, or by hand. Nothing happens
+   * if the thread has gone on meanwhile.
+   */
+  answerElsewhere({ threadId, graphId, runId }: SimRun, how: 'run' | 'by hand'): void {
+    const thread = this.#state.thread(threadId)
+    const newest = thread?.checkpoints.at(-1)
+    if (!thread || !newest?.task || thread.runs.at(-1)?.runId !== runId) return
+    this.#options.trace.fault(`answered_elsewhere ${how}`, threadId)
+    if (how === 'by hand') return void this.#state.updateState(thread, {})
+    const ids = newest.task.interrupts.map(({ id }) => String(id))
+    const resume = Object.fromEntries(ids.map((id) => [id, 'from elsewhere']))
+    const work = ids.length === 0 ? { input: null } : { command: { resume } }
+    const request = { graphId, work, webhook: null, metadata: {}, configurable: {}, afterMs: 0 }
+    this.#state.startRun(thread, { ...request, multitaskStrategy: 'reject' })
+  }
+
   runsOn(threadId: string): SimRun[] {
     return [...this.runs.values()].filter((run) => run.threadId === threadId)
   }
@@ -148,12 +187,16 @@ export class SimRuntime {
   #check({ name }: Route, { body, query, threadId }: { body: Json; query: URLSearchParams; threadId: string }): void {
     const { onWrongRequest } = this.#options
     if (name === 'POST /threads/{t}/runs') {
-      const { multitask_strategy, durability, command, metadata } = isJsonObject(body) ? body : {}
+      const { multitask_strategy, durability, command, metadata, checkpoint } = isJsonObject(body) ? body : {}
       if (multitask_strategy !== 'reject' || durability !== 'sync') onWrongRequest('a run without its strategy')
-      const asked = this.openQuestions(threadId)
+      const checkpoints = this.#state.thread(threadId)?.checkpoints ?? []
+      const base = isJsonObject(checkpoint)
+        ? checkpoints.find(({ id }) => id === checkpoint.checkpoint_id)
+        : checkpoints.at(-1)
+      if (isJsonObject(checkpoint) && !base) onWrongRequest('a run from an unknown checkpoint')
+      const asked = questionsOf(base)
       // The next turn of a conversation leaves the questions of a cancelled one open.
-      const askedBy = this.#state.thread(threadId)?.checkpoints.at(-1)?.run.metadata.job_id
-      const isOwn = isJsonObject(metadata) && metadata.job_id === askedBy
+      const isOwn = isJsonObject(metadata) && metadata.job_id === base?.run?.metadata.job_id
       if (command === undefined && asked !== '[]' && isOwn) onWrongRequest(`a run without an answer to ${asked}`)
     }
     if (name.endsWith('/cancel') && query.get('action') !== 'interrupt') onWrongRequest(`cancelled with ${query}`)
@@ -163,12 +206,17 @@ export class SimRuntime {
     const { prng, trace, theme, forgets, hosted, isCalm, onCreate } = this.#options
     const resumed = 'command' in run.work || run.work.input === null
     const traits = { assistant: run.graphId, resumed, theme, forgets, hosted, calm: isCalm() }
-    const plan = planRun(prng, traits)
-    const known = Object.assign(run, { plan, forgotten: false, cancelHeardAtMs: null })
+    const planned = planRun(prng, traits)
+    // Another client has finished the graph: a run that answers too late finds its result.
+    const newest = this.#state.thread(run.threadId)?.checkpoints.at(-1)
+    const finished =
+      resumed && run.checkpointId === null && newest?.task === null && newest.run ? this.#known(newest.run).plan : null
+    const plan = finished ? { ...planned, ending: finished.ending, steps: [] } : planned
+    const known = Object.assign(run, { plan, forgotten: false, cancelHeardAtMs: null, isLate: this.#isLate })
     this.runs.set(run.runId, known)
     const { pendingMs, runningMs, ending } = plan
-    const planned = JSON.stringify({ pendingMs, runningMs, ending })
-    trace.note('runtime', `run ${run.runId} of ${JSON.stringify(run.metadata)} planned ${planned}`)
+    const shown = JSON.stringify({ pendingMs, runningMs, ending })
+    trace.note('runtime', `run ${run.runId} of ${JSON.stringify(run.metadata)} planned ${shown}`)
     onCreate(known)
     return known
   }
@@ -198,7 +246,9 @@ export class SimRuntime {
   #ended(run: SimRun): void {
     const { trace, time, onEnd, onWrongRequest } = this.#options
     trace.note('runtime', `run ${run.runId} ended: ${run.status}`)
-    if (REFUSALS.test(run.error ?? '')) onWrongRequest(`run ${run.runId} was refused: ${run.error}`)
+    // A run of another client may have failed after the breakpoint: then the graph cannot be continued.
+    const isDisturbed = run.isLate || this.runsOn(run.threadId).some((one) => !isOwn(one))
+    if (REFUSALS.test(run.error ?? '') && !isDisturbed) onWrongRequest(`run ${run.runId} was refused: ${run.error}`)
     const { forgottenAfterMs } = run.plan
     if (forgottenAfterMs !== null) {
       time.after(forgottenAfterMs, () => {
@@ -214,10 +264,20 @@ export class SimRuntime {
 /** The runtime's messages for an input or an answer that it does not accept. */
 const REFUSALS = /^(?:Received (?:no|empty)|When there are multiple)/
 
+/** The questions that are open at a checkpoint, as the runtime shows them. */
+function questionsOf(checkpoint: Checkpoint | undefined): string {
+  return JSON.stringify(checkpoint?.task?.interrupts ?? [])
+}
+
 /** The checkpoint before the last run ended: without the question and the error of that run. */
 function withoutEnd(checkpoint: Checkpoint): Checkpoint {
   const { task } = checkpoint
   return task ? { ...checkpoint, task: { ...task, error: null, interrupts: [] } } : checkpoint
+}
+
+/** Whether the service started the run. Other runs may have the job id of their thread. */
+export function isOwn({ metadata }: Run): boolean {
+  return metadata.job_id !== undefined && metadata.run_seq !== undefined
 }
 
 /** Whether no worker executes the run although its status is still active. */

@@ -55,11 +55,13 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
 
   async write(): Promise<void> {`,
     ],
+    ['jobs/settlement/settle.ts', 'const { result, onCommitted } =', 'const { result, onCommitted, settlement } ='],
     [
       'jobs/settlement/settle.ts',
-      '  countEnds(context, settlement)',
-      '  await settlement.writeLater(context.db)\n  countEnds(context, settlement)',
+      'work(tx, settlement), onCommitted }',
+      'work(tx, settlement), onCommitted, settlement }',
     ],
+    ['jobs/settlement/settle.ts', '  onCommitted()\n', '  onCommitted()\n  await settlement.writeLater(context.db)\n'],
   ),
   bug('event-outside-transaction', 'the event of a new job is stored after its commit', [
     'jobs/actions/jobs.ts',
@@ -82,38 +84,38 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ],
   ),
   bug('lease-ignored-by-readers', 'a read calls the runtime while another process is checking the job', [
-    'jobs/worker/lease-store.ts',
+    'jobs/leases/lease-store.ts',
     'where job_id = ${id} and ${isFree(lease.nowMs)} and',
     'where job_id = ${id} and',
   ]),
   bug('lease-ignored-by-sweep', 'the sweeps of two nodes lease the same job', [
-    'jobs/worker/lease-store.ts',
+    'jobs/leases/lease-store.ts',
     'where due_at <= ${lease.nowMs} and ${isFree(lease.nowMs)}',
     'where due_at <= ${lease.nowMs}',
   ]),
   bug(
     'lease-without-fencing',
     'a worker stores its result after it has lost the lease',
-    ['jobs/worker/lease-store.ts', 'where job_id = ${id} and lease_id = ${token}', 'where job_id = ${id}'],
+    ['jobs/leases/lease-store.ts', 'where job_id = ${id} and lease_id = ${token}', 'where job_id = ${id}'],
     [
-      'jobs/worker/lease-store.ts',
+      'jobs/leases/lease-store.ts',
       'where job_checks.job_id = r.job_id and lease_id = r.token',
       'where job_checks.job_id = r.job_id',
     ],
   ),
   bug('start-without-lookup', 'a start that may have succeeded is repeated without looking for its run', [
-    'jobs/worker/start.ts',
-    'const found = await findOwnRun(runtime, job, signal)\n    if (found) return started(found)',
+    'jobs/runs/start.ts',
+    'const found = await findStartedRun(context, runtime, { job, signal })\n    if (found) return started(found)',
     '',
   ]),
   bug('start-after-the-lease', 'a worker that was suspended starts the run although another worker has the lease', [
-    'jobs/worker/start.ts',
-    'if (!holdsLeases() || context.clock.now() + runtime.timeoutMs > (job.lease_until ?? 0)) {',
+    'jobs/runs/start.ts',
+    'if (!holdsLeases() || context.clock.now() + START_TIMEOUT_MS > (job.lease_until ?? 0)) {',
     'if (context.clock.now() < 0) {',
   ]),
   bug('abandoned-start-forgotten', 'a start whose request was cut off counts as never made', [
-    'jobs/worker/start.ts',
-    'const wait = isRepeated ? waitForRun(job, { nowMs, timeoutMs: runtime.timeoutMs }) : null',
+    'jobs/runs/start.ts',
+    'const wait = waitForRun(job, nowMs)',
     'const wait = null',
   ]),
   bug('give-up-forgets-end', 'a job is given up although a callback has reported its end', [
@@ -140,6 +142,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'jobs/actions/jobs.ts',
     'job.run_seq += 1',
     '',
+  ]),
+  bug('answered-elsewhere-ignored', 'a question that another client answered stays open for ever', [
+    'jobs/runs/inspect-question.ts',
+    'if (isOpen && answered.length > 0) return stillPaused',
+    'return stillPaused',
   ]),
   bug('pause-taken-for-done', 'the `success` callback of a graph that may pause completes the job unchecked', [
     'jobs/settlement/verdict.ts',
@@ -215,12 +222,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a check ends with the time of its reader, and makes the next one later',
     [
       'jobs/worker/job-worker.ts',
-      'if (job) await this.#process(job, cause)',
+      "if (job.run_id !== null || cause.via === 'read') await this.#process(job, cause)",
       `const cut = new AbortController()
     if (cause.via === 'read') void this.#context.clock.sleep(3_000).then(() => cut.abort(new Error('the reader left')))
     const signal = AbortSignal.any([this.#stopping.signal, cut.signal])
     const holdsLeases = () => this.#node.isAlive
-    if (job) await processJob(this.#context, { job, ...cause, holdsLeases, recorder: this.#recorder, signal })`,
+    if (job.run_id !== null || cause.via === 'read') await processJob(this.#context, { job, ...cause, holdsLeases, recorder: this.#recorder, signal })`,
     ],
     [
       'jobs/worker/record-check.ts',
@@ -244,7 +251,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'messages',
   ]),
   bug('lost-at-first-sight', 'a run that a replica does not know yet fails its job', [
-    'jobs/worker/inspect.ts',
+    'jobs/runs/inspect.ts',
     "message: 'The runtime no longer knows the run', confirm: 'run_missing' }",
     "message: 'The runtime no longer knows the run' }",
   ]),
@@ -258,13 +265,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     "    : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }",
     "    : { kind: 'awaiting_input', interrupts }",
   ]),
-  bug('evidence-of-another-kind', 'evidence of one kind confirms evidence of another kind', [
-    'jobs/settlement/settlement.ts',
-    'if (job.awaiting_confirmation !== evidence) this.',
-    'if (job.awaiting_confirmation === null) this.',
-  ]),
   bug('cancelled-at-first-sight', 'a cancelled job ends although a replica only does not know its run yet', [
-    'jobs/worker/inspect.ts',
+    'jobs/runs/inspect.ts',
     "return { kind: 'cancelled', confirm: 'run_missing' }",
     "return { kind: 'cancelled' }",
   ]),
@@ -304,8 +306,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('input-rewritten', 'numbers in the input of a job are rounded', [
     'jobs/actions/jobs.ts',
-    'input: input.text,',
-    'input: JSON.stringify(JSON.parse(input.text)),',
+    'input: input.text,\n      project_id',
+    'input: JSON.stringify(JSON.parse(input.text)),\n      project_id',
   ]),
   bug('deadline-ignored', 'a run that never ends is checked for ever', [
     'jobs/worker/process-job.ts',
@@ -313,12 +315,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'return isActive(observed) && context.clock.now() < 0 ?',
   ]),
   bug('cancel-not-passed-on', 'a cancellation is not sent to the runtime', [
-    'jobs/worker/inspect.ts',
+    'jobs/runs/inspect.ts',
     'if (run && job.cancel_requested_at !== null && !needsState(run.status)) {',
     'if (run && job.cancel_requested_at !== null && run.status === "nothing") {',
   ]),
   bug('next-check-forgotten', 'after a check without a result there is no next check', [
-    'jobs/worker/lease-store.ts',
+    'jobs/leases/lease-store.ts',
     'else r.next_at end',
     'else 9000000000000 end',
   ]),
@@ -362,13 +364,23 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ['jobs/callbacks/match-callbacks.ts', 'const named = jobId === null ?', 'const named = jobId === null || true ?'],
     [
       'jobs/callbacks/match-callbacks.ts',
-      'const wrongJob = jobId !== null && (job?.id !== jobId || isOfOther)',
+      'const wrongJob = newest !== undefined || (jobId !== null && (job?.id !== jobId || isOfOther))',
       'const wrongJob = false',
     ],
   ),
+  bug('locks-in-two-orders', 'a bulk cancel locks its jobs one by one, in the order of the request', [
+    'operations/bulk-actions.ts',
+    'const locked = new Map((await settlement.lock(ids)).map((job) => [job.id, job]))',
+    'const locked = new Map()\n  for (const id of ids) for (const job of await settlement.lock([id])) locked.set(id, job)',
+  ]),
+  bug('locked-job-adopted', 'a job that another transaction has locked looks unknown, and its run gets a second job', [
+    'jobs/callbacks/match-callbacks.ts',
+    "locks === 'wait' || missing.length === 0 ? [] : findThreadsOf(tx, missing),",
+    '[],',
+  ]),
   bug('token-cached-past-expiry', 'a cached token is accepted after its expiry', [
     'auth/token-cache.ts',
-    'if (isKeyInSet && this.#clock.now() < entry.principal.expiresAtMs) return',
+    'if (isKeyInSet && this.#clock.calendar() < entry.principal.expiresAtMs) return',
     'if (isKeyInSet) return',
   ]),
   bug('signature-not-checked', 'the signature of a token is not checked', [
@@ -439,9 +451,9 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'sql`1 = 1`',
   ]),
   bug('earlier-turn-adopted', 'a turn whose start was not answered takes the run of an earlier turn', [
-    'jobs/worker/start.ts',
-    'run.metadata.job_id === job.id && run.metadata.run_seq === job.run_seq',
-    'run.metadata.run_seq === job.run_seq',
+    'jobs/runs/extra-runs.ts',
+    'metadata.job_id === job.id && metadata.run_seq === job.run_seq',
+    'metadata.run_seq === job.run_seq',
   ]),
   bug('output-of-the-turn-before', 'a turn without an answer gets that of the turn before', [
     'jobs/output.ts',
@@ -450,8 +462,33 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('turns-overlap', 'a conversation is continued while its last turn is unfinished', [
     'jobs/actions/conversation.ts',
-    'if (!isFree || (await hasUnfinishedJob(tx, turn.thread_id))) {',
-    'if (!isFree) {',
+    'if (unfinished.length === 0) return',
+    "if (unfinished.length === 0 || onBusy === 'reject') return",
+  ]),
+  bug(
+    'queued-turn-overlaps',
+    'a turn that waits begins before the end of the turn before it',
+    ['jobs/leases/turns.ts', 'if (!isBusy.has(thread_id)) await beginTurn', 'await beginTurn'],
+    ['jobs/leases/turns.ts', 'if (first?.id !== jobId) return', ''],
+  ),
+  bug(
+    'late-run-followed',
+    'a job follows the run of an earlier attempt although the attempt was repeated',
+    [
+      'jobs/runs/start.ts',
+      'runs.find((run) => attemptOf(run) === job.start_attempts && !extra.has(run.runId))',
+      'runs.find((run) => !extra.has(run.runId))',
+    ],
+    [
+      'jobs/callbacks/match-callbacks.ts',
+      'return threadId !== job.thread_id || attempt < job.start_attempts',
+      'return false',
+    ],
+  ),
+  bug('pin-forgotten', 'the next turn of a pinned conversation names no checkpoint', [
+    'jobs/actions/jobs.ts',
+    'const isPinned = turn?.thread.is_pinned === 1',
+    'const isPinned = false',
   ]),
   bug('block-not-read', 'a node learns only of the blocks that it makes itself', [
     'users/user-states.ts',
@@ -476,7 +513,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('retry-not-audited', 'a job that an operator repeats has no audit entry', [
     'jobs/actions/retry-job.ts',
-    'await recordAudit(tx, jobContext, { ...retried, after: { job_id: job.id } })',
+    'await recordAudit(tx, jobContext, { ...retried, after: { job_id: created.job.id } })',
     '',
   ]),
   bug('operation-ends-with-its-node', 'an operation whose node crashed is never continued', [
@@ -504,10 +541,15 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     for (const call of afterCommit) call()`,
     ],
   ),
+  bug('step-believed-at-once', "a step of the database's clock changes the service's time at once", [
+    'db/nodes/node.ts',
+    'if (Math.abs(surpriseMs) <= STEP_MS) {',
+    'if (Math.abs(surpriseMs) <= Number.POSITIVE_INFINITY) {',
+  ]),
   bug('deleted-job-comes-back', 'a late callback of a deleted job creates a job for its run', [
     'jobs/callbacks/match-callbacks.ts',
-    'deleted: await findDeleted(tx, unknown),',
-    'deleted: new Map(),',
+    'findDeleted(tx, unknown),',
+    'new Map(),',
   ]),
   bug('deletion-leaves-callbacks', 'the callbacks of a deleted job stay', [
     'jobs/retention/delete-jobs.ts',

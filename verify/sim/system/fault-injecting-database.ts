@@ -5,6 +5,7 @@ import type { Sql } from '../../../src/db/sql.ts'
 import type { ArmedFaults } from '../faults/armed-faults.ts'
 import type { FaultPoint } from '../faults/plan.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
+import { LockOrder } from './lock-order.ts'
 import { never, type ProcessInstance } from './process-instance.ts'
 
 export interface FaultInjectingDatabaseOptions {
@@ -15,9 +16,14 @@ export interface FaultInjectingDatabaseOptions {
   faults: ArmedFaults
   /** Whether this process cannot reach the database now. */
   isDown: () => boolean
+  /** Whether another transaction holds this job's lock, for a statement that skips locked jobs. */
+  isLocked: (jobId: string) => boolean
+  onWrongOrder: (what: string) => void
 }
 
 class Killed extends Error {}
+
+const SKIPS_LOCKED_JOBS = /^\s*select\b[\s\S]*\bfrom jobs\b[\s\S]*for update skip locked/
 
 /**
  * The database as one process sees it: it may be unavailable, slow, or lose the answer to a commit. When the process ends,
@@ -55,7 +61,7 @@ export class FaultInjectingDatabase implements Database {
       const topics = new Set<Topic>()
       const runOrRollBack = (tx: Transaction) =>
         unlessKilled(instance, async () => {
-          const done = await work(boundTo(tx, instance, topics))
+          const done = await work(boundTo(this.#watched(tx), instance, topics))
           await this.#pass('tx.commit')
           return done
         })
@@ -65,6 +71,22 @@ export class FaultInjectingDatabase implements Database {
       this.#announcements.publish(topics)
       return result
     })
+  }
+
+  #watched(tx: Transaction): Pick<Transaction, 'engine' | 'query' | 'tryLock' | 'exec'> {
+    const { isLocked, onWrongOrder } = this.#options
+    const order = new LockOrder()
+    return {
+      engine: tx.engine,
+      query: async <R extends Row>(statement: Sql) => {
+        const rows = await tx.query<R>(statement)
+        const fault = order.note(statement.text, rows)
+        if (fault) onWrongOrder(fault)
+        return SKIPS_LOCKED_JOBS.test(statement.text) ? rows.filter(({ id }) => !isLocked(String(id))) : rows
+      },
+      tryLock: (name) => tx.tryLock(name),
+      exec: (script) => tx.exec(script),
+    }
   }
 
   listen(listener: TopicListener): () => void {
@@ -126,7 +148,11 @@ function unlessKilled<T>(instance: ProcessInstance, run: () => Promise<T>): Prom
   })
 }
 
-function boundTo(tx: Transaction, instance: ProcessInstance, topics: Set<Topic>): Transaction {
+function boundTo(
+  tx: Pick<Transaction, 'engine' | 'query' | 'tryLock' | 'exec'>,
+  instance: ProcessInstance,
+  topics: Set<Topic>,
+): Transaction {
   const whileAlive = async <T>(run: () => Promise<T>): Promise<T> => {
     if (!instance.alive) return never()
     const result = await run()

@@ -1,7 +1,7 @@
 import type { Clock } from '../../../src/core/clock.ts'
 import type { Log } from '../../../src/core/log.ts'
 import type { Database } from '../../../src/db/database.ts'
-import { NODE_HEARTBEAT_MS } from '../../../src/db/nodes/node.ts'
+import { NODE_FRESH_MS, NODE_HEARTBEAT_MS } from '../../../src/db/nodes/node.ts'
 import type { Dependencies } from '../../../src/services.ts'
 import type { Network } from '../outside/network.ts'
 import type { SimPushProvider } from '../outside/push-provider.ts'
@@ -31,21 +31,42 @@ export interface NodeEnvironment {
   slots: number | null
   /** The factor by which every sleep is too long now. */
   stretch: () => number
+  /** Called when a transaction takes its locks in a wrong order. */
+  onWrongOrder: (what: string) => void
 }
 
 /** The dependencies of one process instance. They stop working when it ends. */
 export function dependenciesOf(environment: NodeEnvironment): Dependencies {
-  const { time, network, provider, prng, store, node, instance, slots } = environment
+  const { time, network, provider, prng, store, node, instance, slots, onWrongOrder } = environment
   const clock = clockOf(environment)
   return {
     clock,
     random: prng.split(`process ${instance.name}`),
     log: logOf(environment),
     fetch: network.fetchFor(node, instance),
-    db: new FaultInjectingDatabase({ store, instance, time, faults: node.faults, isDown: () => node.databaseDown }),
+    db: new FaultInjectingDatabase({
+      store,
+      instance,
+      time,
+      faults: node.faults,
+      isDown: () => node.databaseDown,
+      isLocked: lockedJobs(environment),
+      onWrongOrder,
+    }),
     jobTypes: JOB_TYPES,
     pushSenders: [provider.senderFor(node, instance, clock)],
     ...(slots === null ? {} : { jobSlots: slots }),
+  }
+}
+
+/** In some seeds, callbacks often find their job locked by another transaction. */
+function lockedJobs({ prng, trace, instance }: NodeEnvironment): (jobId: string) => boolean {
+  if (!prng.split('locked jobs').chance(0.3)) return () => false
+  const random = prng.split(`locked jobs ${instance.name}`)
+  return (jobId) => {
+    const isLocked = random.chance(0.4)
+    if (isLocked) trace.fault('job_locked', jobId)
+    return isLocked
   }
 }
 
@@ -53,6 +74,7 @@ function clockOf({ time, instance, skewMs, stretch }: NodeEnvironment): Clock {
   const { now, sleep } = time.clock
   return {
     now: () => now() + skewMs,
+    calendar: () => now() + skewMs,
     elapsed: now,
     sleep: async (ms, signal) => {
       if (!instance.alive) return never()
@@ -67,6 +89,8 @@ function clockOf({ time, instance, skewMs, stretch }: NodeEnvironment): Clock {
  * held.
  */
 function stretchOf(ms: number, stretch: number): number {
+  // The pause of a start that is in doubt about the database's clock.
+  if (ms === NODE_FRESH_MS) return 1
   return ms === NODE_HEARTBEAT_MS && stretch < 1_000 ? Math.min(stretch, MAX_HEARTBEAT_STRETCH) : stretch
 }
 

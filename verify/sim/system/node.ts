@@ -50,6 +50,7 @@ export async function buildApps(dependencies: Dependencies): Promise<Record<Node
       let boot = new AbortController()
       const clock: Clock = {
         now: () => current.clock.now(),
+        calendar: () => current.clock.calendar(),
         elapsed: () => current.clock.elapsed(),
         sleep: (ms, signal) => Promise.race([current.clock.sleep(ms, signal), untilAborted(boot.signal)]),
       }

@@ -53,6 +53,7 @@ export class VirtualTime {
   get clock(): Clock {
     return {
       now: () => this.#nowMs,
+      calendar: () => this.#nowMs,
       elapsed: () => this.#nowMs,
       sleep: (ms, signal) =>
         new Promise((resolve) => {

@@ -39,7 +39,10 @@ export function AnswerForm({ job }: { job: Job }) {
       }}
     >
       {questions.length === 0 && (
-        <p>The graph stopped at a breakpoint. It has no question; continue it when you are ready.</p>
+        <p>
+          The graph has no open question: it stopped at a breakpoint, or its question was answered elsewhere. Continue
+          it when you are ready.
+        </p>
       )}
       {questions.map(({ id, value }, index) => (
         <fieldset key={id ?? index} class="stack">

@@ -74,6 +74,14 @@ function Facts({ job }: { job: Job }) {
         </dd>
         <dt>Duration</dt>
         <dd>{job.finished_at ? duration(Date.parse(job.finished_at) - Date.parse(job.created_at)) : 'not ended'}</dd>
+        {job.queued_behind && (
+          <>
+            <dt>Waits for</dt>
+            <dd>
+              <Link href={`/jobs/${job.queued_behind}`}>{job.queued_behind}</Link>
+            </dd>
+          </>
+        )}
         {job.retry_of && (
           <>
             <dt>Retry of</dt>

@@ -20,19 +20,32 @@ export function isFree(nowMs: number): Sql {
   return sql`(leased_until is null or leased_until <= ${nowMs} or ${isStopped(sql`lease_node`, nowMs)})`
 }
 
+/** A condition: the job waits neither for a place nor for its turn; or its deadline is over. */
+function mayRun(nowMs: number): Sql {
+  return sql`((queued_at is null and waits_on is null) or due_at <= ${nowMs})`
+}
+
 export function leaseFields({ token, node, untilMs }: Lease): Sql {
   return sql`lease_id = ${token}, lease_node = ${node}, leased_until = ${untilMs}`
 }
 
 /**
- * Leases one job that no other worker holds. A job that waits because of `max_running` is not leased, nor one whose check
- * stays locked: the transaction that locks it may be about to lease it, so this waits.
+ * Leases one job that no other worker holds, if its last check is not newer than `checkedBeforeMs`. A job that waits for a
+ * place or its turn is not leased, nor one whose check stays locked: the transaction that locks it may be about to lease
+ * it, so this waits.
  */
-export async function leaseJob(db: Database, id: string, lease: Lease): Promise<LeasedJob | undefined> {
+export async function leaseJob(
+  db: Database,
+  id: string,
+  lease: Lease,
+  checkedBeforeMs = Number.POSITIVE_INFINITY,
+): Promise<LeasedJob | undefined> {
+  const isOld =
+    checkedBeforeMs === Number.POSITIVE_INFINITY ? sql`1 = 1` : sql`coalesce(last_check_at, 0) <= ${checkedBeforeMs}`
   try {
     const leased = await db.query<{ job_id: string }>(sql`
       update job_checks set ${leaseFields(lease)}
-      where job_id = ${id} and ${isFree(lease.nowMs)} and (queued_at is null or due_at <= ${lease.nowMs})
+      where job_id = ${id} and ${isFree(lease.nowMs)} and ${mayRun(lease.nowMs)} and ${isOld}
       returning job_id`)
     const [job] = await findLeased(db, leased, lease)
     return job
@@ -51,7 +64,7 @@ export async function leaseJobs(db: Database, ids: readonly string[], lease: Lea
     update job_checks set ${leaseFields(lease)}
     where job_id in (
       select job_id from job_checks where ${isAmong(db.engine, sql`job_id`, ids)} and ${isFree(lease.nowMs)}
-        and (queued_at is null or due_at <= ${lease.nowMs})
+        and ${mayRun(lease.nowMs)}
       ${forUpdateSkipLocked(db.engine)})
     returning job_id`)
   return findLeased(db, leased, lease)
@@ -80,8 +93,15 @@ export async function findLeased(
     where ${isAmong(db.engine, sql`job_id`, ids)} and lease_id = ${token}`)
 }
 
+/** Gives back the lease of a job that was not processed. */
+export async function postpone(db: Database, { id, lease_token }: LeasedJob, untilMs: number): Promise<void> {
+  await db.query(sql`
+    update job_checks set lease_id = null, lease_node = null, leased_until = null, due_at = ${untilMs}
+    where job_id = ${id} and lease_id = ${lease_token}`)
+}
+
 /** The documents that a start sends to the runtime. */
-export type StartDocuments = Pick<JobRow, 'input' | 'resume_input'>
+type StartDocuments = Pick<JobRow, 'input' | 'resume_input'>
 
 export async function findStartDocuments(db: Queryable, id: string): Promise<StartDocuments | undefined> {
   const [row] = await db.query<StartDocuments>(sql`select input, resume_input from jobs where id = ${id}`)
@@ -90,16 +110,16 @@ export async function findStartDocuments(db: Queryable, id: string): Promise<Sta
 
 /**
  * Counts an attempt to start a run before the runtime is called. False when the lease was lost, or when the job was
- * cancelled or ended meanwhile: the end of a job deletes its check.
+ * cancelled, ended or got its run by a callback meanwhile: the end of a job deletes its check.
  */
 export async function countStartAttempt(
-  db: Database,
+  db: Queryable,
   { id, token, nowMs }: { id: string; token: string; nowMs: number },
 ): Promise<boolean> {
   const rows = await db.query(sql`
     update job_checks set starts = starts + 1, last_start_at = ${nowMs}, unseen_at = null
     where job_id = ${id} and lease_id = ${token}
-      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null)
+      and exists (select 1 from jobs where id = job_id and cancel_requested_at is null and run_id is null)
     returning job_id`)
   return rows.length > 0
 }
@@ -113,6 +133,8 @@ type CheckRecord = {
   error: string | null
   /** When the thread was first seen without the run; null when this check did not see that. */
   unseen_at: number | null
+  /** 1 if the counted attempt to start the run did not reach the runtime. */
+  unsent: number
   /** The job as it was leased. A check that was requested since then is due at once. */
   leased_due_at: number
   leased_cancel_at: number
@@ -127,13 +149,14 @@ export async function releaseLeases(tx: Transaction, records: readonly CheckReco
     next_at: 'bigint',
     error: 'text',
     unseen_at: 'bigint',
+    unsent: 'bigint',
     leased_due_at: 'bigint',
     leased_cancel_at: 'bigint',
   } as const
   const released = await tx.query<{ job_id: string }>(sql`
     update job_checks set
       lease_id = null, lease_node = null, leased_until = null, last_check_at = r.at, checks = checks + 1,
-      last_error = r.error, unseen_at = coalesce(r.unseen_at, job_checks.unseen_at),
+      last_error = r.error, starts = starts - r.unsent, unseen_at = coalesce(r.unseen_at, job_checks.unseen_at),
       due_at = case
         when due_at <> r.leased_due_at
           or (select coalesce(cancel_requested_at, 0) from jobs where id = job_checks.job_id) > r.leased_cancel_at

@@ -1,6 +1,8 @@
 import type { Database, Queryable, Transaction } from '../../db/database.ts'
+import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { isAmong } from '../../db/rows.ts'
 import { join, sql } from '../../db/sql.ts'
+import { lockSlimJobs } from '../job-store.ts'
 import type { JobType, JobTypes } from '../job-types.ts'
 import { findOwners } from './lease-in-turn.ts'
 
@@ -75,7 +77,8 @@ export async function givePlaces(
     const share = Math.ceil(free / Math.max(owners.length, 1))
     const shares = owners.map(
       (owner) => sql`select job_id from (
-        select job_id from job_checks where ${among} and owner = ${owner} order by queued_at limit ${share}) as share`,
+        select job_id from job_checks where ${among} and owner = ${owner} order by queued_at limit ${share}
+        ${forUpdateSkipLocked(tx.engine)}) as share`,
     )
     if (shares.length === 0) return { areWanted: false, last }
     await tx.query(sql`
@@ -86,9 +89,17 @@ export async function givePlaces(
 }
 
 /** Called at startup: makes jobs due that wait although their type no longer has a limit. */
-export async function releaseUnlimited(db: Queryable, types: readonly LimitedType[], nowMs: number): Promise<void> {
+export async function releaseUnlimited(db: Database, types: readonly LimitedType[], nowMs: number): Promise<void> {
   const names = types.map(({ name }) => name)
-  await db.query(sql`
-    update job_checks set queued_at = null, due_at = ${nowMs}
-    where queued_at is not null and not (${isAmong(db.engine, sql`limited_type`, names)})`)
+  await db.transaction(async (tx) => {
+    const isReleased = sql`queued_at is not null and not (${isAmong(db.engine, sql`limited_type`, names)})`
+    const waiting = await tx.query<{ job_id: string }>(sql`select job_id from job_checks where ${isReleased}`)
+    if (waiting.length === 0) return
+    const ids = waiting.map(({ job_id }) => job_id)
+    // Without the locks of their jobs, two transactions could lock these checks in different orders.
+    await lockSlimJobs(tx, ids)
+    await tx.query(sql`
+      update job_checks set queued_at = null, due_at = ${nowMs}
+      where ${isReleased} and ${isAmong(tx.engine, sql`job_id`, ids)}`)
+  })
 }

@@ -1,0 +1,52 @@
+import { type AuditOrigin, recordAudit } from '../../audit/record-audit.ts'
+import { ApiError, UnavailableError } from '../../core/errors.ts'
+import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
+import type { JobContext } from '../job-context.ts'
+import { deleteEndedJobs } from '../retention/delete-jobs.ts'
+import { findJobsOn, findReplaced, lockThread, markDeleting } from '../thread-store.ts'
+import { findUnfinishedOn } from '../uncommon-jobs.ts'
+
+/** On SQLite nothing else runs during a batch. */
+const BATCH = 20
+
+/**
+ * Deletes the jobs on a thread, and the thread at the runtime if this service created it. The runtime comes first: if it
+ * cannot be asked, nothing is deleted. A deletion that a crash interrupted can be repeated.
+ */
+export async function deleteConversation(
+  context: JobContext,
+  { threadId, by }: { threadId: string; by: AuditOrigin | undefined },
+): Promise<void> {
+  const { db, clock, log, countDeleted } = context
+  const isOwn = await db.transaction(async (tx) => {
+    const thread = await lockThread(tx, threadId)
+    if (!thread) throw new ApiError('not_found', 'No such conversation')
+    if ((await findUnfinishedOn(tx, threadId)).length > 0) {
+      throw new ApiError('conflict', 'A job on the thread is unfinished')
+    }
+    await markDeleting(tx, threadId, clock.now())
+    return thread.is_own === 1
+  })
+  if (isOwn) await deleteAtRuntime(context, threadId)
+  for (;;) {
+    const ids = await findJobsOn(db, threadId, BATCH)
+    if (ids.length === 0) break
+    await deleteEndedJobs(db, { ids, atMs: clock.now(), countDeleted })
+  }
+  if (by) {
+    const object = { kind: 'conversation', id: threadId } as const
+    await db.transaction((tx) => recordAudit(tx, context, { by, action: 'conversation.deleted', object }))
+  }
+  log.info({ threadId }, 'conversation.deleted')
+}
+
+async function deleteAtRuntime({ db, runtime, log }: JobContext, threadId: string): Promise<void> {
+  try {
+    for (const id of [...(await findReplaced(db, threadId)), threadId]) await runtime?.deleteThread(id)
+  } catch (error) {
+    await markDeleting(db, threadId, null)
+    if (!(error instanceof RuntimeUnavailable)) throw error
+    log.warn({ threadId, err: error }, 'conversation.delete_failed')
+    throw new UnavailableError('The agent runtime cannot delete the thread now', { retryAfterSeconds: 5 })
+  }
+}

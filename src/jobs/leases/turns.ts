@@ -1,0 +1,56 @@
+import { isAmong } from '../../db/rows.ts'
+import { sql } from '../../db/sql.ts'
+import type { JobContext } from '../job-context.ts'
+import { changeJobs, lockSlimJobs } from '../job-store.ts'
+import { appendTimeline } from '../settlement/timeline-store.ts'
+import { lockThread } from '../thread-store.ts'
+import { findUnfinishedOn, IS_UNFINISHED } from '../uncommon-jobs.ts'
+
+/** One round looks at this many threads on which turns wait. The next round continues with the next ones. */
+const THREADS_PER_ROUND = 200
+
+/**
+ * Begins the turns that wait for the end of the turn before them. `after` is the last thread of the round before;
+ * `areWanted`: turns still wait.
+ */
+export async function beginTurns(
+  context: JobContext,
+  after: string | null,
+): Promise<{ areWanted: boolean; last: string | null }> {
+  const { db } = context
+  const waiting = await db.query<{ thread_id: string; job_id: string }>(sql`
+    select waits_on as thread_id, min(job_id) as job_id from job_checks
+    where waits_on is not null and waits_on > ${after ?? ''} group by waits_on order by waits_on
+    limit ${THREADS_PER_ROUND}`)
+  if (waiting.length === 0) return { areWanted: after !== null, last: null }
+  const ids = waiting.map(({ thread_id }) => thread_id)
+  const busy = await db.query<{ thread_id: string }>(sql`
+    select distinct thread_id from jobs cross join uncommon_jobs left join job_checks on job_id = jobs.id
+    where ${isAmong(db.engine, sql`thread_id`, ids)} and uncommon_jobs.id = jobs.id and ${IS_UNFINISHED}
+      and waits_on is null`)
+  const isBusy = new Set(busy.map(({ thread_id }) => thread_id))
+  for (const { thread_id, job_id } of waiting) if (!isBusy.has(thread_id)) await beginTurn(context, job_id)
+  return { areWanted: true, last: waiting.length < THREADS_PER_ROUND ? null : (ids.at(-1) ?? null) }
+}
+
+/** Its deadline begins now. If its type limits the active runs, it now waits for a place. */
+async function beginTurn({ db, clock, ids, types }: JobContext, jobId: string): Promise<void> {
+  await db.transaction(async (tx) => {
+    const [job] = await lockSlimJobs(tx, [jobId])
+    const thread = job && (await lockThread(tx, job.thread_id))
+    if (!thread || job.waits_on === null) return
+    const [first] = await findUnfinishedOn(tx, thread.id)
+    if (first?.id !== jobId) return
+    const atMs = clock.now()
+    const type = types.get(job.type)
+    const deadlineMs = atMs + (type?.deadlineMs ?? 0)
+    const isLimited = type !== undefined && type.maxRunning !== null
+    await changeJobs(tx, [{ id: jobId, deadline_at: deadlineMs, updated_at: atMs }])
+    await tx.query(sql`
+      update job_checks set waits_on = null, limited_type = ${isLimited ? type.name : null},
+        queued_at = ${isLimited ? atMs : null}, due_at = ${isLimited ? deadlineMs : atMs}
+      where job_id = ${jobId}`)
+    const entry = { id: ids.next('tml'), job_id: jobId, at: atMs, kind: 'turn_began', via: null, detail: '{}' } as const
+    await appendTimeline(tx, [entry])
+  })
+}

@@ -1,0 +1,104 @@
+import { silentMeter } from '../../core/metrics/meter.ts'
+import type { RuntimeClient } from '../../runtime/runtime-client.ts'
+import type { RuntimeRun } from '../../runtime/runtime-types.ts'
+import type { JobContext } from '../job-context.ts'
+import { countExtraRuns, findJobRuns, lockSlimJobs } from '../job-store.ts'
+import type { LeasedJob } from '../leases/lease-store.ts'
+import { recordExtraRuns } from '../settlement/record-extra-runs.ts'
+import { findReplaced } from '../thread-store.ts'
+
+interface Search {
+  job: LeasedJob
+  signal: AbortSignal
+}
+
+/** Which attempt to start the run it belongs to. The first one is not numbered. */
+export function attemptOf({ metadata: { attempt } }: RuntimeRun): number {
+  return typeof attempt === 'number' ? attempt : 1
+}
+
+function isActiveRun({ status }: RuntimeRun): boolean {
+  return status === 'pending' || status === 'running'
+}
+
+/** The runs of the job's current number, of every attempt to start it, newest first. */
+export async function findOwnRuns(
+  runtime: RuntimeClient,
+  { job, threadId = job.thread_id, signal }: Search & { threadId?: string },
+): Promise<RuntimeRun[]> {
+  const runs = await runtime.listRuns(threadId, signal)
+  return runs.filter(({ metadata }) => metadata.job_id === job.id && metadata.run_seq === job.run_seq)
+}
+
+/** The ids of those of the runs that were found to be extra. */
+export async function findKnownExtras({ db }: JobContext, runs: readonly RuntimeRun[]): Promise<Set<string>> {
+  if (runs.length === 0) return new Set()
+  const known = await findJobRuns(
+    db,
+    runs.map(({ runId }) => runId),
+  )
+  return new Set(known.flatMap(({ run_id, is_extra }) => (is_extra === 1 ? [run_id] : [])))
+}
+
+/** For a job whose start was repeated: stops its further runs, also on the threads that its conversation left. */
+export async function stopFurtherRuns(context: JobContext, runtime: RuntimeClient, search: Search): Promise<void> {
+  const { job } = search
+  // Each attempt has at most one run.
+  if ((await countExtraRuns(context.db, job)) >= job.start_attempts - 1) return
+  for (const threadId of [job.thread_id, ...(await findReplaced(context.db, job.thread_id))]) {
+    const runs = await findOwnRuns(runtime, { ...search, threadId })
+    const extra = runs.filter(({ runId }) => runId !== job.run_id)
+    await stopExtraRuns(context, runtime, { ...search, runs: extra })
+  }
+}
+
+/** For a thread that is busy: stops the runs of earlier turns that no job has, because the runtime handled them late. */
+export async function stopLateRuns(context: JobContext, runtime: RuntimeClient, search: Search): Promise<void> {
+  const { job, signal } = search
+  const active = (await runtime.listRuns(job.thread_id, signal)).filter(isActiveRun)
+  const known = await findJobRuns(
+    context.db,
+    active.map(({ runId }) => runId),
+  )
+  const followed = new Set(known.flatMap(({ run_id, is_extra }) => (is_extra === 1 ? [] : [run_id])))
+  const isLate = ({ runId, metadata: { job_id, run_seq } }: RuntimeRun) =>
+    !followed.has(runId) && typeof job_id === 'string' && typeof run_seq === 'number' && job_id !== job.id
+  await stopExtraRuns(context, runtime, { ...search, runs: active.filter(isLate) })
+}
+
+/**
+ * Runs of ours that are not followed: they are noted in the timeline of their job, counted, and cancelled while they are
+ * active.
+ */
+export async function stopExtraRuns(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { runs, signal }: Pick<Search, 'signal'> & { runs: readonly RuntimeRun[] },
+): Promise<void> {
+  if (runs.length === 0) return
+  // A run is noted once it needs no further attention.
+  for (const { threadId, runId } of runs.filter(isActiveRun)) await runtime.cancelRun(threadId, runId, signal)
+  await noteExtraRuns(context, runs)
+}
+
+async function noteExtraRuns({ db, clock, ids, log, meter = silentMeter }: JobContext, runs: readonly RuntimeRun[]) {
+  const jobOf = ({ metadata }: RuntimeRun) => String(metadata.job_id)
+  const noted = await db.transaction(async (tx) => {
+    const jobs = await lockSlimJobs(tx, [...new Set(runs.map(jobOf))])
+    const atMs = clock.now()
+    const rows = runs
+      .filter((run) => jobs.some(({ id }) => id === jobOf(run)))
+      .map((run) => ({
+        run_id: run.runId,
+        job_id: jobOf(run),
+        run_seq: Number(run.metadata.run_seq),
+        is_extra: 1,
+        created_at: atMs,
+      }))
+    return recordExtraRuns(tx, rows, { ids, atMs })
+  })
+  for (const { job_id: jobId, run_id: runId } of noted) {
+    meter.count('extra_runs_total')
+    log.warn({ jobId, runId }, 'job.extra_run')
+  }
+}

@@ -1,0 +1,77 @@
+import { NO_VALUES } from '../../runtime/read-answers.ts'
+import type { RuntimeClient } from '../../runtime/runtime-client.ts'
+import type { RuntimeRun } from '../../runtime/runtime-types.ts'
+import { isStillOpen, questionsOf } from '../answers.ts'
+import type { RunObservation, Verdict } from '../job.ts'
+import type { JobContext } from '../job-context.ts'
+import { findInterrupts, findJobRuns } from '../job-store.ts'
+import type { LeasedJob } from '../leases/lease-store.ts'
+import { THREAD_GONE } from '../settlement/verdict.ts'
+import { findThread } from '../thread-store.ts'
+
+interface PausedJob {
+  job: LeasedJob
+  signal: AbortSignal
+}
+
+/**
+ * Asks the runtime whether the questions of a paused job are still open. If another client answered them, the job goes on
+ * with that client's run. If they were closed without a run, the job shows the questions that are open now.
+ *
+ * A lagging replica shows the time before the pause, without the questions. So a closed question must be confirmed, unless
+ * the state was written by a run that is newer than the job's own.
+ */
+export async function inspectQuestion(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { job, signal }: PausedJob,
+): Promise<RunObservation> {
+  const observe = (verdict: Verdict): RunObservation => ({ runId: job.run_id, verdict, traces: null })
+  const questions = await questionsOf(await findInterrupts(context.db, job.id))
+  const state = await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)
+  if (state === null) return observe(THREAD_GONE)
+  const stillPaused = observe({ kind: 'awaiting_input', interrupts: state.interrupts })
+  const isOpen = isStillOpen(questions, state)
+  const answered = questions ?? []
+  if (isOpen && answered.length > 0) return stillPaused
+  const run = await findForeignRun(context, runtime, { job, signal })
+  if (run && state.runId === run.runId) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered })
+  // Two breakpoints look the same: only a state that another run has written is another pause.
+  if (isOpen) return stillPaused
+  const confirm = 'question_closed'
+  if (run) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered, confirm })
+  // On a pinned thread, the newest state may be that of a late run, which does not concern the job.
+  if ((await findThread(context.db, job.thread_id))?.is_pinned === 1) return stillPaused
+  return observe({ kind: 'answered_elsewhere', interrupts: state.interrupts, confirm })
+}
+
+/** The newest run of the thread that this service did not start, if it is newer than the job's own and has no job. */
+async function findForeignRun(
+  { db }: JobContext,
+  runtime: RuntimeClient,
+  { job, signal }: PausedJob,
+): Promise<RuntimeRun | undefined> {
+  const runs = await runtime.listRuns(job.thread_id, signal)
+  // If a lagging replica does not list the job's own run, none of the others is known to be newer.
+  const newer = runs.slice(
+    0,
+    Math.max(
+      0,
+      runs.findIndex(({ runId }) => runId === job.run_id),
+    ),
+  )
+  const foreign = newer.filter((run) => !isOwn(run))
+  const known =
+    foreign.length === 0
+      ? []
+      : await findJobRuns(
+          db,
+          foreign.map(({ runId }) => runId),
+        )
+  return foreign.find(({ runId }) => !known.some((one) => one.run_id === runId))
+}
+
+/** Runs of other clients may have the job id, because the runtime copies it from the thread, but never the number. */
+function isOwn({ metadata }: RuntimeRun): boolean {
+  return metadata.job_id !== undefined && metadata.run_seq !== undefined
+}

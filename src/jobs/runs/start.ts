@@ -1,0 +1,246 @@
+import { hadNoConnection } from '../../core/exchange.ts'
+import { JsonText } from '../../core/json/json-text.ts'
+import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
+import { NO_VALUES } from '../../runtime/read-answers.ts'
+import { type RuntimeClient, START_TIMEOUT_MS } from '../../runtime/runtime-client.ts'
+import type { RuntimeRefusal, RuntimeRun, StartRequest } from '../../runtime/runtime-types.ts'
+import { isStillOpen } from '../answers.ts'
+import type { RunObservation } from '../job.ts'
+import type { JobContext } from '../job-context.ts'
+import { type JobType, streamModesOf } from '../job-types.ts'
+import type { LeasedJob } from '../leases/lease-store.ts'
+import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
+import { ANSWER_NOT_APPLIED, CHECKPOINT_GONE, deadlineExceeded, THREAD_GONE } from '../settlement/verdict.ts'
+import { type EarlierRun, findEarlierRuns } from '../thread-store.ts'
+import type { CheckOutcome, FailedCheck } from './check-outcome.ts'
+import { attemptOf, findKnownExtras, findOwnRuns, stopExtraRuns, stopLateRuns } from './extra-runs.ts'
+import { fetchQuestions } from './fetch-questions.ts'
+import { countAttempt, leaveAttempt, moveToNewThread, type StartAttempt } from './start-attempt.ts'
+
+/** How long an attempt that was cut off may still arrive. */
+const REPEAT_AFTER_MS = 10_000
+
+export interface RunStart {
+  /** Leased by this process. */
+  job: LeasedJob
+  type: JobType
+  /** Given when this process has just written the job, so that no earlier attempt to start it can exist. */
+  fresh?: StartAttempt
+  /** Whether this process holds its leases: other nodes take them when its heartbeat fails for too long. */
+  holdsLeases: () => boolean
+  signal: AbortSignal
+}
+
+/**
+ * Starts a job's run. The attempt is recorded durably before the runtime is called. It is repeated only if its connection
+ * broke or this service crashed, and the thread was then seen twice, 10 s apart, without its run. The run of an attempt
+ * that the runtime handles even later never reaches the conversation: see `leaveAttempt`.
+ */
+export async function startJobRun(context: JobContext, runtime: RuntimeClient, start: RunStart): Promise<CheckOutcome> {
+  const { job, fresh, signal } = start
+  const nowMs = context.clock.now()
+  // A new job is stored with its first attempt counted. Only the process that stored it knows that this attempt was not
+  // made yet.
+  const isRepeated = fresh === undefined && job.start_attempts > 0
+  if (isRepeated) {
+    const found = await findStartedRun(context, runtime, { job, signal })
+    if (found) return started(found)
+    // A cancelled job waits too: otherwise a run that appears after the job's end would continue unnoticed.
+    const wait = waitForRun(job, nowMs)
+    if (wait) return wait
+    await leaveAttempt(context, job)
+  }
+  if (job.cancel_requested_at !== null) return { runId: null, verdict: { kind: 'cancelled' }, traces: null }
+  if (nowMs >= job.deadline_at) return { runId: null, verdict: deadlineExceeded(), traces: null }
+  if (fresh === undefined && job.run_seq > 1) {
+    const unanswerable = await findWhyUnanswerable(context, runtime, { job, signal })
+    if (unanswerable) return unanswerable
+  }
+  const attempt = fresh ?? (await countAttempt(context, job))
+  const sending = { isSent: false }
+  try {
+    const observed = await makeAttempt(context, runtime, { ...start, attempt, sending })
+    return { ...observed, isUnsent: !sending.isSent }
+  } catch (error) {
+    if (error instanceof RuntimeUnavailable) error.isUnsent = !sending.isSent
+    throw error
+  }
+}
+
+/** The run of the last attempt. Further runs, of attempts before it, are stopped. */
+async function findStartedRun(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+): Promise<RuntimeRun | undefined> {
+  const runs = await findOwnRuns(runtime, { job, signal })
+  const extra = await findKnownExtras(context, runs)
+  const found = runs.find((run) => attemptOf(run) === job.start_attempts && !extra.has(run.runId))
+  await stopExtraRuns(context, runtime, { runs: runs.filter((run) => run !== found), signal })
+  return found
+}
+
+/** Called when the thread was just seen without the run. Null if it was seen so before, and long enough ago. */
+function waitForRun(job: LeasedJob, nowMs: number): FailedCheck | null {
+  const firstSeenMs = job.unseen_at ?? nowMs
+  const nextAtMs = firstSeenMs + REPEAT_AFTER_MS
+  if (job.unseen_at !== null && nowMs >= nextAtMs) return null
+  return {
+    error: job.last_error ?? CHECK_ERRORS.start_pending,
+    unseenAtMs: firstSeenMs,
+    nextAtMs: Math.max(nextAtMs, nowMs + 1),
+  }
+}
+
+interface MadeAttempt extends RunStart {
+  attempt: StartAttempt
+  /** Set once the runtime may have got the start. */
+  sending: { isSent: boolean }
+}
+
+async function makeAttempt(context: JobContext, runtime: RuntimeClient, made: MadeAttempt): Promise<RunObservation> {
+  const { job, attempt, signal } = made
+  if (job.run_seq === 1) {
+    const unprepared = await prepareThread(context, runtime, { job, signal })
+    if (unprepared) return unprepared
+  }
+  if (!attempt.isPinned) return startOn(context, runtime, { ...made, checkpointId: null })
+  const earlier = await findEarlierRuns(context.db, job)
+  const checkpointId = await findBase(context, runtime, { job, earlier, signal })
+  if (checkpointId !== null) return startOn(context, runtime, { ...made, checkpointId })
+  const isEmpty = job.run_seq === 1 && earlier.every(({ may_be_empty }) => may_be_empty === 1)
+  if (!isEmpty) return { runId: null, verdict: CHECKPOINT_GONE, traces: null }
+  // All turns before it were cancelled before their first step: the conversation has no history to continue.
+  await moveToNewThread(context, job)
+  const unprepared = await prepareThread(context, runtime, { job, signal })
+  return unprepared ?? startOn(context, runtime, { ...made, checkpointId: null })
+}
+
+/**
+ * A new conversation gets its thread. The thread of an earlier turn must still exist: on a new one, the graph would
+ * answer without the history. It is created only if no turn has had a run yet.
+ */
+async function prepareThread(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+): Promise<RunObservation | null> {
+  if (job.continues !== null) {
+    if ((await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)) !== null) return null
+    const hasHistory = (await findEarlierRuns(context.db, job)).length > 0
+    if (hasHistory) return { runId: null, verdict: THREAD_GONE, traces: null }
+  }
+  const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
+  return refused ? rejected(context, job, refused) : null
+}
+
+/**
+ * The checkpoint that the run before this one left. A run that was cancelled before its first step left none. A replica of
+ * the runtime may lag, so that is believed only some time after the end of the run.
+ */
+async function findBase(
+  { clock }: JobContext,
+  runtime: RuntimeClient,
+  { job, earlier, signal }: Pick<RunStart, 'job' | 'signal'> & { earlier: readonly EarlierRun[] },
+): Promise<string | null> {
+  for (const { run_id, ended_at } of earlier) {
+    const checkpoint = await runtime.fetchCheckpoint(job.thread_id, run_id, signal)
+    const isSure = checkpoint?.isSettled || clock.now() >= ended_at + CONFIRM_AFTER_MS
+    if (!isSure) throw new RuntimeUnavailable('turn_pending')
+    if (checkpoint) return checkpoint.id
+  }
+  return null
+}
+
+async function startOn(
+  context: JobContext,
+  runtime: RuntimeClient,
+  made: MadeAttempt & { checkpointId: string | null },
+): Promise<RunObservation> {
+  const { job, type, attempt, checkpointId, sending, holdsLeases, signal } = made
+  const number = job.start_attempts
+  const request = {
+    threadId: job.thread_id,
+    assistantId: type.assistantId,
+    payload: payloadOf(job, attempt),
+    metadata: { job_id: job.id, run_seq: job.run_seq, ...(number > 1 && { attempt: number }) },
+    checkpointId,
+    streamModes: streamModesOf(type),
+  }
+  const webhook = context.callbackUrl(job)
+  const start = async (url: string | null) => {
+    // If this process was suspended, another process may meanwhile have started the run and seen it end.
+    if (!holdsLeases() || context.clock.now() + START_TIMEOUT_MS > (job.lease_until ?? 0)) {
+      throw new RuntimeUnavailable('lease_too_short')
+    }
+    sending.isSent = true
+    try {
+      return await runtime.startRun({ ...request, webhook: url }, signal)
+    } catch (error) {
+      const isUnsent = error instanceof RuntimeUnavailable && (error.code === 'circuit_open' || hadNoConnection(error))
+      if (isUnsent) sending.isSent = false
+      throw error
+    }
+  }
+  let outcome = await start(webhook)
+  if ('refused' in outcome && outcome.refused.status === 422 && webhook !== null) {
+    // The runtime refuses the callback URL but can still run the job: the sweep asks for the result.
+    context.log.warn({ jobId: job.id, reason: outcome.refused.message }, 'job.callback_url_refused')
+    outcome = await start(null)
+  }
+  if ('started' in outcome) return started(outcome.started)
+  if ('refused' in outcome) return rejected(context, job, outcome.refused)
+  // The runtime refused this attempt, so that there is no doubt about it.
+  sending.isSent = false
+  const found = await findRunInTheWay(context, runtime, { job, signal })
+  if (found) return started(found)
+  throw new RuntimeUnavailable('thread_busy')
+}
+
+/**
+ * The thread is busy. The run in the way may be the job's own, of this attempt or, if the runtime refused this one, of the
+ * attempt before it. A late run of an earlier turn is stopped.
+ */
+async function findRunInTheWay(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+): Promise<RuntimeRun | undefined> {
+  const runs = await findOwnRuns(runtime, { job, signal })
+  const extra = await findKnownExtras(context, runs)
+  const found = runs.find((run) => attemptOf(run) >= job.start_attempts - 1 && !extra.has(run.runId))
+  if (!found) await stopLateRuns(context, runtime, { job, signal })
+  return found
+}
+
+/** Whether the questions are still open. A fresh resume has just read the state; a repeated start must read it again. */
+async function findWhyUnanswerable(
+  { db }: JobContext,
+  runtime: RuntimeClient,
+  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+): Promise<RunObservation | null> {
+  const [paused] = await findEarlierRuns(db, job)
+  const pausedRunId = paused?.run_id ?? null
+  const state = await fetchQuestions(db, runtime, { threadId: job.thread_id, pausedRunId }, signal)
+  if (state === null) return { runId: null, verdict: THREAD_GONE, traces: null }
+  const questions = JSON.parse(job.resume_questions ?? 'null') as string[] | null
+  if (isStillOpen(questions, state)) return null
+  return { runId: null, verdict: ANSWER_NOT_APPLIED, traces: null }
+}
+
+function started(run: RuntimeRun): RunObservation {
+  return { runId: run.runId, verdict: { kind: 'pending' }, traces: run.traces }
+}
+
+/** The runtime's own message is only logged: it may contain addresses or settings. */
+function rejected({ log }: JobContext, job: LeasedJob, { status, message: reason }: RuntimeRefusal): RunObservation {
+  log.warn({ jobId: job.id, status, reason }, 'job.start_rejected')
+  const text = `The runtime refused to start the run (${status})`
+  return { runId: null, verdict: { kind: 'failed', code: 'start_rejected', message: text }, traces: null }
+}
+
+function payloadOf({ run_seq }: LeasedJob, { input, resume_input }: StartAttempt): StartRequest['payload'] {
+  if (run_seq === 1) return { input: new JsonText(input ?? 'null') }
+  const command = new JsonText(resume_input ?? 'null')
+  return command.text === 'null' ? { input: command } : { command }
+}

@@ -1,0 +1,202 @@
+import { Columns } from '../db/columns.ts'
+import type { Queryable, Transaction } from '../db/database.ts'
+import { forUpdate } from '../db/locking.ts'
+import { isAmong } from '../db/rows.ts'
+import { sql } from '../db/sql.ts'
+import type { PageRequest } from '../http/paging.ts'
+import type { JobRow } from './job-row.ts'
+
+/** A conversation: a thread of the runtime with at least one job on it. */
+export type ThreadRow = {
+  id: string
+  owner: string | null
+  type: string
+  title: string | null
+  newest: string
+  is_own: number
+  is_pinned: number
+  deleted_run: string | null
+  deleted_run_at: number | null
+  replaced_by: string | null
+  moved_at: number | null
+  deleting_at: number | null
+}
+
+const THREADS = new Columns<ThreadRow>({
+  id: { type: 'text' },
+  owner: { type: 'text' },
+  type: { type: 'text' },
+  title: { type: 'text' },
+  newest: { type: 'text' },
+  is_own: { type: 'bigint' },
+  is_pinned: { type: 'bigint' },
+  deleted_run: { type: 'text' },
+  deleted_run_at: { type: 'bigint' },
+  replaced_by: { type: 'text' },
+  moved_at: { type: 'bigint' },
+  deleting_at: { type: 'bigint' },
+})
+
+/** The first job on a thread makes its row. Each later one becomes the newest. */
+export async function addToThread(db: Queryable, job: JobRow, title: string | null): Promise<void> {
+  const row: ThreadRow = {
+    id: job.thread_id,
+    owner: job.created_by,
+    type: job.type,
+    title,
+    newest: job.id,
+    // A job without a run starts one, on a thread that this service creates.
+    is_own: job.run_id === null ? 1 : 0,
+    is_pinned: 0,
+    deleted_run: null,
+    deleted_run_at: null,
+    replaced_by: null,
+    moved_at: null,
+    deleting_at: null,
+  }
+  await db.query(sql`
+    insert into threads (${THREADS.list}) values (${THREADS.values(row)})
+    on conflict (id) do update set newest = excluded.newest, owner = coalesce(threads.owner, excluded.owner)`)
+}
+
+export async function findThread(db: Queryable, id: string): Promise<ThreadRow | undefined> {
+  const [row] = await db.query<ThreadRow>(sql`select ${THREADS.list} from threads where id = ${id}`)
+  return row
+}
+
+/** A user's conversations, in the order of their newest turns, whose ids are in `id`. */
+export function listThreadsOf(
+  db: Queryable,
+  owner: string,
+  { limit, after }: PageRequest<readonly [string]>,
+): Promise<{ id: string; thread_id: string; type: string; title: string | null }[]> {
+  return db.query(sql`
+    select newest as id, id as thread_id, type, title from threads
+    where owner = ${owner} and replaced_by is null and newest > ${after?.[0] ?? ''}
+    order by newest limit ${limit + 1}`)
+}
+
+/**
+ * Until the transaction ends, no other turn begins on the thread. Locks are taken in one order: jobs, then threads, then
+ * checks.
+ */
+export async function lockThread(tx: Transaction, id: string): Promise<ThreadRow | undefined> {
+  const [row] = await tx.query<ThreadRow>(
+    sql`select ${THREADS.list} from threads where id = ${id} ${forUpdate(tx.engine)}`,
+  )
+  return row
+}
+
+/** The newest job on each of these threads that this service created; also for a thread that was replaced. */
+export async function findNewestTurns(db: Queryable, threadIds: readonly string[]): Promise<Map<string, string>> {
+  const rows = await db.query<{ id: string; newest: string }>(
+    sql`select id, newest from threads where is_own = 1 and ${isAmong(db.engine, sql`id`, threadIds)}`,
+  )
+  return new Map(rows.map(({ id, newest }) => [id, newest]))
+}
+
+const MAX_EARLIER_RUNS = 10
+
+/** `ended_at`: the run had ended then. `may_be_empty`: 1 if it may have left no checkpoint, because it was cancelled or lost. */
+export type EarlierRun = { run_id: string; ended_at: number; may_be_empty: number }
+
+/**
+ * The runs on the thread before the job's current one, newest first; also of deleted jobs. Empty: the thread has no
+ * history.
+ */
+export async function findEarlierRuns(
+  db: Queryable,
+  { id, thread_id, run_seq }: Pick<JobRow, 'id' | 'thread_id' | 'run_seq'>,
+): Promise<EarlierRun[]> {
+  return db.query<EarlierRun>(sql`
+    select run_id, ended_at, may_be_empty from (
+      select job_runs.run_id, job_runs.created_at as at, coalesce(finished_at, updated_at) as ended_at,
+        case when status = 'cancelled' or error_code in ('run_lost', 'deadline_exceeded') then 1 else 0 end as may_be_empty
+      from jobs join job_runs on job_id = jobs.id
+      where thread_id = ${thread_id} and is_extra = 0 and not (job_id = ${id} and job_runs.run_seq >= ${run_seq})
+        and job_runs.created_at > coalesce((select moved_at from threads where threads.id = jobs.thread_id), 0)
+      union all
+      select deleted_run, deleted_run_at, deleted_run_at, 0 from threads
+      where id = ${thread_id} and deleted_run is not null) as runs
+    order by at desc limit ${MAX_EARLIER_RUNS}`)
+}
+
+export async function pinThread(tx: Queryable, id: string): Promise<void> {
+  await tx.query(sql`update threads set is_pinned = 1 where id = ${id}`)
+}
+
+/**
+ * Moves a conversation to another thread, because its runs left nothing. The old row stays: a run may still appear on that
+ * thread.
+ */
+export async function replaceThread(
+  tx: Transaction,
+  { from, to, atMs }: { from: ThreadRow; to: string; atMs: number },
+): Promise<void> {
+  const row = { ...from, id: to, is_pinned: 0, moved_at: atMs }
+  await tx.query(sql`insert into threads (${THREADS.list}) values (${THREADS.values(row)})`)
+  await tx.query(sql`update threads set replaced_by = ${to} where id = ${from.id} or replaced_by = ${from.id}`)
+  await tx.query(sql`update jobs set thread_id = ${to} where thread_id = ${from.id}`)
+}
+
+/** The threads that this one replaced. */
+export async function findReplaced(db: Queryable, id: string): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(sql`select id from threads where replaced_by = ${id}`)
+  return rows.map((row) => row.id)
+}
+
+/** Locks the threads of these jobs in the order of ids, and returns their ids. */
+export async function lockThreadsOf(tx: Transaction, jobIds: readonly string[]): Promise<string[]> {
+  const rows = await tx.query<{ id: string }>(sql`
+    select id from threads where id in (select thread_id from jobs where ${isAmong(tx.engine, sql`jobs.id`, jobIds)})
+    order by id ${forUpdate(tx.engine)}`)
+  return rows.map(({ id }) => id)
+}
+
+/** Some jobs on a thread. */
+export async function findJobsOn(db: Queryable, threadId: string, limit: number): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(
+    sql`select id from jobs where thread_id = ${threadId} order by id limit ${limit}`,
+  )
+  return rows.map(({ id }) => id)
+}
+
+/** While it is marked, the thread takes no new turn. Null removes the mark. */
+export async function markDeleting(db: Queryable, id: string, atMs: number | null): Promise<void> {
+  await db.query(sql`update threads set deleting_at = ${atMs} where id = ${id}`)
+}
+
+/** Called before jobs are deleted: their threads, which it locks, keep the newest of their runs. */
+export async function keepRunsOf(tx: Transaction, jobIds: readonly string[]): Promise<string[]> {
+  const threads = await lockThreadsOf(tx, jobIds)
+  await tx.query(sql`
+    update threads set deleted_run = r.run_id, deleted_run_at = r.at
+    from (
+      select thread_id, job_runs.run_id, job_runs.created_at as at,
+        row_number() over (partition by thread_id order by job_runs.created_at desc) as place
+      from job_runs join jobs on jobs.id = job_id
+      where is_extra = 0 and ${isAmong(tx.engine, sql`job_id`, jobIds)}) as r
+    where r.place = 1 and threads.id = r.thread_id and r.at > coalesce(deleted_run_at, 0)`)
+  return threads
+}
+
+/** Called after jobs were deleted: deletes the threads without a job, with those that they replaced. */
+export async function deleteEmptyThreads(tx: Transaction, threadIds: readonly string[]): Promise<void> {
+  if (threadIds.length === 0) return
+  const among = isAmong(tx.engine, sql`threads.id`, threadIds)
+  await tx.query(sql`
+    update threads set newest = (select max(jobs.id) from jobs where thread_id = threads.id)
+    where ${among} and exists (select 1 from jobs where thread_id = threads.id)`)
+  const deleted = await tx.query<{ id: string }>(sql`
+    delete from threads where ${among} and not exists (select 1 from jobs where thread_id = threads.id) returning id`)
+  const ids = deleted.map(({ id }) => id)
+  if (ids.length > 0) await tx.query(sql`delete from threads where ${isAmong(tx.engine, sql`replaced_by`, ids)}`)
+}
+
+/** For jobs that are erased with their owner. */
+export async function eraseThreadsOf(tx: Transaction, jobIds: readonly string[]): Promise<void> {
+  const ids = await lockThreadsOf(tx, jobIds)
+  await tx.query(sql`
+    update threads set owner = null, title = null
+    where ${isAmong(tx.engine, sql`id`, ids)} or ${isAmong(tx.engine, sql`replaced_by`, ids)}`)
+}

@@ -1,0 +1,253 @@
+import assert from 'node:assert/strict'
+import { createServer } from 'node:net'
+import { describe, test } from 'node:test'
+import type { JsonObject } from '../../src/core/json.ts'
+import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
+import type { Run } from '../../src/sandbox/agent-runtime/records.ts'
+import { calmJobWorld, heal, isOver, newUser } from '../support/calm-job-world.ts'
+import { type JobWorld, type ShownJob, START_RUN, startJobWorld } from '../support/job-world.ts'
+import { forEachService } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+const says = (content: string, sandbox = {}) => ({ messages: [{ role: 'user', content }], sandbox })
+
+describe('a start that the runtime handles late', () => {
+  forEachService((under) => {
+    const shared = calmJobWorld(under)
+
+    for (const heldMs of [12_000, 50_000]) {
+      test(`a start that is held back for ${heldMs} ms runs once, and the next turn has the right history`, async () => {
+        const world = await shared()
+        const sub = newUser()
+        world.runtime.setFaults({ late_starts_ms: heldMs })
+        const first = await post(world, sub, { input: says('q1') })
+        await advanceUntil(world, async () => (await world.stored(first.id)).run_id !== null)
+        world.runtime.setFaults(NO_RUNTIME_FAULTS)
+        await ended(world, first)
+        const second = await ended(world, await post(world, sub, { input: says('q2'), continues: first.id }))
+        assert.equal(second.thread_id, first.thread_id)
+        assert.equal(runsOf(world, first).length, 1)
+        assert.deepEqual(historyOf(world, second), ['q1', 'q2'])
+        await heal(world)
+      })
+    }
+
+    test('a first turn whose start is handled 40 s late is on a new thread, and its late run changes nothing', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await startBroken(world, sub, { input: says('q1') })
+      const done = await ended(world, first)
+      assert.equal(done.status, 'completed')
+      assert.notEqual(done.thread_id, first.thread_id)
+      await world.sweepUntil(() => runsOf(world, first).length === 2)
+      const late = runsOf(world, first).find(({ runId }) => runId !== done.run_id)
+      assert.equal(late?.threadId, first.thread_id)
+      await world.sweepUntil(async () => (await extraRuns(world, first)).length > 0)
+      assert.deepEqual(await extraRuns(world, first), [late?.runId])
+      assert.deepEqual(await world.stored(first.id), done)
+      const second = await ended(world, await post(world, sub, { input: says('q2'), continues: first.id }))
+      assert.deepEqual(historyOf(world, second), ['q1', 'q2'])
+      const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
+      assert.deepEqual(historyOf(world, third), ['q1', 'q2', 'q3'])
+    })
+
+    test('a late run is cancelled while it is active beside the run of its job', async () => {
+      const world = await shared()
+      const first = await startBroken(world, newUser(), { input: says('q1', { duration_ms: 120_000 }) })
+      await world.sweepUntil(() => runsOf(world, first).length === 2)
+      await world.sweepUntil(() => runsOf(world, first).some(({ status }) => status === 'interrupted'))
+      const { run_id, status } = await ended(world, first)
+      assert.equal(status, 'completed')
+      const late = runsOf(world, first).find(({ runId }) => runId !== run_id)
+      assert.deepEqual([late?.threadId, late?.status], [first.thread_id, 'interrupted'])
+      assert.deepEqual(await extraRuns(world, first), [late?.runId])
+    })
+
+    test('after a late run in a conversation, each later turn and each answer continues from the turn before it', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2'), continues: first.id })
+      const done = await ended(world, second)
+      assert.deepEqual([done.status, done.thread_id], ['completed', first.thread_id])
+      assert.deepEqual(historyOf(world, done), ['q1', 'q2'])
+      await world.sweepUntil(() => runsOf(world, second).length === 2)
+      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+      const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
+      assert.deepEqual(historyOf(world, third), ['q1', 'q2', 'q3'])
+      const asking = says('q4', { pause: 'Sure?' })
+      const fourth = await ended(world, await post(world, sub, { input: asking, continues: third.id }))
+      assert.equal(fourth.status, 'awaiting_input')
+      assert.equal((await world.resume(fourth, { input: 'yes' })).status, 202)
+      const answered = await ended(world, fourth)
+      assert.equal(answered.status, 'completed')
+      assert.deepEqual(historyOf(world, answered), ['q1', 'q2', 'q3', 'q4'])
+      const fifth = await ended(world, await post(world, sub, { input: says('q5'), continues: fourth.id }))
+      assert.deepEqual(historyOf(world, fifth), ['q1', 'q2', 'q3', 'q4', 'q5'])
+    })
+
+    test('an answer whose start is handled late is given once, and the next turn has it', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const paused = await ended(world, await post(world, sub, { input: says('q1', { pause: 'Sure?' }) }))
+      world.runtime.setFaults({ late_starts_ms: 40_000, break_starts: 1 })
+      assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
+      await world.quiet()
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const answered = await ended(world, paused)
+      assert.deepEqual([answered.status, answered.thread_id], ['completed', paused.thread_id])
+      await world.sweepUntil(() => runsOf(world, paused).length === 3)
+      await world.sweepUntil(async () => (await extraRuns(world, paused)).length > 0)
+      const next = await ended(world, await post(world, sub, { input: says('q2'), continues: paused.id }))
+      assert.deepEqual(historyOf(world, next), ['q1', 'q2'])
+    })
+
+    test('a late run of the turn before does not hold up the next turn', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2'), continues: first.id })
+      await ended(world, second)
+      world.runtime.setFaults({ running_ms: 600_000, drop_callbacks: 1 })
+      await world.sweepUntil(() => runsOf(world, second).length === 2)
+      await world.pass(1_000)
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const { run_id } = await world.stored(second.id)
+      const late = runsOf(world, second).find(({ runId }) => runId !== run_id)
+      assert.equal(late?.status, 'running')
+      const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
+      assert.deepEqual(historyOf(world, third), ['q1', 'q2', 'q3'])
+      assert.equal(late?.status, 'interrupted')
+      assert.deepEqual(await extraRuns(world, second), [late?.runId])
+    })
+
+    test('a late run is stopped while the repeated start is in doubt, too, and its callback changes nothing', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2'), continues: first.id })
+      world.runtime.setFaults({ late_starts_ms: 300_000, break_starts: 1, pending_ms: 0, running_ms: 600_000 })
+      await world.sweepUntil(() => runsOf(world, second).some(({ status }) => status === 'interrupted'))
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const late = runsOf(world, second).find(({ status }) => status === 'interrupted')
+      assert.equal(late?.metadata.attempt, undefined)
+      const done = await ended(world, second)
+      assert.equal(done.status, 'completed')
+      assert.deepEqual(historyOf(world, done), ['q1', 'q2'])
+      const called = world.runtime.recentCallbacks.filter(({ run_id }) => run_id === late?.runId)
+      assert.deepEqual(
+        called.map(({ answered }) => answered),
+        [200],
+      )
+    })
+
+    test('a job that is cancelled while its start is in doubt ends, and its late run is not part of the conversation', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await startBroken(world, sub, { input: says('q1') })
+      assert.equal((await world.cancel(first)).status, 202)
+      const cancelled = await ended(world, first)
+      assert.deepEqual([cancelled.status, cancelled.run_id], ['cancelled', null])
+      await world.sweepUntil(() => runsOf(world, first).length === 1)
+      const next = await ended(world, await post(world, sub, { input: says('q2'), continues: first.id }))
+      assert.deepEqual(historyOf(world, next), ['q2'])
+      assert.deepEqual(await world.stored(first.id), cancelled)
+    })
+
+    test('a hanging start blocks neither reads nor the checks of other jobs', async () => {
+      const world = await shared()
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      const other = await post(world, newUser(), { input: says('q1') })
+      await advanceUntil(world, async () => (await world.stored(other.id)).run_id !== null)
+      world.runtime.setFaults({ late_starts_ms: 50_000 })
+      const started = world.calls(START_RUN)
+      const hanging = await post(world, newUser(), { input: says('q1') })
+      await until(() => world.calls(START_RUN) === started + 1)
+      await advanceUntil(world, async () => isOver(await world.stored(other.id)))
+      assert.equal((await world.stored(other.id)).status, 'completed')
+      assert.equal((await world.getInTime(hanging.id)).status, 'processing')
+      assert.equal((await world.stored(hanging.id)).run_id, null)
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      await advanceUntil(world, async () => isOver(await world.stored(hanging.id)))
+      assert.equal(runsOf(world, hanging).length, 1)
+      await heal(world)
+    })
+
+    test('a start that never reached the runtime is repeated on its thread', async () => {
+      const port = await freePort()
+      const world = await startJobWorld(under, { env: { RUNTIME_URL: `http://127.0.0.1:${port}` } })
+      const first = await post(world, 'ada', { input: says('q1') })
+      // The connection is refused, then the circuit opens.
+      await world.sweepUntil(async () => (await world.stored(first.id)).reconcile.attempts > 8, 5_000)
+      const runtime = await startAgentRuntime({ port, clock: world.clock })
+      try {
+        await world.sweepUntil(async () => isOver(await world.stored(first.id)), 5_000)
+        assert.deepEqual(
+          runtime.runs.map(({ threadId, checkpointId, metadata }) => [threadId, checkpointId, metadata.attempt]),
+          [[first.thread_id, null, undefined]],
+        )
+      } finally {
+        await world.service.close()
+        await runtime.close()
+      }
+    })
+  })
+})
+
+async function post(world: JobWorld, sub: string, body: object): Promise<ShownJob> {
+  const answer = await world.request('POST', '/jobs', sub, { body: { type: 'agent', ...body } })
+  assert.equal(answer.status, 202, answer.text)
+  return answer.body
+}
+
+/** The connection of its start breaks at once, and the runtime handles the start 40 s later. */
+async function startBroken(world: JobWorld, sub: string, body: object): Promise<ShownJob> {
+  world.runtime.setFaults({ late_starts_ms: 40_000, break_starts: 1 })
+  const job = await post(world, sub, body)
+  await world.quiet()
+  world.runtime.setFaults(NO_RUNTIME_FAULTS)
+  return job
+}
+
+/** The job once its run has ended. */
+async function ended(world: JobWorld, { id }: ShownJob): Promise<ShownJob> {
+  await world.sweepUntil(async () => isOver(await world.stored(id)))
+  return world.stored(id)
+}
+
+/** For a start that is being held back, on which `pass` would wait without end. */
+async function advanceUntil(world: JobWorld, holds: () => Promise<boolean>): Promise<void> {
+  await until(async () => {
+    await world.clock.advance(500)
+    return holds()
+  })
+}
+
+/** All runs that were started for the job, newest first. */
+function runsOf(world: JobWorld, { id }: ShownJob): Run[] {
+  return world.runtime.recentRuns.filter(({ metadata }) => metadata.job_id === id)
+}
+
+/** The questions in the history of the job's own run. */
+function historyOf(world: JobWorld, { run_id }: ShownJob): unknown[] {
+  const run = world.runtime.recentRuns.find(({ runId }) => runId === run_id)
+  const messages = (run?.values?.messages ?? []) as JsonObject[]
+  return messages.filter(({ type }) => type === 'human').map(({ content }) => content)
+}
+
+async function extraRuns(world: JobWorld, { id }: ShownJob): Promise<unknown[]> {
+  type Timeline = { data: { kind: string; detail: { run_id: string } }[] }
+  const path = `/jobs/${id}/timeline?limit=100`
+  const { body } = await world.service.request<Timeline>('GET', path, { token: world.admin })
+  return body.data.filter(({ kind }) => kind === 'extra_run').map(({ detail }) => detail.run_id)
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === 'object' && address ? address.port : 0))
+    })
+  })
+}

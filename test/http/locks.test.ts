@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict'
+import { after, describe, test } from 'node:test'
+import { openPostgres } from '../../src/db/postgres/postgres.ts'
+import { sql } from '../../src/db/sql.ts'
+import { type JobWorld, type ShownJob, startJobWorld } from '../support/job-world.ts'
+import { forEachService, type ServiceUnderTest } from '../support/service.ts'
+import { sharedMigratedDatabase } from '../support/services.ts'
+import { until } from '../support/until.ts'
+
+const closing: (() => Promise<void>)[] = []
+after(async () => {
+  for (const close of closing) await close()
+})
+
+/** Two nodes on one database, and a connection of another program. */
+async function startNodes(
+  under: ServiceUnderTest,
+  { queryTimeoutMs, lockTimeout }: { queryTimeoutMs: number; lockTimeout?: string },
+) {
+  const { url, drop } = await sharedMigratedDatabase()
+  const open = async () => {
+    const address = new URL(url)
+    if (lockTimeout !== undefined) address.searchParams.set('lock_timeout', lockTimeout)
+    const db = await openPostgres({ url: address.href, queryTimeoutMs })
+    closing.unshift(() => db.close())
+    return db
+  }
+  closing.push(drop)
+  const [a, b] = [await startJobWorld(under, { db: await open() }), await startJobWorld(under, { db: await open() })]
+  a.runtime.setFaults({ zombie: true })
+  return { a, b, other: await open() }
+}
+
+async function startMany(world: JobWorld, count: number, sub: string): Promise<ShownJob[]> {
+  const jobs: ShownJob[] = []
+  for (let n = 0; n < count; n++) jobs.push(await world.stored((await world.start('report', { sub })).id))
+  return jobs
+}
+
+const callBack = (world: JobWorld, { thread_id, run_id }: Pick<ShownJob, 'thread_id' | 'run_id'>) =>
+  world.callback('report', { thread_id, run_id, status: 'success', values: { report: 1 } })
+
+describe('locks that several nodes want', () => {
+  forEachService((under) => {
+    if (under.engine.name !== 'postgres') return
+
+    test('the callbacks of locked jobs wait alone: the others are answered meanwhile, and no run gets a second job', async () => {
+      // Without a limit to the wait for a lock: the other callbacks must not wait at all.
+      const { a, b, other } = await startNodes(under, { queryTimeoutMs: 40_000, lockTimeout: '0' })
+      const jobs = await startMany(a, 8, 'ada')
+      const [known, unknown, ...rest] = jobs as [ShownJob, ShownJob, ...ShownJob[]]
+      // The answer to its start has not arrived yet: only the thread shows whose run it is.
+      await other.query(sql`delete from job_runs where job_id = ${unknown.id}`)
+      await other.query(sql`update jobs set run_id = null, started_at = null where id = ${unknown.id}`)
+      const waiting = await other.transaction(async (tx) => {
+        await tx.query(sql`select id from jobs where id in (${known.id}, ${unknown.id}) for update`)
+        const locked = [known, known, unknown].map((job) => callBack(b, job))
+        const answers = await Promise.all(rest.map((job) => callBack(b, job)))
+        for (const answer of answers) assert.deepEqual([answer.status, answer.body.outcome], [200, 'applied'])
+        return locked
+      })
+      const answers = await Promise.all(waiting)
+      assert.deepEqual(
+        answers.map(({ status, body }) => [status, body.job_id]),
+        [
+          [200, known.id],
+          [200, known.id],
+          [200, unknown.id],
+        ],
+      )
+      assert.deepEqual(answers.map(({ body }) => body.outcome).sort(), ['applied', 'applied', 'duplicate'])
+      const [count] = await other.query<{ jobs: number }>(sql`select count(*) as jobs from jobs`)
+      assert.equal(count?.jobs, jobs.length)
+    })
+
+    test('a lock on the usage of one owner delays the callbacks of that owner alone', async () => {
+      const { a, b, other } = await startNodes(under, { queryTimeoutMs: 50_000 })
+      const [first, ...slow] = await startMany(a, 7, 'ada')
+      const fast = await startMany(a, 6, 'bob')
+      assert.ok(first)
+      assert.equal((await callBack(a, first)).status, 200)
+      const waiting = await other.transaction(async (tx) => {
+        const locked = await tx.query(sql`select subject from usage_counters where subject = 'ada' for update`)
+        assert.equal(locked.length, 1)
+        const delayed = slow.map((job) => callBack(b, job))
+        const answers = await Promise.all(fast.map((job) => callBack(b, job)))
+        for (const answer of answers) assert.deepEqual([answer.status, answer.body.outcome], [200, 'applied'])
+        return delayed
+      })
+      for (const answer of await Promise.all(waiting)) {
+        assert.deepEqual([answer.status, answer.body.outcome], [200, 'applied'], answer.text)
+      }
+      const usage = await other.query(sql`select subject, runs from usage_counters order by subject`)
+      assert.deepEqual(usage, [
+        { subject: 'ada', runs: 7 },
+        { subject: 'bob', runs: 6 },
+      ])
+    })
+
+    test('a bulk cancel on one node neither refuses nor loses the callbacks that the other node receives', async () => {
+      const { a, b } = await startNodes(under, { queryTimeoutMs: 10_000 })
+      for (let round = 0; round < 3; round++) {
+        const jobs = await startMany(a, 40, `user-${round}`)
+        const body = { action: 'cancel', ids: jobs.map(({ id }) => id).reverse() }
+        const [operation, ...answers] = await Promise.all([
+          a.service.request<{ id: string }>('POST', '/v1/operations', { token: a.admin, body }),
+          ...jobs.map((job) => callBack(b, job)),
+        ])
+        assert.equal(operation.status, 202, operation.text)
+        for (const answer of answers) assert.equal(answer.status, 200, answer.text)
+        const path = `/v1/operations/${operation.body.id}`
+        await until(async () => {
+          const { body } = await a.service.request<{ state: string }>('GET', path, { token: a.admin })
+          return body.state === 'done'
+        })
+        for (const [n, { id }] of jobs.entries()) {
+          const isApplied = answers[n]?.body.outcome === 'applied'
+          assert.equal((await a.stored(id)).status, isApplied ? 'completed' : 'cancelled')
+        }
+      }
+    })
+  })
+})
