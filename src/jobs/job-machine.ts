@@ -13,6 +13,8 @@ const MOVES: Record<JobStatus, Partial<Record<JobMove, JobStatus>>> = {
   processing: {
     running: 'generating',
     awaiting_input: 'awaiting_input',
+    // The run paused, and another client answered its question before the service saw it.
+    continued_elsewhere: 'generating',
     completed: 'completed',
     failed: 'failed',
     given_up: 'failed',
@@ -20,6 +22,7 @@ const MOVES: Record<JobStatus, Partial<Record<JobMove, JobStatus>>> = {
   },
   generating: {
     awaiting_input: 'awaiting_input',
+    continued_elsewhere: 'generating',
     completed: 'completed',
     failed: 'failed',
     given_up: 'failed',

@@ -97,6 +97,8 @@ export type Evidence =
   | 'thread_missing'
   | 'checkpoint_missing'
   | 'output_missing'
+  /** The run ended, and none of the checkpoints is its own. */
+  | 'state_missing'
   | 'error_text_missing'
   /** The run was interrupted, and its state has no question. */
   | 'question_missing'

@@ -79,7 +79,8 @@ export class OperationRunner {
 
   async #round(signal: AbortSignal): Promise<void> {
     const { db, node, clock, random, only } = this.#options
-    while (this.#running.size < AT_ONCE) {
+    // Not until none is left: an operation that another node takes away would be taken back without a pause.
+    for (let places = AT_ONCE - this.#running.size; places > 0; places--) {
       const token = uuidFrom(random)
       const running = [...this.#running.keys()]
       const operation = await leaseOperation(db, { token, node: node.id, nowMs: clock.now(), only, running })

@@ -12,6 +12,9 @@ const MARGIN_MS = 1_000
 /** The latest heartbeat of a node that runs is not older. */
 export const NODE_FRESH_MS = NODE_HEARTBEAT_MS + 1_000
 
+/** A starting node waits at most this often for another node to note a step. */
+const MAX_WAITS = 10
+
 /** The size of a step is taken from an answer that came within this time. */
 const PRECISE_MS = 250
 
@@ -65,10 +68,13 @@ export class Node {
     // Until its clock is set, the node holds no lease.
     const look = () => read(db, own, { id, nowMs: null })
     let reading = await look()
-    if (isDoubtful(reading)) {
-      // Meanwhile, another node that runs notes a step of the database's clock.
+    let othersRun = true
+    // Meanwhile, another node that runs notes a step of the database's clock.
+    for (let waits = 0; isDoubtful(reading) && othersRun && waits < MAX_WAITS; waits++) {
       await own.sleep(NODE_FRESH_MS)
-      reading = await look()
+      const next = await look()
+      othersRun = next.othersBeatAtMs !== reading.othersBeatAtMs
+      reading = next
     }
     const clock = new ServiceClock(own, reading)
     // The database's clock was set back while no node ran.

@@ -46,7 +46,7 @@ export async function inspectQuestion(
 }
 
 /** The newest run of the thread that this service did not start, if it is newer than the job's own and has no job. */
-async function findForeignRun(
+export async function findForeignRun(
   { db }: JobContext,
   runtime: RuntimeClient,
   { job, signal }: PausedJob,

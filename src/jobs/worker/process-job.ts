@@ -12,7 +12,7 @@ import type { LeasedJob } from '../leases/lease-store.ts'
 import type { CheckOutcome } from '../runs/check-outcome.ts'
 import { stopFurtherRuns } from '../runs/extra-runs.ts'
 import { inspectRun, type ReportedRun } from '../runs/inspect.ts'
-import { inspectQuestion } from '../runs/inspect-question.ts'
+import { findForeignRun, inspectQuestion } from '../runs/inspect-question.ts'
 import { type RunStart, startJobRun } from '../runs/start.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
@@ -79,6 +79,11 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     if (mayHaveFurtherRuns(context, job)) await stopFurtherRuns(context, runtime, { job, signal })
     const inspection = { job, runId: job.run_id, type, reported, onFound, signal }
     const observed = await inspectRun(runtime, { ...inspection, runsBefore: await findRunsBefore(context, job) })
+    if (hasNoState(observed) && job.cancel_requested_at === null) {
+      // The run paused again at the checkpoint of the run before it. A newer run of another client has answered.
+      const next = await findForeignRun(context, runtime, { job, signal })
+      if (next) return observe(job, continuedBy(next.runId))
+    }
     if (isLost(observed))
       return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed
     return isActive(observed) && isOverdue(context, job) ? await endOverdue(context, job, observed) : observed
@@ -130,6 +135,14 @@ async function endOverdue(context: JobContext, job: LeasedJob, seen?: RunObserva
 
 function observe(job: LeasedJob, verdict: Verdict): RunObservation {
   return { runId: job.run_id, verdict, traces: null }
+}
+
+function hasNoState({ verdict }: RunObservation): boolean {
+  return 'confirm' in verdict && verdict.confirm === 'state_missing'
+}
+
+function continuedBy(runId: string): Verdict {
+  return { kind: 'continued_elsewhere', runId, answered: [], confirm: 'question_closed' }
 }
 
 function isLost({ verdict }: RunObservation): boolean {

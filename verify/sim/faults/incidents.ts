@@ -1,8 +1,12 @@
+import { NODE_HEARTBEAT_MS } from '../../../src/db/nodes/node.ts'
+import { NODE_LIFE_MS } from '../../../src/db/nodes/node-store.ts'
 import type { SimNode } from '../system/node.ts'
 import type { SimulatedSystem } from '../system/simulated-system.ts'
 import { postForgedCallback } from './forged-callback.ts'
 import type { Incident } from './plan.ts'
 
+/** Without the database, a node is sure to hold its leases for this long. */
+const LEASE_HELD_MS = NODE_LIFE_MS - NODE_HEARTBEAT_MS
 /** An orderly stop takes no longer than the requests in flight. */
 const STOP_WITHIN_MS = 60_000
 
@@ -21,6 +25,7 @@ export function injectIncident(system: SimulatedSystem, incident: Incident): voi
     case 'restart':
       return void restart(system, nodes[incident.node])
     case 'database_down':
+      if (incident.ms > LEASE_HELD_MS) nodes[incident.node].instance?.loseDatabase()
       return during(system, incident, (on) => {
         nodes[incident.node].databaseDown = on
       })

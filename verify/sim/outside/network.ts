@@ -179,8 +179,8 @@ export class Network {
   #noteCaller(thread: string, instance: ProcessInstance): void {
     const callers = this.#calling.get(thread) ?? []
     this.#calling.set(thread, callers)
-    // A suspended process may wake up after its lease, in the middle of its calls.
-    if (callers.some((one) => !one.wasSuspended) && !instance.wasSuspended) this.#options.onOverlap(thread)
+    const isOverlap = callers.some((one) => !one.mayHaveLostLeases) && !instance.mayHaveLostLeases
+    if (isOverlap) this.#options.onOverlap(thread)
     callers.push(instance)
   }
 

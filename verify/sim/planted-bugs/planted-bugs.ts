@@ -163,7 +163,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
-      "if (completed === null) return { ...outputMissing(type), confirm: 'output_missing' }",
+      "if (completed === null) return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }",
       "if (completed === null) return { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
     ],
     [
@@ -257,7 +257,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('missing-at-first-sight', 'a state that lags fails a job whose output it does not show yet', [
     'jobs/settlement/verdict.ts',
-    "if (completed === null) return { ...outputMissing(type), confirm: 'output_missing' }",
+    "if (completed === null) return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }",
     'if (completed === null) return outputMissing(type)',
   ]),
   bug('pause-at-first-sight', 'a state that lags pauses a job without its question, or with one that is answered', [

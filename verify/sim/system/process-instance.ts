@@ -10,6 +10,7 @@ export class ProcessInstance {
   readonly #endListeners = new Set<() => void>()
   #alive = true
   #suspendedUntilMs = 0
+  #hasLostDatabase = false
 
   constructor(name: string, time: VirtualTime) {
     this.name = name
@@ -20,8 +21,14 @@ export class ProcessInstance {
     return this.#alive
   }
 
-  get wasSuspended(): boolean {
-    return this.#suspendedUntilMs > 0
+  /** Whether other processes may have taken its leases while one of its calls was in progress. */
+  get mayHaveLostLeases(): boolean {
+    return this.#suspendedUntilMs > 0 || this.#hasLostDatabase
+  }
+
+  /** The database could not be reached for so long that the process may count as stopped. */
+  loseDatabase(): void {
+    this.#hasLostDatabase = true
   }
 
   end(): void {
