@@ -273,6 +273,8 @@ for (const { name, start } of SUBJECTS) {
       assert.equal(valuesOf(state).draft, 'half a report')
       assert.deepEqual(valuesOf(state), valuesOf(callback))
       assert.deepEqual(state.next, ['fail'])
+      const again = await begin('throw', { threadId: run.threadId, payload: { input: JsonText.of(null) } })
+      assert.equal((await callbackOf(again)).error, callback.error, 'a run without an input repeats the failed step')
     })
 
     test('a paused run reports success without an output; only its state shows the pause, and a resume finishes it', async () => {

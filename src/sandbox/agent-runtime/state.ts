@@ -275,7 +275,6 @@ export class RuntimeState {
       }
       checkpoint.retried = position.answers.length > 0
       if ('fail' in result) {
-        checkpoint.position = null
         checkpoint.task.error = JSON.stringify({ message: result.fail, name: 'Error' })
         this.#fail(thread, run, result)
         return
