@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { createServer } from 'node:net'
 import { describe, test } from 'node:test'
 import type { JsonObject } from '../../src/core/json.ts'
+import { sql } from '../../src/db/sql.ts'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import type { Run } from '../../src/sandbox/agent-runtime/records.ts'
@@ -171,6 +172,24 @@ describe('a start that the runtime handles late', () => {
       world.runtime.setFaults(NO_RUNTIME_FAULTS)
       await advanceUntil(world, async () => isOver(await world.stored(hanging.id)))
       assert.equal(runsOf(world, hanging).length, 1)
+      await heal(world)
+    })
+
+    test('the answer to a start that another node has repeated meanwhile is not followed', async () => {
+      const world = await shared()
+      const started = world.calls(START_RUN)
+      world.runtime.setFaults({ late_starts_ms: 50_000 })
+      const first = await post(world, newUser(), { input: says('q1') })
+      await until(() => world.calls(START_RUN) === started + 1)
+      // What another node writes that has taken the lease.
+      await world.service.db.query(sql`update job_checks set starts = 2 where job_id = ${first.id}`)
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      await advanceUntil(world, async () => isOver(await world.stored(first.id)))
+      const done = await world.stored(first.id)
+      const late = runsOf(world, first).find(({ metadata }) => metadata.attempt === undefined)
+      assert.equal(done.status, 'completed')
+      assert.notEqual(done.run_id, late?.runId)
+      assert.deepEqual(await extraRuns(world, first), [late?.runId])
       await heal(world)
     })
 
