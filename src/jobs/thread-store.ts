@@ -180,17 +180,25 @@ export async function keepRunsOf(tx: Transaction, jobIds: readonly string[]): Pr
   return threads
 }
 
-/** Called after jobs were deleted: deletes the threads without a job, with those that they replaced. */
-export async function deleteEmptyThreads(tx: Transaction, threadIds: readonly string[]): Promise<void> {
-  if (threadIds.length === 0) return
+/** Called after jobs were deleted: deletes the threads without a job, with those that they replaced, and returns them. */
+export async function deleteEmptyThreads(
+  tx: Transaction,
+  threadIds: readonly string[],
+): Promise<Pick<ThreadRow, 'id' | 'newest' | 'is_own'>[]> {
+  if (threadIds.length === 0) return []
   const among = isAmong(tx.engine, sql`threads.id`, threadIds)
   await tx.query(sql`
     update threads set newest = (select max(jobs.id) from jobs where thread_id = threads.id)
     where ${among} and exists (select 1 from jobs where thread_id = threads.id)`)
-  const deleted = await tx.query<{ id: string }>(sql`
-    delete from threads where ${among} and not exists (select 1 from jobs where thread_id = threads.id) returning id`)
+  const deleted = await tx.query<ThreadRow>(sql`
+    delete from threads where ${among} and not exists (select 1 from jobs where thread_id = threads.id)
+    returning id, newest, is_own`)
+  if (deleted.length === 0) return []
   const ids = deleted.map(({ id }) => id)
-  if (ids.length > 0) await tx.query(sql`delete from threads where ${isAmong(tx.engine, sql`replaced_by`, ids)}`)
+  const replaced = await tx.query<ThreadRow>(
+    sql`delete from threads where ${isAmong(tx.engine, sql`replaced_by`, ids)} returning id, newest, is_own`,
+  )
+  return [...deleted, ...replaced]
 }
 
 /** For jobs that are erased with their owner. */

@@ -87,7 +87,7 @@ describe('deleting a job', () => {
       })
     }
 
-    test('a late callback does not create it again: by its run, its job id or the token of its URL', async () => {
+    test('a late callback does not create it again: by its run, its thread, its job id or the token of its URL', async () => {
       const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
       const job = await ended(world, 'ada')
       await world.request('DELETE', `/jobs/${job.id}`, 'ada')
@@ -101,13 +101,14 @@ describe('deleting a job', () => {
         [late, { query, headers: {} }],
         [unknownRun, { query, headers: {} }],
         [{ ...unknownRun, metadata: { job_id: id } }, {}],
+        [unknownRun, {}],
       ] as const) {
         const answer = await world.callback('report', payload, options)
         assert.deepEqual(answer.body, { received: true, outcome: 'stale', job_id: id })
       }
       await world.quiet()
       assert.deepEqual(await rowsOf(world.db, id), NOTHING)
-      const other = await world.callback('report', { ...unknownRun, run_id: '5f0c6d5e-0000-4000-8000-000000000001' })
+      const other = await world.callback('report', { ...unknownRun, thread_id: '5f0c6d5e-0000-4000-8000-000000000001' })
       assert.equal(other.body.outcome, 'adopted', 'a run of no deleted job is adopted as before')
     })
 
@@ -192,7 +193,7 @@ describe('deleting a job', () => {
       assert.deepEqual(rows, nothing)
       assert.equal((await world.stored(paused.id)).status, 'awaiting_input')
       const tombstones = () => world.db.query(sql`select id from job_tombstones where job_id = ${job.id}`)
-      assert.equal((await tombstones()).length, 2)
+      assert.equal((await tombstones()).length, 3)
       await world.leap(31 * DAY_MS)
       await world.leapUntil(async () => (await tombstones()).length === 0, HOUSEKEEPING_MS)
     })

@@ -105,7 +105,7 @@ export async function matchCallbacks(
       const isExtra = !wrongJob && !isHint && (run ? run.is_extra === 1 : isExtraRun(payload, job))
       return { callback, job, runSeq, adopted: false, wrongJob, isHint, isExtra }
     }
-    const deletedJobId = deleted.get(payload.runId) ?? deleted.get(jobId ?? payload.jobId ?? '')
+    const deletedJobId = deleted.get(payload.runId) ?? deleted.get(jobId ?? payload.jobId ?? payload.threadId)
     if (deletedJobId !== undefined) return { callback, deletedJobId }
     const adopted = adopt(callback, ids, atMs)
     adoptedByRun.set(payload.runId, adopted)
@@ -152,7 +152,7 @@ interface Candidates {
   awaitingRun: Map<string, SettlingJob>
   /** By thread: the newest jobs on threads that this service created. */
   newestTurns: Map<string, SettlingJob>
-  /** By the id of a run or a job: the deleted job it belonged to. */
+  /** By the id of a run, a job or a thread: the deleted job it belonged to. */
   deleted: Map<string, string>
   isLocked: (callback: ReceivedCallback) => boolean
 }
@@ -179,7 +179,8 @@ async function lockCandidates(tx: Transaction, { batch, settlement, locks }: Cal
     const { jobId, payload } = callback
     const named = namedBy(callback)
     const isKnown = jobId === null ? named.some((id) => jobs.has(id)) : jobs.has(jobId)
-    return isKnown ? [] : [payload.runId, ...named]
+    // Only this service starts runs on its threads: a run that names no job is a late one of the deleted jobs.
+    return isKnown ? [] : [payload.runId, ...(named.length === 0 ? [payload.threadId] : named)]
   })
   const missing = [...candidates].filter((id) => !jobs.has(id))
   // Both are read after the lock. A job that is missing is locked elsewhere if it is still stored, or was deleted while this

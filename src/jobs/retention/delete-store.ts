@@ -2,7 +2,7 @@ import { firstIdAt } from '../../core/ids.ts'
 import { bytesOf, takeBatch } from '../../db/bounded-page.ts'
 import type { Queryable, Transaction } from '../../db/database.ts'
 import { forUpdate } from '../../db/locking.ts'
-import { isAmong } from '../../db/rows.ts'
+import { isAmong, rowsOf } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import { CALLBACKS, type CallbackRow } from '../callback-store.ts'
 import type { JobStatus } from '../job.ts'
@@ -100,7 +100,7 @@ export const deleteTimelineOf: DeleteSome = async (tx, jobIds, limit) => {
 
 /**
  * Deletes the jobs, to which nothing else may refer any more, with their runs and with the threads that have no other job.
- * The ids of jobs and runs stay as tombstones.
+ * The ids of jobs and runs stay as tombstones, and those of the threads that this service created.
  */
 export async function deleteJobRows(tx: Transaction, jobIds: readonly string[], atMs: number): Promise<void> {
   const ofJobs = isAmong(tx.engine, sql`job_id`, jobIds)
@@ -113,10 +113,17 @@ export async function deleteJobRows(tx: Transaction, jobIds: readonly string[], 
   const threads = await keepRunsOf(tx, jobIds)
   await tx.query(sql`delete from job_runs where ${ofJobs}`)
   await tx.query(sql`delete from jobs where ${jobs}`)
-  await deleteEmptyThreads(tx, threads)
+  const deleted = await deleteEmptyThreads(tx, threads)
+  const own = deleted.filter(({ is_own }) => is_own === 1).map(({ id, newest }) => ({ id, job_id: newest }))
+  if (own.length === 0) return
+  await tx.query(sql`
+    insert into job_tombstones (id, job_id, deleted_at)
+    select id, job_id, cast(${atMs} as bigint) from ${rowsOf(tx.engine, own, { id: 'text', job_id: 'text' })} as r
+    where true
+    on conflict (id) do update set job_id = excluded.job_id, deleted_at = excluded.deleted_at`)
 }
 
-/** The deleted job that each of these ids, of jobs or of runs, belonged to. */
+/** The deleted job that each of these ids, of jobs, runs or threads, belonged to. */
 export async function findDeleted(tx: Transaction, ids: readonly string[]): Promise<Map<string, string>> {
   if (ids.length === 0) return new Map()
   const rows = await tx.query<{ id: string; job_id: string }>(
