@@ -33,7 +33,7 @@ import {
   wantedState,
 } from './read-answers.ts'
 import { followRunStream, type RunStreamEvent } from './run-stream.ts'
-import type { RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
+import type { Branch, RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
 
 /** How long a start waits for its answer. A start that is given up may still take effect. */
 export const START_TIMEOUT_MS = 60_000
@@ -159,16 +159,17 @@ export class RuntimeClient {
     threadId: string,
     runId: string,
     wantedValues: Wanted,
-    { signal, runsBefore }: { signal?: AbortSignal | undefined; runsBefore?: readonly string[] } = {},
+    { signal, branch }: { signal?: AbortSignal | undefined; branch?: Branch | undefined } = {},
   ): Promise<ThreadState | null> {
     const newest = await this.fetchNewestState(threadId, wantedValues, signal)
     if (newest === null || newest.runId === runId) return newest
     const state = await this.#fetchStateOf(threadId, runId, wantedValues, signal)
     if (state !== null) return state
-    const [last] = await this.#list(threadId, signal)
+    const runs = await this.#list(threadId, signal)
+    const last = runs.find((run) => !branch?.extraRuns.has(idIn(run, 'run_id') ?? ''))
     if (last === undefined || idIn(last, 'run_id') !== runId || !resumedToItsEnd(last)) return null
-    if (runsBefore === undefined) return newest
-    for (const before of runsBefore) {
+    if (branch === undefined) return newest
+    for (const before of branch.runsBefore) {
       const left = await this.#fetchStateOf(threadId, before, wantedValues, signal)
       if (left !== null) return left
     }

@@ -25,6 +25,14 @@ export interface Traces {
   tracerTraceId: string | null
 }
 
+/** The part of a thread's history that a run belongs to. */
+export interface Branch {
+  /** The runs before it, newest first. */
+  runsBefore: readonly string[]
+  /** Runs that belong to other branches. */
+  extraRuns: ReadonlySet<string>
+}
+
 export interface ThreadState {
   /** Null when the thread has none. */
   values: JsonPart | null

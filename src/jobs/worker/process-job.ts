@@ -3,6 +3,7 @@ import { parseCallback } from '../../runtime/callback-payload.ts'
 import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
+import type { Branch } from '../../runtime/runtime-types.ts'
 import { findUnconfirmed } from '../callback-store.ts'
 import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -16,7 +17,7 @@ import { findForeignRun, inspectQuestion } from '../runs/inspect-question.ts'
 import { type RunStart, startJobRun } from '../runs/start.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
-import { findEarlierRuns, findThread } from '../thread-store.ts'
+import { findEarlierRuns, findExtraRuns, findThread } from '../thread-store.ts'
 import type { CheckRecorder } from './record-check.ts'
 
 /** While the runtime cannot be asked, a job may outlive its deadline by this much. */
@@ -78,7 +79,7 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
     if (mayHaveFurtherRuns(context, job)) await stopFurtherRuns(context, runtime, { job, signal })
     const inspection = { job, runId: job.run_id, type, reported, onFound, signal }
-    const observed = await inspectRun(runtime, { ...inspection, runsBefore: await findRunsBefore(context, job) })
+    const observed = await inspectRun(runtime, { ...inspection, branch: await findBranch(context, job) })
     if (hasNoState(observed) && job.cancel_requested_at === null) {
       // The run paused again at the checkpoint of the run before it. A newer run of another client has answered.
       const next = await findForeignRun(context, runtime, { job, signal })
@@ -107,10 +108,11 @@ function mayHaveFurtherRuns({ clock }: JobContext, { start_attempts, last_start_
   return start_attempts > 1 && clock.now() < (last_start_at ?? 0) + LATE_WITHIN_MS
 }
 
-/** Only a resumed run on a pinned thread needs them. */
-async function findRunsBefore({ db }: JobContext, job: LeasedJob): Promise<string[] | undefined> {
+/** Only a resumed run on a pinned thread needs it. */
+async function findBranch({ db }: JobContext, job: LeasedJob): Promise<Branch | undefined> {
   if (job.run_seq === 1 || (await findThread(db, job.thread_id))?.is_pinned !== 1) return undefined
-  return (await findEarlierRuns(db, job)).map(({ run_id }) => run_id)
+  const [earlier, extra] = await Promise.all([findEarlierRuns(db, job), findExtraRuns(db, job.thread_id)])
+  return { runsBefore: earlier.map(({ run_id }) => run_id), extraRuns: new Set(extra) }
 }
 
 /** Without a runtime, runs can neither be checked nor stopped: a cancel request or the deadline ends the job. */
