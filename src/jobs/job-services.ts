@@ -21,7 +21,7 @@ interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'>
   usageLimitRuns: number | null
   callbackAuthenticity: CallbackAuthenticity
   /** Holds the leases of this process. */
-  node: Pick<Node, 'id' | 'isAlive'>
+  node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>
   /** Whether this process runs the sweep; default: true. */
   sweeps?: boolean
   /** How many jobs this process works on at once. */

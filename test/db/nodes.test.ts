@@ -67,6 +67,8 @@ describe('a node', () => {
       await clock.advance(1_000)
       await until(() => node.isAlive)
       assert.equal(await expiryOf(db, node), clock.now() + 10_000)
+      assert.equal(node.holdsLeaseOf(clock.now()), true)
+      assert.equal(node.holdsLeaseOf(clock.now() - 1_000), false, 'another node may have taken that lease meanwhile')
       await node.close()
     })
 

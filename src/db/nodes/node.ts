@@ -41,6 +41,7 @@ export class Node {
   readonly #db: Database
   readonly #log: Log
   readonly #loop: Loop
+  #aliveSinceMs: number
   #aliveUntilElapsedMs: number
   #suspendedMs: number
 
@@ -52,6 +53,7 @@ export class Node {
     this.#suspendedMs = own.suspendedMs?.() ?? 0
     this.#db = db
     this.#log = log
+    this.#aliveSinceMs = clock.now()
     this.#aliveUntilElapsedMs = startedAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
     this.#loop = startLoop({
       clock,
@@ -94,6 +96,11 @@ export class Node {
     return this.clock.elapsed() < this.#aliveUntilElapsedMs
   }
 
+  /** Whether this node is sure to hold a lease that it took then: its heartbeats have not been too late since. */
+  holdsLeaseOf(takenAtMs: number): boolean {
+    return this.isAlive && this.#aliveSinceMs <= takenAtMs
+  }
+
   async close(): Promise<void> {
     await this.#loop.stop()
     // If the database is unavailable, the row stays until it expires.
@@ -102,8 +109,10 @@ export class Node {
 
   async #beat(): Promise<void> {
     const reading = await read(this.#db, this.clock, { id: this.id, nowMs: this.clock.now() })
+    const wasAlive = this.isAlive
     this.#aliveUntilElapsedMs = reading.askedAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
     const isKept = await this.#keepTime(reading)
+    if (!wasAlive) this.#aliveSinceMs = this.clock.now()
     // Otherwise the next heartbeat is due already, because the database was slow or another node has just noted a step.
     if (!isKept || this.clock.elapsed() - reading.askedAtElapsedMs >= NODE_HEARTBEAT_MS) this.#loop.wake()
   }

@@ -26,8 +26,8 @@ export interface RunStart {
   type: JobType
   /** Given when this process has just written the job, so that no earlier attempt to start it can exist. */
   fresh?: StartAttempt
-  /** Whether this process holds its leases: other nodes take them when its heartbeat fails for too long. */
-  holdsLeases: () => boolean
+  /** Whether this process still holds the lease: other nodes take it when its heartbeat fails for too long. */
+  holdsLease: () => boolean
   signal: AbortSignal
 }
 
@@ -157,7 +157,7 @@ async function startOn(
   runtime: RuntimeClient,
   made: MadeAttempt & { checkpointId: string | null },
 ): Promise<RunObservation> {
-  const { job, type, attempt, checkpointId, sending, holdsLeases, signal } = made
+  const { job, type, attempt, checkpointId, sending, holdsLease, signal } = made
   const number = job.start_attempts
   const request = {
     threadId: job.thread_id,
@@ -170,7 +170,7 @@ async function startOn(
   const webhook = context.callbackUrl(job)
   const start = async (url: string | null) => {
     // If this process was suspended, another process may meanwhile have started the run and seen it end.
-    if (!holdsLeases() || context.clock.now() + START_TIMEOUT_MS > (job.lease_until ?? 0)) {
+    if (!holdsLease() || context.clock.now() + START_TIMEOUT_MS > (job.lease_until ?? 0)) {
       throw new RuntimeUnavailable('lease_too_short')
     }
     sending.isSent = true

@@ -39,7 +39,7 @@ export class JobWorker {
   /** Checks of jobs that clients watch on a stream. They have slots of their own, so that a full sweep does not delay them. */
   readonly #forStreams = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
-  readonly #node: Pick<Node, 'id' | 'isAlive'>
+  readonly #node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>
   readonly #recorder: CheckRecorder
   readonly #turns = new TurnsByOwner()
   /** The leases of jobs that are checked soon. Callbacks arrive in groups, and their jobs are leased in groups too. */
@@ -51,7 +51,7 @@ export class JobWorker {
 
   constructor(
     context: JobContext,
-    options: { node: Pick<Node, 'id' | 'isAlive'>; runtimeTimeoutMs: number; slots?: number | undefined },
+    options: { node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>; runtimeTimeoutMs: number; slots?: number | undefined },
   ) {
     const { node, runtimeTimeoutMs, slots = DEFAULT_SLOTS } = options
     this.#context = context
@@ -193,7 +193,7 @@ export class JobWorker {
     const work = {
       job,
       ...cause,
-      holdsLeases: () => this.#node.isAlive,
+      holdsLease: () => this.#node.holdsLeaseOf((job.lease_until ?? 0) - this.#leaseMs),
       recorder: this.#recorder,
       signal: this.#stopping.signal,
     }

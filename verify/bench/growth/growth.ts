@@ -131,7 +131,7 @@ async function fill(db: Database, jobs: number): Promise<GrowthWorld> {
     publicUrl: null,
     usageLimitRuns: null,
     callbackAuthenticity: new CallbackAuthenticity([], systemClock),
-    node: { id: 'node', isAlive: true },
+    node: { id: 'node', isAlive: true, holdsLeaseOf: () => true },
     sweeps: false,
   })
   return { db, services, type: TYPES.get('report') as JobType, jobs }

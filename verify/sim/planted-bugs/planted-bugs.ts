@@ -110,7 +110,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('start-after-the-lease', 'a worker that was suspended starts the run although another worker has the lease', [
     'jobs/runs/start.ts',
-    'if (!holdsLeases() || context.clock.now() + START_TIMEOUT_MS > (job.lease_until ?? 0)) {',
+    'if (!holdsLease() || context.clock.now() + START_TIMEOUT_MS > (job.lease_until ?? 0)) {',
     'if (context.clock.now() < 0) {',
   ]),
   bug('abandoned-start-forgotten', 'a start whose request was cut off counts as never made', [
@@ -226,8 +226,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       `const cut = new AbortController()
     if (cause.via === 'read') void this.#context.clock.sleep(3_000).then(() => cut.abort(new Error('the reader left')))
     const signal = AbortSignal.any([this.#stopping.signal, cut.signal])
-    const holdsLeases = () => this.#node.isAlive
-    if (job.run_id !== null || cause.via === 'read') await processJob(this.#context, { job, ...cause, holdsLeases, recorder: this.#recorder, signal })`,
+    const holdsLease = () => this.#node.isAlive
+    if (job.run_id !== null || cause.via === 'read') await processJob(this.#context, { job, ...cause, holdsLease, recorder: this.#recorder, signal })`,
     ],
     [
       'jobs/worker/record-check.ts',
