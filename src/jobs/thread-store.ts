@@ -162,12 +162,22 @@ export async function lockThreadsOf(tx: Transaction, jobIds: readonly string[]):
   return rows.map(({ id }) => id)
 }
 
-/** Some jobs on a thread. */
-export async function findJobsOn(db: Queryable, threadId: string, limit: number): Promise<string[]> {
+/** Some jobs on a thread. `owner`: only those of this owner; null: of every owner. */
+export async function findJobsOn(
+  db: Queryable,
+  threadId: string,
+  { owner, limit }: { owner: string | null; limit: number },
+): Promise<string[]> {
+  const isOwned = owner === null ? sql`1 = 1` : sql`created_by = ${owner}`
   const rows = await db.query<{ id: string }>(
-    sql`select id from jobs where thread_id = ${threadId} order by id limit ${limit}`,
+    sql`select id from jobs where thread_id = ${threadId} and ${isOwned} order by id limit ${limit}`,
   )
   return rows.map(({ id }) => id)
+}
+
+/** The first owner of a job on the thread is the owner of the conversation. */
+export async function claimThread(tx: Transaction, id: string, owner: string): Promise<void> {
+  await tx.query(sql`update threads set owner = ${owner} where id = ${id} and owner is null`)
 }
 
 /** While it is marked, the thread takes no new turn. Null removes the mark. */

@@ -57,6 +57,11 @@ describe('conversations', () => {
       )
       return row?.total
     }
+    /** Another client of the runtime starts a further run of this user on the thread. */
+    const again = async (world: JobWorld, { thread_id }: { thread_id: string }, user_id: string) => {
+      const run = { assistant_id: 'report', input: {}, metadata: { user_id } }
+      return { thread_id, run_id: await world.continueElsewhere({ thread_id }, run) }
+    }
     /** Another client of the runtime uses the thread. */
     const runElsewhere = async (world: JobWorld, threadId: string, body: object): Promise<void> => {
       const init = { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }
@@ -426,6 +431,52 @@ describe('conversations', () => {
       assert.equal((await world.request('DELETE', `/v1/conversations/${thread_id}`, sub)).status, 204)
       assert.equal((await fetch(`${world.runtime.url}/threads/${thread_id}/state`)).status, 200)
       assert.equal((await world.request('GET', `/jobs/${followed.body.id}`, sub)).status, 404)
+    })
+
+    test('a user deletes only their own jobs on a thread whose runs several users follow', async () => {
+      const world = await shared()
+      const [ada, bob] = [newUser(), newUser()]
+      const ofAda = await world.startElsewhere({ user_id: ada })
+      const follow = async (sub: string, run: { thread_id: string; run_id: string }) => {
+        const { body } = await post(world, sub, { type: 'report', ...run })
+        await world.sweepUntil(async () => (await world.stored(body.id)).finished_at !== null)
+        return body.id
+      }
+      const adas = await follow(ada, ofAda)
+      const bobs = await follow(bob, await again(world, ofAda, bob))
+      const path = `/v1/conversations/${ofAda.thread_id}`
+      assert.equal((await world.request('DELETE', path, ada)).status, 204)
+      assert.equal((await world.request('GET', `/jobs/${adas}`, ada)).status, 404)
+      assert.equal((await world.request('GET', `/jobs/${bobs}`, bob)).status, 200)
+      assert.equal((await world.request('DELETE', path, ada)).status, 404)
+      assert.equal((await world.request('DELETE', path, bob)).status, 204)
+    })
+
+    test('the conversation of a claimed job belongs to its new owner', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const run = await world.startElsewhere({ user_id: sub })
+      const adopted = await world.callback('report', { ...run, status: 'success', values: { report: 1 } })
+      assert.equal(adopted.body.outcome, 'adopted')
+      assert.equal((await post(world, sub, { type: 'report', ...run })).status, 202)
+      await world.sweepUntil(async () => (await world.stored(adopted.body.job_id)).finished_at !== null)
+      assert.equal((await world.request('DELETE', `/v1/conversations/${run.thread_id}`, sub)).status, 204)
+    })
+
+    test('no job follows a run on a thread that is being deleted', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await world.startElsewhere({ user_id: sub })
+      const followed = await post(world, sub, { type: 'report', ...first })
+      await world.sweepUntil(async () => (await world.stored(followed.body.id)).finished_at !== null)
+      const { thread_id } = first
+      await world.db.query(sql`update threads set deleting_at = ${world.clock.now()} where id = ${thread_id}`)
+      const second = await again(world, first, sub)
+      assertError(world.service, await post(world, sub, { type: 'report', ...second }), {
+        status: 409,
+        code: 'conflict',
+        message: 'The conversation is being deleted',
+      })
     })
 
     test('a late callback that names no job becomes no second job: the thread is known', async () => {

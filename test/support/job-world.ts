@@ -198,7 +198,7 @@ export class JobWorld {
   }
 
   /** Another client of the runtime starts a run on the thread of a job. It sends no callback. */
-  async continueElsewhere({ thread_id }: ShownJob, run: object): Promise<string> {
+  async continueElsewhere({ thread_id }: Pick<ShownJob, 'thread_id'>, run: object): Promise<string> {
     const { run_id } = await this.#postElsewhere(`/threads/${thread_id}/runs`, { assistant_id: 'pause', ...run })
     return run_id
   }

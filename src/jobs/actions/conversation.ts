@@ -34,11 +34,18 @@ interface WantedTurn {
   nowMs: number
 }
 
+const BEING_DELETED = 'The conversation is being deleted'
 /** A deletion that takes longer was interrupted by a crash. */
 const DELETED_WITHIN_MS = 10 * 60_000
 
 function isBeingDeleted({ deleting_at }: ThreadRow, nowMs: number): boolean {
   return deleting_at !== null && nowMs < deleting_at + DELETED_WITHIN_MS
+}
+
+/** Locks the thread of a run that a new job follows. The thread may not be known yet. */
+export async function lockFollowed(tx: Transaction, threadId: string, nowMs: number): Promise<void> {
+  const thread = await lockThread(tx, threadId)
+  if (thread && isBeingDeleted(thread, nowMs)) throw new ApiError('conflict', BEING_DELETED)
 }
 
 /**
@@ -53,7 +60,7 @@ export async function takeTurn(
   const locked = interrupts ? (await findUnfinishedOn(tx, threadId)).map(({ id }) => id) : []
   if (interrupts) await interruption.lock(locked)
   const thread = await lockThread(tx, threadId)
-  if (!thread || isBeingDeleted(thread, nowMs)) throw new ApiError('conflict', 'The conversation is being deleted')
+  if (!thread || isBeingDeleted(thread, nowMs)) throw new ApiError('conflict', BEING_DELETED)
   // Another transaction moved the conversation to a new thread.
   if (thread.replaced_by !== null) throw new TransactionConflict()
   if (interrupts) {

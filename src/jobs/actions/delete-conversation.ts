@@ -9,30 +9,42 @@ import { findUnfinishedOn } from '../uncommon-jobs.ts'
 /** On SQLite nothing else runs during a batch. */
 const BATCH = 20
 
+const UNFINISHED = 'A job on the thread is unfinished'
+
+interface Deletion {
+  threadId: string
+  /** The owner of the jobs to delete; null: the jobs of every owner. Several users may follow runs of a thread. */
+  owner: string | null
+  by: AuditOrigin | undefined
+}
+
 /**
  * Deletes the jobs on a thread, and the thread at the runtime if this service created it. The runtime comes first: if it
  * cannot be asked, nothing is deleted. A deletion that a crash interrupted can be repeated.
  */
-export async function deleteConversation(
-  context: JobContext,
-  { threadId, by }: { threadId: string; by: AuditOrigin | undefined },
-): Promise<void> {
+export async function deleteConversation(context: JobContext, { threadId, owner, by }: Deletion): Promise<void> {
   const { db, clock, log, countDeleted } = context
   const isOwn = await db.transaction(async (tx) => {
     const thread = await lockThread(tx, threadId)
     if (!thread) throw new ApiError('not_found', 'No such conversation')
     if ((await findUnfinishedOn(tx, threadId)).length > 0) {
-      throw new ApiError('conflict', 'A job on the thread is unfinished')
+      throw new ApiError('conflict', UNFINISHED)
     }
     await markDeleting(tx, threadId, clock.now())
     return thread.is_own === 1
   })
   if (isOwn) await deleteAtRuntime(context, threadId)
   for (;;) {
-    const ids = await findJobsOn(db, threadId, BATCH)
+    const ids = await findJobsOn(db, threadId, { owner, limit: BATCH })
     if (ids.length === 0) break
-    await deleteEndedJobs(db, { ids, atMs: clock.now(), countDeleted })
+    const deleted = await deleteEndedJobs(db, { ids, atMs: clock.now(), countDeleted })
+    if (deleted?.length) continue
+    // A callback has made a new job on the thread.
+    await markDeleting(db, threadId, null)
+    throw new ApiError('conflict', UNFINISHED)
   }
+  // For the jobs of other owners, which stay.
+  await markDeleting(db, threadId, null)
   if (by) {
     const object = { kind: 'conversation', id: threadId } as const
     await db.transaction((tx) => recordAudit(tx, context, { by, action: 'conversation.deleted', object }))

@@ -33,11 +33,11 @@ import { settleJobs, settleWithin } from '../settlement/settle.ts'
 import { CONFIRM_AFTER_MS, type Settlement, type SettlingJob } from '../settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { usageOf } from '../settlement/usage-of.ts'
-import { findThread } from '../thread-store.ts'
+import { claimThread, findThread } from '../thread-store.ts'
 import { countRuns, findUnfinishedOn } from '../uncommon-jobs.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { findThreadToContinue, type OnBusy, takeTurn, titleOf } from './conversation.ts'
+import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } from './conversation.ts'
 
 const STATE_BUDGET_MS = 3_000
 /** A run to follow may be missing on a lagging replica: the runtime is asked again after these pauses. */
@@ -338,6 +338,7 @@ export class Jobs {
     const [known] = await findJobRuns(tx, [run.runId])
     if (known) return this.#claim(tx, { jobId: known.job_id, threadId: run.threadId }, request)
     await this.#checkUsageLimit(tx, request.createdBy)
+    await lockFollowed(tx, run.threadId, clock.now())
     const given = {
       id: ids.next('job'),
       input: null,
@@ -370,6 +371,7 @@ export class Jobs {
     job.project_id = projectId
     job.updated_at = this.#context.clock.now()
     await updateJobs(tx, [job])
+    await claimThread(tx, job.thread_id, createdBy)
     await changeOwner(tx, jobId, createdBy)
     await this.#addToTimeline(tx, job, 'claimed', { created_by: createdBy })
     if (job.finished_at !== null) await countUsage(tx, [usageOf(job, createdBy)])

@@ -1,11 +1,13 @@
 import type { FastifyRequest } from 'fastify'
 import { recordAudit } from '../../audit/record-audit.ts'
+import { principalId } from '../../auth/principal.ts'
+import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
 import { type Queryable, type Transaction, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
 import type { App } from '../../http/app-instance.ts'
-import { bearer, callerOf } from '../../http/gate/access.ts'
+import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, onePage, readPageRequest, toPage } from '../../http/paging.ts'
 import { writesDocuments } from '../../http/schemas.ts'
@@ -19,9 +21,9 @@ import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
 import { findJobState } from '../retention/delete-store.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
-import { findThread } from '../thread-store.ts'
+import { findJobsOn, findThread } from '../thread-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, maySee, NO_SUCH_JOB } from './job-access.ts'
+import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, NO_SUCH_JOB, seesAllJobs } from './job-access.ts'
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { openLiveStream, streamLive } from './live-operation.ts'
@@ -242,7 +244,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     return toJob(await jobs.replaceInput(job.id, input, auditedOriginOf(request, job)))
   })
 
-  const forgetting = {
+  const deletingConversation = {
     ...config,
     awaitsRuntime,
     refusals: {
@@ -254,15 +256,17 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   }
   app.delete(
     '/v1/conversations/:thread_id',
-    { config: forgetting, schema: schema.removeConversation },
+    { config: deletingConversation, schema: schema.removeConversation },
     async (request, reply) => {
       const thread = await findThread(db, request.params.thread_id.toLowerCase())
-      if (!thread || thread.replaced_by !== null || !maySee(request, { created_by: thread.owner })) {
+      const owner = isAdmin(request) ? null : principalId(callerOf(request))
+      const ofCaller = thread ? await findJobsOn(db, thread.id, { owner, limit: 1 }) : []
+      if (!thread || thread.replaced_by !== null || (ofCaller.length === 0 && !seesAllJobs(request))) {
         throw new ApiError('not_found', 'No such conversation')
       }
-      const owned = { created_by: thread.owner }
-      checkMayChange(request, owned)
-      await deleteConversation(jobContext, { threadId: thread.id, by: auditedOriginOf(request, owned) })
+      if (ofCaller.length === 0) throw insufficientScope([ADMIN_SCOPE])
+      const by = auditedOriginOf(request, { created_by: thread.owner })
+      await deleteConversation(jobContext, { threadId: thread.id, owner, by: owner === null ? by : undefined })
       return reply.code(204).send(null)
     },
   )
