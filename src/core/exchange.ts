@@ -85,19 +85,16 @@ async function readText(response: Response, maxBytes: number): Promise<string> {
   return text + decode()
 }
 
-const NOT_CONNECTED = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'UND_ERR_CONNECT_TIMEOUT',
-])
-
-/** Whether the request failed before there was a connection: the server got nothing of it. */
+/**
+ * Whether the request failed before there was a connection: the server got nothing of it. The code alone does not tell: a
+ * connection may become unreachable later, too.
+ */
 export function hadNoConnection(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if (NOT_CONNECTED.has((cause as NodeJS.ErrnoException).code ?? '')) return true
+    const { code, syscall } = cause as NodeJS.ErrnoException
+    if (code === 'UND_ERR_CONNECT_TIMEOUT' || syscall === 'connect' || syscall === 'getaddrinfo') return true
+    // One error for each address of the server.
+    if (cause instanceof AggregateError && cause.errors.length > 0) return cause.errors.every(hadNoConnection)
   }
   return false
 }

@@ -1,7 +1,7 @@
 import { Columns, type ColumnTable, initialValues } from '../db/columns.ts'
 import { sql } from '../db/sql.ts'
 import type { Evidence, FailureCode, JobStatus, Via } from './job.ts'
-import type { JobType } from './job-types.ts'
+import { deadlineFrom, type JobType } from './job-types.ts'
 import { IS_UNFINISHED } from './uncommon-jobs.ts'
 
 /** A job as it is stored, in the table `jobs` and, while the runtime is asked about it, in `job_checks`. */
@@ -178,7 +178,7 @@ export function newJob(type: JobType, given: Given, atMs: number): JobRow {
     lease_until: null,
     waits_on: null,
     queued_behind: null,
-    deadline_at: atMs + type.deadlineMs,
+    deadline_at: deadlineFrom(atMs, type),
     created_at: atMs,
     started_at: given.run_id === null ? null : atMs,
     updated_at: atMs,

@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox'
 import type { Wanted } from '../core/json/wanted.ts'
 import { isJsonObject } from '../core/json.ts'
+import { neverShorter } from '../db/nodes/service-clock.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 import type { StreamMode } from '../runtime/runtime-types.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
@@ -153,4 +154,9 @@ export function streamModesOf({ live }: Pick<JobType, 'live'>): StreamMode[] {
 
 function toSchema(json: SchemaJson | undefined): DocumentSchema | null {
   return json === undefined ? null : new DocumentSchema(json)
+}
+
+/** When a run that begins now must have ended. A step of the clock does not make it earlier. */
+export function deadlineFrom(atMs: number, { deadlineMs }: Pick<JobType, 'deadlineMs'>): number {
+  return atMs + neverShorter(deadlineMs)
 }

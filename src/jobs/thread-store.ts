@@ -98,6 +98,9 @@ export async function findNewestTurns(db: Queryable, threadIds: readonly string[
 const MAX_EARLIER_RUNS = 10
 const MAX_EXTRA_RUNS = 100
 
+const MAY_BE_EMPTY = sql`
+  case when status = 'cancelled' or error_code in ('run_lost', 'deadline_exceeded') then 1 else 0 end`
+
 /** `ended_at`: the run had ended then. `may_be_empty`: 1 if it may have left no checkpoint, because it was cancelled or lost. */
 export type EarlierRun = { run_id: string; ended_at: number; may_be_empty: number }
 
@@ -112,7 +115,7 @@ export async function findEarlierRuns(
   return db.query<EarlierRun>(sql`
     select run_id, ended_at, may_be_empty from (
       select job_runs.run_id, job_runs.created_at as at, coalesce(finished_at, updated_at) as ended_at,
-        case when status = 'cancelled' or error_code in ('run_lost', 'deadline_exceeded') then 1 else 0 end as may_be_empty
+        ${MAY_BE_EMPTY} as may_be_empty
       from jobs join job_runs on job_id = jobs.id
       where thread_id = ${thread_id} and is_extra = 0 and not (job_id = ${id} and job_runs.run_seq >= ${run_seq})
         and job_runs.created_at > coalesce((select moved_at from threads where threads.id = jobs.thread_id), 0)
@@ -142,16 +145,16 @@ export async function replaceThread(
   tx: Transaction,
   { from, to, atMs }: { from: ThreadRow; to: string; atMs: number },
 ): Promise<void> {
-  const row = { ...from, id: to, is_pinned: 0, moved_at: atMs }
+  const row = { ...from, id: to, is_own: 1, is_pinned: 0, moved_at: atMs }
   await tx.query(sql`insert into threads (${THREADS.list}) values (${THREADS.values(row)})`)
   await tx.query(sql`update threads set replaced_by = ${to} where id = ${from.id} or replaced_by = ${from.id}`)
   await tx.query(sql`update jobs set thread_id = ${to} where thread_id = ${from.id}`)
+  await tx.query(sql`update job_checks set waits_on = ${to} where waits_on = ${from.id}`)
 }
 
 /** The threads that this one replaced. */
-export async function findReplaced(db: Queryable, id: string): Promise<string[]> {
-  const rows = await db.query<{ id: string }>(sql`select id from threads where replaced_by = ${id}`)
-  return rows.map((row) => row.id)
+export function findReplaced(db: Queryable, id: string): Promise<Pick<ThreadRow, 'id' | 'is_own'>[]> {
+  return db.query(sql`select id, is_own from threads where replaced_by = ${id}`)
 }
 
 /** Locks the threads of these jobs in the order of ids, and returns their ids. */
@@ -185,17 +188,18 @@ export async function markDeleting(db: Queryable, id: string, atMs: number | nul
   await db.query(sql`update threads set deleting_at = ${atMs} where id = ${id}`)
 }
 
-/** Called before jobs are deleted: their threads, which it locks, keep the newest of their runs. */
+/** Called before jobs are deleted: their threads, which it locks, keep the newest of their runs that has left a checkpoint. */
 export async function keepRunsOf(tx: Transaction, jobIds: readonly string[]): Promise<string[]> {
   const threads = await lockThreadsOf(tx, jobIds)
   await tx.query(sql`
     update threads set deleted_run = r.run_id, deleted_run_at = r.at
     from (
-      select thread_id, job_runs.run_id, job_runs.created_at as at,
-        row_number() over (partition by thread_id order by job_runs.created_at desc) as place
+      select thread_id, job_runs.run_id, job_runs.created_at as at, ${MAY_BE_EMPTY} as may_be_empty,
+        row_number() over (partition by thread_id order by ${MAY_BE_EMPTY}, job_runs.created_at desc) as place
       from job_runs join jobs on jobs.id = job_id
       where is_extra = 0 and ${isAmong(tx.engine, sql`job_id`, jobIds)}) as r
-    where r.place = 1 and threads.id = r.thread_id and r.at > coalesce(deleted_run_at, 0)`)
+    where r.place = 1 and threads.id = r.thread_id
+      and (deleted_run is null or (r.may_be_empty = 0 and r.at > coalesce(deleted_run_at, 0)))`)
   return threads
 }
 

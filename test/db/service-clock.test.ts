@@ -138,7 +138,7 @@ describe('a step of the database’s clock', () => {
       })
     }
 
-    test('a lasting step forward is followed by the calendar after a minute, and by the service’s time at most one percent too fast', async () => {
+    test('a lasting step forward is followed by the calendar after a minute, and by the service’s time at most half a percent too fast', async () => {
       const cluster = await Cluster.start(engine, 2)
       cluster.database.stepMs = 2 * HOUR_MS
       await cluster.pass(55_000)
@@ -151,10 +151,10 @@ describe('a step of the database’s clock', () => {
         await cluster.leap(HOUR_MS)
         for (const { clock } of cluster.nodes) {
           const aheadMs = clock.now() - cluster.time.now()
-          assert.ok(aheadMs >= 0 && aheadMs <= hour * 37_000, `${aheadMs} ms ahead after ${hour} h`)
+          assert.ok(aheadMs >= 0 && aheadMs <= hour * 18_500, `${aheadMs} ms ahead after ${hour} h`)
         }
       }
-      for (let day = 0; day < 9; day++) await cluster.leap(24 * HOUR_MS)
+      for (let day = 0; day < 17; day++) await cluster.leap(24 * HOUR_MS)
       for (const { clock } of cluster.nodes) {
         assertNear(clock.now(), cluster.database.now(), 'in the end it is the database’s time')
         assert.equal(clock.offsetMs, 0)

@@ -179,7 +179,7 @@ describe('a start that the runtime handles late', () => {
       const world = await shared()
       const started = world.calls(START_RUN)
       world.runtime.setFaults({ late_starts_ms: 50_000 })
-      const first = await post(world, newUser(), { input: says('q1') })
+      const first = await post(world, newUser(), { input: says('q1', { duration_ms: 60_000 }) })
       await until(() => world.calls(START_RUN) === started + 1)
       // What another node writes that has taken the lease.
       await world.service.db.query(sql`update job_checks set starts = 2 where job_id = ${first.id}`)
@@ -189,6 +189,7 @@ describe('a start that the runtime handles late', () => {
       const late = runsOf(world, first).find(({ metadata }) => metadata.attempt === undefined)
       assert.equal(done.status, 'completed')
       assert.notEqual(done.run_id, late?.runId)
+      assert.equal(late?.status, 'interrupted')
       assert.deepEqual(await extraRuns(world, first), [late?.runId])
       await heal(world)
     })

@@ -90,7 +90,7 @@ describe('the verdict from an answer of the runtime', () => {
       left({ values: { report: null } }),
       missing,
     ],
-    ['success that left no state: the output is missing', 'success', null, missing],
+    ['success that left no state: the output is missing', 'success', null, { ...missing, confirm: 'state_missing' }],
     [
       'error: the text of the task',
       'error',

@@ -17,6 +17,7 @@ const MAX_WAITS = 10
 
 /** The size of a step is taken from an answer that came within this time. */
 const PRECISE_MS = 250
+const MAX_IMPRECISE = 5
 
 type Reading = ClockReading & Awaited<ReturnType<typeof beat>>
 
@@ -44,6 +45,7 @@ export class Node {
   #aliveSinceMs: number
   #aliveUntilElapsedMs: number
   #suspendedMs: number
+  #impreciseReadings = 0
 
   private constructor(parts: NodeParts) {
     const { id, own, clock, db, log, startedAtElapsedMs } = parts
@@ -68,13 +70,13 @@ export class Node {
     const { db, clock: own, random, log } = context
     const id = uuidFrom(random)
     // Until its clock is set, the node holds no lease.
-    const look = () => read(db, own, { id, nowMs: null })
-    let reading = await look()
+    const readClock = () => read(db, own, { id, nowMs: null })
+    let reading = await readClock()
     let othersRun = true
     // Meanwhile, another node that runs notes a step of the database's clock.
-    for (let waits = 0; isDoubtful(reading) && othersRun && waits < MAX_WAITS; waits++) {
+    for (let waits = 0; mayMissStep(reading) && othersRun && waits < MAX_WAITS; waits++) {
       await own.sleep(NODE_FRESH_MS)
-      const next = await look()
+      const next = await readClock()
       othersRun = next.othersBeatAtMs !== reading.othersBeatAtMs
       reading = next
     }
@@ -83,7 +85,9 @@ export class Node {
     const ranUntilMs = Math.max(reading.ranUntilMs, reading.othersBeatAtMs ?? 0)
     if (ranUntilMs > clock.now() + STEP_MS) {
       const step = clock.stepTo(reading, ranUntilMs)
-      if (await noteStep(db, step)) clock.follow({ ...reading, step })
+      const isNoted = await noteStep(db, step)
+      // Another node that starts was first.
+      clock.follow(isNoted ? { ...reading, step } : await readClock(), { mayJump: true })
       log.warn({ stepMs: Math.round(reading.databaseMs - ranUntilMs), offsetMs: clock.offsetMs }, 'clock.stepped')
     }
     const startedAtElapsedMs = own.elapsed()
@@ -123,19 +127,21 @@ export class Node {
    */
   async #keepTime(reading: Reading): Promise<boolean> {
     const { clock } = this
-    const surpriseMs = clock.surpriseOf(reading)
-    const wasSuspended = this.#wasSuspendedFor(surpriseMs)
-    if (Math.abs(surpriseMs) <= STEP_MS) {
+    const differenceMs = clock.differenceOf(reading)
+    const wasSuspended = this.#wasSuspendedFor(differenceMs)
+    if (Math.abs(differenceMs) <= STEP_MS) {
       this.#follow(reading)
       return true
     }
     if (wasSuspended || contradicts(reading, clock.now())) {
-      this.#log.warn({ byMs: Math.round(surpriseMs) }, 'clock.corrected')
-      this.#follow(reading)
+      this.#log.warn({ byMs: Math.round(differenceMs) }, 'clock.corrected')
+      this.#follow(reading, { mayJump: true })
       return true
     }
-    // A slow answer does not tell exactly when the database read its clock.
-    if (clock.elapsed() - reading.askedAtElapsedMs > PRECISE_MS) return false
+    // A slow answer does not tell exactly when the database read its clock. If all are slow, one of them must do.
+    const isPrecise = clock.elapsed() - reading.askedAtElapsedMs <= PRECISE_MS
+    this.#impreciseReadings = isPrecise ? 0 : this.#impreciseReadings + 1
+    if (!isPrecise && this.#impreciseReadings < MAX_IMPRECISE) return false
     const step = clock.stepTo(reading)
     if (!(await noteStep(this.#db, step))) return false
     this.#follow({ ...reading, step })
@@ -150,11 +156,11 @@ export class Node {
     return sinceBeatMs > STEP_MS && Math.abs(sinceBeatMs - ms) <= 2 * STEP_MS
   }
 
-  #follow(reading: Reading): void {
+  #follow(reading: Reading, options?: { mayJump: boolean }): void {
     const { clock } = this
     const isNew = reading.step.version !== clock.version
     const beforeMs = clock.offsetMs
-    clock.follow(reading)
+    clock.follow(reading, options)
     const { offsetMs } = clock
     if (isNew) this.#log.warn({ stepMs: beforeMs - offsetMs, offsetMs }, 'clock.stepped')
   }
@@ -166,7 +172,7 @@ async function read(db: Database, clock: Clock, node: { id: string; nowMs: numbe
 }
 
 /** At its start a node cannot tell nodes that stopped long ago from a step of the database's clock that is not noted yet. */
-function isDoubtful({ databaseMs, step, othersBeatAtMs }: Reading): boolean {
+function mayMissStep({ databaseMs, step, othersBeatAtMs }: Reading): boolean {
   if (othersBeatAtMs === null) return false
   const ageMs = serviceTimeAt(databaseMs, step) - othersBeatAtMs
   return ageMs > NODE_LIFE_MS || ageMs < -STEP_MS

@@ -22,10 +22,15 @@ export interface ClockReading {
 /** A smaller difference is no step, but the error of a clock, and is corrected at once. */
 export const STEP_MS = 1_000
 const CALENDAR_WAITS_MS = 60_000
-/** After a step forward the service's time runs faster by this share, so a deadline comes early by at most as much. */
-const FASTER = 0.01
+/** After a step forward the service's time runs faster by this share. A small error of a node's clock is corrected as slowly. */
+export const FASTER = 0.005
 /** After a step back it runs slower: nothing comes early, and everything happens at most a tenth later. */
 const SLOWER = 0.1
+
+/** The length in the service's time that is never shorter than this in real time: for deadlines. */
+export function neverShorter(ms: number): number {
+  return ms === 0 ? 0 : Math.ceil(ms * (1 + 2 * FASTER)) + STEP_MS
+}
 
 /**
  * The time that all nodes share: the database's, without its steps. A step forward or back changes `now` at no moment, so
@@ -38,10 +43,14 @@ export class ServiceClock implements Clock {
   #originMs: number
   #step: ClockStep
   #latestMs = Number.NEGATIVE_INFINITY
+  /** By how much the time may be corrected forward now. It grows slowly, so that deadlines do not come early. */
+  #creditMs = STEP_MS
+  #followedAtElapsedMs: number
 
   constructor(node: Clock, { databaseMs, step }: ClockReading) {
     this.#node = node
     this.#originMs = databaseMs - node.elapsed()
+    this.#followedAtElapsedMs = node.elapsed()
     this.#step = step
   }
 
@@ -73,7 +82,7 @@ export class ServiceClock implements Clock {
   }
 
   /** By how much the service's time of the reading is ahead of this clock's; 0 if they are consistent. */
-  surpriseOf({ databaseMs, askedAtElapsedMs, step }: ClockReading): number {
+  differenceOf({ databaseMs, askedAtElapsedMs, step }: ClockReading): number {
     const ownMs = serviceTimeAt(this.#databaseMs, this.#step)
     const earliestMs = serviceTimeAt(databaseMs, step)
     const latestMs = earliestMs + this.#node.elapsed() - askedAtElapsedMs
@@ -90,14 +99,22 @@ export class ServiceClock implements Clock {
     }
   }
 
-  /** Takes over the time of the reading. A time that is consistent with it is kept, so that the clock does not jump. */
-  follow({ databaseMs, askedAtElapsedMs, step }: ClockReading): void {
+  /**
+   * Takes over the time of the reading. A time that is consistent with it is kept, so that the clock does not jump.
+   * `mayJump`: this node alone was wrong, and takes over the others' time at once.
+   */
+  follow({ databaseMs, askedAtElapsedMs, step }: ClockReading, { mayJump = false } = {}): void {
     const elapsedMs = this.#node.elapsed()
+    const grownMs = (elapsedMs - this.#followedAtElapsedMs) * FASTER
+    this.#creditMs = Math.min(STEP_MS, this.#creditMs + grownMs)
+    this.#followedAtElapsedMs = elapsedMs
     const keptMs =
       step.version === this.#step.version
         ? this.#originMs
         : serviceTimeAt(this.#databaseMs, this.#step) - serviceOffset(step, databaseMs) - elapsedMs
-    this.#originMs = Math.min(Math.max(keptMs, databaseMs - elapsedMs), databaseMs - askedAtElapsedMs)
+    const wantedMs = Math.min(Math.max(keptMs, databaseMs - elapsedMs), databaseMs - askedAtElapsedMs)
+    this.#originMs = mayJump ? wantedMs : Math.min(wantedMs, keptMs + this.#creditMs)
+    if (!mayJump) this.#creditMs -= Math.max(0, this.#originMs - keptMs)
     this.#step = step
     const isAhead = this.#latestMs - serviceTimeAt(this.#databaseMs, step) > STEP_MS
     if (isAhead) this.#latestMs = Number.NEGATIVE_INFINITY

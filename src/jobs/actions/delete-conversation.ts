@@ -54,7 +54,8 @@ export async function deleteConversation(context: JobContext, { threadId, owner,
 
 async function deleteAtRuntime({ db, runtime, log }: JobContext, threadId: string): Promise<void> {
   try {
-    for (const id of [...(await findReplaced(db, threadId)), threadId]) await runtime?.deleteThread(id)
+    const replaced = (await findReplaced(db, threadId)).filter(({ is_own }) => is_own === 1)
+    for (const { id } of [...replaced, { id: threadId }]) await runtime?.deleteThread(id)
   } catch (error) {
     await markDeleting(db, threadId, null)
     if (!(error instanceof RuntimeUnavailable)) throw error

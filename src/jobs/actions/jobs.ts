@@ -25,7 +25,7 @@ import type { JobContext } from '../job-context.ts'
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, newJob } from '../job-row.ts'
 import { changeJobs, findJob, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../job-store.ts'
-import type { JobType } from '../job-types.ts'
+import { deadlineFrom, type JobType } from '../job-types.ts'
 import { takesPlace } from '../leases/places-store.ts'
 import { fetchQuestions } from '../runs/fetch-questions.ts'
 import { jobEvent } from '../settlement/job-event.ts'
@@ -33,7 +33,7 @@ import { settleJobs, settleWithin } from '../settlement/settle.ts'
 import { CONFIRM_AFTER_MS, type Settlement, type SettlingJob } from '../settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { usageOf } from '../settlement/usage-of.ts'
-import { claimThread, findThread } from '../thread-store.ts'
+import { claimThread, findEarlierRuns, findThread } from '../thread-store.ts'
 import { countRuns, findUnfinishedOn } from '../uncommon-jobs.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
@@ -212,7 +212,7 @@ export class Jobs {
       job.check_attempts = 0
       job.checked_at = null
       job.next_check_at = atMs
-      job.deadline_at = atMs + type.deadlineMs
+      job.deadline_at = deadlineFrom(atMs, type)
       job.updated_at = atMs
       // If the state could not be read, the start must read it: it does not count as fresh.
       const place = await this.#leaseForStart(tx, { job, type, isPossible: state !== undefined })
@@ -227,13 +227,15 @@ export class Jobs {
   }
 
   /** Null when the thread is gone, undefined when the runtime does not answer in time. */
-  async #readState(runtime: RuntimeClient, { thread_id, run_id }: JobRow): Promise<ThreadState | null | undefined> {
+  async #readState(runtime: RuntimeClient, job: JobRow): Promise<ThreadState | null | undefined> {
     const { db, clock } = this.#context
     const budget = new AbortController()
     const over = new AbortController()
     void clock.sleep(STATE_BUDGET_MS, over.signal).then(() => budget.abort(new Error('the time is over')))
     try {
-      return await fetchQuestions(db, runtime, { threadId: thread_id, pausedRunId: run_id }, budget.signal)
+      const earlier = (await findEarlierRuns(db, job)).map(({ run_id }) => run_id)
+      const runs = job.run_id === null ? [] : [job.run_id, ...earlier]
+      return await fetchQuestions(db, runtime, { threadId: job.thread_id, runs }, budget.signal)
     } catch (error) {
       if (error instanceof RuntimeUnavailable || error instanceof UnacceptableAnswer) return undefined
       throw error

@@ -1,7 +1,7 @@
 import type { Database, Queryable } from '../../db/database.ts'
 import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { join, type Sql, sql } from '../../db/sql.ts'
-import { findLeased, isFree, type Lease, type LeasedJob, leaseDueJobs, leaseFields } from './lease-store.ts'
+import { findLeased, isWanted, type Lease, type LeasedJob, leaseDueJobs, leaseFields } from './lease-store.ts'
 
 /** One statement leases jobs of at most this many owners. */
 const MAX_OWNERS = 32
@@ -21,7 +21,7 @@ export class TurnsByOwner {
   async lease(db: Database, limit: number, lease: Lease): Promise<LeasedJob[]> {
     const [due] = await db.query<{ jobs: number }>(sql`
       select count(*) as jobs from (
-        select 1 from job_checks where due_at <= ${lease.nowMs} and ${isFree(lease.nowMs)} limit ${limit + 1}) as due`)
+        select 1 from job_checks where due_at <= ${lease.nowMs} and ${isWanted(lease)} limit ${limit + 1}) as due`)
     const jobs = due?.jobs ?? 0
     if (jobs <= limit) return jobs === 0 ? [] : leaseDueJobs(db, limit, lease)
     const leased = await this.#leaseShares(db, limit, lease)
@@ -42,7 +42,7 @@ export class TurnsByOwner {
     const share = Math.ceil(limit / owners.length)
     const shares = owners.map(
       (owner) => sql`select job_id from (
-        select job_id from job_checks where ${isDue(sql`${owner}`)} and ${isFree(lease.nowMs)}
+        select job_id from job_checks where ${isDue(sql`${owner}`)} and ${isWanted(lease)}
         order by due_at limit ${share} ${forUpdateSkipLocked(db.engine)}) as share`,
     )
     // Materialized: PostgreSQL might otherwise run a select more than once, and lease more than its limit.

@@ -10,14 +10,22 @@ export interface Lease {
   node: string
   nowMs: number
   untilMs: number
+  /** Whether only jobs with a run are taken, because too many starts are in progress. */
+  onlyChecks?: boolean
 }
 
 /** A job that this process has leased, without its documents. */
 export type LeasedJob = SlimJob & { last_start_at: number | null; unseen_at: number | null }
 
 /** A condition: no worker holds the job. */
-export function isFree(nowMs: number): Sql {
+function isFree(nowMs: number): Sql {
   return sql`(leased_until is null or leased_until <= ${nowMs} or ${isStopped(sql`lease_node`, nowMs)})`
+}
+
+/** A condition on a due job: no worker holds it, and it is of the kind that the lease is for. */
+export function isWanted({ nowMs, onlyChecks = false }: Lease): Sql {
+  if (!onlyChecks) return isFree(nowMs)
+  return sql`${isFree(nowMs)} and exists (select 1 from jobs where jobs.id = job_checks.job_id and run_id is not null)`
 }
 
 /** A condition: the job waits neither for a place nor for its turn; or its deadline is over. */
@@ -75,7 +83,7 @@ export async function leaseDueJobs(db: Database, limit: number, lease: Lease): P
   const leased = await db.query<{ job_id: string }>(sql`
     update job_checks set ${leaseFields(lease)}
     where job_id in (
-      select job_id from job_checks where due_at <= ${lease.nowMs} and ${isFree(lease.nowMs)}
+      select job_id from job_checks where due_at <= ${lease.nowMs} and ${isWanted(lease)}
       order by due_at limit ${limit} ${forUpdateSkipLocked(db.engine)})
     returning job_id`)
   return findLeased(db, leased, lease)

@@ -1,7 +1,9 @@
+import { LockTimeout } from '../../db/database.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import type { JobContext } from '../job-context.ts'
 import { changeJobs, lockSlimJobs } from '../job-store.ts'
+import { deadlineFrom } from '../job-types.ts'
 import { appendTimeline } from '../settlement/timeline-store.ts'
 import { lockThread } from '../thread-store.ts'
 import { findUnfinishedOn, IS_UNFINISHED } from '../uncommon-jobs.ts'
@@ -29,21 +31,30 @@ export async function beginTurns(
     where ${isAmong(db.engine, sql`thread_id`, ids)} and uncommon_jobs.id = jobs.id and ${IS_UNFINISHED}
       and waits_on is null`)
   const isBusy = new Set(busy.map(({ thread_id }) => thread_id))
-  for (const { thread_id, job_id } of waiting) if (!isBusy.has(thread_id)) await beginTurn(context, job_id)
+  for (const { thread_id, job_id } of waiting) if (!isBusy.has(thread_id)) await beginUnlessLocked(context, job_id)
   return { areWanted: true, last: waiting.length < THREADS_PER_ROUND ? null : (ids.at(-1) ?? null) }
+}
+
+/** A turn whose job or thread another transaction locks is left for a later round, so that it delays no other. */
+async function beginUnlessLocked(context: JobContext, jobId: string): Promise<void> {
+  try {
+    await beginTurn(context, jobId)
+  } catch (error) {
+    if (!(error instanceof LockTimeout)) throw error
+  }
 }
 
 /** Its deadline begins now. If its type limits the active runs, it now waits for a place. */
 async function beginTurn({ db, clock, ids, types }: JobContext, jobId: string): Promise<void> {
   await db.transaction(async (tx) => {
-    const [job] = await lockSlimJobs(tx, [jobId])
+    const [job] = await lockSlimJobs(tx, [jobId], { skipLocked: true })
     const thread = job && (await lockThread(tx, job.thread_id))
     if (!thread || job.waits_on === null) return
     const [first] = await findUnfinishedOn(tx, thread.id)
     if (first?.id !== jobId) return
     const atMs = clock.now()
     const type = types.get(job.type)
-    const deadlineMs = atMs + (type?.deadlineMs ?? 0)
+    const deadlineMs = type ? deadlineFrom(atMs, type) : atMs
     const isLimited = type !== undefined && type.maxRunning !== null
     await changeJobs(tx, [{ id: jobId, deadline_at: deadlineMs, updated_at: atMs }])
     await tx.query(sql`

@@ -70,13 +70,13 @@ export async function deleteHeld(
     countDeleted,
   }: { held: readonly HeldRecords[]; ids: readonly string[]; countDeleted?: CountDeleted | undefined },
 ): Promise<boolean> {
-  let more = false
   for (const { deleteSome, limit } of held) {
     const { hasMore, ...deleted } = await deleteSome(tx, ids, limit)
     await countDeleted?.(tx, deleted)
-    more ||= hasMore
+    // The statistics of these records may need the records of the next kinds.
+    if (hasMore) return true
   }
-  return more
+  return false
 }
 
 /** Deletes one batch of the callbacks of these jobs. */

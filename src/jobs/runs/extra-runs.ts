@@ -1,4 +1,5 @@
 import { silentMeter } from '../../core/metrics/meter.ts'
+import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { JobContext } from '../job-context.ts'
@@ -45,7 +46,8 @@ export async function stopFurtherRuns(context: JobContext, runtime: RuntimeClien
   const { job } = search
   // Each attempt has at most one run.
   if ((await countExtraRuns(context.db, job)) >= job.start_attempts - 1) return
-  for (const threadId of [job.thread_id, ...(await findReplaced(context.db, job.thread_id))]) {
+  const replaced = (await findReplaced(context.db, job.thread_id)).map(({ id }) => id)
+  for (const threadId of [job.thread_id, ...replaced]) {
     const runs = await findOwnRuns(runtime, { ...search, threadId })
     const extra = runs.filter(({ runId }) => runId !== job.run_id)
     await stopExtraRuns(context, runtime, { ...search, runs: extra })
@@ -75,10 +77,21 @@ export async function stopExtraRuns(
   runtime: RuntimeClient,
   { runs, signal }: Pick<Search, 'signal'> & { runs: readonly RuntimeRun[] },
 ): Promise<void> {
-  if (runs.length === 0) return
-  // A run is noted once it needs no further attention.
-  for (const { threadId, runId } of runs.filter(isActiveRun)) await runtime.cancelRun(threadId, runId, signal)
-  await noteExtraRuns(context, runs)
+  const stopped: RuntimeRun[] = []
+  for (const run of runs) if (!isActiveRun(run) || (await isCancelled(runtime, run, signal))) stopped.push(run)
+  // A run that could not be cancelled is noted later.
+  if (stopped.length > 0) await noteExtraRuns(context, stopped)
+}
+
+/** False if the runtime fails: the start of the job must not depend on that. */
+async function isCancelled(runtime: RuntimeClient, run: RuntimeRun, signal: AbortSignal): Promise<boolean> {
+  try {
+    await runtime.cancelRun(run.threadId, run.runId, signal)
+    return true
+  } catch (error) {
+    if (error instanceof RuntimeUnavailable) return false
+    throw error
+  }
 }
 
 async function noteExtraRuns({ db, clock, ids, log, meter = silentMeter }: JobContext, runs: readonly RuntimeRun[]) {

@@ -1,9 +1,11 @@
 import { uuidFrom } from '../../core/random.ts'
+import { TransactionConflict } from '../../db/database.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import type { JobContext } from '../job-context.ts'
 import { lockJobsOn } from '../job-store.ts'
 import { countStartAttempt, findStartDocuments, type LeasedJob } from '../leases/lease-store.ts'
 import { findEarlierRuns, findThread, lockThread, pinThread, replaceThread } from '../thread-store.ts'
+import { findUnfinishedOn } from '../uncommon-jobs.ts'
 
 /** What an attempt to start a run sends. */
 export interface StartAttempt {
@@ -42,6 +44,9 @@ export async function moveToNewThread({ db, clock, random }: JobContext, job: Le
   const isMoved = await db.transaction(async (tx) => {
     const jobs = await lockJobsOn(tx, from)
     const thread = await lockThread(tx, from)
+    // A turn was added before the thread was locked.
+    const added = (await findUnfinishedOn(tx, from)).some(({ id }) => jobs.every((locked) => locked.id !== id))
+    if (added) throw new TransactionConflict()
     // Another worker took the lease and was faster.
     if (!thread || thread.replaced_by !== null || !jobs.some(({ id, run_id }) => id === job.id && run_id === null)) {
       return false

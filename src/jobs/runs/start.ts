@@ -71,13 +71,26 @@ export async function startJobRun(context: JobContext, runtime: RuntimeClient, s
 async function findStartedRun(
   context: JobContext,
   runtime: RuntimeClient,
-  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+  search: Search,
 ): Promise<RuntimeRun | undefined> {
-  const runs = await findOwnRuns(runtime, { job, signal })
-  const extra = await findKnownExtras(context, runs)
-  const found = runs.find((run) => attemptOf(run) === job.start_attempts && !extra.has(run.runId))
-  await stopExtraRuns(context, runtime, { runs: runs.filter((run) => run !== found), signal })
+  const { found, others } = await findRun(context, runtime, search, search.job.start_attempts)
+  await stopExtraRuns(context, runtime, { runs: others, signal: search.signal })
   return found
+}
+
+type Search = Pick<RunStart, 'job' | 'signal'>
+
+/** The newest run of this attempt, or of one after it, that the job may follow. */
+async function findRun(
+  context: JobContext,
+  runtime: RuntimeClient,
+  search: Search,
+  fromAttempt: number,
+): Promise<{ found: RuntimeRun | undefined; others: RuntimeRun[] }> {
+  const runs = await findOwnRuns(runtime, search)
+  const extra = await findKnownExtras(context, runs)
+  const found = runs.find((run) => attemptOf(run) >= fromAttempt && !extra.has(run.runId))
+  return { found, others: runs.filter((run) => run !== found) }
 }
 
 /** Called when the thread was just seen without the run. Null if it was seen so before, and long enough ago. */
@@ -186,13 +199,14 @@ async function startOn(
   if ('refused' in outcome && outcome.refused.status === 422 && webhook !== null) {
     // The runtime refuses the callback URL but can still run the job: the sweep asks for the result.
     context.log.warn({ jobId: job.id, reason: outcome.refused.message }, 'job.callback_url_refused')
+    sending.isSent = false
     outcome = await start(null)
   }
   if ('started' in outcome) return started(outcome.started)
   if ('refused' in outcome) return rejected(context, job, outcome.refused)
   // The runtime refused this attempt, so that there is no doubt about it.
   sending.isSent = false
-  const found = await findRunInTheWay(context, runtime, { job, signal })
+  const found = await findBlockingRun(context, runtime, { job, signal })
   if (found) return started(found)
   throw new RuntimeUnavailable('thread_busy')
 }
@@ -201,15 +215,13 @@ async function startOn(
  * The thread is busy. The run in the way may be the job's own, of this attempt or, if the runtime refused this one, of the
  * attempt before it. A late run of an earlier turn is stopped.
  */
-async function findRunInTheWay(
+async function findBlockingRun(
   context: JobContext,
   runtime: RuntimeClient,
-  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+  search: Search,
 ): Promise<RuntimeRun | undefined> {
-  const runs = await findOwnRuns(runtime, { job, signal })
-  const extra = await findKnownExtras(context, runs)
-  const found = runs.find((run) => attemptOf(run) >= job.start_attempts - 1 && !extra.has(run.runId))
-  if (!found) await stopLateRuns(context, runtime, { job, signal })
+  const { found } = await findRun(context, runtime, search, search.job.start_attempts - 1)
+  if (!found) await stopLateRuns(context, runtime, search)
   return found
 }
 
@@ -219,9 +231,8 @@ async function findWhyUnanswerable(
   runtime: RuntimeClient,
   { job, signal }: Pick<RunStart, 'job' | 'signal'>,
 ): Promise<RunObservation | null> {
-  const [paused] = await findEarlierRuns(db, job)
-  const pausedRunId = paused?.run_id ?? null
-  const state = await fetchQuestions(db, runtime, { threadId: job.thread_id, pausedRunId }, signal)
+  const runs = (await findEarlierRuns(db, job)).map(({ run_id }) => run_id)
+  const state = await fetchQuestions(db, runtime, { threadId: job.thread_id, runs }, signal)
   if (state === null) return { runId: null, verdict: THREAD_GONE, traces: null }
   const questions = JSON.parse(job.resume_questions ?? 'null') as string[] | null
   if (isStillOpen(questions, state)) return null

@@ -28,7 +28,7 @@ import {
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, type SlimJob, STORED_NAMES, type StoredJob } from '../job-row.ts'
 import { changeJobs, insertJobRuns, type JobChange, type JobRun, lockSlimJobs } from '../job-store.ts'
-import type { JobTypes } from '../job-types.ts'
+import { deadlineFrom, type JobTypes } from '../job-types.ts'
 import { jobEvent } from './job-event.ts'
 import { recordExtraRuns } from './record-extra-runs.ts'
 import { appendTimeline, type NewTimelineRow, type TimelineKind } from './timeline-store.ts'
@@ -322,7 +322,7 @@ export class Settlement {
     job.settled_by = null
     job.first_hint = null
     this.#awaitConfirmation(job, null)
-    job.deadline_at = atMs + (type?.deadlineMs ?? 0)
+    job.deadline_at = type ? deadlineFrom(atMs, type) : atMs
     job.updated_at = atMs
     job.checked_at = null
     job.check_attempts = 0

@@ -51,7 +51,11 @@ export class JobWorker {
 
   constructor(
     context: JobContext,
-    options: { node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>; runtimeTimeoutMs: number; slots?: number | undefined },
+    options: {
+      node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>
+      runtimeTimeoutMs: number
+      slots?: number | undefined
+    },
   ) {
     const { node, runtimeTimeoutMs, slots = DEFAULT_SLOTS } = options
     this.#context = context
@@ -123,15 +127,19 @@ export class JobWorker {
   async #processLeased(jobId: string, cause: CheckCause, leasing: Promise<LeasedJob | undefined>): Promise<boolean> {
     const job = await this.#orLog(jobId, leasing)
     if (!job) return false
-    if (job.run_id !== null || cause.via === 'read') await this.#process(job, cause)
-    else await this.#startInTurn(job, cause)
+    const work = job.run_id === null ? this.#startInTurn(job, cause) : this.#process(job, cause)
+    // Only a reader waits for a start, which has a slot of its own.
+    if (job.run_id !== null || cause.via === 'read') await work
     return true
   }
 
-  /** Starts the run of a leased job, without waiting for it. If no slot is free, the sweep takes the job again later. */
-  async #startInTurn(job: LeasedJob, cause: CheckCause): Promise<void> {
-    if (this.#starts.size < this.#slots) this.#track(this.#process(job, cause), this.#starts)
-    else await this.#orLog(job.id, postpone(this.#context.db, job, this.#context.clock.now() + POSTPONED_MS))
+  /** Starts the run of a leased job. If no slot is free, the sweep takes the job again later. */
+  #startInTurn(job: LeasedJob, cause: CheckCause): Promise<void> {
+    const hasSlot = this.#starts.size < this.#slots
+    const later = () => postpone(this.#context.db, job, this.#context.clock.now() + POSTPONED_MS)
+    const work = hasSlot ? this.#process(job, cause) : this.#orLog(job.id, later())
+    this.#track(work, hasSlot ? this.#starts : this.#running)
+    return work
   }
 
   async #leaseSoon(jobId: string): Promise<LeasedJob | undefined> {
@@ -161,11 +169,13 @@ export class JobWorker {
     const slots = Math.min(limit, this.freeSlots)
     this.#isFull = slots <= 0
     if (slots <= 0) return 0
-    const due = await this.#turns.lease(this.#context.db, slots, this.newLease())
+    const onlyChecks = this.#starts.size >= this.#slots
+    const due = await this.#turns.lease(this.#context.db, slots, { ...this.newLease(), onlyChecks })
     this.#isFull = due.length === slots
     for (const job of due) {
       const cause = { via: 'sweep' } as const
-      this.#track(job.run_id === null ? this.#startInTurn(job, cause) : this.#process(job, cause))
+      if (job.run_id === null) void this.#startInTurn(job, cause).catch(() => {})
+      else this.#track(this.#process(job, cause))
     }
     return due.length
   }

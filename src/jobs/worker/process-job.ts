@@ -51,15 +51,19 @@ export async function processJob(context: JobContext, work: JobWork): Promise<vo
   const { job, via, recorder, signal } = work
   const askedAtMs = context.clock.now()
   if (runtime === null) {
-    return recorder.record({ job, via, askedAtMs, outcome: await checkWithoutRuntime(context, job) })
+    await recorder.record({ job, via, askedAtMs, outcome: await checkWithoutRuntime(context, job) })
+    return
   }
   const outcome = await checkWithRuntime(context, runtime, work)
-  await recorder.record({ job, via, askedAtMs, outcome }).catch((error: unknown) => {
+  const recorded = await recorder.record({ job, via, askedAtMs, outcome }).catch((error: unknown) => {
     // A client created another job that follows the same run, and a run can have only one job.
     if (!(error instanceof UniqueViolation) || job.run_id !== null) throw error
     return recorder.record({ job, via, askedAtMs, outcome: RUN_TAKEN })
   })
-  await stopOverdueRun(runtime, { job, outcome, signal })
+  if ('verdict' in outcome && outcome.runId !== null && (recorded === 'repeated' || hasMissedDeadline(outcome))) {
+    // Best effort: the job does not follow the run any more, whether or not the runtime stops it.
+    await runtime.cancelRun(job.thread_id, outcome.runId, signal).catch(() => {})
+  }
 }
 
 async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, work: JobWork): Promise<CheckOutcome> {
@@ -190,13 +194,6 @@ function isOverdue({ clock }: JobContext, job: LeasedJob): boolean {
   return job.status !== 'awaiting_input' && clock.now() >= job.deadline_at
 }
 
-/** Best effort: the job has ended whether or not the runtime stops its run. */
-async function stopOverdueRun(
-  runtime: RuntimeClient,
-  { job, outcome, signal }: { job: LeasedJob; outcome: CheckOutcome; signal: AbortSignal },
-): Promise<void> {
-  if (!('verdict' in outcome) || outcome.runId === null) return
-  const { runId, verdict } = outcome
-  if (verdict.kind !== 'failed' || verdict.code !== 'deadline_exceeded') return
-  await runtime.cancelRun(job.thread_id, runId, signal).catch(() => {})
+function hasMissedDeadline({ verdict }: RunObservation): boolean {
+  return verdict.kind === 'failed' && verdict.code === 'deadline_exceeded'
 }

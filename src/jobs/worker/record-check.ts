@@ -23,21 +23,21 @@ interface ConcludedCheck {
   traceparent?: string | null
 }
 
+/** `repeated`: another node has taken the lease and repeated the start, so that the answer to this one comes too late. */
+export type Recorded = 'recorded' | 'repeated'
+
 const MB = 1024 * 1024
 
 /** Records the results of checks. Results that arrive during a write share the next transaction. */
 export class CheckRecorder {
-  readonly #commits: WriteBatcher<ConcludedCheck, true>
+  readonly #commits: WriteBatcher<ConcludedCheck, Recorded>
   readonly #tracer: Tracer
 
   constructor(context: JobContext) {
     this.#tracer = context.tracer ?? noTracer
     const { db, meter = silentMeter } = context
     this.#commits = new WriteBatcher({
-      commit: async (checks) => {
-        await recordChecks(context, checks)
-        return checks.map(() => true)
-      },
+      commit: (checks) => recordChecks(context, checks),
       sizeOf: ({ outcome }) =>
         'verdict' in outcome && outcome.verdict.kind === 'completed' ? outcome.verdict.output.text.length : 0,
       maxBatch: 100,
@@ -49,14 +49,15 @@ export class CheckRecorder {
     })
   }
 
-  async record(check: ConcludedCheck): Promise<void> {
-    await this.#commits.submit({ ...check, traceparent: this.#tracer.current })
+  record(check: ConcludedCheck): Promise<Recorded> {
+    return this.#commits.submit({ ...check, traceparent: this.#tracer.current })
   }
 }
 
 /** Settles jobs with the results of checks, schedules the next checks and releases the leases, in one transaction. */
-async function recordChecks(context: JobContext, concluded: readonly ConcludedCheck[]): Promise<void> {
+async function recordChecks(context: JobContext, concluded: readonly ConcludedCheck[]): Promise<Recorded[]> {
   const { random, ids } = context
+  let repeated = new Set<ConcludedCheck>()
   await settleJobs(context, async (tx, settlement) => {
     const { atMs } = settlement
     const locked = await settlement.lock(concluded.map(({ job }) => job.id))
@@ -75,14 +76,11 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
         detail: JSON.stringify('verdict' in outcome ? { found: outcome.verdict.kind } : { error: outcome.error }),
       })),
     )
-    const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceparent = null }) => {
+    repeated = new Set(checks.filter(({ job }) => wasRepeated(job, stored.get(job.id))))
+    const updates = checks.flatMap((check) => {
+      const { job, via, outcome, askedAtMs, traceparent = null } = check
       const seen = 'verdict' in outcome ? outcome : outcome.seen
-      const now = stored.get(job.id)
-      if (seen && now && wasRepeated(job, now)) {
-        // Another node has taken the lease meanwhile: the answer to this start comes too late.
-        if (seen.runId !== null && seen.runId !== now.run_id) settlement.noteExtraRun(now, seen.runId)
-        return []
-      }
+      if (repeated.has(check)) return []
       return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceparent, ...seen }] : []
     })
     const settled = updates.map((update) => settlement.apply(update))
@@ -109,11 +107,12 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
       }),
     )
   })
+  return concluded.map((check) => (repeated.has(check) ? 'repeated' : 'recorded'))
 }
 
 /** Whether the start that this check made was repeated before its answer came. */
-function wasRepeated(job: LeasedJob, now: SettlingJob): boolean {
-  if (job.run_id !== null || now.run_seq !== job.run_seq) return false
+function wasRepeated(job: LeasedJob, now: SettlingJob | undefined): boolean {
+  if (now === undefined || job.run_id !== null || now.run_seq !== job.run_seq) return false
   return now.thread_id !== job.thread_id || now.start_attempts > job.start_attempts
 }
 

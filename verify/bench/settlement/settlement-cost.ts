@@ -64,7 +64,10 @@ async function measure(db: Database, probe: Probe): Promise<SettlementCost> {
   while ((await buildNextIndex(db)) !== 'done');
   const watched = new WatchedDatabase(db)
   const context = contextOn(watched.db)
-  const worker = new JobWorker(context, { node: { id: 'node', isAlive: true, holdsLeaseOf: () => true }, runtimeTimeoutMs: 1 })
+  const worker = new JobWorker(context, {
+    node: { id: 'node', isAlive: true, holdsLeaseOf: () => true },
+    runtimeTimeoutMs: 1,
+  })
   await worker.close()
   const intake = new CallbackIntake(context, worker)
   await addDevices(db)

@@ -90,7 +90,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('lease-ignored-by-sweep', 'the sweeps of two nodes lease the same job', [
     'jobs/leases/lease-store.ts',
-    'where due_at <= ${lease.nowMs} and ${isFree(lease.nowMs)}',
+    'where due_at <= ${lease.nowMs} and ${isWanted(lease)}',
     'where due_at <= ${lease.nowMs}',
   ]),
   bug(
@@ -163,8 +163,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a run without its output completes the job',
     [
       'jobs/settlement/verdict.ts',
-      "if (completed === null) return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }",
-      "if (completed === null) return { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
+      "return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }",
+      "return { kind: 'completed', output: JsonText.of(null), tokens: NO_TOKENS }",
     ],
     [
       'jobs/settlement/verdict.ts',
@@ -222,12 +222,14 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a check ends with the time of its reader, and makes the next one later',
     [
       'jobs/worker/job-worker.ts',
-      "if (job.run_id !== null || cause.via === 'read') await this.#process(job, cause)",
+      'const work = job.run_id === null ? this.#startInTurn(job, cause) : this.#process(job, cause)',
       `const cut = new AbortController()
     if (cause.via === 'read') void this.#context.clock.sleep(3_000).then(() => cut.abort(new Error('the reader left')))
     const signal = AbortSignal.any([this.#stopping.signal, cut.signal])
     const holdsLease = () => this.#node.isAlive
-    if (job.run_id !== null || cause.via === 'read') await processJob(this.#context, { job, ...cause, holdsLease, recorder: this.#recorder, signal })`,
+    const work = job.run_id === null && cause.via !== 'read'
+      ? this.#startInTurn(job, cause)
+      : processJob(this.#context, { job, ...cause, holdsLease, recorder: this.#recorder, signal })`,
     ],
     [
       'jobs/worker/record-check.ts',
@@ -257,13 +259,18 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('missing-at-first-sight', 'a state that lags fails a job whose output it does not show yet', [
     'jobs/settlement/verdict.ts',
-    "if (completed === null) return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }",
-    'if (completed === null) return outputMissing(type)',
+    "return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }",
+    'return outputMissing(type)',
   ]),
   bug('pause-at-first-sight', 'a state that lags pauses a job without its question, or with one that is answered', [
     'jobs/settlement/verdict.ts',
     "    : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }",
     "    : { kind: 'awaiting_input', interrupts }",
+  ]),
+  bug('evidence-of-another-kind', 'evidence of one kind confirms evidence of another kind', [
+    'jobs/settlement/settlement.ts',
+    'if (job.awaiting_confirmation !== evidence) this.',
+    'if (job.awaiting_confirmation === null) this.',
   ]),
   bug('cancelled-at-first-sight', 'a cancelled job ends although a replica only does not know its run yet', [
     'jobs/runs/inspect.ts',
@@ -468,7 +475,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug(
     'queued-turn-overlaps',
     'a turn that waits begins before the end of the turn before it',
-    ['jobs/leases/turns.ts', 'if (!isBusy.has(thread_id)) await beginTurn', 'await beginTurn'],
+    ['jobs/leases/turns.ts', 'if (!isBusy.has(thread_id)) await beginUnlessLocked', 'await beginUnlessLocked'],
     ['jobs/leases/turns.ts', 'if (first?.id !== jobId) return', ''],
   ),
   bug(
@@ -476,7 +483,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'a job follows the run of an earlier attempt although the attempt was repeated',
     [
       'jobs/runs/start.ts',
-      'runs.find((run) => attemptOf(run) === job.start_attempts && !extra.has(run.runId))',
+      'runs.find((run) => attemptOf(run) >= fromAttempt && !extra.has(run.runId))',
       'runs.find((run) => !extra.has(run.runId))',
     ],
     [
@@ -543,8 +550,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('step-believed-at-once', "a step of the database's clock changes the service's time at once", [
     'db/nodes/node.ts',
-    'if (Math.abs(surpriseMs) <= STEP_MS) {',
-    'if (Math.abs(surpriseMs) <= Number.POSITIVE_INFINITY) {',
+    'if (Math.abs(differenceMs) <= STEP_MS) {\n      this.#follow(reading)',
+    'if (Math.abs(differenceMs) >= 0) {\n      this.#follow(reading, { mayJump: true })',
   ]),
   bug('deleted-job-comes-back', 'a late callback of a deleted job creates a job for its run', [
     'jobs/callbacks/match-callbacks.ts',
