@@ -98,25 +98,38 @@ describe('locks that several nodes want', () => {
     })
 
     test('a bulk cancel on one node neither refuses nor loses the callbacks that the other node receives', async () => {
-      const { a, b } = await startNodes(under, { queryTimeoutMs: 10_000 })
-      for (let round = 0; round < 3; round++) {
-        const jobs = await startMany(a, 40, `user-${round}`)
-        const body = { action: 'cancel', ids: jobs.map(({ id }) => id).reverse() }
-        const [operation, ...answers] = await Promise.all([
-          a.service.request<{ id: string }>('POST', '/v1/operations', { token: a.admin, body }),
-          ...jobs.map((job) => callBack(b, job)),
-        ])
-        assert.equal(operation.status, 202, operation.text)
-        for (const answer of answers) assert.equal(answer.status, 200, answer.text)
-        const path = `/v1/operations/${operation.body.id}`
-        await until(async () => {
-          const { body } = await a.service.request<{ state: string }>('GET', path, { token: a.admin })
-          return body.state === 'done'
-        })
-        for (const [n, { id }] of jobs.entries()) {
-          const isApplied = answers[n]?.body.outcome === 'applied'
-          assert.equal((await a.stored(id)).status, isApplied ? 'completed' : 'cancelled')
+      // Without a limit to the wait for a lock: only a deadlock can refuse a callback.
+      const { a, b, other } = await startNodes(under, { queryTimeoutMs: 40_000, lockTimeout: '0' })
+      const jobs = await startMany(a, 20, 'ada')
+      const body = { action: 'cancel', ids: jobs.map(({ id }) => id).reverse() }
+      const { operation, answering } = await other.transaction(async (tx) => {
+        // Both sides lock jobs until they meet this one. If their orders differed, each would then wait for the other.
+        await tx.query(sql`select id from jobs where id = ${String(jobs[10]?.id)} for update`)
+        const waiting = async () => {
+          const [counted] = await tx.query<{ n: number }>(sql`
+            select count(*) as n from pg_stat_activity
+            where datname = current_database() and wait_event_type = 'Lock'`)
+          return counted?.n ?? 0
         }
+        const operation = await a.service.request<{ id: string }>('POST', '/v1/operations', { token: a.admin, body })
+        await until(async () => (await waiting()) === 1)
+        let answered = 0
+        const answering = jobs.map((job) => callBack(b, job).finally(() => answered++))
+        // The callbacks wait for the lock, too, or those of other jobs are answered without waiting.
+        await until(async () => answered > 0 || (await waiting()) > 1)
+        return { operation, answering }
+      })
+      assert.equal(operation.status, 202, operation.text)
+      const answers = await Promise.all(answering)
+      for (const answer of answers) assert.equal(answer.status, 200, answer.text)
+      await until(async () => {
+        const path = `/v1/operations/${operation.body.id}`
+        const { body } = await a.service.request<{ state: string }>('GET', path, { token: a.admin })
+        return body.state === 'done'
+      })
+      for (const [n, { id }] of jobs.entries()) {
+        const isApplied = answers[n]?.body.outcome === 'applied'
+        assert.equal((await a.stored(id)).status, isApplied ? 'completed' : 'cancelled')
       }
     })
   })

@@ -23,7 +23,7 @@ export interface ClockReading {
 export const STEP_MS = 1_000
 const CALENDAR_WAITS_MS = 60_000
 /** After a step forward the service's time runs faster by this share. A small error of a node's clock is corrected as slowly. */
-export const FASTER = 0.005
+const FASTER = 0.005
 /** After a step back it runs slower: nothing comes early, and everything happens at most a tenth later. */
 const SLOWER = 0.1
 

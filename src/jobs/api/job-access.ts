@@ -24,7 +24,7 @@ function isOwner(request: FastifyRequest, job: OwnedJob): boolean {
   return job.created_by === principalId(callerOf(request))
 }
 
-export function maySee(request: FastifyRequest, job: OwnedJob): boolean {
+function maySee(request: FastifyRequest, job: OwnedJob): boolean {
   return isOwner(request, job) || seesAllJobs(request)
 }
 

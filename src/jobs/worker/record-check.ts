@@ -24,7 +24,7 @@ interface ConcludedCheck {
 }
 
 /** `repeated`: another node has taken the lease and repeated the start, so that the answer to this one comes too late. */
-export type Recorded = 'recorded' | 'repeated'
+type Recorded = 'recorded' | 'repeated'
 
 const MB = 1024 * 1024
 
