@@ -126,6 +126,7 @@ function isContested(job: JobRow, { jobs }: Evidence): boolean {
 
 /** A paused turn holds the turns that wait behind it. */
 function waitsForAnswer(job: JobRow, { jobs }: Evidence): boolean {
+  if (job.waits_on === null) return false
   const isBefore = (one: JobRow) => one.thread_id === job.thread_id && one.id < job.id
   return jobs.some((one) => isBefore(one) && one.status === 'awaiting_input')
 }

@@ -43,9 +43,12 @@ async function checkCallbacks({ store, callbacks, runtime, gone, violate }: Evid
 function checkOverlaps({ overlaps, jobs, violate }: Evidence): void {
   for (const { thread, atMs } of overlaps) {
     const sinceMs = atMs - LONGEST_CHECK_MS
-    const isNextTurn = jobs.some(
-      ({ thread_id, finished_at }) =>
-        thread_id === thread && (finished_at ?? 0) > sinceMs && (finished_at ?? 0) <= atMs,
+    const turns = jobs.filter(({ thread_id }) => thread_id === thread)
+    const isNextTurn = turns.some(
+      (ended) =>
+        (ended.finished_at ?? 0) > sinceMs &&
+        (ended.finished_at ?? 0) <= atMs &&
+        turns.some((next) => next.id > ended.id && next.created_at <= atMs && (next.finished_at ?? atMs) >= atMs),
     )
     if (!isNextTurn) violate('I7', `two processes call the runtime about thread ${thread} at once`)
   }

@@ -20,7 +20,7 @@ export interface SimRun extends Run {
   forgotten: boolean
   /** When the service cancelled it. */
   cancelHeardAtMs: number | null
-  /** Its start was handled late, so the service may have sent another one before. */
+  /** Its start was handled when its caller no longer waited, so the service may have sent another one before. */
   isLate: boolean
 }
 
@@ -56,7 +56,7 @@ export class SimRuntime {
   readonly #state: RuntimeState
   readonly #routes: readonly Route[]
   readonly #newId: () => string
-  /** The request that is being handled is late. */
+  /** The caller of the request that is being handled no longer waits for its answer. */
   #isLate = false
 
   constructor(options: SimRuntimeOptions) {

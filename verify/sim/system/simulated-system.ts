@@ -112,6 +112,7 @@ export class SimulatedSystem {
       runtime: this.runtime,
       jwks: identity.jwks,
       callMs: plan.callMs,
+      isResumed: (thread) => (this.observed.resuming.get(thread) ?? 0) > 0,
       onOverlap: (thread) => {
         if (!this.contested.has(thread)) this.overlaps.push({ thread, atMs: time.now })
       },
