@@ -56,8 +56,8 @@ export interface JobScenarioOptions {
   prng: Prng
   observed: ClientObservations
   theme: Theme
-  /** Whether other clients of the runtime answer questions, too. */
-  elsewhere: boolean
+  /** Whether another client of the runtime changed this thread. */
+  wasChangedElsewhere: (threadId: string) => boolean
   /** Shares of jobs whose conversation continues: after them, and while they are unfinished. */
   continued: number
   hurried: number
@@ -236,7 +236,7 @@ export class JobScenario {
     done()
     if (answer === null || answer.status === 503 || answer.status === 409) return
     // The job has other questions than the client saw, or none any more.
-    if (answer.status === 400 && this.#options.elsewhere) return
+    if (answer.status === 400 && this.#options.wasChangedElsewhere(job.thread_id)) return
     if (answer.status !== 202) return this.#unexpected('resume', answer)
     observed.resumed.set(job.id, [...(observed.resumed.get(job.id) ?? []), sent])
   }

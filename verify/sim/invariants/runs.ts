@@ -37,7 +37,7 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
       violate('one run', `${job?.id} has the run of attempt ${attemptOf(followed)}, and attempt ${last} has one, too`)
     // A conversation whose runs left nothing moves to a new thread, with the jobs of these runs.
     const leftNothing = job?.status === 'cancelled' || job?.error_code === 'run_lost' || job?.error_code === OVERDUE
-    if (followed && followed.threadId !== job?.thread_id && !leftNothing)
+    if (followed && followed.threadId !== job?.thread_id && !(leftNothing && followed.head?.run !== followed))
       violate('one run', `the run ${followed.runId} of ${job?.id} is on the thread ${followed.threadId}`)
   }
   for (const run of own) {
