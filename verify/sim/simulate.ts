@@ -224,7 +224,7 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
   })
   system.jobsSeen = evidence.jobs.length
   await checkJobs(evidence)
-  checkRuns(evidence)
+  await checkRuns(evidence)
   await checkTurns(evidence)
   checkBounds(evidence)
   await checkEffects(evidence)

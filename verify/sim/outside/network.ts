@@ -47,6 +47,10 @@ type CallFault = 'ok' | 'error' | 'reset' | 'lost' | 'hang' | 'garbage'
  */
 export class Network {
   readonly calls = new Map<string, number>()
+  /** Answers that showed an active run of the service in a list, by run. */
+  readonly listed = new Map<string, { atMs: number; instance: ProcessInstance }[]>()
+  /** When the service first sent a request to cancel a run, by run. */
+  readonly cancels = new Map<string, number>()
   runtimeDown: 'no' | 'refuses' | 'hangs' | 'forbids' = 'no'
   identityDown = false
   readonly #options: NetworkOptions
@@ -100,6 +104,8 @@ export class Network {
     const thread = threadOf(request)
     const counts = thread !== '' && !request.path.includes('/cancel')
     if (counts) this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
+    const cancelled = /\/runs\/([^/]+)\/cancel/.exec(request.path)?.[1]
+    if (cancelled && !this.cancels.has(cancelled)) this.cancels.set(cancelled, time.now)
     // A request that answers a question reads the state, also while another node checks the paused job.
     let asking = counts && !(request.path.endsWith('/state') && isResumed(thread))
     if (asking) this.#noteCaller(thread, instance)
@@ -127,7 +133,10 @@ export class Network {
           const real = this.#perhapsLagging(request) ?? runtime.handle(request)
           trace.note('runtime', `${request.method} ${request.path}: ${real.status}`)
           const given = fault === 'garbage' ? garbage(real) : real
-          time.after(this.#latency(), () => answer(fault === 'lost' ? null : given))
+          time.after(this.#latency(), () => {
+            if (fault === 'ok' && !isOver && isList(request)) this.#noteListed(real, instance)
+            answer(fault === 'lost' ? null : given)
+          })
         })
       },
     }
@@ -194,6 +203,15 @@ export class Network {
     callers.push(instance)
   }
 
+  #noteListed({ status, body }: HttpResponse, instance: ProcessInstance): void {
+    if (status !== 200) return
+    for (const run of JSON.parse(String(body)) as { run_id: string; status: string }[]) {
+      if (run.status !== 'pending' && run.status !== 'running') continue
+      const shown = this.listed.get(run.run_id) ?? []
+      this.listed.set(run.run_id, [...shown, { atMs: this.#options.time.now, instance }])
+    }
+  }
+
   #nextFault(): CallFault {
     const { error, reset, lost, hang, garbage } = this.#options.rates().calls
     const ok = 1 - error - reset - lost - hang - garbage
@@ -227,6 +245,10 @@ export class Network {
     if (lagging) trace.fault('call_stale', `${request.path} by ${lagMs} ms`)
     return lagging
   }
+}
+
+function isList({ method, path }: RuntimeRequest): boolean {
+  return method === 'GET' && /^\/threads\/[^/]+\/runs(?:\?|$)/.test(path)
 }
 
 function isStart({ method, path }: RuntimeRequest): boolean {
