@@ -65,6 +65,7 @@ async function checkFurtherRuns({
   store,
   runtime,
   network,
+  callbacks,
   jobs,
   gone,
   transitionsByJob,
@@ -80,6 +81,16 @@ async function checkFurtherRuns({
   }
   const rows = await store.query<{ run_id: string; is_extra: number }>(sql`select run_id, is_extra from job_runs`)
   const stored = new Map(rows.map(({ run_id, is_extra }) => [run_id, is_extra]))
+  const reports = [...callbacks.accepted.values()].filter(({ numbersRun }) => numbersRun)
+  const reported = new Set(reports.map(({ runId }) => runId))
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  for (const { runId, threadId, metadata } of own) {
+    const job = byId.get(String(metadata.job_id))
+    // The service does not note a late run of a job that ended without one, unless the conversation has moved.
+    const isLeftOut = job?.run_id === null && isFinal(job.status) && job.thread_id === threadId
+    if (job && reported.has(runId) && !stored.has(runId) && !isLeftOut)
+      violate('one run', `the run ${runId} of ${job.id} was reported by a callback and is not noted`)
+  }
   for (const job of jobs) {
     // On these threads other checks list the runs, too.
     const isAlone = !jobs.some((one) => one.id !== job.id && one.thread_id === job.thread_id)
