@@ -86,8 +86,9 @@ async function checkFurtherRuns({
   const byId = new Map(jobs.map((job) => [job.id, job]))
   for (const { runId, threadId, metadata } of own) {
     const job = byId.get(String(metadata.job_id))
-    // The service does not note a late run of a job that ended without one, unless the conversation has moved.
-    const isLeftOut = job?.run_id === null && isFinal(job.status) && job.thread_id === threadId
+    // Not noted yet: a late run of a job that ended without one, or that has been resumed since.
+    const hasNoRun = job?.run_id === null && isFinal(job.status) && job.thread_id === threadId
+    const isLeftOut = hasNoRun || metadata.run_seq !== job?.run_seq
     if (job && reported.has(runId) && !stored.has(runId) && !isLeftOut)
       violate('one run', `the run ${runId} of ${job.id} was reported by a callback and is not noted`)
   }
