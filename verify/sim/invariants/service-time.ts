@@ -4,7 +4,7 @@ import type { SimNode } from '../system/node.ts'
 import type { SimulatedSystem } from '../system/simulated-system.ts'
 
 const WATCH_MS = 1_000
-/** While no node is up. */
+/** After the faults, while no node is up. */
 const DOWN_MS = 60_000
 /** While the loops of the nodes are slowed down. */
 const SLOWED_MS = 600_000
@@ -25,7 +25,8 @@ export function watchServiceTime(system: SimulatedSystem): void {
     if (system.databaseAheadMs < 0) wrongMs.behind += WATCH_MS
     const up = NODE_NAMES.map((name) => nodes[name]).filter((node) => node.up)
     for (const node of up) checkTime(system, node, wrongMs)
-    time.after(system.isSlowed ? SLOWED_MS : up.length === 0 ? DOWN_MS : WATCH_MS, watch)
+    const isDown = up.length === 0 && !system.faultsActive
+    time.after(system.isSlowed ? SLOWED_MS : isDown ? DOWN_MS : WATCH_MS, watch)
   }
   time.after(WATCH_MS, watch)
 }
@@ -35,7 +36,7 @@ function checkTime(system: SimulatedSystem, node: SimNode, wrongMs: { ahead: num
   const aheadMs = (node.serviceMs ?? now) - now
   const mayBeAheadMs = SLACK_MS + driftOf(1) * (wrongMs.ahead + WATCH_MS)
   if (aheadMs > mayBeAheadMs) system.violate('time', `node ${node.name} is ${aheadMs} ms ahead`)
-  if (now < node.bootedAtMs + FIRST_HEARTBEATS_MS) return
+  if (now < Math.max(node.bootedAtMs, node.suspendedUntilMs) + FIRST_HEARTBEATS_MS) return
   const mayBeBehindMs = SLACK_MS + driftOf(-1) * (wrongMs.behind + WATCH_MS)
   if (-aheadMs > mayBeBehindMs) system.violate('time', `node ${node.name} is ${-aheadMs} ms behind`)
 }
