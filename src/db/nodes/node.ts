@@ -186,9 +186,10 @@ function mayMissStep({ databaseMs, step, othersBeatAtMs }: Reading): boolean {
   return ageMs > NODE_LIFE_MS || ageMs < -STEP_MS
 }
 
-/** Whether the clock of this node alone is wrong, because its machine was suspended: another node agrees with the reading. */
+/** Whether the clock of this node alone is behind, because its machine was suspended: another node agrees with the reading. */
 function contradicts({ databaseMs, step, othersBeatAtMs }: Reading, ownMs: number): boolean {
-  const isFresh = (nowMs: number, beatAtMs: number) => nowMs - beatAtMs >= -STEP_MS && nowMs - beatAtMs <= NODE_FRESH_MS
   if (othersBeatAtMs === null) return false
-  return isFresh(serviceTimeAt(databaseMs, step), othersBeatAtMs) && !isFresh(ownMs, othersBeatAtMs)
+  const ageMs = serviceTimeAt(databaseMs, step) - othersBeatAtMs
+  // By this node's time, the heartbeat of the other one is in the future.
+  return ownMs < othersBeatAtMs - STEP_MS && ageMs >= -STEP_MS && ageMs <= NODE_FRESH_MS
 }

@@ -51,6 +51,8 @@ export class Network {
   readonly listed = new Map<string, { atMs: number; instance: ProcessInstance }[]>()
   /** When the service first sent a request to cancel a run, by run. */
   readonly cancels = new Map<string, number>()
+  /** Runs with a cancel request that the caller got no good answer to. */
+  readonly failedCancels = new Set<string>()
   runtimeDown: 'no' | 'refuses' | 'hangs' | 'forbids' = 'no'
   identityDown = false
   readonly #options: NetworkOptions
@@ -121,10 +123,12 @@ export class Network {
     return {
       finished,
       run: (answer) => {
+        if (this.runtimeDown !== 'no' && cancelled) this.failedCancels.add(cancelled)
         if (this.runtimeDown === 'hangs') return
         if (this.runtimeDown === 'forbids') return void time.after(1, () => answer(json(403, { detail: 'Forbidden' })))
         if (this.runtimeDown === 'no' && this.#perhapsLate(request, answer, mayBeRepeated)) return
         const fault = this.runtimeDown === 'refuses' ? 'reset' : this.#nextFault()
+        if (fault !== 'ok' && cancelled) this.failedCancels.add(cancelled)
         if (fault !== 'ok') trace.fault(`call_${fault}`, `${request.method} ${request.path}`)
         if (fault === 'hang') return this.#hang(request, finished)
         time.after(this.#latency(), () => {
