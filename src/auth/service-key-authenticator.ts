@@ -4,7 +4,7 @@ import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
 import { UnavailableError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import { type BeginCheck, beginAlways, endNothing, UNCHECKED } from './credential-check.ts'
+import { type BeginCheck, beginAlways, UNCHECKED } from './credential-check.ts'
 import type { ServicePrincipal } from './principal.ts'
 import { hashServiceKey, isWellFormedServiceKey } from './service-key.ts'
 
@@ -112,14 +112,14 @@ export class ServiceKeyAuthenticator {
     const generation = this.#generation
     return this.#lookups.run(`${generation} ${hash}`, async () => {
       // A key that was valid at its last lookup costs one query in 30 s: it always passes.
-      const end = cached?.found ? endNothing : beginCheck()
-      if (end === null) return UNCHECKED
+      const endCheck = (cached?.found ? beginAlways : beginCheck)()
+      if (endCheck === null) return UNCHECKED
       const readAtMs = this.#clock.now()
       let found: LiveServiceKey | null | undefined
       try {
         found = await this.#lookUp(hash)
       } finally {
-        end(found === null)
+        endCheck(found === null)
       }
       if (found === undefined) return cached?.found ?? null
       if (generation === this.#generation) this.#remember(hash, { found, readAtMs })

@@ -132,7 +132,9 @@ describe('the quota of devices', () => {
         return answer.body.id
       }
       const list = async (of = token) => {
-        const { body } = await service.request<{ data: { id: string }[] }>('GET', '/v1/devices?limit=100', { token: of })
+        const { body } = await service.request<{ data: { id: string }[] }>('GET', '/v1/devices?limit=100', {
+          token: of,
+        })
         return new Set(body.data.map(({ id }) => id))
       }
       const ids: string[] = []
@@ -144,7 +146,11 @@ describe('the quota of devices', () => {
       const left = await list()
       assert.deepEqual([left.size, left.has(third), left.has(more)], [100, false, true])
 
-      const tooMany = { status: 429, code: 'usage_limit_exceeded', message: 'The limit of 100 devices is reached' } as const
+      const tooMany = {
+        status: 429,
+        code: 'usage_limit_exceeded',
+        message: 'The limit of 100 devices is reached',
+      } as const
       const refused = await register('too-many')
       assertError(service, refused, tooMany)
       assert.equal(refused.headers['retry-after'], '60')
