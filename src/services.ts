@@ -159,6 +159,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     runtime: config.runtime,
     publicUrl: config.publicUrl,
     usageLimitRuns: config.usageLimitRuns,
+    maxUnfinishedJobs: config.maxUnfinishedJobs,
     callbackAuthenticity,
     meter: metrics,
     tracer,

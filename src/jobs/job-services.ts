@@ -19,6 +19,7 @@ interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'>
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   publicUrl: string | null
   usageLimitRuns: number | null
+  maxUnfinishedJobs: number | null
   callbackAuthenticity: CallbackAuthenticity
   /** Holds the leases of this process. */
   node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>
@@ -39,6 +40,7 @@ export function createJobServices(options: JobServicesOptions) {
     runtime,
     publicUrl,
     usageLimitRuns,
+    maxUnfinishedJobs,
     callbackAuthenticity,
     node,
     sweeps = true,
@@ -64,7 +66,12 @@ export function createJobServices(options: JobServicesOptions) {
   const watch = interests && runtime ? startWatch(jobContext, jobWorker, runtimeBreaker, interests) : null
   return {
     jobContext,
-    jobs: new Jobs(jobContext, jobWorker, { reconciler, usageLimitRuns, wakeSweep: () => sweep?.wake() }),
+    jobs: new Jobs(jobContext, jobWorker, {
+      reconciler,
+      usageLimitRuns,
+      maxUnfinishedJobs,
+      wakeSweep: () => sweep?.wake(),
+    }),
     jobWorker,
     reconciler,
     intake,

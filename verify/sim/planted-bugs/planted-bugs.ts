@@ -392,13 +392,13 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('signature-not-checked', 'the signature of a token is not checked', [
     'auth/token-verifier.ts',
-    'await checkSignature(token, key)',
-    'void checkSignature(token, key).catch(() => {})',
+    "if (!isSigned) throw new TokenFault('signature', 'The signature does not match')",
+    '',
   ]),
   bug('idempotency-answer-not-stored', 'a request repeated with the same Idempotency-Key creates a second job', [
     'http/idempotency.ts',
-    'if (earlier && earlier.expires_at > now) return { earlier }',
-    '',
+    'if (earlier && earlier.expires_at > now) {',
+    'if (earlier && earlier.expires_at < 0) {',
   ]),
   bug('counter-not-in-sync', 'the usage counter of a month is overwritten instead of increased', [
     'usage/usage-store.ts',
