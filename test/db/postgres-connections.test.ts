@@ -3,8 +3,12 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
+import { LockTimeout } from '../../src/db/database.ts'
+import { meteredDatabase } from '../../src/db/metered-database.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
+import { Metrics } from '../../src/ops/metrics/metrics.ts'
+import { MetricsText } from '../support/metrics-text.ts'
 import { PATIENCE_MS } from '../support/patience.ts'
 import { psql } from '../support/postgres.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
@@ -113,10 +117,36 @@ describe('the connections to PostgreSQL', needsPostgres(), () => {
     assert.deepEqual(await answered, Array(4).fill([{ rows: 0 }]))
   })
 
+  test('a lock that another transaction keeps is counted as a lock timeout, and not as an outage of the database', async (t) => {
+    const database = await sharedPostgresDatabase()
+    const metrics = new Metrics()
+    const db = meteredDatabase(await openPostgres({ url: database.url }), metrics)
+    t.after(async () => {
+      await db.close()
+      await database.drop()
+    })
+    await db.query(sql`create table t (n integer)`)
+    const lock = sql`lock table t in access exclusive mode nowait`
+    await db.transaction(async (tx) => {
+      await tx.query(lock)
+      await assert.rejects(
+        db.transaction((other) => other.query(lock)),
+        LockTimeout,
+      )
+    })
+    const text = new MetricsText(await metrics.render())
+    assert.equal(text.sum('database_lock_timeouts_total', { engine: 'postgres', kind: 'transaction' }), 1)
+    assert.equal(text.sum('database_unavailable_total'), 0)
+    assert.equal(db.transactionFailure, null)
+  })
+
   test('a connection has the isolation level read committed, whatever the default of the role or the database is', async (t) => {
     const database = await sharedPostgresDatabase()
     const name = new URL(database.url).pathname.slice(1)
-    await psql(database.url, `alter role current_user in database ${name} set default_transaction_isolation = serializable`)
+    await psql(
+      database.url,
+      `alter role current_user in database ${name} set default_transaction_isolation = serializable`,
+    )
     assert.equal(await psql(database.url, 'show transaction_isolation'), 'serializable')
     const db = await openPostgres({ url: database.url })
     t.after(async () => {
