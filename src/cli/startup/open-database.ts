@@ -8,7 +8,7 @@ import { MigrationError, migrate, pendingMigrations } from '../../db/migrate.ts'
 import { removeAllNodes } from '../../db/nodes/node-store.ts'
 import { findObstacle } from '../../db/postgres/find-obstacle.ts'
 import type { PostgresOptions } from '../../db/postgres/postgres.ts'
-import { DataFolderInUse, lockDataFolder } from '../../db/sqlite/data-folder.ts'
+import { DataFolderInUse, isDiskFault, lockDataFolder } from '../../db/sqlite/data-folder.ts'
 import { openSqliteToRead } from '../../db/sqlite/read-only.ts'
 import { openSqlite } from '../../db/sqlite/sqlite.ts'
 import { CommandError, EXIT } from '../io.ts'
@@ -160,7 +160,8 @@ export function lockOrExplain(dataDir: string): { release: () => void } {
     return lockDataFolder(dataDir)
   } catch (error) {
     if (error instanceof DataFolderInUse) throw new CommandError(error.message, EXIT.unavailable, { cause: error })
-    throw new CommandError(`DATA_DIR ${dataDir} cannot be used: ${reasonOf(error)}`, EXIT.config, { cause: error })
+    const exitCode = isDiskFault(error) ? EXIT.unavailable : EXIT.config
+    throw new CommandError(`DATA_DIR ${dataDir} cannot be used: ${reasonOf(error)}`, exitCode, { cause: error })
   }
 }
 
