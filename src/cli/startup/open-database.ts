@@ -3,7 +3,7 @@ import type { Config } from '../../config.ts'
 import { systemClock } from '../../core/clock.ts'
 import { reasonOf, UnavailableError } from '../../core/errors.ts'
 import { buildNextIndex } from '../../db/build-indexes.ts'
-import type { Database } from '../../db/database.ts'
+import { type Database, LockTimeout } from '../../db/database.ts'
 import { MigrationError, migrate, pendingMigrations } from '../../db/migrate.ts'
 import { removeAllNodes } from '../../db/nodes/node-store.ts'
 import { findObstacle } from '../../db/postgres/find-obstacle.ts'
@@ -17,6 +17,9 @@ const MIGRATION_TIMEOUT_MS = 30 * 60_000
 const INDEX_TIMEOUT_MS = 6 * 60 * 60_000
 /** How long to wait before the next attempt while another node builds. */
 const BUSY_PAUSE_MS = 2_000
+
+const LOCKED =
+  'The database cannot be migrated: another session keeps a table in use, such as pg_dump or an open transaction (pg_locks names it). Start again when it has ended'
 
 export interface OpenedDatabase {
   db: Database
@@ -138,6 +141,7 @@ async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
       const message = `The database cannot be migrated: ${obstacle.text}\n${obstacle.hint}`
       throw new CommandError(message, EXIT.config, { cause: error })
     }
+    if (error instanceof LockTimeout) throw new CommandError(LOCKED, EXIT.unavailable, { cause: error })
     if (error instanceof UnavailableError) throw unreachable(error)
     throw error
   }
