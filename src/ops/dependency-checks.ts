@@ -5,7 +5,6 @@ import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
 import { pendingIndexes } from '../db/build-indexes.ts'
 import type { Database } from '../db/database.ts'
-import { failureReason } from '../db/failure-reason.ts'
 import type { MeteredDatabase } from '../db/metered-database.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import type { Node } from '../db/nodes/node.ts'
@@ -16,6 +15,7 @@ import type { Limiter } from '../limits/limiter.ts'
 import type { Outbox } from '../push/outbox/outbox.ts'
 import type { PushSender } from '../push/push-provider.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
+import { failureReason } from './failure-reason.ts'
 
 /** With a degraded dependency the service is still ready; with one that is down it is not. */
 export interface DependencyReport {
