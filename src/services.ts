@@ -194,6 +194,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ...eventServices,
     live,
     clock: node.clock,
+    node,
     outbox,
     limiter,
     keySet,
@@ -238,7 +239,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     pushOptOut: hasPushTurnedOff,
     outbox,
     readiness: new Readiness(
-      { config, db, clock: node.clock, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
+      { config, db, node, clock: node.clock, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
       clock,
     ),
     /** Stops background work in reverse order of its start. The caller that opened the database closes it. */

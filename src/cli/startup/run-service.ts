@@ -52,6 +52,7 @@ export async function runService(
 ): Promise<RunningService> {
   const { db } = database
   const { log, tracer } = await openLog(config, readableLog)
+  endWithLogLine(log)
   const given = { clock: systemClock, random: systemRandom, log, fetch, db, ...(tracer && { tracer }), ...extras }
   const services = await createServices(config, given)
   const close = async () => {
@@ -122,6 +123,15 @@ async function openLog(
   const log = createLogger(logLevel, destination, () => traceFields(tracer.current))
   const tracer = openTracing({ endpoint, version: VERSION, log })
   return { log, tracer }
+}
+
+/** An error that no code handles, such as a disk that cannot be synced, ends the process with one line in the log. */
+function endWithLogLine(log: FlushableLog): void {
+  process.once('uncaughtException', (error) => {
+    process.on('uncaughtException', () => {})
+    log.error({ err: error }, 'service.crashed')
+    void flush(log).then(() => process.exit(EXIT.failed))
+  })
 }
 
 /** Slow work that must not delay the first health probe. A request that needs a key earlier fetches it itself. */
