@@ -68,7 +68,8 @@ describe('bytes that are not quite HTTP', () => {
   })
 
   test('a request of HTTP/1.0 with a transfer coding ends its connection, and no request after it is executed', async () => {
-    const old = (bytes: string) => bytes.replace('HTTP/1.1', 'HTTP/1.0').replace(HOST, `${HOST}Connection: keep-alive\r\n`)
+    const old = (bytes: string) =>
+      bytes.replace('HTTP/1.1', 'HTTP/1.0').replace(HOST, `${HOST}Connection: keep-alive\r\n`)
     const bodies = {
       chunks: old(post(CHUNKED, `0\r\n\r\n${HIDDEN}`)),
       'chunks and a length': old(post(`Content-Length: 5\r\n${CHUNKED}`, `0\r\n\r\n${HIDDEN}`)),

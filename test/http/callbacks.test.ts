@@ -351,7 +351,9 @@ describe('callbacks', () => {
       const { world, job, end } = await start()
       const token = tokenOf(world, job.id)
       const escaped = `\\u00${token.charCodeAt(0).toString(16)}${token.slice(1)}`
-      const body = JSON.stringify(end({ status: 'error', error: `401 for ${token}`, values: { a: token, b: 'ESCAPED' } }))
+      const body = JSON.stringify(
+        end({ status: 'error', error: `401 for ${token}`, values: { a: token, b: 'ESCAPED' } }),
+      )
       const path = `/webhooks/jobs/report?job_id=${job.id}&token=${token}`
       const answer = await world.service.request('POST', path, { raw: body.replace('ESCAPED', escaped) })
       assert.equal(answer.status, 200, answer.text)

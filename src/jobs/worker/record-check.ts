@@ -20,7 +20,7 @@ interface ConcludedCheck {
   /** When the check began to ask the runtime. */
   askedAtMs: number
   /** The span of the check. */
-  traceparent?: string | null
+  traceContext?: string | null
 }
 
 const MB = 1024 * 1024
@@ -50,7 +50,7 @@ export class CheckRecorder {
   }
 
   async record(check: ConcludedCheck): Promise<void> {
-    await this.#commits.submit({ ...check, traceparent: this.#tracer.current })
+    await this.#commits.submit({ ...check, traceContext: this.#tracer.current })
   }
 }
 
@@ -75,7 +75,7 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
         detail: JSON.stringify('verdict' in outcome ? { found: outcome.verdict.kind } : { error: outcome.error }),
       })),
     )
-    const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceparent = null }) => {
+    const updates = checks.flatMap(({ job, via, outcome, askedAtMs, traceContext = null }) => {
       const seen = 'verdict' in outcome ? outcome : outcome.seen
       const now = stored.get(job.id)
       if (seen && now && wasRepeated(job, now)) {
@@ -83,7 +83,7 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
         if (seen.runId !== null && seen.runId !== now.run_id) settlement.noteExtraRun(now, seen.runId)
         return []
       }
-      return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceparent, ...seen }] : []
+      return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceContext, ...seen }] : []
     })
     const settled = updates.map((update) => settlement.apply(update))
     await settlement.write()
