@@ -360,7 +360,9 @@ describe('callbacks', () => {
       const stored = await world.service.request<Page<Callback>>('GET', `/v1/callbacks?fields=body&job_id=${job.id}`, {
         token: world.admin,
       })
-      const { error, values } = stored.body.data[0]?.body as unknown as { error: string; values: object }
+      const [callback] = stored.body.data
+      assert.ok(callback)
+      const { error, values } = callback.body as unknown as { error: string; values: object }
       assert.deepEqual([error, values], ['401 for [redacted]', { a: '[redacted]', b: '[redacted]' }])
       assert.equal((await world.get(job.id)).error?.message, '401 for [redacted]')
       assert.ok(!JSON.stringify(await readJobRows(world.db, job.id)).includes(token.slice(1)))
