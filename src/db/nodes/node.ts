@@ -70,9 +70,14 @@ export class Node {
   }
 
   /** Rejects when the database cannot be reached. */
-  static async start(context: { db: Database; clock: Clock; random: Random; log: Log }): Promise<Node> {
-    const { db, clock: own, random, log } = context
-    const id = uuidFrom(random)
+  static async start(context: {
+    db: Database
+    clock: Clock
+    random: Random
+    log: Log
+    id?: string | undefined
+  }): Promise<Node> {
+    const { db, clock: own, random, log, id = uuidFrom(random) } = context
     // Until its clock is set, the node holds no lease.
     const readClock = () => read(db, own, { id, nowMs: null })
     let reading = await readClock()

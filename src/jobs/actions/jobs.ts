@@ -2,7 +2,7 @@ import { type AuditedChange, type AuditOrigin, recordAudit } from '../../audit/r
 import { ApiError, QuotaExceeded, UnavailableError } from '../../core/errors.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import { uuidFrom } from '../../core/random.ts'
-import { parseTraceparent } from '../../core/tracing.ts'
+import { parseTraceContext } from '../../core/tracing.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
@@ -394,7 +394,7 @@ export class Jobs {
 
   async #insert(tx: Transaction, job: JobRow, details: { place: Place; title?: string | null }): Promise<JobRow> {
     await insertJob(tx, job, details)
-    const traceId = parseTraceparent(job.trace_context)?.traceId
+    const traceId = parseTraceContext(job.trace_context)?.traceId
     await this.#addToTimeline(tx, job, 'created', {
       type: job.type,
       ...(traceId !== undefined && { request_trace_id: traceId }),

@@ -174,8 +174,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('falsy-output-missing', 'an output that is false, zero or empty counts as missing', [
     'jobs/output.ts',
-    "found === undefined || found.kind === 'null' ?",
-    'found === undefined || !found.parse() ?',
+    "found.kind === 'null' && !allowsNull() ?",
+    '!found.parse() && !allowsNull() ?',
   ]),
   bug('big-numbers-rounded', 'numbers beyond the precision of JavaScript are rounded', [
     'jobs/settlement/settlement.ts',
