@@ -18,6 +18,7 @@ import { checkStreams } from './invariants/streams.ts'
 import { checkTurns } from './invariants/turns.ts'
 import { checkWire } from './invariants/wire.ts'
 import { createIdentity, type Identity, makeSignaturesSynchronous, START_MS } from './outside/identity.ts'
+import { LOCK_TRIGGERS } from './system/lock-order.ts'
 import { buildApps, type ReusableApp } from './system/node.ts'
 import { never } from './system/process-instance.ts'
 import { JOB_TYPES, LONG_DEADLINE_MS, MAX_DEADLINE_MS } from './system/sim-config.ts'
@@ -91,7 +92,9 @@ async function openStore(): Promise<Store> {
   let now = () => START_MS
   const db = await openSqlite({ path: ':memory:', clock: { now: () => now() } })
   const migrations = await readMigrations(MIGRATIONS, 'sqlite')
-  await db.transaction((tx) => tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS].join('\n')))
+  await db.transaction((tx) =>
+    tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS, LOCK_TRIGGERS].join('\n')),
+  )
   const tables = await db.query<{ name: string }>(sql`
     select name from sqlite_schema where type = 'table' and name not in ('event_log', 'stats_cursors', 'user_state_version', 'service_clock', 'sqlite_sequence')
     order by rowid`)
@@ -221,7 +224,7 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
   })
   system.jobsSeen = evidence.jobs.length
   await checkJobs(evidence)
-  checkRuns(evidence)
+  await checkRuns(evidence)
   await checkTurns(evidence)
   checkBounds(evidence)
   await checkEffects(evidence)

@@ -14,6 +14,8 @@ import type { Client } from './client.ts'
 import { OperatorObservations } from './operator-scenario.ts'
 import { answerTo, inputOf, type SentAnswers } from './sent-documents.ts'
 
+const RESUME_SLACK_MS = 3_000
+
 export interface JobView {
   id: string
   status: JobStatus
@@ -30,6 +32,8 @@ export class ClientObservations {
   readonly created = new Map<string, Set<string>>()
   readonly cancelled = new Map<string, number>()
   readonly resumed = new Map<string, SentAnswers[]>()
+  /** How many answers are being sent now, by thread. */
+  readonly resuming = new Map<string, number>()
   /** The exact text of the input that a client sent, by its marker. */
   readonly inputs = new Map<string, string>()
   /** The text that may have replaced it: the client got no answer. */
@@ -52,8 +56,8 @@ export interface JobScenarioOptions {
   prng: Prng
   observed: ClientObservations
   theme: Theme
-  /** Whether other clients of the runtime answer questions, too. */
-  elsewhere: boolean
+  /** Whether another client of the runtime changed this thread. */
+  wasChangedElsewhere: (threadId: string) => boolean
   /** Shares of jobs whose conversation continues: after them, and while they are unfinished. */
   continued: number
   hurried: number
@@ -227,12 +231,22 @@ export class JobScenario {
     if (!isActive() || prng.chance(0.25)) return
     this.#countRequest(job)
     const { body, sent } = answerTo(job, prng)
+    const done = this.#noteResuming(job)
     const answer = await client.request({ method: 'POST', path: `/jobs/${job.id}/resume`, body: { text: body } })
+    done()
     if (answer === null || answer.status === 503 || answer.status === 409) return
     // The job has other questions than the client saw, or none any more.
-    if (answer.status === 400 && this.#options.elsewhere) return
+    if (answer.status === 400 && this.#options.wasChangedElsewhere(job.thread_id)) return
     if (answer.status !== 202) return this.#unexpected('resume', answer)
     observed.resumed.set(job.id, [...(observed.resumed.get(job.id) ?? []), sent])
+  }
+
+  /** The node may still read the state for a while after the client got its answer. */
+  #noteResuming({ thread_id }: JobView): () => void {
+    const { resuming } = this.#options.observed
+    const add = (count: number) => resuming.set(thread_id, (resuming.get(thread_id) ?? 0) + count)
+    add(1)
+    return () => void this.#options.time.after(RESUME_SLACK_MS, () => add(-1))
   }
 
   #countRequest(job: JobView): void {

@@ -176,8 +176,7 @@ async function block(system: SimulatedSystem, { admin, part }: Operator): Promis
 async function probe(system: SimulatedSystem, { client, expected }: { client: Client; expected: number }) {
   const answer = await client.request({ method: 'GET', path: '/v1/usage' })
   if (answer === null || answer.status === 503 || answer.status === expected) return
-  // After the faults, the loops of the nodes may be slowed down.
-  if (system.suspensions + system.databaseFaults > 0 || !(system.faultsActive || system.isCalm)) return
+  if (system.suspensions + system.databaseFaults > 0 || system.isSlowed) return
   system.violate('blocking', `a user was answered ${answer.status} instead of ${expected}`)
 }
 

@@ -86,7 +86,7 @@ function scenarioOf(
   prng: Prng,
   marker: string,
 ): JobScenario {
-  const { time, observed, plan, violate } = system
+  const { time, observed, plan, runtime, violate } = system
   const client = system.client(user.sub, user.token)
   return new JobScenario(
     {
@@ -95,7 +95,7 @@ function scenarioOf(
       prng,
       observed,
       theme: plan.theme,
-      elsewhere: plan.elsewhere > 0,
+      wasChangedElsewhere: (threadId) => runtime.wasChangedElsewhere(threadId),
       continued: plan.continued,
       hurried: plan.hurried,
       onViolation: violate,

@@ -25,7 +25,7 @@ export function injectIncident(system: SimulatedSystem, incident: Incident): voi
     case 'restart':
       return void restart(system, nodes[incident.node])
     case 'database_down':
-      if (incident.ms > LEASE_HELD_MS) nodes[incident.node].instance?.loseDatabase()
+      if (incident.ms > LEASE_HELD_MS) nodes[incident.node].instance?.loseLeases(system.time.now + incident.ms)
       return during(system, incident, (on) => {
         nodes[incident.node].databaseDown = on
       })

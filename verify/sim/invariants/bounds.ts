@@ -45,7 +45,7 @@ function checkWatched(
   if (!job || !run || run.endedAtMs === null) return
   // A client that is connected to a suspended node sees nothing before that node runs again.
   const sinceMs = Math.max(run.endedAtMs, fromMs, suspendedUntilMs)
-  const dueMs = sinceMs + boundOf(way, run) + (needsConfirmation(run) ? CONFIRMATION_MS : 0)
+  const dueMs = sinceMs + boundOf(way, run) + confirmationsOf(run) * CONFIRMATION_MS
   if (dueMs > calmEndedAtMs) return
   const atMs = isUnwatched(way) ? job.finished_at : seenAtMs
   // The time of a pause is not stored.
@@ -68,7 +68,8 @@ function isUnwatched(way: WatchedJob['way']): boolean {
   return way === 'nothing' || way === 'poll and leave'
 }
 
-function needsConfirmation({ forgotten, status, plan: { ending } }: SimRun): boolean {
+/** A run that is deleted while its end is being confirmed must be confirmed again, as lost. */
+function confirmationsOf({ forgotten, status, plan: { ending } }: SimRun): number {
   const isUnclear = ending.kind === 'no_output' || (ending.kind === 'pause' && ending.asks !== 'one')
-  return isUnclear || forgotten || status === 'timeout'
+  return (isUnclear || status === 'timeout' ? 1 : 0) + (forgotten ? 1 : 0)
 }

@@ -50,20 +50,29 @@ function monthOf(job: EndedJob): string {
   return new Date(job.finished_at ?? 0).toISOString().slice(0, 7)
 }
 
+/** The question of a paused job was closed by hand: the job shows those that are open now, and stays paused. */
+const QUESTION_CLOSED = 'job.updated(awaiting_input)'
+
 async function checkEvents({ store, transitionsByJob, violate }: Evidence): Promise<void> {
+  const closed = await store.query<{ job_id: string; times: number }>(
+    sql`select job_id, count(*) as times from job_timeline where kind = 'answered_elsewhere' group by job_id`,
+  )
+  const timesClosed = new Map(closed.map(({ job_id, times }) => [job_id, times]))
   const rows = await store.query<{ job_id: string; type: string; data: string }>(
     sql`select job_id, type, data from events where job_id is not null order by seq`,
   )
   const byJob = Map.groupBy(rows, (row) => row.job_id)
   for (const [jobId, transitions] of transitionsByJob) {
     const wanted = transitions.filter(counts).map((transition) => `${eventOf(transition)}(${transition.new})`)
-    const found = (byJob.get(jobId) ?? [])
+    const events = (byJob.get(jobId) ?? [])
       .map(({ type, data }) => ({ type, new: (JSON.parse(data) as { status: JobStatus }).status }))
       .filter(counts)
-      // The question of a paused job was closed by hand.
-      .filter((event) => event.type !== 'job.updated' || event.new !== 'awaiting_input')
       .map((event) => `${event.type}(${event.new})`)
+    const found = events.filter((event) => event !== QUESTION_CLOSED)
     if (wanted.join() !== found.join()) violate('I2', `${jobId} moved ${wanted}, its events are ${found}`)
+    const closings = timesClosed.get(jobId) ?? 0
+    if (events.length - found.length !== closings)
+      violate('I2', `the question of ${jobId} was closed ${closings} times by hand, its events are ${events}`)
   }
 }
 

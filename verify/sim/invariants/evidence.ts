@@ -52,7 +52,9 @@ export interface Evidence {
 type Known = Omit<Evidence, 'jobs' | 'erased' | 'transitionsByJob' | 'deleted' | 'gone'>
 
 export async function gather(known: Known): Promise<Evidence> {
-  const all = await known.store.query<JobRow>(sql`select * from jobs order by id`)
+  const all = await known.store.query<JobRow>(
+    sql`select jobs.*, waits_on from jobs left join job_checks on job_id = id order by id`,
+  )
   const jobs = all.filter(({ erased_at }) => erased_at === null)
   const erased = all.filter(({ erased_at }) => erased_at !== null)
   const deleted = await readDeletedJobs(known.store)

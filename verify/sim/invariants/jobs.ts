@@ -46,7 +46,7 @@ function allowedEnds(job: JobRow, evidence: Evidence): End[] {
   const cancelRequested = job.cancel_requested_at !== null
   const ends: End[] = run ? endsOf(run, cancelRequested) : []
   if (run?.forgotten && !wasReported(job, run, evidence)) ends.push(LOST)
-  if (run && mayHidePause(run, runtime)) ends.push(reportedEnd(run))
+  if (run && mayHidePause(job, run, evidence)) ends.push(reportedEnd(run))
   if (!run && isContested(job, evidence)) ends.push(LOST)
   if (!run && wasAnsweredElsewhere(job, evidence)) ends.push({ status: 'failed', code: 'answer_not_applied' })
   if (!run && waitsForAnswer(job, evidence)) ends.push({ status: 'processing' })
@@ -106,15 +106,19 @@ function wasReported(job: JobRow, run: SimRun, { callbacks, suspensions, databas
  * Whether a run of another client went on after the breakpoint and failed there: then the state of the thread shows no
  * pause, and a service that did not see it before cannot know of it.
  */
-function mayHidePause(run: SimRun, runtime: Evidence['runtime']): boolean {
+function mayHidePause(job: JobRow, run: SimRun, { runtime, transitionsByJob }: Evidence): boolean {
   const { ending } = run.plan
   if (!run.paused || ending.kind !== 'pause' || ending.asks !== 'nothing') return false
-  return runtime.runsOn(run.threadId).some((one) => !isOwn(one) && one.createdAtMs > run.createdAtMs)
+  const transitions = transitionsByJob.get(job.id) ?? []
+  if (transitions.some(({ new: to, run_seq }) => to === 'awaiting_input' && run_seq === job.run_seq)) return false
+  return runtime
+    .runsOn(run.threadId)
+    .some((one) => !isOwn(one) && one.createdAtMs > run.createdAtMs && one.status === 'error')
 }
 
 /** Whether another client of the runtime may have answered the question before the job's own answer arrived. */
-function wasAnsweredElsewhere(job: JobRow, { plan }: Evidence): boolean {
-  return plan.elsewhere > 0 && job.run_seq > 1
+function wasAnsweredElsewhere(job: JobRow, { runtime }: Evidence): boolean {
+  return job.run_seq > 1 && runtime.wasChangedElsewhere(job.thread_id)
 }
 
 /** Whether a client followed its run, as if started elsewhere, before its start was answered. */
@@ -126,6 +130,7 @@ function isContested(job: JobRow, { jobs }: Evidence): boolean {
 
 /** A paused turn holds the turns that wait behind it. */
 function waitsForAnswer(job: JobRow, { jobs }: Evidence): boolean {
+  if (job.waits_on === null) return false
   const isBefore = (one: JobRow) => one.thread_id === job.thread_id && one.id < job.id
   return jobs.some((one) => isBefore(one) && one.status === 'awaiting_input')
 }

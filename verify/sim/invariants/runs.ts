@@ -1,4 +1,5 @@
 import { isJsonObject } from '../../../src/core/json.ts'
+import { sql } from '../../../src/db/sql.ts'
 import type { SentAnswers } from '../clients/sent-documents.ts'
 import { isFinal } from '../expected-statuses.ts'
 import { isOwn, isZombie, type SimRun } from '../outside/runtime.ts'
@@ -10,8 +11,9 @@ const OVERDUE = 'deadline_exceeded'
 const MAX_CHECK_INTERVAL_MS = 330_000
 
 /** Each job has the runs that its clients asked for, and clients got correct answers. */
-export function checkRuns(evidence: Evidence): void {
+export async function checkRuns(evidence: Evidence): Promise<void> {
   checkStarts(evidence)
+  await checkFurtherRuns(evidence)
   checkOwners(evidence)
   checkResponses(evidence)
   checkAnswers(evidence)
@@ -37,7 +39,7 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
       violate('one run', `${job?.id} has the run of attempt ${attemptOf(followed)}, and attempt ${last} has one, too`)
     // A conversation whose runs left nothing moves to a new thread, with the jobs of these runs.
     const leftNothing = job?.status === 'cancelled' || job?.error_code === 'run_lost' || job?.error_code === OVERDUE
-    if (followed && followed.threadId !== job?.thread_id && !leftNothing)
+    if (followed && followed.threadId !== job?.thread_id && !(leftNothing && followed.head?.run !== followed))
       violate('one run', `the run ${followed.runId} of ${job?.id} is on the thread ${followed.threadId}`)
   }
   for (const run of own) {
@@ -51,6 +53,60 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
       const sent = [observed.inputs.get(marker ?? ''), observed.perhapsInputs.get(marker ?? '')]
       if (!sent.includes(given) || job.input !== given)
         violate('one run', `run ${run.runId} was given ${given} instead of ${sent[0]}`)
+    }
+  }
+}
+
+/**
+ * Each attempt to start a run has at most one. A further run that a check of its job has seen active is asked to stop, and
+ * is noted as a further one.
+ */
+async function checkFurtherRuns({
+  store,
+  runtime,
+  network,
+  callbacks,
+  jobs,
+  gone,
+  transitionsByJob,
+  violate,
+}: Evidence): Promise<void> {
+  const own = [...runtime.runs.values()].filter(isOwn)
+  const byAttempt = Map.groupBy(
+    own,
+    (run) => `${run.metadata.job_id}:${run.metadata.run_seq}, attempt ${attemptOf(run)}`,
+  )
+  for (const [attempt, runs] of byAttempt) {
+    if (runs.length > 1) violate('one run', `${runs.map(({ runId }) => runId)} belong to ${attempt}`)
+  }
+  const rows = await store.query<{ run_id: string; is_extra: number }>(sql`select run_id, is_extra from job_runs`)
+  const stored = new Map(rows.map(({ run_id, is_extra }) => [run_id, is_extra]))
+  const reports = [...callbacks.accepted.values()].filter(({ numbersRun }) => numbersRun)
+  const reported = new Set(reports.map(({ runId }) => runId))
+  const byId = new Map(jobs.map((job) => [job.id, job]))
+  for (const { runId, threadId, metadata } of own) {
+    const job = byId.get(String(metadata.job_id))
+    // Not noted yet: a late run of a job that ended without one, or that has been resumed since.
+    const hasNoRun = job?.run_id === null && isFinal(job.status) && job.thread_id === threadId
+    const isLeftOut = hasNoRun || metadata.run_seq !== job?.run_seq
+    if (job && reported.has(runId) && !stored.has(runId) && !isLeftOut)
+      violate('one run', `the run ${runId} of ${job.id} was reported by a callback and is not noted`)
+  }
+  for (const job of jobs) {
+    // On these threads other checks list the runs, too.
+    const isAlone = !jobs.some((one) => one.id !== job.id && one.thread_id === job.thread_id)
+    const hasPaused = (transitionsByJob.get(job.id) ?? []).some(({ new: to }) => to === 'awaiting_input')
+    if (!isAlone || hasPaused || gone.has(job.id)) continue
+    for (const run of own.filter(({ metadata }) => metadata.job_id === job.id)) {
+      if (run.runId === job.run_id) continue
+      const seen = network.listed.get(run.runId) ?? []
+      if (seen.length > 0 && !network.cancels.has(run.runId))
+        violate(
+          'one run',
+          `the further run ${run.runId} of ${job.id} was listed ${seen.length} times and not cancelled`,
+        )
+      if (seen.length > 0 && stored.get(run.runId) !== 1)
+        violate('one run', `the further run ${run.runId} of ${job.id} was listed ${seen.length} times and is not noted`)
     }
   }
 }

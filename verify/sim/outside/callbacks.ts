@@ -25,8 +25,8 @@ export interface CallbackDeliveryOptions {
 
 /** Delivers the callback of each run to the service with the planned faults, and keeps the service's responses. */
 export class CallbackDelivery {
-  /** Callbacks that were answered with a 2xx, by nonce. */
-  readonly accepted = new Map<string, { runId: string; answer: string }>()
+  /** Callbacks that were answered with a 2xx, by nonce. `numbersRun`: the body names the job and numbers its run. */
+  readonly accepted = new Map<string, { runId: string; answer: string; numbersRun: boolean }>()
   /** Ends of runs that the service accepted for a job. */
   readonly reportedEnds: { runId: string; jobId: string; atMs: number }[] = []
   /** How many callbacks reached the service, by thread. */
@@ -106,7 +106,8 @@ export class CallbackDelivery {
     const answer = await this.#request(webhook, body)
     trace.note('callback', `${nonceIn(body)} attempt ${attempt}: ${answer?.status ?? 'no answer'} ${outcomeIn(answer)}`)
     if (answer !== null && answer.status < 300) {
-      this.accepted.set(nonceIn(body), { runId: runIn(body), answer: answer.body })
+      const numbersRun = body.includes('"run_seq"')
+      this.accepted.set(nonceIn(body), { runId: runIn(body), answer: answer.body, numbersRun })
       return this.#noteEnd(body, answer)
     }
     if (answer !== null && answer.status >= 500 && answer.status !== 503) {

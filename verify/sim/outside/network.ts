@@ -27,6 +27,8 @@ export interface NetworkOptions {
   jwks: string
   /** How long a call takes while no fault is active. */
   callMs: { min: number; max: number }
+  /** Whether a client is answering a question on this thread now. */
+  isResumed: (thread: string) => boolean
   /** Two processes called the runtime about one thread at once. */
   onOverlap: (thread: string) => void
 }
@@ -45,6 +47,10 @@ type CallFault = 'ok' | 'error' | 'reset' | 'lost' | 'hang' | 'garbage'
  */
 export class Network {
   readonly calls = new Map<string, number>()
+  /** Answers that showed an active run of the service in a list, by run. */
+  readonly listed = new Map<string, { atMs: number; instance: ProcessInstance }[]>()
+  /** When the service first sent a request to cancel a run, by run. */
+  readonly cancels = new Map<string, number>()
   runtimeDown: 'no' | 'refuses' | 'hangs' | 'forbids' = 'no'
   identityDown = false
   readonly #options: NetworkOptions
@@ -94,24 +100,30 @@ export class Network {
   }
 
   #toRuntime(request: RuntimeRequest, instance: ProcessInstance): Call {
-    const { time, runtime, trace } = this.#options
+    const { time, runtime, trace, isResumed } = this.#options
     const thread = threadOf(request)
     const counts = thread !== '' && !request.path.includes('/cancel')
     if (counts) this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
+    const cancelled = /\/runs\/([^/]+)\/cancel/.exec(request.path)?.[1]
+    if (cancelled && !this.cancels.has(cancelled)) this.cancels.set(cancelled, time.now)
     // A request that answers a question reads the state, also while another node checks the paused job.
-    let asking = counts && !request.path.endsWith('/state')
+    let asking = counts && !(request.path.endsWith('/state') && isResumed(thread))
     if (asking) this.#noteCaller(thread, instance)
+    let isOver = false
     const finished = () => {
+      isOver = true
       const callers = this.#calling.get(thread)
       if (asking) callers?.splice(callers.indexOf(instance), 1)
       asking = false
     }
+    // The service repeats a start only if its connection broke, or if another process took the lease.
+    const mayBeRepeated = () => isOver || instance.mayHaveLostLeases
     return {
       finished,
       run: (answer) => {
         if (this.runtimeDown === 'hangs') return
         if (this.runtimeDown === 'forbids') return void time.after(1, () => answer(json(403, { detail: 'Forbidden' })))
-        if (this.runtimeDown === 'no' && this.#perhapsLate(request, answer)) return
+        if (this.runtimeDown === 'no' && this.#perhapsLate(request, answer, mayBeRepeated)) return
         const fault = this.runtimeDown === 'refuses' ? 'reset' : this.#nextFault()
         if (fault !== 'ok') trace.fault(`call_${fault}`, `${request.method} ${request.path}`)
         if (fault === 'hang') return this.#hang(request, finished)
@@ -121,7 +133,10 @@ export class Network {
           const real = this.#perhapsLagging(request) ?? runtime.handle(request)
           trace.note('runtime', `${request.method} ${request.path}: ${real.status}`)
           const given = fault === 'garbage' ? garbage(real) : real
-          time.after(this.#latency(), () => answer(fault === 'lost' ? null : given))
+          time.after(this.#latency(), () => {
+            if (fault === 'ok' && !isOver && isList(request)) this.#noteListed(real, instance)
+            answer(fault === 'lost' ? null : given)
+          })
         })
       },
     }
@@ -142,7 +157,11 @@ export class Network {
   }
 
   /** A start that the runtime handles late. It is answered then, or its connection has broken before. */
-  #perhapsLate(request: RuntimeRequest, answer: (answer: HttpResponse | null) => void): boolean {
+  #perhapsLate(
+    request: RuntimeRequest,
+    answer: (answer: HttpResponse | null) => void,
+    mayBeRepeated: () => boolean,
+  ): boolean {
     const { time, runtime, trace, rates } = this.#options
     const { held, broken } = rates().starts
     if (held + broken === 0 || !isStart(request)) return false
@@ -153,7 +172,7 @@ export class Network {
     trace.fault(`start_${how}`, `${request.path} by ${lateMs} ms`)
     if (how === 'broken') time.after(prng.int(0, Math.min(lateMs, 500)), () => answer(null))
     time.after(lateMs, () => {
-      const real = runtime.handle(request, { isLate: true })
+      const real = runtime.handle(request, { isLate: how === 'broken' || mayBeRepeated() })
       trace.note('runtime', `${request.method} ${request.path}, ${lateMs} ms late: ${real.status}`)
       if (how === 'held') time.after(1, () => answer(real))
     })
@@ -182,6 +201,15 @@ export class Network {
     const isOverlap = callers.some((one) => !one.mayHaveLostLeases) && !instance.mayHaveLostLeases
     if (isOverlap) this.#options.onOverlap(thread)
     callers.push(instance)
+  }
+
+  #noteListed({ status, body }: HttpResponse, instance: ProcessInstance): void {
+    if (status !== 200) return
+    for (const run of JSON.parse(String(body)) as { run_id: string; status: string }[]) {
+      if (run.status !== 'pending' && run.status !== 'running') continue
+      const shown = this.listed.get(run.run_id) ?? []
+      this.listed.set(run.run_id, [...shown, { atMs: this.#options.time.now, instance }])
+    }
   }
 
   #nextFault(): CallFault {
@@ -217,6 +245,10 @@ export class Network {
     if (lagging) trace.fault('call_stale', `${request.path} by ${lagMs} ms`)
     return lagging
   }
+}
+
+function isList({ method, path }: RuntimeRequest): boolean {
+  return method === 'GET' && /^\/threads\/[^/]+\/runs(?:\?|$)/.test(path)
 }
 
 function isStart({ method, path }: RuntimeRequest): boolean {

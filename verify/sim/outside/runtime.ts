@@ -20,7 +20,7 @@ export interface SimRun extends Run {
   forgotten: boolean
   /** When the service cancelled it. */
   cancelHeardAtMs: number | null
-  /** Its start was handled late, so the service may have sent another one before. */
+  /** Its start was handled when its caller no longer waited, so the service may have sent another one before. */
   isLate: boolean
 }
 
@@ -56,7 +56,7 @@ export class SimRuntime {
   readonly #state: RuntimeState
   readonly #routes: readonly Route[]
   readonly #newId: () => string
-  /** The request that is being handled is late. */
+  /** The caller of the request that is being handled no longer waits for its answer. */
   #isLate = false
 
   constructor(options: SimRuntimeOptions) {
@@ -136,11 +136,18 @@ export class SimRuntime {
    */
   questionsLeftBy(run: SimRun | undefined): string[] {
     const thread = this.#state.thread(run?.threadId ?? '')
-    const ofOther = thread?.checkpoints.findLast((checkpoint) => checkpoint.run === null || !isOwn(checkpoint.run))
+    const ofOther = thread?.checkpoints.findLast(isOfOtherClient)
     const left = questionsOf(run?.head)
     if (!ofOther) return [left]
+    const isOwnNewer = run?.head && run.head.createdAtMs > ofOther.createdAtMs
+    if (thread?.pin === null && isOwnNewer) return [left]
     const isNewest = ofOther === thread?.checkpoints.at(-1) && thread.pin === null
     return isNewest ? [questionsOf(ofOther)] : [questionsOf(ofOther), left]
+  }
+
+  /** Whether another client wrote a checkpoint on this thread, with a run or by hand. */
+  wasChangedElsewhere(threadId: string): boolean {
+    return this.#state.thread(threadId)?.checkpoints.some(isOfOtherClient) ?? false
   }
 
   /** A run that another client of the runtime starts, on a thread of its own. */
@@ -247,7 +254,8 @@ export class SimRuntime {
     const { trace, time, onEnd, onWrongRequest } = this.#options
     trace.note('runtime', `run ${run.runId} ended: ${run.status}`)
     // A run of another client may have failed after the breakpoint: then the graph cannot be continued.
-    const isDisturbed = run.isLate || this.runsOn(run.threadId).some((one) => !isOwn(one))
+    const isEarlierForeign = (one: SimRun) => !isOwn(one) && one.createdAtMs < run.createdAtMs
+    const isDisturbed = run.isLate || this.runsOn(run.threadId).some(isEarlierForeign)
     if (REFUSALS.test(run.error ?? '') && !isDisturbed) onWrongRequest(`run ${run.runId} was refused: ${run.error}`)
     const { forgottenAfterMs } = run.plan
     if (forgottenAfterMs !== null) {
@@ -263,6 +271,10 @@ export class SimRuntime {
 
 /** The runtime's messages for an input or an answer that it does not accept. */
 const REFUSALS = /^(?:Received (?:no|empty)|When there are multiple)/
+
+function isOfOtherClient({ run }: Checkpoint): boolean {
+  return run === null || !isOwn(run)
+}
 
 /** The questions that are open at a checkpoint, as the runtime shows them. */
 function questionsOf(checkpoint: Checkpoint | undefined): string {

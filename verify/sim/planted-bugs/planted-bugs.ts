@@ -478,6 +478,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ['jobs/leases/turns.ts', 'if (!isBusy.has(thread_id)) await beginUnlessLocked', 'await beginUnlessLocked'],
     ['jobs/leases/turns.ts', 'if (first?.id !== jobId) return', ''],
   ),
+  bug('further-run-goes-on', 'a further run of a repeated start is noted, but not cancelled', [
+    'jobs/runs/extra-runs.ts',
+    'for (const { threadId, runId } of runs.filter(isActiveRun)) await',
+    'for (const { threadId, runId } of runs.filter(() => false)) await',
+  ]),
   bug(
     'late-run-followed',
     'a job follows the run of an earlier attempt although the attempt was repeated',

@@ -75,13 +75,11 @@ export class FaultInjectingDatabase implements Database {
 
   #watched(tx: Transaction): Pick<Transaction, 'engine' | 'query' | 'tryLock' | 'exec'> {
     const { isLocked, onWrongOrder } = this.#options
-    const order = new LockOrder()
+    const order = new LockOrder(tx)
     return {
       engine: tx.engine,
       query: async <R extends Row>(statement: Sql) => {
-        const rows = await tx.query<R>(statement)
-        const fault = order.note(statement.text, rows)
-        if (fault) onWrongOrder(fault)
+        const rows = await order.run<R>(statement, onWrongOrder)
         return SKIPS_LOCKED_JOBS.test(statement.text) ? rows.filter(({ id }) => !isLocked(String(id))) : rows
       },
       tryLock: (name) => tx.tryLock(name),

@@ -116,6 +116,11 @@ export class SimNode {
     return this.#instance
   }
 
+  /** The time of the service as this process knows it; null while it is down. */
+  get serviceMs(): number | null {
+    return this.#services?.clock.now() ?? null
+  }
+
   suspend(ms: number): void {
     if (!this.#instance) return
     this.#instance.suspend(ms)

@@ -1,5 +1,8 @@
 import type { VirtualTime } from '../time/virtual-time.ts'
 
+/** The longest lease of a job: a start of a minute, eight calls of three seconds, and slack. */
+const LEASE_MS = 89_000
+
 /**
  * One process from its boot to its end. When it ends, its pending promises never resolve. It can be suspended for a while:
  * during that time no response and no timer reaches it.
@@ -10,7 +13,7 @@ export class ProcessInstance {
   readonly #endListeners = new Set<() => void>()
   #alive = true
   #suspendedUntilMs = 0
-  #hasLostDatabase = false
+  #leasesLostUntilMs = Number.NEGATIVE_INFINITY
 
   constructor(name: string, time: VirtualTime) {
     this.name = name
@@ -21,14 +24,17 @@ export class ProcessInstance {
     return this.#alive
   }
 
-  /** Whether other processes may have taken its leases while one of its calls was in progress. */
+  /**
+   * Whether other processes may have taken its leases while one of its calls was in progress. A check that began before
+   * ends with its lease.
+   */
   get mayHaveLostLeases(): boolean {
-    return this.#suspendedUntilMs > 0 || this.#hasLostDatabase
+    return this.#time.now < this.#leasesLostUntilMs + LEASE_MS
   }
 
-  /** The database could not be reached for so long that the process may count as stopped. */
-  loseDatabase(): void {
-    this.#hasLostDatabase = true
+  /** Until then the process may count as stopped. */
+  loseLeases(untilMs: number): void {
+    this.#leasesLostUntilMs = Math.max(this.#leasesLostUntilMs, untilMs)
   }
 
   end(): void {
@@ -40,6 +46,7 @@ export class ProcessInstance {
 
   suspend(ms: number): void {
     this.#suspendedUntilMs = this.#time.now + ms
+    this.loseLeases(this.#suspendedUntilMs)
   }
 
   /** Runs the function now, or at the end of the suspension; never if the process has ended by then. */

@@ -7,6 +7,7 @@ import { contestRun, startWorkload } from '../clients/workload.ts'
 import { signatureHeaders } from '../faults/forged-callback.ts'
 import { injectIncident } from '../faults/incidents.ts'
 import { type FaultRates, NO_FAULTS, NODE_NAMES, type NodeName, type SeedPlan } from '../faults/plan.ts'
+import { watchServiceTime } from '../invariants/service-time.ts'
 import { CallbackDelivery } from '../outside/callbacks.ts'
 import { type Identity, START_MS } from '../outside/identity.ts'
 import { Network } from '../outside/network.ts'
@@ -112,6 +113,7 @@ export class SimulatedSystem {
       runtime: this.runtime,
       jwks: identity.jwks,
       callMs: plan.callMs,
+      isResumed: (thread) => (this.observed.resuming.get(thread) ?? 0) > 0,
       onOverlap: (thread) => {
         if (!this.contested.has(thread)) this.overlaps.push({ thread, atMs: time.now })
       },
@@ -130,7 +132,12 @@ export class SimulatedSystem {
 
   /** The time after the faults in which clients watch their jobs. */
   get isCalm(): boolean {
-    return !this.#faultsActive && this.#stretch === 1
+    return !this.#faultsActive && !this.isSlowed
+  }
+
+  /** Whether the loops of the nodes sleep longer than they should. */
+  get isSlowed(): boolean {
+    return this.#stretch > 1
   }
 
   get crashes(): number {
@@ -201,6 +208,7 @@ export class SimulatedSystem {
     for (const name of NODE_NAMES) await this.nodes[name].boot()
     for (const { atMs, incident } of this.plan.incidents) this.time.after(atMs, () => injectIncident(this, incident))
     startWorkload(this)
+    watchServiceTime(this)
   }
 
   /** All nodes are down at once. */
