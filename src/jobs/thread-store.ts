@@ -96,7 +96,6 @@ export async function findNewestTurns(db: Queryable, threadIds: readonly string[
 }
 
 const MAX_EARLIER_RUNS = 10
-const MAX_EXTRA_RUNS = 100
 
 const MAY_BE_EMPTY = sql`
   case when status = 'cancelled' or error_code in ('run_lost', 'deadline_exceeded') then 1 else 0 end`
@@ -123,14 +122,6 @@ export async function findEarlierRuns(
       select deleted_run, deleted_run_at, deleted_run_at, 0 from threads
       where id = ${thread_id} and deleted_run is not null) as runs
     order by at desc limit ${MAX_EARLIER_RUNS}`)
-}
-
-/** The newest further runs of the jobs on this thread: a late run belongs to a start that was repeated. */
-export async function findExtraRuns(db: Queryable, threadId: string): Promise<string[]> {
-  const rows = await db.query<{ run_id: string }>(sql`
-    select job_runs.run_id from jobs join job_runs on job_id = jobs.id
-    where thread_id = ${threadId} and is_extra = 1 order by job_runs.created_at desc limit ${MAX_EXTRA_RUNS}`)
-  return rows.map(({ run_id }) => run_id)
 }
 
 export async function pinThread(tx: Queryable, id: string): Promise<void> {

@@ -166,7 +166,7 @@ export class RuntimeClient {
     const state = await this.#fetchStateOf(threadId, runId, wantedValues, signal)
     if (state !== null) return state
     const runs = await this.#list(threadId, signal)
-    const last = runs.find((run) => !branch?.extraRuns.has(idIn(run, 'run_id') ?? ''))
+    const last = runs.find((run) => idIn(run, 'run_id') === runId || !branch?.excludes(readRun(run)))
     if (last === undefined || idIn(last, 'run_id') !== runId || !resumedToItsEnd(last)) return null
     if (branch === undefined) return newest
     for (const before of branch.runsBefore) {

@@ -29,8 +29,8 @@ export interface Traces {
 export interface Branch {
   /** The runs before it, newest first. */
   runsBefore: readonly string[]
-  /** Runs that belong to other branches. */
-  extraRuns: ReadonlySet<string>
+  /** Whether a run belongs to another branch. */
+  excludes: (run: RuntimeRun) => boolean
 }
 
 export interface ThreadState {

@@ -14,6 +14,7 @@ import { insertJob } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { startWatch } from '../../src/jobs/worker/watch.ts'
+import type { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -39,8 +40,11 @@ function contextOn(db: Database, clock: ManualClock): JobContext {
   }
 }
 
-async function createJob({ db, clock, ids }: JobContext): Promise<JobRow> {
-  const given = { input: '{}', project_id: null, created_by: 'ada', thread_id: randomUUID(), run_id: randomUUID() }
+async function createJob(
+  { db, clock, ids }: JobContext,
+  { run_id = randomUUID() as string | null } = {},
+): Promise<JobRow> {
+  const given = { input: '{}', project_id: null, created_by: 'ada', thread_id: randomUUID(), run_id }
   const job = newJob(BUILT_IN_JOB_TYPES.get('agent') as JobType, { id: ids.next('job'), ...given }, clock.now())
   await insertJob(db, job)
   return job
@@ -66,6 +70,26 @@ describe('the job worker', () => {
       await until(async () => (await Promise.all(ids.map((id) => countChecks(db, id)))).every((checks) => checks === 1))
       await watch.stop()
       await worker.close()
+    })
+
+    test('the start of a job that a client reads takes a slot; while none is free, only checks are leased', async () => {
+      const db = await engine.openDatabase()
+      const clock = new ManualClock()
+      const context = contextOn(db, clock)
+      const node = { id: 'node', isAlive: true, holdsLeaseOf: () => true }
+      let starts = 0
+      // A start that never ends.
+      const runtime = { ensureThread: () => new Promise(() => starts++) } as unknown as RuntimeClient
+      const worker = new JobWorker({ ...context, runtime }, { node, runtimeTimeoutMs: 1_000, slots: 2 })
+      const unstarted: JobRow[] = []
+      for (let n = 0; n < 4; n++) unstarted.push(await createJob(context, { run_id: null }))
+      for (const { id } of unstarted) void worker.check(id)
+      await until(() => starts === 2)
+      const postponed = sql`select count(*) as n from job_checks where due_at > ${clock.now()} and lease_id is null`
+      await until(async () => (await db.query<{ n: number }>(postponed))[0]?.n === 2)
+      await clock.advance(60_000)
+      assert.equal(await worker.takeDue(10), 0)
+      assert.equal(starts, 2)
     })
 
     test('the job worker leases nothing while the heartbeat of its node is overdue, because other nodes would take it at once', async () => {

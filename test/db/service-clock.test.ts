@@ -138,6 +138,21 @@ describe('a step of the database’s clock', () => {
       })
     }
 
+    test('a node that starts during a short step waits until another node has noted its end, too', async () => {
+      const cluster = await Cluster.start(engine, 1)
+      await cluster.pass(2_000)
+      cluster.database.stepMs = -HOUR_MS
+      const { node } = cluster.begin()
+      await cluster.pass(3_000)
+      // The new node reads the clock again before the other one does.
+      cluster.database.stepMs = 0
+      await cluster.pass(1_000)
+      assert.equal(cluster.nodes.length, 1)
+      await cluster.pass(4_000)
+      assertNear((await node).clock.now(), cluster.time.now(), 'the new node')
+      await cluster.close()
+    })
+
     test('a lasting step forward is followed by the calendar after a minute, and by the service’s time at most half a percent too fast', async () => {
       const cluster = await Cluster.start(engine, 2)
       cluster.database.stepMs = 2 * HOUR_MS

@@ -3,6 +3,7 @@ import { describe, test } from 'node:test'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { CONFIRM_AFTER_MS } from '../../src/jobs/settlement/settlement.ts'
+import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import { assertError } from '../support/assert-error.ts'
 import { calmJobWorld, newUser } from '../support/calm-job-world.ts'
 import { openStream } from '../support/event-stream.ts'
@@ -87,6 +88,26 @@ describe('a question that is answered in another tool', () => {
       await world.sweepUntil(async () => hasEnded(await world.stored(paused.id)))
       const { output } = await world.stored(paused.id)
       assert.deepEqual(output, { title: 'Asked twice', answers: ['yes', 'sure'] })
+    })
+
+    test('a question that was answered elsewhere before the service saw it does not end its job', async () => {
+      const world = await shared()
+      const paused = await pause(world, 'asking')
+      world.runtime.setFaults({ drop_callbacks: 1 })
+      assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
+      world.runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
+      const onThread = () => world.runtime.recentRuns.filter(({ threadId }) => threadId === paused.thread_id)
+      await world.sweepUntil(() => onThread().filter((run) => run.paused).length === 2)
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      // The second question is on the checkpoint of the first: the run that asked it has none of its own.
+      const state = await fetch(`${world.runtime.url}/threads/${paused.thread_id}/state`)
+      const { tasks } = (await state.json()) as { tasks: { interrupts: { id: string }[] }[] }
+      const second = { resume: { [String(tasks[0]?.interrupts[0]?.id)]: 'sure' } }
+      await world.continueElsewhere(paused, { assistant_id: 'ask_twice', command: second })
+      await world.sweepUntil(async () => hasEnded(await world.stored(paused.id)))
+      const { status, output } = await world.stored(paused.id)
+      assert.deepEqual([status, output], ['completed', { title: 'Asked twice', answers: ['yes', 'sure'] }])
+      assert.ok((await kindsOf(world, paused)).includes('continued_elsewhere'))
     })
 
     test('a job at a breakpoint that was continued elsewhere goes on, too', async () => {
@@ -232,7 +253,7 @@ describe('a question that is answered in another tool', () => {
       assert.equal((await world.get(paused.id)).status, 'awaiting_input')
       await world.pass(CONFIRM_AFTER_MS - 1)
       assert.equal((await world.get(paused.id)).status, 'awaiting_input')
-      await world.sweepUntil(async () => hasEnded(await world.stored(paused.id)))
+      await world.sweepUntil(async () => hasEnded(await world.get(paused.id)))
       const { status, error } = await world.stored(paused.id)
       assert.deepEqual([status, error?.code], ['failed', 'run_lost'])
     })

@@ -79,7 +79,7 @@ export class Node {
   }): Promise<Node> {
     const { db, clock: own, random, log, id = uuidFrom(random) } = context
     // Until its clock is set, the node holds no lease.
-    const readClock = () => read(db, own, { id, nowMs: null })
+    const readClock = () => readPrecisely(db, own, id)
     let reading = await readClock()
     let othersRun = true
     // Meanwhile, another node that runs notes a step of the database's clock.
@@ -189,6 +189,14 @@ export class Node {
 async function read(db: Database, clock: Clock, node: { id: string; nowMs: number | null }): Promise<Reading> {
   const askedAtElapsedMs = clock.elapsed()
   return { askedAtElapsedMs, ...(await beat(db, node)) }
+}
+
+/** For a node without a clock yet: a slow answer would put its clock behind those of the other nodes. */
+async function readPrecisely(db: Database, own: Clock, id: string): Promise<Reading> {
+  for (let tries = 1; ; tries++) {
+    const reading = await read(db, own, { id, nowMs: null })
+    if (own.elapsed() - reading.askedAtElapsedMs <= PRECISE_MS || tries >= MAX_IMPRECISE) return reading
+  }
 }
 
 /** At its start a node cannot tell nodes that stopped long ago from a step of the database's clock that is not noted yet. */

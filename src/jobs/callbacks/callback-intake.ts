@@ -158,7 +158,7 @@ export class CallbackIntake {
     const { callback, job, runSeq, adopted, wrongJob, isHint, isExtra } = match
     const { payload, type } = callback
     if (job.type !== type.name) return new ApiError('conflict', `The run belongs to a job of type ${job.type}`)
-    if (isExtra) settlement.noteExtraRun(job, payload.runId)
+    if (isExtra) settlement.noteExtraRun(job, { runId: payload.runId, runSeq: runSeq ?? job.run_seq })
     if (isExtra || wrongJob || job.thread_id !== payload.threadId) return { outcome: 'stale', jobId: job.id }
     const cancelRequested = job.cancel_requested_at !== null
     const canAsk = this.#context.runtime !== null

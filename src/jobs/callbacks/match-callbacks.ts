@@ -3,7 +3,7 @@ import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
 import { lockCounters, periodOf } from '../../usage/usage-store.ts'
-import { isWatched } from '../job.ts'
+import { isTerminal, isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type JobRow, newJob } from '../job-row.ts'
 import { findJobRuns, findJobsAwaitingRun, findThreadsOf, insertJob, insertJobRuns, type JobRun } from '../job-store.ts'
@@ -133,16 +133,21 @@ function runSeqOf({ jobId, runSeq }: CallbackPayload, job: SettlingJob): number 
   return jobId === job.id && runSeq !== null ? runSeq : undefined
 }
 
-/** Whether the callback is about the run of an attempt that was repeated since: the runtime handled that attempt late. */
+/**
+ * Whether the callback is about the run of an attempt that was repeated or given up since: the runtime handled that attempt
+ * late. The run is not known.
+ */
 function isExtraRun({ jobId, runSeq, runId, threadId, attempt }: CallbackPayload, job: SettlingJob): boolean {
-  if (jobId !== job.id || runSeq !== job.run_seq) return false
+  if (jobId !== job.id || runSeq === null || runSeq > job.run_seq) return false
+  if (runSeq < job.run_seq) return true
   if (job.run_id !== null) return job.run_id !== runId
+  if (isTerminal(job.status)) return true
   return threadId !== job.thread_id || attempt < job.start_attempts
 }
 
-/** Whether the run may be that of an attempt that was repeated since. Its callback does not number it. */
+/** Whether the run may be that of an earlier number, or of an attempt that was repeated since. Its callback does not number it. */
 function mayBeLate({ runSeq, attempt }: CallbackPayload, job: SettlingJob): boolean {
-  return runSeq === null && job.run_id === null && attempt < job.start_attempts
+  return runSeq === null && job.run_id === null && (job.run_seq > 1 || attempt < job.start_attempts)
 }
 
 interface Candidates {

@@ -1,7 +1,7 @@
 import { silentMeter } from '../../core/metrics/meter.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import type { RuntimeRun } from '../../runtime/runtime-types.ts'
+import type { Branch, RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { JobContext } from '../job-context.ts'
 import { countExtraRuns, findJobRuns, lockSlimJobs } from '../job-store.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
@@ -20,6 +20,16 @@ export function attemptOf({ metadata: { attempt } }: RuntimeRun): number {
 
 function isActiveRun({ status }: RuntimeRun): boolean {
   return status === 'pending' || status === 'running'
+}
+
+/** Whether this service started the run. Runs of other clients may inherit the job id from the thread, but never the number. */
+export function isStartedHere({ metadata: { job_id, run_seq } }: RuntimeRun): boolean {
+  return typeof job_id === 'string' && typeof run_seq === 'number'
+}
+
+/** The branch of a run that follows these. Other runs that this service started on the thread are late ones. */
+export function branchAfter(runsBefore: readonly string[]): Branch {
+  return { runsBefore, excludes: (run) => isStartedHere(run) && !runsBefore.includes(run.runId) }
 }
 
 /** The runs of the job's current number, of every attempt to start it, newest first. */
@@ -46,8 +56,10 @@ export async function stopFurtherRuns(context: JobContext, runtime: RuntimeClien
   const { job } = search
   // Each attempt has at most one run.
   if ((await countExtraRuns(context.db, job)) >= job.start_attempts - 1) return
-  const replaced = (await findReplaced(context.db, job.thread_id)).map(({ id }) => id)
-  for (const threadId of [job.thread_id, ...replaced]) {
+  const replaced = await findReplaced(context.db, job.thread_id)
+  // Each check looks at one of the threads that the conversation left.
+  const left = replaced[job.check_attempts % replaced.length]
+  for (const threadId of left ? [job.thread_id, left.id] : [job.thread_id]) {
     const runs = await findOwnRuns(runtime, { ...search, threadId })
     const extra = runs.filter(({ runId }) => runId !== job.run_id)
     await stopExtraRuns(context, runtime, { ...search, runs: extra })
@@ -63,8 +75,7 @@ export async function stopLateRuns(context: JobContext, runtime: RuntimeClient, 
     active.map(({ runId }) => runId),
   )
   const followed = new Set(known.flatMap(({ run_id, is_extra }) => (is_extra === 1 ? [] : [run_id])))
-  const isLate = ({ runId, metadata: { job_id, run_seq } }: RuntimeRun) =>
-    !followed.has(runId) && typeof job_id === 'string' && typeof run_seq === 'number' && job_id !== job.id
+  const isLate = (run: RuntimeRun) => !followed.has(run.runId) && isStartedHere(run) && run.metadata.job_id !== job.id
   await stopExtraRuns(context, runtime, { ...search, runs: active.filter(isLate) })
 }
 

@@ -2,7 +2,8 @@ import type { Queryable } from '../../db/database.ts'
 import { NO_VALUES } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { ThreadState } from '../../runtime/runtime-types.ts'
-import { findExtraRuns, findThread } from '../thread-store.ts'
+import { findThread } from '../thread-store.ts'
+import { branchAfter } from './extra-runs.ts'
 
 /**
  * The state with the questions of a paused run, which is the first of `runs`; the runs before it follow, newest first. On a
@@ -15,7 +16,7 @@ export async function fetchQuestions(
   signal?: AbortSignal,
 ): Promise<ThreadState | null> {
   const isPinned = paused !== undefined && (await findThread(db, threadId))?.is_pinned === 1
-  const branch = { runsBefore, extraRuns: isPinned ? new Set(await findExtraRuns(db, threadId)) : new Set<string>() }
+  const branch = branchAfter(runsBefore)
   const ofBranch = isPinned ? await runtime.fetchState(threadId, paused, NO_VALUES, { signal, branch }) : null
   return ofBranch ?? runtime.fetchNewestState(threadId, NO_VALUES, signal)
 }

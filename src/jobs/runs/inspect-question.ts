@@ -8,6 +8,7 @@ import { findInterrupts, findJobRuns } from '../job-store.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
 import { THREAD_GONE } from '../settlement/verdict.ts'
 import { findThread } from '../thread-store.ts'
+import { isStartedHere } from './extra-runs.ts'
 
 interface PausedJob {
   job: LeasedJob
@@ -60,7 +61,7 @@ export async function findForeignRun(
       runs.findIndex(({ runId }) => runId === job.run_id),
     ),
   )
-  const foreign = newer.filter((run) => !isOwn(run))
+  const foreign = newer.filter((run) => !isStartedHere(run))
   const known =
     foreign.length === 0
       ? []
@@ -69,9 +70,4 @@ export async function findForeignRun(
           foreign.map(({ runId }) => runId),
         )
   return foreign.find(({ runId }) => !known.some((one) => one.run_id === runId))
-}
-
-/** Runs of other clients may have the job id, because the runtime copies it from the thread, but never the number. */
-function isOwn({ metadata }: RuntimeRun): boolean {
-  return metadata.job_id !== undefined && metadata.run_seq !== undefined
 }

@@ -185,10 +185,10 @@ export class Settlement {
     ])
   }
 
-  /** A further run of the job's current number, of a start that was repeated: it is noted and never followed. */
-  noteExtraRun(job: SettlingJob, runId: string): void {
+  /** A further run of a number, of a start that was repeated: it is noted and never followed. */
+  noteExtraRun(job: SettlingJob, { runId, runSeq }: { runId: string; runSeq: number }): void {
     const { atMs } = this.#context
-    this.#extraRuns.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, is_extra: 1, created_at: atMs })
+    this.#extraRuns.push({ run_id: runId, job_id: job.id, run_seq: runSeq, is_extra: 1, created_at: atMs })
   }
 
   /** After the commit. A repeated transaction creates new spans; the spans of the failed attempt are never sent. */

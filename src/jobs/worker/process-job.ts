@@ -11,13 +11,13 @@ import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
 import type { CheckOutcome } from '../runs/check-outcome.ts'
-import { stopFurtherRuns } from '../runs/extra-runs.ts'
+import { branchAfter, stopFurtherRuns } from '../runs/extra-runs.ts'
 import { inspectRun, type ReportedRun } from '../runs/inspect.ts'
 import { findForeignRun, inspectQuestion } from '../runs/inspect-question.ts'
 import { type RunStart, startJobRun } from '../runs/start.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
-import { findEarlierRuns, findExtraRuns, findThread } from '../thread-store.ts'
+import { findEarlierRuns, findThread } from '../thread-store.ts'
 import type { CheckRecorder } from './record-check.ts'
 
 /** While the runtime cannot be asked, a job may outlive its deadline by this much. */
@@ -115,8 +115,7 @@ function mayHaveFurtherRuns({ clock }: JobContext, { start_attempts, last_start_
 /** Only a resumed run on a pinned thread needs it. */
 async function findBranch({ db }: JobContext, job: LeasedJob): Promise<Branch | undefined> {
   if (job.run_seq === 1 || (await findThread(db, job.thread_id))?.is_pinned !== 1) return undefined
-  const [earlier, extra] = await Promise.all([findEarlierRuns(db, job), findExtraRuns(db, job.thread_id)])
-  return { runsBefore: earlier.map(({ run_id }) => run_id), extraRuns: new Set(extra) }
+  return branchAfter((await findEarlierRuns(db, job)).map(({ run_id }) => run_id))
 }
 
 /** Without a runtime, runs can neither be checked nor stopped: a cancel request or the deadline ends the job. */

@@ -84,12 +84,9 @@ async function checkFurtherRuns({
   const reports = [...callbacks.accepted.values()].filter(({ numbersRun }) => numbersRun)
   const reported = new Set(reports.map(({ runId }) => runId))
   const byId = new Map(jobs.map((job) => [job.id, job]))
-  for (const { runId, threadId, metadata } of own) {
+  for (const { runId, metadata } of own) {
     const job = byId.get(String(metadata.job_id))
-    // Not noted yet: a late run of a job that ended without one, or that has been resumed since.
-    const hasNoRun = job?.run_id === null && isFinal(job.status) && job.thread_id === threadId
-    const isLeftOut = hasNoRun || metadata.run_seq !== job?.run_seq
-    if (job && reported.has(runId) && !stored.has(runId) && !isLeftOut)
+    if (job && reported.has(runId) && !stored.has(runId))
       violate('one run', `the run ${runId} of ${job.id} was reported by a callback and is not noted`)
   }
   for (const job of jobs) {
@@ -132,6 +129,8 @@ function checkOwners({ runtime, jobs, violate }: Evidence): void {
     const owner = run?.metadata.job_id
     // A run that vanished before the service knew of it was started again: its late callback finds no job.
     if (job.created_by !== null || owner === undefined || owner === job.id || run?.removed) continue
+    // On a thread of another client, a late run whose callback names no job may be that client's.
+    if (run?.isLate && byId.get(String(owner))?.input === null) continue
     violate('one run', `${job.id} was made for run ${job.run_id} of ${owner}`)
   }
 }

@@ -480,8 +480,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('further-run-goes-on', 'a further run of a repeated start is noted, but not cancelled', [
     'jobs/runs/extra-runs.ts',
-    'for (const { threadId, runId } of runs.filter(isActiveRun)) await',
-    'for (const { threadId, runId } of runs.filter(() => false)) await',
+    'if (!isActiveRun(run) || (await isCancelled(runtime, run, signal))) stopped.push(run)',
+    'stopped.push(run)',
   ]),
   bug(
     'late-run-followed',
