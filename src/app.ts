@@ -81,7 +81,7 @@ export async function buildApp(services: Services): Promise<App> {
   referencePageRoutes(app)
   if (config.console)
     consolePages(app, { settings: { issuerUrl, ...config.console, dev: services.consoleDev ?? null } })
-  projectRoutes(app, services)
+  projectRoutes(app, { ...services, maxProjects: config.maxProjects })
   jobListRoutes(app, services)
   jobRoutes(app, services)
   await callbackRoutes(app, services)

@@ -73,6 +73,8 @@ export interface Dependencies {
   log: Log
   fetch: typeof fetch
   db: Database
+  /** The id of this process, as its log lines and traces have it; absent: a new one. */
+  nodeId?: string
   /** Absent: nothing is traced. */
   tracer?: Tracer
   /** Absent: only the built-in type `agent`. */
@@ -98,7 +100,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const redis = config.redisUrl === null ? null : { url: config.redisUrl, prefix: config.redisPrefix }
   const metrics = new Metrics()
   const db = meteredDatabase(dependencies.db, metrics)
-  const node = await Node.start({ db, clock: dependencies.clock, random, log })
+  const node = await Node.start({ db, clock: dependencies.clock, random, log, id: dependencies.nodeId })
   const clock: Clock = node.clock
   const ids = new IdGenerator(clock, random)
   const keySet = new KeySet({ url: keySetUrl(config.issuerUrl), fetch: dependencies.fetch, clock, log })
@@ -159,6 +161,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     runtime: config.runtime,
     publicUrl: config.publicUrl,
     usageLimitRuns: config.usageLimitRuns,
+    maxUnfinishedJobs: config.maxUnfinishedJobs,
     callbackAuthenticity,
     meter: metrics,
     tracer,
@@ -193,6 +196,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     ...eventServices,
     live,
     clock: node.clock,
+    node,
     outbox,
     limiter,
     keySet,
@@ -237,7 +241,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     pushOptOut: hasPushTurnedOff,
     outbox,
     readiness: new Readiness(
-      { config, db, clock: node.clock, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
+      { config, db, node, clock: node.clock, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
       clock,
     ),
     /** Stops background work in reverse order of its start. The caller that opened the database closes it. */

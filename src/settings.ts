@@ -103,6 +103,10 @@ export const SETTINGS = {
     authUrl: { name: 'CONSOLE_AUTH_URL', kind: consoleAuthUrl, default: null },
   },
   usageLimitRuns: { name: 'USAGE_LIMIT_RUNS', kind: integer({ min: 0 }), default: null },
+  /** Per owner. */
+  maxUnfinishedJobs: { name: 'MAX_UNFINISHED_JOBS', kind: LIMIT, default: 1000 },
+  /** Per creator. Null: no limit. */
+  maxProjects: { name: 'MAX_PROJECTS', kind: LIMIT, default: null },
   eventsRetentionHours: { name: 'EVENTS_RETENTION_HOURS', kind: integer({ min: 1, max: 8760 }), default: 168 },
   /** Null: the history of ended jobs is never deleted. */
   historyRetentionDays: { name: 'HISTORY_RETENTION_DAYS', kind: DAYS, default: null },

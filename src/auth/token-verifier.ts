@@ -3,6 +3,7 @@ import { compactVerify } from 'jose/jws/compact/verify'
 import type { MaybePromise } from '../core/async/maybe-promise.ts'
 import { SingleFlight } from '../core/async/single-flight.ts'
 import type { Clock } from '../core/clock.ts'
+import { type BeginCheck, beginAlways, UNCHECKED } from './credential-check.ts'
 import type { VerificationKey } from './jwk.ts'
 import type { KeySet } from './key-set.ts'
 import type { UserPrincipal } from './principal.ts'
@@ -13,6 +14,8 @@ import { parseToken } from './token-format.ts'
 
 /** A longer token is refused before it is hashed. */
 const MAX_TOKEN_LENGTH = 8192
+
+type Verdict = UserPrincipal | TokenFault | typeof UNCHECKED
 
 export interface TokenVerifierOptions extends ClaimRules {
   keySet: Pick<KeySet, 'find' | 'current'>
@@ -27,7 +30,7 @@ export interface TokenVerifierOptions extends ClaimRules {
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
   readonly #cache: TokenCache
-  readonly #flights = new SingleFlight<string, UserPrincipal | TokenFault>()
+  readonly #flights = new SingleFlight<string, Verdict>()
 
   constructor(options: TokenVerifierOptions) {
     this.#options = options
@@ -44,35 +47,36 @@ export class TokenVerifier {
     return this.#cache.size
   }
 
-  /** Whether this token is valid and was verified before: `verify` then does no work. */
-  isKnown(token: string): boolean {
-    return token.length <= MAX_TOKEN_LENGTH && this.#cache.get(digestOf(token)) !== undefined
-  }
-
-  /** Rejects with `UnavailableError` until the first fetch of keys has succeeded. */
-  verify(token: string): MaybePromise<UserPrincipal | TokenFault> {
+  /**
+   * Shape, claims and key come first: a token that fails there costs no signature check, and none of the checks that
+   * `beginCheck` counts. Rejects with `UnavailableError` until the first fetch of keys has succeeded.
+   */
+  verify(token: string, beginCheck: BeginCheck = beginAlways): MaybePromise<Verdict> {
     if (token.length > MAX_TOKEN_LENGTH) return new TokenFault('too_long', 'The token is too long')
     const digest = digestOf(token)
-    return this.#cache.get(digest) ?? this.#flights.run(digest, () => this.#verifyNew(token, digest))
+    return this.#cache.get(digest) ?? this.#flights.run(digest, () => this.#verifyNew(token, digest, beginCheck))
   }
 
-  async #verifyNew(token: string, digest: string): Promise<UserPrincipal | TokenFault> {
+  async #verifyNew(token: string, digest: string, beginCheck: BeginCheck): Promise<Verdict> {
     try {
-      return await this.#check(token, digest)
+      return await this.#check(token, digest, beginCheck)
     } catch (error) {
       if (error instanceof TokenFault) return error
       throw error
     }
   }
 
-  /** Cheap checks come first: a token that fails them causes no key fetch and no signature check. */
-  async #check(token: string, digest: string): Promise<UserPrincipal> {
+  async #check(token: string, digest: string, beginCheck: BeginCheck): Promise<Verdict> {
     const { keySet, clock } = this.#options
     const { kid, claims } = parseToken(token)
     const principal = checkClaims(claims, this.#options, clock.calendar())
     const key = await keySet.find(kid)
     if (!key) throw new TokenFault('unknown_key', 'The key is not in the set')
-    await checkSignature(token, key)
+    const endCheck = beginCheck()
+    if (endCheck === null) return UNCHECKED
+    const isSigned = await hasValidSignature(token, key)
+    endCheck(!isSigned)
+    if (!isSigned) throw new TokenFault('signature', 'The signature does not match')
     // The token may have expired while the keys were fetched.
     if (clock.calendar() >= principal.expiresAtMs) throw new TokenFault('expired', 'The token has expired')
     this.#cache.set(digest, { principal, key })
@@ -84,10 +88,11 @@ function digestOf(token: string): string {
   return hash('sha256', token, 'base64')
 }
 
-async function checkSignature(token: string, key: VerificationKey): Promise<void> {
+async function hasValidSignature(token: string, key: VerificationKey): Promise<boolean> {
   try {
     await compactVerify(token, key.publicKey, { algorithms: ['RS256'] })
-  } catch (cause) {
-    throw new TokenFault('signature', 'The signature does not match', { cause })
+    return true
+  } catch {
+    return false
   }
 }

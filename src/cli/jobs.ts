@@ -124,7 +124,9 @@ async function cancel({ line, services, db, ids, options }: Context): Promise<vo
 
 async function retry({ line, services, db, ids, options }: Context): Promise<void> {
   for (const id of ids) {
-    const { job, begin } = await db.transaction((tx) => repeatJob(tx, services, { id, by: commandLineOrigin() }))
+    const { job, begin } = await db.transaction((tx) =>
+      repeatJob(tx, services, { id, by: commandLineOrigin(), byAdmin: true }),
+    )
     begin()
     await services.jobWorker.idle()
     print(line, options, await jobOrFail(db, job.id))

@@ -43,6 +43,14 @@ export class ApiError extends Error {
   }
 }
 
+/** The owner has as many records as it may have at once. A new one is possible when one of them has ended or is deleted. */
+export class QuotaExceeded extends ApiError {
+  constructor(limit: number, records: string) {
+    super('usage_limit_exceeded', `The limit of ${limit} ${records} is reached`, { headers: { 'retry-after': '60' } })
+    this.name = 'QuotaExceeded'
+  }
+}
+
 /** A dependency (database, identity provider, …) is unavailable; the client should retry shortly. */
 export class UnavailableError extends ApiError {
   constructor(message: string, options: { cause?: unknown; retryAfterSeconds?: number } = {}) {

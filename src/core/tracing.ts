@@ -1,9 +1,12 @@
-/** The port to tracing: features start spans here and do not depend on OpenTelemetry. `noTracer` costs nothing. */
+/**
+ * The port to tracing: features start spans here and do not depend on OpenTelemetry. `noTracer` costs nothing. A trace
+ * context is kept as one text: a `traceparent` of W3C, and after a blank the `tracestate`, if there is one.
+ */
 export type SpanAttributes = Readonly<Record<string, string | number | boolean | null>>
 
 export interface SpanOptions {
   kind?: 'internal' | 'server' | 'client' | 'producer'
-  /** The step that this one is part of, as a `traceparent`. Absent: the current span. Null: nothing is traced. */
+  /** The trace context of the step that this one is part of. Absent: the current span. Null: nothing is traced. */
   parent?: string | null
   /** Steps that caused this one some time ago, maybe in another process. */
   links?: readonly (string | null)[]
@@ -12,21 +15,21 @@ export interface SpanOptions {
 
 /** One step of a trace. A span that is never ended is never sent. */
 export interface Span {
-  /** For the W3C header of that name, and to continue the trace later; null when nothing is traced. */
-  readonly traceparent: string | null
+  /** The trace context, to continue the trace later and elsewhere; null when nothing is traced. */
+  readonly context: string | null
   set(attributes: SpanAttributes): void
   end(error?: unknown): void
 }
 
 export interface Tracer {
-  /** The `traceparent` of the span that the caller runs in; null when there is none. */
+  /** The trace context of the span that the caller runs in; null when there is none. */
   readonly current: string | null
   start(name: string, options?: SpanOptions): Span
   /** Calls `work` with this span as the current one, also in what it awaits. */
   within<Result>(span: Span, work: () => Result): Result
 }
 
-export const NO_SPAN: Span = { traceparent: null, set: () => {}, end: () => {} }
+export const NO_SPAN: Span = { context: null, set: () => {}, end: () => {} }
 
 export const noTracer: Tracer = { current: null, start: () => NO_SPAN, within: (_span, work) => work() }
 
@@ -42,28 +45,48 @@ export async function inSpan<Result>(tracer: Tracer, span: Span, work: () => Pro
   }
 }
 
-const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/
+const TRACEPARENT = /^(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/
+/** `sampled` and `random`. */
+const KNOWN_FLAGS = 0b11
+/** All that a later version of the standard promises to keep. */
+const LASTING_FLAGS = 0b01
+
+/** The trace context in these headers. Null if they have none that is valid. The tracer validates the `tracestate`. */
+export function readTraceHeaders({ traceparent, tracestate }: Record<string, unknown>): string | null {
+  const [, version, traceId, spanId, flags = '', rest] =
+    (typeof traceparent === 'string' && TRACEPARENT.exec(traceparent)) || []
+  if (version === undefined || (version === '00' && rest !== undefined)) return null
+  const known = Number.parseInt(flags, 16) & (version === '00' ? KNOWN_FLAGS : LASTING_FLAGS)
+  return `00-${traceId}-${spanId}-0${known}${typeof tracestate === 'string' && tracestate !== '' ? ` ${tracestate}` : ''}`
+}
+
+export function traceHeaders(context: string | null): { traceparent?: string; tracestate?: string } {
+  if (context === null) return {}
+  const [, traceparent = '', tracestate] = /^(\S*) ?(.*)$/.exec(context) ?? []
+  return { traceparent, ...(tracestate && { tracestate }) }
+}
 
 interface TraceContext {
   traceId: string
   spanId: string
   traceFlags: number
+  tracestate: string | undefined
 }
 
-/** Null for anything that is not a valid `traceparent` of version 00. */
-export function parseTraceparent(text: unknown): TraceContext | null {
-  const [, traceId, spanId, flags] = (typeof text === 'string' && TRACEPARENT.exec(text)) || []
-  if (traceId === undefined || spanId === undefined || flags === undefined) return null
-  return { traceId, spanId, traceFlags: Number.parseInt(flags, 16) }
+export function parseTraceContext(context: string | null): TraceContext | null {
+  const { traceparent, tracestate } = traceHeaders(context)
+  const [, , traceId, spanId, flags = ''] = TRACEPARENT.exec(traceparent ?? '') ?? []
+  if (traceId === undefined || spanId === undefined) return null
+  return { traceId, spanId, traceFlags: Number.parseInt(flags, 16), tracestate }
 }
 
 export function isSameTrace(one: string | null, other: string | null): boolean {
-  const traceId = parseTraceparent(one)?.traceId
-  return traceId !== undefined && traceId === parseTraceparent(other)?.traceId
+  const traceId = parseTraceContext(one)?.traceId
+  return traceId !== undefined && traceId === parseTraceContext(other)?.traceId
 }
 
 /** For log lines. */
-export function traceFields(traceparent: string | null): { traceId?: string } {
-  const traceId = parseTraceparent(traceparent)?.traceId
+export function traceFields(context: string | null): { traceId?: string } {
+  const traceId = parseTraceContext(context)?.traceId
   return traceId === undefined ? {} : { traceId }
 }

@@ -1,14 +1,22 @@
 import { type Clock, systemClock } from '../core/clock.ts'
-import type { Database, Queryable, Transaction } from './database.ts'
+import { type Database, LockTimeout, type Queryable, type Transaction } from './database.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import { sql } from './sql.ts'
 
 export const MIGRATIONS = new URL('./migrations/', import.meta.url)
 
+/** All requests for a table wait behind a migration that waits for the table, so it waits only shortly for each. */
+const LOCK_WAIT_MS = 300
+/** Until the next attempt, requests run as usual. */
+const PAUSE_MS = 2_000
+/** Ends before an orchestrator that waits two minutes for a start gives up, so that the operator sees the reason. */
+const MAX_ATTEMPTS = 40
+
 /**
  * Brings the database to the schema of this release, forward only. Each migration commits together with its version, so a
  * crash leaves no half step. If several nodes start at once, each step still runs once, and the other nodes wait. So the
- * statement timeout must be longer than the longest step.
+ * statement timeout must be longer than the longest step. A step that gets no lock, because a session such as that of
+ * `pg_dump` keeps a table in use, is tried again for a minute and a half; then `migrate` rejects with `LockTimeout`.
  */
 export async function migrate(
   db: Database,
@@ -18,9 +26,15 @@ export async function migrate(
   const known = await readMigrations(folder, db.engine)
   const applied: string[] = []
   // Check first without a lock: if the schema is up to date, the start does not wait for writers or other nodes.
-  while ((await pendingIn(db, known)).length > 0) {
-    const name = await db.transaction((tx) => applyNext(tx, known, clock.now()))
-    if (name !== undefined) applied.push(name)
+  for (let attempt = 1; (await pendingIn(db, known)).length > 0; attempt++) {
+    try {
+      const name = await db.transaction((tx) => applyNext(tx, known, clock.now()))
+      if (name !== undefined) applied.push(name)
+      attempt = 0
+    } catch (error) {
+      if (!(error instanceof LockTimeout) || attempt === MAX_ATTEMPTS) throw error
+      await clock.sleep(PAUSE_MS)
+    }
   }
   return { applied }
 }
@@ -40,10 +54,11 @@ export class MigrationError extends Error {
 }
 
 async function applyNext(tx: Transaction, known: Migration[], now: number): Promise<string | undefined> {
-  // Waits for a node that is migrating. The transaction's end releases the lock; the number is arbitrary.
+  // Waits for a node that is migrating, however long. The transaction's end releases the lock; the number is arbitrary.
   if (tx.engine === 'postgres') {
     await tx.exec('set local lock_timeout = 0')
     await tx.query(sql`select pg_advisory_xact_lock(5207110316428)`)
+    await tx.exec(`set local lock_timeout = ${LOCK_WAIT_MS}`)
   }
   if (!(await hasVersionTable(tx))) {
     await tx.exec(

@@ -15,10 +15,17 @@ interface Created<Body> {
   status: 201 | 202
   location: string
   body: Body
-  /** The body for a repeat, if the first answer contains a secret that is shown only once. */
+  /** The body that is stored for a repeat, if it must not hold all that the first answer shows. */
   replayBody?: Body
   /** Called once the change is durable, but not for a repeat. */
   afterCommit?: () => void
+}
+
+interface CreationOptions {
+  /** Checks before the transaction. A repeat skips these checks: it gets the stored answer. */
+  prepare?: () => Promise<unknown>
+  /** Adds to the stored body what only the record holds. Throws `TransactionConflict` if the record is deleted meanwhile. */
+  restore?: (tx: Transaction, stored: { location: string; body: string }) => Promise<string>
 }
 
 /**
@@ -39,11 +46,10 @@ export class IdempotentCreation {
     request: FastifyRequest,
     reply: FastifyReply,
     work: (tx: Transaction) => Promise<Created<Body>>,
-    /** Checks before the transaction. A repeat skips these checks: it gets the stored answer. */
-    prepare: () => Promise<unknown> = async () => {},
+    { prepare, restore }: CreationOptions = {},
   ): Promise<Body> {
     const key = readKey(request)
-    if (key === undefined) await prepare()
+    if (key === undefined) await prepare?.()
     if (key === undefined) return answer(reply, await this.#db.transaction(work))
 
     const owner = { principal: principalId(callerOf(request)), key }
@@ -52,8 +58,8 @@ export class IdempotentCreation {
     this.#inFlight.add(lock)
     try {
       const earlier = await findAnswer(this.#db, owner)
-      if (!earlier || earlier.expires_at <= this.#clock.now()) await prepare()
-      return await this.#createOnce(request, reply, { owner, lock, work })
+      if (!earlier || earlier.expires_at <= this.#clock.now()) await prepare?.()
+      return await this.#createOnce(request, reply, { owner, lock, work, restore })
     } finally {
       this.#inFlight.delete(lock)
     }
@@ -66,6 +72,7 @@ export class IdempotentCreation {
       owner: { principal: string; key: string }
       lock: string
       work: (tx: Transaction) => Promise<Created<Body>>
+      restore: CreationOptions['restore']
     },
   ): Promise<Body> {
     const fingerprint = fingerprintOf(request)
@@ -73,7 +80,12 @@ export class IdempotentCreation {
     const outcome = await this.#db.transaction(async (tx) => {
       if (!(await tx.tryLock(once.lock))) throw inFlight()
       const earlier = await findAnswer(tx, once.owner)
-      if (earlier && earlier.expires_at > now) return { earlier }
+      if (earlier && earlier.expires_at > now) {
+        if (earlier.fingerprint !== fingerprint) {
+          throw new ApiError('idempotency_key_reused', 'This Idempotency-Key was used with a different request')
+        }
+        return { earlier: { ...earlier, body: (await once.restore?.(tx, earlier)) ?? earlier.body } }
+      }
       const created = await once.work(tx)
       await storeAnswer(tx, once.owner, {
         fingerprint,
@@ -85,9 +97,6 @@ export class IdempotentCreation {
       return { created }
     })
     if (outcome.created) return answer(reply, outcome.created)
-    if (outcome.earlier.fingerprint !== fingerprint) {
-      throw new ApiError('idempotency_key_reused', 'This Idempotency-Key was used with a different request')
-    }
     reply.header('idempotency-replayed', 'true')
     const { status, location, body } = outcome.earlier
     // The stored answer is JSON text. With this type, the framework sends a string unchanged.

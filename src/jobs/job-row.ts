@@ -21,7 +21,7 @@ export type JobRow = {
   run_id: string | null
   trace_id: string | null
   tracer_trace_id: string | null
-  /** The trace context of the request that started the job, as a `traceparent`. Clients never see it. */
+  /** The trace context of the request that started the job. Clients never see it. */
   trace_context: string | null
   settled_by: Via | null
   first_hint: Via | null

@@ -1,7 +1,7 @@
 import type { CallbackAuthenticity } from '../auth/callback-authenticity.ts'
 import { Breaker } from '../core/async/breaker.ts'
 import { silentMeter } from '../core/metrics/meter.ts'
-import { noTracer } from '../core/tracing.ts'
+import { noTracer, traceHeaders } from '../core/tracing.ts'
 import type { Node } from '../db/nodes/node.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
 import { Jobs } from './actions/jobs.ts'
@@ -19,6 +19,7 @@ interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'>
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   publicUrl: string | null
   usageLimitRuns: number | null
+  maxUnfinishedJobs: number | null
   callbackAuthenticity: CallbackAuthenticity
   /** Holds the leases of this process. */
   node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>
@@ -39,6 +40,7 @@ export function createJobServices(options: JobServicesOptions) {
     runtime,
     publicUrl,
     usageLimitRuns,
+    maxUnfinishedJobs,
     callbackAuthenticity,
     node,
     sweeps = true,
@@ -54,7 +56,7 @@ export function createJobServices(options: JobServicesOptions) {
     callbackUrl: ({ id, type, start_attempts: attempt }) =>
       publicUrl === null
         ? null
-        : callbackUrl(publicUrl, { id, type, attempt, traceparent: tracer.current }, callbackAuthenticity),
+        : callbackUrl(publicUrl, { id, type, attempt, context: tracer.current }, callbackAuthenticity),
   }
   const jobWorker = new JobWorker(jobContext, { node, runtimeTimeoutMs: runtime?.timeoutMs ?? 0, slots })
   jobWorker.onSlotsFree = () => sweep?.wake()
@@ -64,7 +66,12 @@ export function createJobServices(options: JobServicesOptions) {
   const watch = interests && runtime ? startWatch(jobContext, jobWorker, runtimeBreaker, interests) : null
   return {
     jobContext,
-    jobs: new Jobs(jobContext, jobWorker, { reconciler, usageLimitRuns, wakeSweep: () => sweep?.wake() }),
+    jobs: new Jobs(jobContext, jobWorker, {
+      reconciler,
+      usageLimitRuns,
+      maxUnfinishedJobs,
+      wakeSweep: () => sweep?.wake(),
+    }),
     jobWorker,
     reconciler,
     intake,
@@ -80,7 +87,7 @@ export function createJobServices(options: JobServicesOptions) {
 
 function callbackUrl(
   publicUrl: string,
-  { id, type, attempt, traceparent }: { id: string; type: string; attempt: number; traceparent: string | null },
+  { id, type, attempt, context }: { id: string; type: string; attempt: number; context: string | null },
   authenticity: CallbackAuthenticity,
 ): string {
   const url = new URL(`${publicUrl}/webhooks/${type === 'agent' ? 'agent' : `jobs/${type}`}`)
@@ -88,6 +95,7 @@ function callbackUrl(
   const token = authenticity.tokenFor(id)
   if (token !== null) url.searchParams.set('token', token)
   if (attempt > 1) url.searchParams.set('attempt', String(attempt))
-  if (traceparent !== null) url.searchParams.set('traceparent', traceparent)
+  const { traceparent } = traceHeaders(context)
+  if (traceparent !== undefined) url.searchParams.set('traceparent', traceparent)
   return url.href
 }

@@ -2,6 +2,7 @@ import type { JsonPart } from '../core/json/json-part.ts'
 import { JsonText } from '../core/json/json-text.ts'
 import { type Wanted, WHOLE, wantAll, wantFields, wantItems, wantPath } from '../core/json/wanted.ts'
 import { NO_TOKENS, type Tokens } from './job.ts'
+import type { DocumentSchema } from './schemas/document-schema.ts'
 
 /** Where a job type's output and tokens are in the graph's values. */
 export interface OutputPlaces {
@@ -23,17 +24,21 @@ export function wantedValues({ outputKey, usageKey }: OutputPlaces): Wanted {
 }
 
 /**
- * Finds the job's result in the graph's values. Undefined when it is missing or null. In a later turn of a conversation
- * the messages before the last human message are those of earlier turns.
+ * Finds the job's result in the graph's values. Undefined when it is missing. Null under the output key is a result only
+ * where the output schema allows null. In a later turn of a conversation the messages before the last human message are
+ * those of earlier turns.
  */
 export function extractOutput(
-  { outputKey }: Pick<OutputPlaces, 'outputKey'>,
+  { outputKey, outputSchema }: Pick<OutputPlaces, 'outputKey'> & { outputSchema?: DocumentSchema | null },
   values: JsonPart,
   { isLaterTurn = false } = {},
 ): JsonText | undefined {
   const messages = isLaterTurn ? messagesOfTurn(values) : messagesIn(values)
   const found = outputKey === null ? lastAssistantMessage(messages) : values.at(...pathOf(outputKey))
-  return found === undefined || found.kind === 'null' ? undefined : new JsonText(found.text)
+  if (found === undefined) return undefined
+  const output = new JsonText(found.text)
+  const allowsNull = () => outputKey !== null && outputSchema?.faultOf(output, 'output') === null
+  return found.kind === 'null' && !allowsNull() ? undefined : output
 }
 
 /** An upper limit, so that a wrong number from one graph does not spoil the totals of its owner. */

@@ -1,7 +1,7 @@
 import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
 
-export const UNKNOWN_CREDENTIALS_PER_SECOND = 20
+export const FAILED_CHECKS_PER_SECOND = 200
 const SECOND_MS = 1_000
 const CAPACITY = 10_000
 
@@ -9,12 +9,14 @@ interface SpentAddress {
   sinceMs: number
   untilMs: number
   secondAtMs: number
-  checked: number
+  /** Checks of credentials that failed in this second. */
+  failed: number
+  inProgress: number
 }
 
 /**
- * The spent addresses: those that got a 429 in their current window. The service saves work for them: it checks only a few
- * unknown credentials per second from a spent address, and reads no body before its caller is authenticated. An evicted
+ * The spent addresses: those that got a 429 in their current window. The service saves work for them: only a bounded number
+ * of their credentials may fail a check in a second, and no body is read before its caller is authenticated. An evicted
  * address is added again at its next refusal.
  */
 export class SpentAddresses {
@@ -25,35 +27,36 @@ export class SpentAddresses {
     this.#clock = clock
   }
 
-  /** True most of the time. Then the gate does not need the address of a request. */
-  get isEmpty(): boolean {
-    return this.#addresses.size === 0
-  }
-
   note(address: string, resetMs: number): void {
     const sinceMs = this.#clock.now()
     const untilMs = sinceMs + resetMs
     const known = this.#find(address)
     if (known) known.untilMs = untilMs
-    else this.#addresses.set(address, { sinceMs, untilMs, secondAtMs: sinceMs, checked: 0 })
+    else this.#addresses.set(address, { sinceMs, untilMs, secondAtMs: sinceMs, failed: 0, inProgress: 0 })
   }
 
   isSpent(address: string): boolean {
     return this.#find(address) !== undefined
   }
 
-  /** Whether one more unknown credential from this address may be checked now. A true result counts as a check. */
-  admitsUnknown(address: string): boolean {
+  /**
+   * Begins the check of a credential from this address. Returns the function that ends the check, or null if the address
+   * has used up the checks of this second. A check in progress counts until it ends, and after that only if it failed.
+   */
+  beginCheck(address: string): ((hasFailed: boolean) => void) | null {
     const spent = this.#find(address)
-    if (!spent) return true
+    if (!spent) return () => {}
     const nowMs = this.#clock.now()
     if (nowMs - spent.secondAtMs >= SECOND_MS) {
       spent.secondAtMs = nowMs
-      spent.checked = 0
+      spent.failed = 0
     }
-    if (spent.checked >= UNKNOWN_CREDENTIALS_PER_SECOND) return false
-    spent.checked += 1
-    return true
+    if (spent.failed + spent.inProgress >= FAILED_CHECKS_PER_SECOND) return null
+    spent.inProgress += 1
+    return (hasFailed) => {
+      spent.inProgress -= 1
+      if (hasFailed) spent.failed += 1
+    }
   }
 
   #find(address: string): SpentAddress | undefined {

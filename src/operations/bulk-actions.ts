@@ -135,7 +135,7 @@ async function retryJobs(
   for (const id of ids) {
     results.push(
       await attempt(async () => {
-        const { begin } = await repeatJob(tx, services, { id, by, startsHere: false })
+        const { begin } = await repeatJob(tx, services, { id, by, byAdmin: true, startsHere: false })
         return { error: null, afterCommit: begin }
       }),
     )

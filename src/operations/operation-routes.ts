@@ -61,8 +61,10 @@ export function operationRoutes(app: App, services: OperationServices): void {
         const location = `/v1/operations/${id}`
         return { status: 202, location, body: toOperation(row, []), afterCommit: () => operationRunner.wake() }
       },
-      async () => {
-        objectIds = await freeze(db)
+      {
+        prepare: async () => {
+          objectIds = await freeze(db)
+        },
       },
     )
     return answer

@@ -5,7 +5,9 @@ import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
 import { pendingIndexes } from '../db/build-indexes.ts'
 import type { Database } from '../db/database.ts'
+import type { MeteredDatabase } from '../db/metered-database.ts'
 import { pendingMigrations } from '../db/migrate.ts'
+import type { Node } from '../db/nodes/node.ts'
 import type { ServiceClock } from '../db/nodes/service-clock.ts'
 import { findObstacle } from '../db/postgres/find-obstacle.ts'
 import { sql } from '../db/sql.ts'
@@ -13,6 +15,7 @@ import type { Limiter } from '../limits/limiter.ts'
 import type { Outbox } from '../push/outbox/outbox.ts'
 import type { PushSender } from '../push/push-provider.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
+import { failureReason } from './failure-reason.ts'
 
 /** With a degraded dependency the service is still ready; with one that is down it is not. */
 export interface DependencyReport {
@@ -42,7 +45,8 @@ interface DependencySettings {
 /** The dependencies as the running service holds them. */
 export interface LiveDependencies {
   config: DependencySettings
-  db: Pick<Database, 'ping' | 'engine'>
+  db: Pick<MeteredDatabase, 'ping' | 'engine' | 'transactionFailure'>
+  node: Pick<Node, 'isAlive' | 'lastWriteAgeMs' | 'writeFailure'>
   clock: Pick<ServiceClock, 'offsetMs'>
   keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
   limiter: Pick<Limiter, 'state'>
@@ -78,9 +82,10 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
   {
     name: 'database',
     label: 'database',
-    report: async ({ db }) => {
+    report: async ({ db, node }) => {
       await db.ping()
-      return { state: 'ok', detail: db.engine }
+      const fault = findWriteFault({ db, node })
+      return fault === null ? { state: 'ok', detail: db.engine } : { state: 'degraded', detail: fault }
     },
     probe: probeDatabase,
     howToFix: 'Check DATABASE_URL (or DATA_DIR), that the server is up, and that this host and user may use it',
@@ -173,6 +178,15 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
       'Check PUSH_PROJECT_ID, PUSH_CLIENT_EMAIL and PUSH_PRIVATE_KEY, and that this host may reach the provider',
   },
 ]
+
+/** A database that answers reads may still refuse changes. */
+function findWriteFault({ db, node }: Pick<LiveDependencies, 'db' | 'node'>): string | null {
+  if (!node.isAlive) {
+    const seconds = Math.floor(node.lastWriteAgeMs / 1_000)
+    return `this node has written no heartbeat for ${seconds} s: ${failureReason(node.writeFailure)}`
+  }
+  return db.transactionFailure === null ? null : `changes fail: ${failureReason(db.transactionFailure)}`
+}
 
 async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResult> {
   const { db, close } = await openDatabase()

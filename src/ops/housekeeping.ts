@@ -3,6 +3,8 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 
 const EVERY_MS = 10 * 60_000
+/** A process that restarts every few minutes also deletes. */
+const FIRST_AFTER_MS = 30_000
 
 export interface HousekeepingTask {
   /** Named in the log when the task fails. */
@@ -10,7 +12,7 @@ export interface HousekeepingTask {
   trim(signal: AbortSignal, nowMs: number): Promise<void>
 }
 
-/** Deletes expired rows every ten minutes, one task after the other. A task that fails does not stop the next one. */
+/** Deletes expired rows soon after the start and then every ten minutes, one task after the other. A task that fails does not stop the next one. */
 export function startHousekeeping(
   tasks: readonly HousekeepingTask[],
   { clock, log }: { clock: Clock; log: Log },
@@ -19,6 +21,7 @@ export function startHousekeeping(
   return startLoop({
     clock,
     everyMs: EVERY_MS,
+    firstAfterMs: FIRST_AFTER_MS,
     run: async (signal) => {
       const nowMs = clock.now()
       for (const { name, trim } of tasks) await trim(signal, nowMs).catch((error: unknown) => warn(error, name))

@@ -11,14 +11,17 @@ export interface FlushableLog extends Log {
  * Writes structured lines. Only the fields of `LoggedError` are written for an error: drivers attach statements, parameters
  * and whole requests to their errors, which may contain secrets.
  */
-export function createLogger(
-  level: string,
-  destination: DestinationStream,
-  /** Adds fields to every line. */
-  mixin?: () => object,
-): FlushableLog {
-  const options = { level, base: null, timestamp, serializers: { err: toLoggedError } }
-  return pino({ ...options, ...(mixin && { mixin }) }, destination)
+export function createLogger({ destination, base = null, ...options }: LoggerOptions): FlushableLog {
+  return pino({ ...options, base, timestamp, serializers: { err: toLoggedError } }, destination)
+}
+
+interface LoggerOptions {
+  level: string
+  destination: DestinationStream
+  /** Fields of every line. */
+  base?: object | null
+  /** Fields of one line, read when it is written. */
+  mixin?: () => object
 }
 
 const timestamp = () => `,"time":"${toRfc3339(Date.now())}"`

@@ -2,9 +2,10 @@ import type { FastifyRequest } from 'fastify'
 import { auditOriginOf } from '../audit/audit-origin.ts'
 import { auditedFields, recordAudit } from '../audit/record-audit.ts'
 import { principalId } from '../auth/principal.ts'
+import { ADMIN_SCOPE } from '../auth/scopes.ts'
 import { ReadCoalescer } from '../core/async/read-coalescer.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
-import { ApiError } from '../core/errors.ts'
+import { ApiError, QuotaExceeded } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import { JsonText } from '../core/json/json-text.ts'
 import type { Database, Queryable } from '../db/database.ts'
@@ -28,11 +29,13 @@ interface ProjectServices {
   ids: IdGenerator
   creation: IdempotentCreation
   projectEvents: ProjectEvents
+  /** Per creator; null: no limit. */
+  maxProjects: number | null
 }
 
 /** Projects: a caller with the scope reads and changes all of them. */
 export function projectRoutes(app: App, services: ProjectServices): void {
-  const { db, clock, ids, creation, projectEvents } = services
+  const { db, clock, ids, creation, projectEvents, maxProjects } = services
   const read = { access: scopes('read:projects') }
   const pages = new ReadCoalescer<string, string>()
   const write = { access: scopes('write:projects') }
@@ -53,15 +56,21 @@ export function projectRoutes(app: App, services: ProjectServices): void {
     return reply.type('application/json; charset=utf-8').send(text as never)
   })
 
+  const refusals = { usage_limit_exceeded: 'The limit of 100 projects is reached' }
+  const creating = { ...write, versioned, documents, refusals } as const
   app.post(
     '/v1/projects',
-    { config: { ...write, versioned, documents }, schema: schema.createProject, serializerCompiler },
+    { config: creating, schema: schema.createProject, serializerCompiler },
     async (request, reply) => {
       const { name, description = null, metadata = NO_METADATA } = request.body
       checkMetadata(metadata)
       const created = await creation.create(request, reply, async (tx) => {
         const id = ids.next('prj')
         const createdBy = principalId(callerOf(request))
+        const isExempt = maxProjects === null || callerOf(request).scopes.includes(ADMIN_SCOPE)
+        if (!isExempt && (await store.countProjectsOf(tx, createdBy)) >= maxProjects) {
+          throw new QuotaExceeded(maxProjects, 'projects')
+        }
         const row = await store.insertProject(tx, { id, name, description, metadata, createdBy, atMs: clock.now() })
         await projectEvents.record(tx, 'created', row)
         return { status: 201, location: `/v1/projects/${id}`, body: toProject(row) }

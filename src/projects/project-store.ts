@@ -60,6 +60,12 @@ export function findProjectsOf(
     order by id desc limit ${page.limit + 1}`)
 }
 
+export async function countProjectsOf(db: Queryable, createdBy: string): Promise<number> {
+  const [row] = await db.query<{ projects: number }>(sql`
+    select count(*) as projects from projects where created_by = ${createdBy}`)
+  return row?.projects ?? 0
+}
+
 export async function findProject(db: Queryable, id: string): Promise<ProjectRow | undefined> {
   const [row] = await db.query<ProjectRow>(sql`select ${COLUMNS} from projects where id = ${id}`)
   return row

@@ -43,20 +43,23 @@ export async function upsertDevice(
 }
 
 /** More than a user needs. Every job that ends causes one push for each device. */
-const MAX_PER_SUBJECT = 50
+export const MAX_DEVICES = 100
 /** One registration deletes at most this many. */
 const MAX_DROPPED = 500
 
-/** Keeps the user within the limit: deletes disabled devices first, then the devices not seen for longest. */
+/** Deletes disabled devices beyond the limit, those not seen for longest first. Returns how many devices are left. */
 export async function dropSurplusDevices(
   db: Queryable,
   { id, subject }: { id: string; subject: string },
-): Promise<void> {
+): Promise<number> {
   await db.query(sql`
-    delete from devices where id in (
+    delete from devices where disabled_at is not null and id in (
       select id from devices where subject = ${subject} and id <> ${id}
       order by case when disabled_at is null then 0 else 1 end, last_seen_at desc, id desc
-      limit ${MAX_DROPPED} offset ${MAX_PER_SUBJECT - 1})`)
+      limit ${MAX_DROPPED} offset ${MAX_DEVICES - 1})`)
+  const [row] = await db.query<{ devices: number }>(sql`
+    select count(*) as devices from devices where subject = ${subject}`)
+  return row?.devices ?? 0
 }
 
 /** Whether the device `d` can be reached at that time: not disabled, and not idle for longer than its provider allows. */

@@ -39,23 +39,28 @@ const WANTED = wantAll(
  * Parses JSON regardless of the content type, and finds the parts of `values` that the job type needs. An invalid body gets
  * a 400 that describes the fault.
  */
-export async function parseCallback(raw: Buffer | string, wantedValues: Wanted = WHOLE): Promise<CallbackPayload> {
+export async function parseCallback(
+  raw: Buffer | string,
+  wantedValues: Wanted = WHOLE,
+  ownToken?: string,
+): Promise<CallbackPayload> {
   const text = typeof raw === 'string' ? raw : decodeBody(raw)
   const { root } = await scanBody(text, wantAll(WANTED, wantFields({ values: wantedValues })))
   if (root.kind !== 'object') throw new ApiError('invalid_request', 'body must be an object')
   const values = root.at('values')?.kind === 'object' ? root.at('values') : undefined
   const metadata = root.at('metadata')
+  const error = readError(root.at('error'))
   return {
     threadId: requireUuid(root, 'thread_id'),
     runId: requireUuid(root, 'run_id'),
     status: requireId(root, 'status'),
     values: values ?? null,
-    error: readError(root.at('error')),
+    error: error === null ? null : withoutTokens(error, ownToken),
     jobId: idIn(metadata, 'job_id'),
     runSeq: numberIn(metadata?.at('run_seq')),
     attempt: numberIn(metadata?.at('attempt')) ?? 1,
     traces: readTraces(root, metadata, values),
-    body: withoutTokens(text),
+    body: withoutTokens(text, ownToken),
   }
 }
 

@@ -6,7 +6,7 @@ import { writeJson } from '../core/json/json-text.ts'
 import { type Wanted, wantItems } from '../core/json/wanted.ts'
 import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
-import { NO_SPAN, noTracer, type Span, type Tracer } from '../core/tracing.ts'
+import { NO_SPAN, noTracer, type Span, type Tracer, traceHeaders } from '../core/tracing.ts'
 import { isUuid } from '../core/uuid.ts'
 import { RuntimeUnavailable } from './check-errors.ts'
 import {
@@ -339,7 +339,7 @@ export class RuntimeClient {
         headers: {
           ...(apiKey === null ? {} : { 'x-api-key': apiKey }),
           ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-          ...(span.traceparent === null ? {} : { traceparent: span.traceparent }),
+          ...traceHeaders(span.context),
         },
         ...(body === undefined ? {} : { body: writeJson(body) }),
         timeoutMs,

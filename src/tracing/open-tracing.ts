@@ -1,11 +1,14 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import {
+  createTraceState,
   type Link,
   type Span as OtelSpan,
   type Tracer as OtelTracer,
   ROOT_CONTEXT,
+  type SpanContext,
   SpanKind,
   SpanStatusCode,
+  type TraceState,
   trace,
 } from '@opentelemetry/api'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
@@ -14,7 +17,7 @@ import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trac
 import type { Log } from '../core/log.ts'
 import {
   NO_SPAN,
-  parseTraceparent,
+  parseTraceContext,
   type Span,
   type SpanAttributes,
   type SpanOptions,
@@ -29,6 +32,14 @@ export interface OpenTracer extends Tracer {
   close(): Promise<void>
 }
 
+interface TracingOptions {
+  endpoint: string
+  version: string
+  /** The attributes that tell this process from the others. */
+  node: Record<string, string>
+  log: Log
+}
+
 const KINDS = {
   internal: SpanKind.INTERNAL,
   server: SpanKind.SERVER,
@@ -40,8 +51,8 @@ const KINDS = {
  * Sends spans to an OpenTelemetry collector over HTTP, in batches and in the background. If the collector is unavailable,
  * only spans are lost. The SDK reads the other `OTEL_…` variables itself.
  */
-export function openTracing({ endpoint, version, log }: { endpoint: string; version: string; log: Log }): OpenTracer {
-  const named = resourceFromAttributes({ 'service.name': 'project-api', 'service.version': version })
+export function openTracing({ endpoint, version, node, log }: TracingOptions): OpenTracer {
+  const named = resourceFromAttributes({ 'service.name': 'project-api', 'service.version': version, ...node })
   const provider = new BasicTracerProvider({
     resource: defaultResource()
       .merge(named)
@@ -64,15 +75,15 @@ class SpanTracer implements OpenTracer {
   }
 
   get current(): string | null {
-    return this.#current.getStore()?.traceparent ?? null
+    return this.#current.getStore()?.context ?? null
   }
 
   start(name: string, { kind = 'internal', parent, links = [], attributes = {} }: SpanOptions = {}): Span {
     if (parent === null) return NO_SPAN
-    const parentContext = parseTraceparent(parent ?? this.current)
-    const context = parentContext === null ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, remote(parentContext))
+    const before = remoteContext(parent ?? this.current)
+    const context = before === null ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, before)
     const options = { kind: KINDS[kind], links: links.flatMap(toLink), attributes: toAttributes(attributes) }
-    return new StartedSpan(this.#tracer.startSpan(name, options, context))
+    return new StartedSpan(this.#tracer.startSpan(name, options, context), before)
   }
 
   within<Result>(span: Span, work: () => Result): Result {
@@ -88,13 +99,18 @@ class SpanTracer implements OpenTracer {
   }
 }
 
+const RANDOM_FLAG = 0b10
+
 class StartedSpan implements Span {
-  readonly traceparent: string
+  readonly context: string
   readonly #span: OtelSpan
 
-  constructor(span: OtelSpan) {
-    const { traceId, spanId, traceFlags } = span.spanContext()
-    this.traceparent = `00-${traceId}-${spanId}-${traceFlags.toString(16).padStart(2, '0')}`
+  constructor(span: OtelSpan, before: SpanContext | null) {
+    const { traceId, spanId, traceFlags, traceState } = span.spanContext()
+    // The SDK decides on the flag `sampled`, and does not know the flag `random`, which describes the id of the trace.
+    const flags = traceFlags | ((before?.traceFlags ?? 0) & RANDOM_FLAG)
+    const state = traceState?.serialize()
+    this.context = `00-${traceId}-${spanId}-0${flags}${state ? ` ${state}` : ''}`
     this.#span = span
   }
 
@@ -112,13 +128,24 @@ class StartedSpan implements Span {
   }
 }
 
-function toLink(traceparent: string | null): Link[] {
-  const context = parseTraceparent(traceparent)
-  return context === null ? [] : [{ context: remote(context) }]
+function toLink(text: string | null): Link[] {
+  const context = remoteContext(text)
+  return context === null ? [] : [{ context }]
 }
 
-function remote<Context>(context: Context): Context & { isRemote: true } {
-  return { ...context, isRemote: true }
+function remoteContext(text: string | null): SpanContext | null {
+  const parsed = parseTraceContext(text)
+  if (parsed === null) return null
+  const { tracestate, ...context } = parsed
+  const traceState = tracestate === undefined ? undefined : validState(tracestate)
+  return { ...context, isRemote: true, ...(traceState && { traceState }) }
+}
+
+/** The SDK leaves invalid and repeated entries out. Then nothing of the state can be trusted, as W3C says. */
+function validState(tracestate: string): TraceState | undefined {
+  const state = createTraceState(tracestate)
+  const given = tracestate.split(',').filter((entry) => entry.trim() !== '')
+  return state.serialize().split(',').length === given.length ? state : undefined
 }
 
 function toAttributes(attributes: SpanAttributes): Record<string, string | number | boolean> {

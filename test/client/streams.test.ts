@@ -71,6 +71,15 @@ describe('a stream of events', () => {
     assert.deepEqual(clock.pauses.slice(0, 2), [2_500, 12_000 + 5_000])
   })
 
+  test('a stream that breaks within a block waits as long as the retry of that block says', async () => {
+    const { api, clock } = await clientOf([
+      stream([event(1), 'retry: 2500\nretry: soon\ndata: '], { ends: true }),
+      stream([event(2)]),
+    ])
+    assert.deepEqual(await take(api.events(), 2), ['1', '2'])
+    assert.deepEqual(clock.pauses.slice(0, 1), [2_500])
+  })
+
   test('a 500 is retried with backoff, with an error envelope and without', async () => {
     const failed = (body: unknown) => ({ status: 500, body })
     const { api, clock } = await clientOf([
@@ -343,10 +352,10 @@ describe('the parser of server-sent events', () => {
   const TEXT =
     ': hi\r\nid: 1\r\nevent: a\r\ndata: {"x":\r\ndata: 1}\r\n\r\nid: 2\n\nretry: 5\rdata:no space\r\rdata\n\n'
   const EXPECTED = [
-    { id: '1', event: 'a', data: '{"x":\n1}', retryMs: null },
-    { id: '2', event: 'message', data: null, retryMs: null },
-    { id: '2', event: 'message', data: 'no space', retryMs: 5 },
-    { id: '2', event: 'message', data: '', retryMs: null },
+    { id: '1', event: 'a', data: '{"x":\n1}' },
+    { id: '2', event: 'message', data: null },
+    { id: '2', event: 'message', data: 'no space' },
+    { id: '2', event: 'message', data: '' },
   ]
   for (const size of [1, 2, 3, 7, 1_000]) {
     test(`the parser reads every kind of line ending in pieces of ${size}`, () => {
@@ -358,6 +367,35 @@ describe('the parser of server-sent events', () => {
       )
     })
   }
+
+  test('a bare CR ends a line at once, and an LF that follows in the next piece is part of the same line end', () => {
+    const parser = new SseParser()
+    assert.deepEqual(parser.feed('data: 1\r\r'), [{ id: '', event: 'message', data: '1' }])
+    assert.deepEqual(parser.feed('\n'), [])
+    assert.deepEqual(parser.feed('data: 2\r'), [])
+    assert.deepEqual(parser.feed(''), [])
+    assert.deepEqual(parser.feed('\ndata: 3\n\r'), [{ id: '', event: 'message', data: '2\n3' }])
+    assert.deepEqual(parser.feed('\n\n'), [])
+  })
+
+  test('a retry counts from its line on, and an invalid one changes nothing', () => {
+    const parser = new SseParser()
+    parser.feed('retry: 2')
+    assert.equal(parser.retryMs, null)
+    parser.feed('500\n')
+    assert.equal(parser.retryMs, 2_500)
+    for (const bad of ['', ' ', '-1', '1.5', '5s', '٣', '1e3', '0x10']) parser.feed(`retry: ${bad}\n`)
+    parser.feed('retry\n\n')
+    assert.equal(parser.retryMs, 2_500)
+    parser.feed('retry:0\r')
+    assert.equal(parser.retryMs, 0)
+  })
+
+  test('an id with NUL is ignored: the id before it stays', () => {
+    const parser = new SseParser()
+    assert.deepEqual(parser.feed('id: 1\nid: 2\0\ndata: a\n\n'), [{ id: '1', event: 'message', data: 'a' }])
+    assert.deepEqual(parser.feed('id: \0\ndata: b\n\n'), [{ id: '1', event: 'message', data: 'b' }])
+  })
 
   test('a line that never ends is refused before it fills the memory', () => {
     const parser = new SseParser()

@@ -5,11 +5,12 @@ import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { buildNextIndex, pendingIndexes } from '../../src/db/build-indexes.ts'
-import type { Database } from '../../src/db/database.ts'
+import { type Database, LockTimeout } from '../../src/db/database.ts'
 import { MigrationError, migrate, pendingMigrations } from '../../src/db/migrate.ts'
-import { sql } from '../../src/db/sql.ts'
+import { type Sql, sql } from '../../src/db/sql.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { until } from '../support/until.ts'
 
 const folders: string[] = []
 after(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true }))))
@@ -201,7 +202,52 @@ forEachEngine((engine) => {
     assert.deepEqual(await indexes(db), [`a_by_${engine.name}`])
   })
 
+  test('a migration that gets no lock is tried again after a pause, and not for ever', async () => {
+    const db = await connect()
+    const folder = await folderOf(FIRST)
+    const clock = new ManualClock()
+    let attempts = 0
+    const locked = {
+      engine: db.engine,
+      query: (statement: Sql) => db.query(statement),
+      transaction: () => {
+        attempts += 1
+        return Promise.reject(new LockTimeout(undefined))
+      },
+    } as unknown as Database
+    const rejected = assert.rejects(migrate(locked, folder, clock), LockTimeout)
+    const [startMs, given] = [clock.now(), { up: false }]
+    void rejected.then(() => {
+      given.up = true
+    })
+    await until(async () => {
+      await clock.advance(60_000)
+      return given.up
+    })
+    assert.ok(attempts > 10, `${attempts} attempts`)
+    assert.ok(clock.now() > startMs)
+  })
+
   if (engine.name === 'sqlite') return
+
+  test('a migration of a table that another session reads lets requests pass, and is made when that session ends', async () => {
+    const store = await engine.createStore()
+    const [db, other] = [await store.connect(), await store.connect()]
+    await migrate(db, await folderOf(FIRST))
+    const clock = new ManualClock()
+    const later = await folderOf({ ...FIRST, ...SECOND })
+    const migrating = await other.transaction(async (tx) => {
+      // As pg_dump does, for as long as it runs.
+      await tx.query(sql`lock table a in access share mode`)
+      const applying = migrate(db, later, clock)
+      await until(() => clock.sleeping > 0)
+      assert.deepEqual(await other.query(sql`select id from a`), [{ id: 'one; two' }])
+      await other.query(sql`insert into a values ('meanwhile')`)
+      return { applying }
+    })
+    await clock.advance(2_000)
+    assert.deepEqual(await migrating.applying, { applied: ['0002_second'] })
+  })
 
   test('an index whose build was interrupted is dropped and built again', async () => {
     const db = await connect()

@@ -3,8 +3,13 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
+import { LockTimeout } from '../../src/db/database.ts'
+import { meteredDatabase } from '../../src/db/metered-database.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
+import { Metrics } from '../../src/ops/metrics/metrics.ts'
+import { MetricsText } from '../support/metrics-text.ts'
+import { PATIENCE_MS } from '../support/patience.ts'
 import { psql } from '../support/postgres.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
@@ -80,5 +85,80 @@ describe('the connections to PostgreSQL', needsPostgres(), () => {
     await db.close()
     proxy.close()
     await database.drop()
+  })
+
+  test('a statement that fails before it is prepared does not fail the equal ones behind it on the connection', async (t) => {
+    const database = await sharedPostgresDatabase()
+    const other = await openPostgres({ url: database.url })
+    await other.query(sql`create table t (n integer)`)
+    // Without a limit to the wait for a lock: the first statement ends because the test cancels it.
+    const db = await openPostgres({ url: `${database.url}?lock_timeout=0`, pipelines: 1, queryTimeoutMs: PATIENCE_MS })
+    t.after(async () => {
+      await Promise.all([db.close(), other.close()])
+      await database.drop()
+    })
+    const [pipeline] = await db.query<{ pid: number }>(sql`select pg_backend_pid() as pid`)
+    const isWaiting = async () => {
+      const waiting = sql`
+        select 1 as one from pg_stat_activity where pid = ${pipeline?.pid ?? 0} and wait_event_type = 'Lock'`
+      return (await other.query(waiting)).length === 1
+    }
+    const { answered } = await other.transaction(async (tx) => {
+      await tx.query(sql`lock table t in access exclusive mode`)
+      const [first, ...behind] = Array.from({ length: 5 }, () => db.query(sql`select count(*) as rows from t`))
+      const failed = assert.rejects(first as Promise<unknown>, UnavailableError)
+      await until(isWaiting)
+      await other.query(sql`select pg_cancel_backend(${pipeline?.pid ?? 0})`)
+      await failed
+      const answered = Promise.all(behind)
+      await Promise.race([answered, until(isWaiting)])
+      return { answered }
+    })
+    assert.deepEqual(await answered, Array(4).fill([{ rows: 0 }]))
+  })
+
+  test('a lock that another transaction keeps is counted as a lock timeout, and not as an outage of the database', async (t) => {
+    const database = await sharedPostgresDatabase()
+    const metrics = new Metrics()
+    const db = meteredDatabase(await openPostgres({ url: database.url }), metrics)
+    t.after(async () => {
+      await db.close()
+      await database.drop()
+    })
+    await db.query(sql`create table t (n integer)`)
+    const lock = sql`lock table t in access exclusive mode nowait`
+    await db.transaction(async (tx) => {
+      await tx.query(lock)
+      await assert.rejects(
+        db.transaction((other) => other.query(lock)),
+        LockTimeout,
+      )
+    })
+    const text = new MetricsText(await metrics.render())
+    assert.equal(text.sum('database_lock_timeouts_total', { engine: 'postgres', kind: 'transaction' }), 1)
+    assert.equal(text.sum('database_unavailable_total'), 0)
+    assert.equal(db.transactionFailure, null)
+  })
+
+  test('a connection has the isolation level read committed, whatever the default of the role or the database is', async (t) => {
+    const database = await sharedPostgresDatabase()
+    const name = new URL(database.url).pathname.slice(1)
+    await psql(
+      database.url,
+      `alter role current_user in database ${name} set default_transaction_isolation = serializable`,
+    )
+    assert.equal(await psql(database.url, 'show transaction_isolation'), 'serializable')
+    const db = await openPostgres({ url: database.url })
+    t.after(async () => {
+      await db.close()
+      await database.drop()
+    })
+    const level = sql`select current_setting('transaction_isolation') as level`
+    const levels = await Promise.all([
+      db.query(level),
+      db.transaction((tx) => tx.query(level)),
+      db.transaction((tx) => tx.query(level), { urgent: true }),
+    ])
+    assert.deepEqual(levels, Array(3).fill([{ level: 'read committed' }]))
   })
 })

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
@@ -69,6 +69,22 @@ describe('the embedded database', () => {
       rows.slice(0, acknowledged.length).map((row) => row.n),
     )
     for (const { n, twice } of rows) assert.equal(twice, n % 2 === 1 ? n * 2 : null, 'half a transaction')
+    await db.close()
+  })
+
+  test('the embedded database and its log are readable by their owner only, in any folder and after an update', async () => {
+    const shared = join(folder, 'shared')
+    await mkdir(shared, { mode: 0o755 })
+    const path = join(shared, 'main.db')
+    const files = [path, `${path}-wal`, `${path}-shm`]
+    const modes = () => Promise.all(files.map(async (file) => (await stat(file)).mode & 0o777))
+    const db = await openSqlite({ path })
+    await db.query(sql`create table notes (n integer)`)
+    assert.deepEqual(await modes(), [0o600, 0o600, 0o600])
+    for (const file of files) await chmod(file, 0o644)
+    const again = await openSqlite({ path })
+    assert.deepEqual(await modes(), [0o600, 0o600, 0o600])
+    await again.close()
     await db.close()
   })
 

@@ -67,6 +67,24 @@ describe('bytes that are not quite HTTP', () => {
     for (const [name, bytes] of Object.entries(bodies)) assertRefused(await rawExchange(served.url, bytes), name)
   })
 
+  test('a request of HTTP/1.0 with a transfer coding ends its connection, and no request after it is executed', async () => {
+    const old = (bytes: string) =>
+      bytes.replace('HTTP/1.1', 'HTTP/1.0').replace(HOST, `${HOST}Connection: keep-alive\r\n`)
+    const bodies = {
+      chunks: old(post(CHUNKED, `0\r\n\r\n${HIDDEN}`)),
+      'chunks and a length': old(post(`Content-Length: 5\r\n${CHUNKED}`, `0\r\n\r\n${HIDDEN}`)),
+      'a callback in chunks': old(callBack(CHUNKED, `2\r\n{}\r\n0\r\n\r\n${HIDDEN}`)),
+      'a public path': old(`GET /healthz HTTP/1.1\r\n${HOST}${CHUNKED}\r\n0\r\n\r\n${HIDDEN}`),
+    }
+    for (const [name, bytes] of Object.entries(bodies)) assertRefused(await rawExchange(served.url, bytes), name)
+    const kept = await rawExchange(served.url, `${old(get())}${HIDDEN}`)
+    assert.deepEqual(
+      kept.map(({ status }) => status),
+      [200, 200],
+      'without a coding the connection stays open',
+    )
+  })
+
   test('an invalid head is refused once', async () => {
     const heads = {
       'a folded header': get('X-A: b', ' c'),

@@ -4,7 +4,7 @@ import { trimAudit } from '../../src/audit/audit-store.ts'
 import { recordAudit } from '../../src/audit/record-audit.ts'
 import { sql } from '../../src/db/sql.ts'
 import { assertError } from '../support/assert-error.ts'
-import { RUN_MS, type ShownJob, sharedJobWorld } from '../support/job-world.ts'
+import { RUN_MS, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
 
 interface Entry {
@@ -281,9 +281,9 @@ describe('GET /v1/audit', () => {
     })
 
     test('audit entries older than AUDIT_RETENTION_DAYS are deleted by housekeeping, in bounded batches', async () => {
-      const service = await under.start({ env: { AUDIT_RETENTION_DAYS: '2' } })
-      const { ids } = service.services
-      const { clock, db } = service
+      const world = await startJobWorld(under, { runtime: false, env: { AUDIT_RETENTION_DAYS: '2' } })
+      const { ids } = world.service.services
+      const { clock, db } = world
       const record = (id: string) =>
         db.transaction((tx) =>
           recordAudit(
@@ -304,10 +304,11 @@ describe('GET /v1/audit', () => {
       await clock.advance(1)
       assert.equal(await trimAudit(db, { beforeMs: clock.now(), limit: 1 }), true)
       assert.deepEqual(await left(), ['b', 'c'], 'the oldest first, no more than the limit')
-      await clock.leap(86_400_000)
+      await world.leap(86_400_000)
       await record('d')
-      await clock.leap(86_400_000 + 1)
-      while ((await left()).length > 1) await clock.leap(10 * 60_000)
+      await world.leap(86_400_000 + 1)
+      // Each leap waits for the housekeeping that it begins: otherwise the clock could pass the two days of `d` meanwhile.
+      await world.leapUntil(async () => (await left()).length <= 1, 10 * 60_000)
       assert.deepEqual(await left(), ['d'])
     })
   })

@@ -347,6 +347,27 @@ describe('callbacks', () => {
       assert.ok(!JSON.stringify(rows).includes(token))
     })
 
+    test('a stored callback and the error of its job never show the token of the callback, however it is written', async () => {
+      const { world, job, end } = await start()
+      const token = tokenOf(world, job.id)
+      const escaped = `\\u00${token.charCodeAt(0).toString(16)}${token.slice(1)}`
+      const body = JSON.stringify(
+        end({ status: 'error', error: `401 for ${token}`, values: { a: token, b: 'ESCAPED' } }),
+      )
+      const path = `/webhooks/jobs/report?job_id=${job.id}&token=${token}`
+      const answer = await world.service.request('POST', path, { raw: body.replace('ESCAPED', escaped) })
+      assert.equal(answer.status, 200, answer.text)
+      const stored = await world.service.request<Page<Callback>>('GET', `/v1/callbacks?fields=body&job_id=${job.id}`, {
+        token: world.admin,
+      })
+      const [callback] = stored.body.data
+      assert.ok(callback)
+      const { error, values } = callback.body as unknown as { error: string; values: object }
+      assert.deepEqual([error, values], ['401 for [redacted]', { a: '[redacted]', b: '[redacted]' }])
+      assert.equal((await world.get(job.id)).error?.message, '401 for [redacted]')
+      assert.ok(!JSON.stringify(await readJobRows(world.db, job.id)).includes(token.slice(1)))
+    })
+
     test('the list is for admins, newest first and page by page', async () => {
       const { world, job, end } = await start()
       for (let n = 0; n < 5; n++) await world.callback('report', end({ n }))

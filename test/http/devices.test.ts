@@ -119,36 +119,6 @@ describe('devices', () => {
       assertError(service, await service.request('POST', BASE, { body: good }), { status: 401, code: 'unauthorized' })
     })
 
-    test('device 51 replaces a disabled device, or else the device not seen for longest', async () => {
-      const service = await under.start()
-      const { add, list } = callerOf(service, newUser())
-      const other = callerOf(service, newUser())
-      const tokens = Array.from({ length: 50 }, () => tokenOf(100))
-      const ofOther = await other.add(tokenOf(100))
-      const devices: Device[] = []
-      for (const token of tokens) devices.push(await add(token))
-      const [first, second, third] = devices
-      await service.clock.advance(1_000)
-      await add(tokens[0] ?? '')
-      assert.equal((await list()).length, 50, 'one that is known takes no place')
-      await service.db.query(
-        sql`update devices set disabled_at = 1, disabled_reason = 'gone' where id = ${third?.id ?? ''}`,
-      )
-
-      const left = async () => new Set((await list()).map(({ id }) => id))
-      const more = await add(tokenOf(100))
-      const afterOne = await left()
-      assert.deepEqual([afterOne.size, afterOne.has(third?.id ?? ''), afterOne.has(more.id)], [50, false, true])
-      await add(tokenOf(100))
-      const afterTwo = await left()
-      assert.deepEqual([afterTwo.has(first?.id ?? ''), afterTwo.has(second?.id ?? '')], [true, false])
-      assert.equal(afterTwo.size, 50)
-      assert.deepEqual(
-        (await other.list()).map(({ id }) => id),
-        [ofOther.id],
-      )
-    })
-
     test('a device that registers again keeps its id and is seen later', async () => {
       const service = await under.start()
       const { add, list } = callerOf(service, newUser())

@@ -245,6 +245,21 @@ describe('errors before, around and in place of a handler', () => {
       }
     })
 
+    test('a query that cannot be decoded is a 400, in a name and in a value', async () => {
+      const service = await under.shared()
+      const token = service.tokenFor({ scopes: ['admin:*'] })
+      for (const query of ['search=%80', 'search=a%', 'search=%zz', 'search=%c3%28', 'search=%ed%a0%80', '%ff=1']) {
+        for (const path of ['/v1/users', '/v1/events', '/healthz', '/nope']) {
+          assertError(service, await service.request('GET', `${path}?${query}`, { token }), {
+            status: 400,
+            code: 'invalid_request',
+            message: 'The query is not a valid URL query',
+          })
+        }
+      }
+      assert.equal((await service.request('GET', '/jobs?created_by=caf%C3%A9', { token })).status, 200)
+    })
+
     test('an unknown path is a 404 and a wrong method a 405, whatever the body', async () => {
       const service = await under.shared()
       const token = service.tokenFor({ scopes: ['admin:*'] })

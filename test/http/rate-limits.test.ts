@@ -2,13 +2,14 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { createServiceKey } from '../../src/auth/service-key.ts'
 import { systemRandom } from '../../src/core/random.ts'
-import { UNKNOWN_CREDENTIALS_PER_SECOND } from '../../src/limits/spent-addresses.ts'
+import { FAILED_CHECKS_PER_SECOND } from '../../src/limits/spent-addresses.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest, TestResponse } from '../support/http-client.ts'
 import { rawExchange } from '../support/raw-exchange.ts'
 import { type RedisServer, startRedis } from '../support/redis.ts'
-import { onOneService, type ServiceUnderTest, type TestService } from '../support/service.ts'
+import { forEachServiceAndVariant, onOneService, type ServiceUnderTest, type TestService } from '../support/service.ts'
 import { needsRedis } from '../support/services.ts'
+import { TokenForge } from '../support/token-forge.ts'
 import { WatchedDatabase } from '../support/watched-database.ts'
 
 const LIMITS = { RATE_LIMIT_UNAUTHENTICATED: '5', RATE_LIMIT_AUTHENTICATED: '7', RATE_LIMIT_SERVICE: '9' }
@@ -39,6 +40,16 @@ async function newAccount(service: TestService) {
   const body = { name: 'Backend', scopes: ['admin:*'] }
   const created = await service.request<{ key: string }>('POST', '/v1/service-accounts', { token, body })
   return { key: created.body.key, path: String(created.headers.location) }
+}
+
+/** A valid token with other contents, whose signature is therefore wrong. */
+function forged(service: TestService, change: { header?: object; claims?: object }): string {
+  const [header, payload, signature] = TokenForge.split(service.tokenFor())
+  const parts = [
+    { ...TokenForge.decode(header), ...change.header },
+    { ...TokenForge.decode(payload), ...change.claims },
+  ]
+  return [...parts.map(TokenForge.encode), signature].join('.')
 }
 
 describe('rate limits', () => {
@@ -150,7 +161,7 @@ describe('rate limits', () => {
       assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
     })
 
-    test('an address over its limit: known credentials pass, 20 unknown ones a second are checked, others get 429 without work', async () => {
+    test('an address over its limit: known credentials pass, 200 unknown ones a second may fail, others get 429 without work', async () => {
       const database = new WatchedDatabase(await under.engine.openDatabase())
       const service = await under.start({ env: LIMITS, db: database.db })
       const { key } = await newAccount(service)
@@ -159,13 +170,13 @@ describe('rate limits', () => {
       assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
       for (let n = 0; n < 6; n++) await service.request('GET', '/nothing')
       database.forget()
-      for (let n = 0; n < 100; n++) {
+      for (let n = 0; n < FAILED_CHECKS_PER_SECOND + 10; n++) {
         const answer = await service.request('GET', ME, { key: createServiceKey(systemRandom) })
         assertError(service, answer, SPENT)
         assert.deepEqual(standing(answer), { limit: 5, remaining: 0 })
         assert.equal(answer.headers['retry-after'], '60')
       }
-      assert.equal(database.count(/from service_keys/), UNKNOWN_CREDENTIALS_PER_SECOND)
+      assert.equal(database.count(/from service_keys/), FAILED_CHECKS_PER_SECOND)
       const newcomer = service.tokenFor({ sub: 'newcomer' })
       assertError(service, await service.request('GET', ME, { token: newcomer }), SPENT)
       assertError(service, await service.request('GET', ME, { token: newcomer, key }), SPENT)
@@ -337,6 +348,51 @@ function sweepSettings(under: ServiceUnderTest): void {
     assert.equal(spent.headers['retry-after'], '15')
   })
 }
+
+describe('credentials from a spent address', () => {
+  forEachServiceAndVariant((under) => {
+    test('a flood of tokens and keys that fail without a signature check locks no fresh valid credential out', async () => {
+      const service = await under.start({ env: LIMITS })
+      const { key } = await newAccount(service)
+      const flood: TestRequest[] = [
+        { token: 'x' },
+        { token: `${service.tokenFor()}=` },
+        { token: forged(service, { claims: { iss: 'https://elsewhere.test' } }) },
+        { token: forged(service, { claims: { exp: 1 } }) },
+        { token: forged(service, { header: { kid: 'unknown' } }) },
+        { key: 'pak_x' },
+      ]
+      for (let n = 0; n < FAILED_CHECKS_PER_SECOND * 2; n++) {
+        const answer = await service.request('GET', ME, flood[n % flood.length] ?? {})
+        assert.equal(answer.status, n < 5 ? 401 : 429)
+      }
+      const fresh = await Promise.all(
+        Array.from({ length: 100 }, (_, n) =>
+          service.request('GET', ME, { token: service.tokenFor({ sub: `fresh-${n}` }) }),
+        ),
+      )
+      assert.deepEqual(new Set(fresh.map(({ status }) => status)), new Set([200]))
+      assert.equal((await service.request('GET', '/v1/users', { key })).status, 200)
+    })
+
+    test('of a spent address 200 signature checks a second may fail, and the checks of valid tokens do not count', async () => {
+      const service = await under.start({ env: LIMITS })
+      const enter = (sub: string) => service.request('GET', ME, { token: service.tokenFor({ sub }) })
+      for (let n = 0; n < 6; n++) await service.request('GET', '/nothing')
+      for (let n = 0; n < FAILED_CHECKS_PER_SECOND - 1; n++) {
+        const token = forged(service, { claims: { sub: `forged-${n}` } })
+        assertError(service, await service.request('GET', ME, { token }), SPENT)
+      }
+      for (let n = 0; n < 5; n++) assert.equal((await enter(`early-${n}`)).status, 200)
+      const last = forged(service, { claims: { sub: 'forged' } })
+      assertError(service, await service.request('GET', ME, { token: last }), SPENT)
+      assertError(service, await enter('late'), SPENT)
+      assert.equal((await enter('early-1')).status, 200, 'it is known')
+      await service.clock.leap(1_000)
+      assert.equal((await enter('late')).status, 200)
+    })
+  })
+})
 
 describe('rate limits on Redis', needsRedis(), () => {
   let redis: RedisServer

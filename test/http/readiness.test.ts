@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
+import { isDeepStrictEqual } from 'node:util'
+import { UnavailableError } from '../../src/core/errors.ts'
 import type { Log } from '../../src/core/log.ts'
 import type { Database } from '../../src/db/database.ts'
+import { sql } from '../../src/db/sql.ts'
+import { MetricsText } from '../support/metrics-text.ts'
 import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
@@ -10,9 +14,9 @@ interface Ready {
   checks: Record<string, { state: string; detail: string | null }>
 }
 
-/** The database with a ping that is counted and can be made to fail. */
+/** The database with a ping that is counted and can be made to fail, as its transactions can. */
 function probed(db: Database) {
-  const state = { pings: 0, fault: null as Error | null }
+  const state = { pings: 0, fault: null as Error | null, transactionFault: null as Error | null }
   const ping = async () => {
     state.pings += 1
     if (state.fault) throw state.fault
@@ -21,11 +25,25 @@ function probed(db: Database) {
   const probedDb = new Proxy(db, {
     get: (target, name) => {
       if (name === 'ping') return ping
+      if (name === 'transaction' && state.transactionFault) return () => Promise.reject(state.transactionFault)
       const value = Reflect.get(target, name) as unknown
       return typeof value === 'function' ? value.bind(target) : value
     },
   })
   return { state, db: probedDb }
+}
+
+/** From now on the database answers reads, and refuses the heartbeat of every node; until the result is called. */
+async function refuseHeartbeats(db: Database): Promise<() => Promise<unknown>> {
+  if (db.engine === 'sqlite') {
+    await db.query(sql`pragma query_only = on`)
+    return () => db.query(sql`pragma query_only = off`)
+  }
+  await db.query(sql`
+    create function refuse() returns trigger language plpgsql
+    as 'begin raise exception using errcode = ''53100''; end'`)
+  await db.query(sql`create trigger refuse before update on nodes execute function refuse()`)
+  return () => db.query(sql`drop trigger refuse on nodes`)
 }
 
 describe('/readyz', () => {
@@ -74,6 +92,47 @@ describe('/readyz', () => {
       assert.equal((await ask()).status, 503, 'for the rest of its second')
       await service.clock.leap(1_000)
       assert.equal((await ask()).status, 200)
+    })
+
+    test('/readyz is degraded, with the reason, while the database answers reads and takes no write of this node', async () => {
+      const db = await under.engine.openDatabase()
+      const service = await under.start({ db })
+      const database = async () => {
+        await service.clock.leap(1_000)
+        const { status, body } = await service.request<Ready>('GET', '/readyz')
+        assert.deepEqual([status, body.status], [200, 'ready'])
+        return body.checks.database
+      }
+      const ageSeconds = async () => {
+        const text = new MetricsText(await service.services.metrics.render())
+        return text.sum('node_last_write_age_seconds')
+      }
+      assert.deepEqual(await database(), { state: 'ok', detail: db.engine })
+      assert.ok((await ageSeconds()) < 9)
+      const allow = await refuseHeartbeats(db)
+      const reason = db.engine === 'sqlite' ? 'the database is read-only' : 'the disk is full'
+      const degraded = new RegExp(`^this node has written no heartbeat for \\d+ s: ${reason}$`)
+      await until(async () => {
+        const { state, detail } = (await database()) ?? {}
+        return state === 'degraded' && degraded.test(detail ?? '')
+      })
+      assert.ok((await ageSeconds()) >= 9)
+      await allow()
+      await until(async () => (await database())?.state === 'ok')
+    })
+
+    test('/readyz is degraded, with the reason, while transactions fail', async () => {
+      const { state, service, ask } = await start()
+      const database = async () => {
+        await service.clock.leap(1_000)
+        return (await ask()).body.checks.database
+      }
+      const cause = Object.assign(new Error('too many clients at 10.1.2.3'), { code: '53300' })
+      state.transactionFault = new UnavailableError('The database is unavailable', { cause })
+      const expected = { state: 'degraded', detail: 'changes fail: all connections of the server are in use' }
+      await until(async () => isDeepStrictEqual(await database(), expected))
+      state.transactionFault = null
+      await until(async () => (await database())?.state === 'ok')
     })
 
     test('/readyz shows a drain at once, even if a recent report is cached', async () => {

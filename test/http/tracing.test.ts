@@ -25,8 +25,8 @@ async function startTracedWorld(under: ServiceUnderTest): Promise<TracedWorld> {
   const collector = await startTraceCollector()
   const lines: TracedWorld['lines'] = []
   const write = (line: string) => lines.push(JSON.parse(line))
-  const log: Log = createLogger('debug', { write }, () => traceFields(tracer.current))
-  const tracer = openTracing({ endpoint: collector.endpoint, version: '0', log })
+  const log: Log = createLogger({ level: 'debug', destination: { write }, mixin: () => traceFields(tracer.current) })
+  const tracer = openTracing({ endpoint: collector.endpoint, version: '0', node: {}, log })
   opened.push(collector, tracer)
   const world = await startJobWorld(under, { tracer, log, pushSender: new ScriptedSender() })
   return Object.assign(world, { collector, tracer, lines })

@@ -5,10 +5,10 @@ import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { assertError } from '../support/assert-error.ts'
-import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { MetricsText } from '../support/metrics-text.ts'
 import { type OpenapiDocument, validatorsOf } from '../support/openapi-document.ts'
-import { onOneService } from '../support/service.ts'
+import { forEachService, onOneService } from '../support/service.ts'
 
 const INPUT = {
   type: 'object',
@@ -31,6 +31,9 @@ const JOB_TYPES = toJobTypes({
   report: { ...report, input_schema: INPUT, output_schema: OUTPUT },
   // The same graph without a schema of its input, so that its output can be wrong.
   loose: { ...report, output_schema: OUTPUT },
+  // The graph leaves its input among its values.
+  optional: { ...report, output_key: 'note', output_schema: { type: ['object', 'null'] } },
+  needed: { ...report, output_key: 'note', output_schema: { type: 'object' } },
   pausing: { assistant_id: 'pause', output_key: 'report', resume_schema: { type: 'object', required: ['ok'] } },
   both: { assistant_id: 'ask_both', output_key: 'report', resume_schema: { type: 'boolean' } },
   slow: { ...report, input_schema: DOUBLING, output_schema: DOUBLING, resume_schema: DOUBLING },
@@ -181,6 +184,30 @@ describe('a job type with schemas', () => {
       assert.deepEqual(schemas.Job?.properties.output?.anyOf[0], output)
       const answer = { $ref: '#/components/schemas/PausingJobResume' }
       assert.deepEqual(schemas.JobAnswer?.properties.input?.anyOf[0], answer)
+    })
+  })
+
+  forEachService((under) => {
+    test('null under the output key ends a job whose output may be null, by a callback and by a check', async () => {
+      const world = await startJobWorld(under, { jobTypes: JOB_TYPES })
+      const ends: unknown[] = []
+      for (const drop_callbacks of [0, 1]) {
+        world.runtime.setFaults({ drop_callbacks })
+        const [optional, needed] = [
+          await world.start('optional', { input: { note: null } }),
+          await world.start('needed', { input: { note: null } }),
+        ]
+        await world.sweepUntil(async () => (await world.stored(needed.id)).status === 'failed')
+        const { status, output, settled_by } = await world.stored(optional.id)
+        const [row] = await world.db.query(sql`select output from jobs where id = ${optional.id}`)
+        ends.push([status, output, settled_by, row?.output], (await world.stored(needed.id)).error?.code)
+      }
+      assert.deepEqual(ends, [
+        ['completed', null, 'callback', 'null'],
+        'output_missing',
+        ['completed', null, 'sweep', 'null'],
+        'output_missing',
+      ])
     })
   })
 })

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
-import type { Database, Row, Transaction } from '../../src/db/database.ts'
-import type { Sql } from '../../src/db/sql.ts'
+import { afterReading } from '../support/after-reading.ts'
 import { assertError } from '../support/assert-error.ts'
 import { type JobWorld, RUN_MS, type ShownJob, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -253,27 +252,3 @@ describe('the limit of runs, where others commit meanwhile', () => {
     })
   })
 })
-
-/** The same database; something happens whenever a transaction has read what matches. */
-function afterReading(db: Database, pattern: RegExp, happens: () => Promise<void>): Database {
-  const reading = (tx: Transaction): Transaction => ({
-    engine: tx.engine,
-    query: async <R extends Row>(statement: Sql) => {
-      const rows = await tx.query<R>(statement)
-      if (pattern.test(statement.text)) await happens()
-      return rows
-    },
-    tryLock: (name) => tx.tryLock(name),
-    exec: (script) => tx.exec(script),
-    announce: (topic) => tx.announce(topic),
-  })
-  return {
-    engine: db.engine,
-    now: db.now,
-    query: (statement) => db.query(statement),
-    transaction: (work, options) => db.transaction((tx) => work(reading(tx)), options),
-    listen: (listener) => db.listen(listener),
-    ping: () => db.ping(),
-    close: () => db.close(),
-  }
-}

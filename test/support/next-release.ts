@@ -12,7 +12,6 @@ const FILES = {
 alter table jobs add column color text;
 create table colors (color text primary key, uses bigint not null);
 insert into colors (color, uses) values ('red', 0);
-update projects set color = 'red';
 `,
   [`${NEXT_MIGRATION}.indexes.sql`]: 'create index if not exists projects_by_color on projects (color, id);\n',
 }

@@ -14,6 +14,7 @@ export interface ReceivedSpan {
   parentSpanId?: string
   name: string
   kind: number
+  traceState?: string
   links?: { traceId: string; spanId: string }[]
   attributes: Attribute[]
 }
@@ -28,6 +29,8 @@ export interface TraceCollector {
   spans: ReceivedSpan[]
   /** The names of the services that sent them. */
   services: Set<string>
+  /** What each request says of its sender. */
+  resources: { attributes: Attribute[] }[]
   /** Answers 503 from now on, which exporters retry, or 400, which they do not. */
   refuseWith(status: number | null): void
   requests(): number
@@ -38,6 +41,7 @@ export interface TraceCollector {
 export async function startTraceCollector(): Promise<TraceCollector> {
   const spans: ReceivedSpan[] = []
   const services = new Set<string>()
+  const resources: TraceCollector['resources'] = []
   let refusal: number | null = null
   let requests = 0
   const server = createServer(async (request, response) => {
@@ -45,6 +49,7 @@ export async function startTraceCollector(): Promise<TraceCollector> {
     const body = await text(request)
     if (request.url !== '/v1/traces' || refusal !== null) return response.writeHead(refusal ?? 404).end()
     for (const { resource, scopeSpans } of (JSON.parse(body) as ExportRequest).resourceSpans) {
+      resources.push(resource)
       services.add(String(attributeOf(resource, 'service.name')))
       for (const scope of scopeSpans) spans.push(...scope.spans)
     }
@@ -56,6 +61,7 @@ export async function startTraceCollector(): Promise<TraceCollector> {
     endpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     spans,
     services,
+    resources,
     refuseWith: (status) => {
       refusal = status
     },

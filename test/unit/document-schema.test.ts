@@ -26,6 +26,29 @@ describe('the schema of a document', () => {
     assert.equal(fault(true, 'null'), null)
   })
 
+  test('a document has only its own fields, whatever every object has', () => {
+    for (const name of ['constructor', 'toString', 'valueOf', 'hasOwnProperty', '__proto__']) {
+      const field = JSON.stringify(name)
+      const has = `{${field}:1}`
+      assert.equal(fault({ required: [name] }, '{}'), `body/input must have the field ${field}`)
+      assert.equal(fault({ required: [name] }, has), null)
+      const schemas = JSON.parse(`{${field}:false}`) as object
+      assert.equal(fault({ dependentSchemas: schemas }, '{}'), null)
+      assert.equal(fault({ dependentRequired: { a: [name] } }, '{"a":1}') === null, false)
+      if (name !== '__proto__') {
+        assert.equal(fault({ properties: schemas }, '{}'), null)
+        assert.equal(fault({ properties: schemas }, has), `body/input/${name} boolean schema is false`)
+      }
+      const own = JSON.parse(has) as object
+      for (const equal of [{ const: own }, { enum: [own] }, { type: 'array', uniqueItems: true, maxItems: 2 }]) {
+        const isArray = 'uniqueItems' in equal
+        assert.equal(fault(equal, isArray ? `[${has},{}]` : has), null)
+        assert.notEqual(fault(equal, isArray ? `[${has},${has}]` : '{}'), null)
+      }
+      assert.notEqual(fault({ const: {} }, has), null)
+    }
+  })
+
   test('the deepest fault of several alternatives is named', () => {
     const schema = { anyOf: [{ type: 'string' }, { type: 'array', items: { properties: { a: { type: 'number' } } } }] }
     assert.equal(fault(schema, '[{"a":1},{"a":"1"}]'), 'body/input/1/a must be number')
@@ -121,6 +144,10 @@ describe('a schema in the job types’ file', () => {
       {},
       { $schema: 'https://json-schema.org/draft/2020-12/schema', type: 'string', format: 'email', 'x-note': 1 },
       { properties: { next: { $ref: '#' } } },
+      { properties: { a: { type: 'array', items: { type: 'string' } }, b: { $ref: '#/properties/a/items' } } },
+      { allOf: [{ type: 'object' }], $ref: '#/allOf/0', $defs: { yes: true, all: { $ref: '#/$defs/yes' } } },
+      { $ref: '#/$defs/a~1b%20%C3%A9~0', $defs: { 'a/b é~': { type: 'string' } } },
+      { $ref: '#/$defs/default/properties/enum', $defs: { default: { properties: { enum: {} } } } },
       { $ref: '#/$defs/node', $defs: { node: { properties: { next: { $ref: '#/$defs/node' } } } } },
       { properties: { $ref: { type: 'string' }, $id: { type: 'string' } }, examples: [{ $ref: 'elsewhere' }] },
       { properties: { properties: { default: { pattern: '^(a+)+$' } }, uniqueItems: true } },
@@ -140,9 +167,29 @@ describe('a schema in the job types’ file', () => {
       [{ properties: { title: { minLength: -1 } } }, /input_schema\/properties\/title\/minLength must be >= 0/],
       [{ required: [1] }, /input_schema\/required\/0 must be string/],
       [{ pattern: '(' }, /is not a valid JSON Schema: .*[Ii]nvalid regular expression/],
-      [{ $ref: '#/$defs/none' }, /can't resolve reference/],
-      [{ $ref: 'https://example.com/schema.json' }, /\/\$ref must begin with #\//],
-      [{ properties: { a: { $ref: 'file:///etc/passwd' } } }, /properties\/a\/\$ref must begin with #\//],
+      ...[
+        '#/$defs/none',
+        'https://example.com/schema.json',
+        'file:///etc/passwd',
+        'other.json#/$defs/a',
+        '/$defs/a',
+        '',
+        '#a',
+        '#/',
+        '#/$defs',
+        '#/$defs/a/type',
+        '#/$defs/toString',
+        '#/$defs/a/constructor',
+        '#/default',
+        '#/$defs/%zz',
+        '#%2F$defs%2Fa',
+      ].map(($ref): [unknown, RegExp] => [
+        { properties: { a: { $ref } }, default: {}, $defs: { a: { type: 'string' } } },
+        /properties\/a\/\$ref must be #, or #\/ with the JSON Pointer of a schema within this one/,
+      ]),
+      [{ unevaluatedProperties: false }, /unevaluatedProperties is not supported: use additionalProperties/],
+      [{ allOf: [{ unevaluatedItems: { type: 'string' } }] }, /allOf\/0\/unevaluatedItems is not supported: use items/],
+      [JSON.parse('{"properties":{"__proto__":{}}}'), /properties\/__proto__ is not supported/],
       [{ $id: 'https://example.com/schema.json' }, /\/\$id is not supported/],
       [{ $schema: 'http://json-schema.org/draft-07/schema#' }, /\/\$schema must be .*2020-12/],
       [{ properties: { a: { pattern: '^(a+)+$' } } }, /properties\/a has the pattern .* can take very long/],

@@ -18,9 +18,25 @@ test('a task that fails is named in the log, and does not stop the next one', as
     ],
     { clock, log: { ...silentLog, warn: (fields, event) => warnings.push({ event, ...fields }) } },
   )
-  await clock.advance(EVERY_MS)
+  await clock.leap(EVERY_MS)
   assert.deepEqual(trimmed, [`events before ${clock.now()}`])
   assert.deepEqual(warnings, [{ event: 'housekeeping.failed', err: failure, task: 'broken' }])
+  await loop.stop()
+})
+
+test('the first round comes within a minute of the start, the next one ten minutes later', async () => {
+  const clock = new ManualClock()
+  let rounds = 0
+  const count = async () => {
+    rounds += 1
+  }
+  const loop = startHousekeeping([{ name: 'events', trim: count }], { clock, log: silentLog })
+  await clock.advance(60_000)
+  assert.equal(rounds, 1)
+  await clock.advance(EVERY_MS - 60_000)
+  assert.equal(rounds, 1)
+  await clock.advance(60_000)
+  assert.equal(rounds, 2)
   await loop.stop()
 })
 

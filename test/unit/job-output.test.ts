@@ -3,6 +3,7 @@ import { describe, test } from 'node:test'
 import type { Json, JsonObject } from '../../src/core/json.ts'
 import type { Tokens } from '../../src/jobs/job.ts'
 import { extractOutput, extractTokens, wantedValues } from '../../src/jobs/output.ts'
+import { DocumentSchema, type SchemaJson } from '../../src/jobs/schemas/document-schema.ts'
 import { partOf, scanText } from '../support/json-parts.ts'
 
 function at(outputKey: string | null, values: JsonObject): Json | undefined {
@@ -24,6 +25,19 @@ describe('the output under a key', () => {
   test('the output is missing when there is no such key, or a null', () => {
     assert.equal(at('report', {}), undefined)
     assert.equal(at('report', { report: null }), undefined)
+  })
+
+  test('null under the key is an output where the output schema allows null', () => {
+    const nullFor = (schema: SchemaJson | null, { outputKey = 'report' }: { outputKey?: string | null } = {}) => {
+      const type = { outputKey, usageKey: null, outputSchema: schema === null ? null : new DocumentSchema(schema) }
+      const values = { report: null, messages: [{ role: 'assistant', content: null }] }
+      return extractOutput(type, partOf(values, wantedValues(type)))?.text
+    }
+    for (const schema of [true, {}, { type: ['object', 'null'] }, { anyOf: [{ type: 'string' }, { const: null }] }]) {
+      assert.equal(nullFor(schema), 'null')
+      assert.equal(nullFor(schema, { outputKey: null }), undefined, 'a message without content is no output')
+    }
+    for (const schema of [null, false, { type: 'object' }, { enum: ['a'] }]) assert.equal(nullFor(schema), undefined)
   })
 
   test('the output is never found on the prototype', () => {

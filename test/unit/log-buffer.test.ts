@@ -31,7 +31,7 @@ describe('the log buffer', () => {
   })
 
   test('a warning is written at once, with all lines before it', () => {
-    const log = createLogger('info', buffer)
+    const log = createLogger({ level: 'info', destination: buffer })
     log.info({}, 'first')
     assert.equal(pieces.length, 0)
     log.warn({}, 'second')

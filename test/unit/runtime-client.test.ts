@@ -59,7 +59,7 @@ test('an answer about the run itself has no output, so it is never reported as a
 test('a call within a trace hands its span on to the runtime, and one outside sends no header', async () => {
   const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`
   const names: string[] = []
-  const headers: (string | undefined)[] = []
+  const headers: (string | null)[][] = []
   const answers = [JSON.stringify({ run_id: RUN, thread_id: THREAD, status: 'pending' }), '{}']
   let current: string | null = traceparent
   const client = new RuntimeClient({
@@ -69,7 +69,8 @@ test('a call within a trace hands its span on to the runtime, and one outside se
     clock: new ManualClock(),
     breaker: new Breaker({ clock: new ManualClock(), threshold: 1, openMs: 1_000, maxOpenMs: 1_000 }),
     fetch: async (_url, init) => {
-      headers.push(new Headers(init?.headers).get('traceparent') ?? undefined)
+      const sent = new Headers(init?.headers)
+      headers.push([sent.get('traceparent'), sent.get('tracestate')])
       return new Response(answers.shift(), { headers: JSON_TYPE })
     },
     tracer: {
@@ -78,7 +79,7 @@ test('a call within a trace hands its span on to the runtime, and one outside se
       },
       start: (name) => {
         names.push(name)
-        return { ...NO_SPAN, traceparent }
+        return { ...NO_SPAN, context: `${traceparent} congo=t61` }
       },
       within: (_span, work) => work(),
     },
@@ -87,5 +88,8 @@ test('a call within a trace hands its span on to the runtime, and one outside se
   current = null
   await client.ping()
   assert.deepEqual(names, ['GET /threads/{id}/runs/{id}'])
-  assert.deepEqual(headers, [traceparent, undefined])
+  assert.deepEqual(headers, [
+    [traceparent, 'congo=t61'],
+    [null, null],
+  ])
 })

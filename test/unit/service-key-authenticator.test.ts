@@ -19,14 +19,11 @@ test('random keys cannot evict a good one from the cache', async () => {
     markUsed: async () => {},
   }
   const authenticator = new ServiceKeyAuthenticator({ store, clock: new ManualClock(), log: silentLog })
-  assert.equal(authenticator.isKnown(good), false)
   assert.ok(await authenticator.authenticate(good))
-  assert.equal(authenticator.isKnown(good), true)
   const random = Array.from({ length: 10_001 }, () => createServiceKey(systemRandom))
   for (const key of random) assert.equal(await authenticator.authenticate(key), null)
   assert.ok(await authenticator.authenticate(good))
   assert.equal(looked.filter((hash) => hash === hashServiceKey(good)).length, 1)
-  assert.equal(authenticator.isKnown(String(random.at(-1))), false)
   await authenticator.close()
 })
 
@@ -53,5 +50,35 @@ test('a key that was valid stays valid for an hour while the database is down, a
   await assert.rejects(authenticator.authenticate(good), UnavailableError)
   isDown = false
   assert.ok(await authenticator.authenticate(good))
+  await authenticator.close()
+})
+
+test('only a lookup of an unknown key needs a check, and only a key that is not found fails it', async () => {
+  const [good, bad] = [createServiceKey(systemRandom), createServiceKey(systemRandom)]
+  const clock = new ManualClock()
+  let isDown = false
+  const store = {
+    findLive: async (hash: string) => {
+      if (isDown) throw new UnavailableError('The database is unavailable')
+      const row = { key_id: 'key_1', account_id: 'svc_1', scopes: '', key_expires_at: null, account_expires_at: null }
+      return hash === hashServiceKey(good) ? row : undefined
+    },
+    markUsed: async () => {},
+  }
+  const authenticator = new ServiceKeyAuthenticator({ store, clock, log: silentLog })
+  const ended: boolean[] = []
+  const begin = () => (hasFailed: boolean) => void ended.push(hasFailed)
+  const refuse = () => null
+  assert.equal(await authenticator.authenticate('pak_x', refuse), null, 'its shape is wrong')
+  assert.equal(await authenticator.authenticate(good, refuse), 'unchecked')
+  assert.ok(await authenticator.authenticate(good, begin))
+  assert.equal(await authenticator.authenticate(bad, begin), null)
+  assert.deepEqual(ended, [false, true])
+  assert.equal(await authenticator.authenticate(bad, refuse), null, 'it is cached')
+  await clock.leap(30_000)
+  assert.notEqual(await authenticator.authenticate(good, refuse), 'unchecked', 'it was valid before')
+  isDown = true
+  await assert.rejects(async () => authenticator.authenticate(bad, begin), UnavailableError)
+  assert.deepEqual(ended, [false, true, false])
   await authenticator.close()
 })

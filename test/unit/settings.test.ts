@@ -53,6 +53,8 @@ test('every setting is shown with the value that it has', () => {
     CONSOLE_CLIENT_ID: '4k2n',
     CONSOLE_AUTH_URL: 'https://login.example.com',
     USAGE_LIMIT_RUNS: 500,
+    MAX_UNFINISHED_JOBS: 501,
+    MAX_PROJECTS: 502,
     EVENTS_RETENTION_HOURS: 24,
     HISTORY_RETENTION_DAYS: 90,
     JOB_RETENTION_DAYS: 91,

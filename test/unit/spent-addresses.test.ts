@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { beforeEach, describe, test } from 'node:test'
-import { SpentAddresses, UNKNOWN_CREDENTIALS_PER_SECOND } from '../../src/limits/spent-addresses.ts'
+import { FAILED_CHECKS_PER_SECOND, SpentAddresses } from '../../src/limits/spent-addresses.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const ADDRESS = '192.0.2.1'
@@ -14,26 +14,30 @@ describe('spent addresses', () => {
     clock = new ManualClock()
     spent = new SpentAddresses(clock)
   })
-  const admitted = (attempts: number) =>
-    Array.from({ length: attempts }, () => spent.admitsUnknown(ADDRESS)).filter((isAdmitted) => isAdmitted).length
+  /** How many of these checks begin, one after the other. */
+  const admitted = (attempts: number, { hasFailed = true } = {}) => {
+    const ends = Array.from({ length: attempts }, () => {
+      const end = spent.beginCheck(ADDRESS)
+      end?.(hasFailed)
+      return end
+    })
+    return ends.filter((end) => end !== null).length
+  }
 
   test('an address is spent from its refusal to the end of its window, and no longer', async () => {
-    assert.ok(spent.isEmpty)
     assert.equal(spent.isSpent(ADDRESS), false)
     spent.note(ADDRESS, WINDOW_MS)
-    assert.equal(spent.isEmpty, false)
     assert.ok(spent.isSpent(ADDRESS))
     assert.equal(spent.isSpent(OTHER), false)
     await clock.advance(WINDOW_MS - 1)
     assert.ok(spent.isSpent(ADDRESS))
     await clock.advance(1)
     assert.equal(spent.isSpent(ADDRESS), false)
-    assert.ok(spent.isEmpty, 'it is forgotten')
   })
 
   test('a later refusal moves the end, and does not begin a new second of checks', async () => {
     spent.note(ADDRESS, 1_000)
-    assert.equal(admitted(30), UNKNOWN_CREDENTIALS_PER_SECOND)
+    assert.equal(admitted(FAILED_CHECKS_PER_SECOND + 5), FAILED_CHECKS_PER_SECOND)
     await clock.advance(999)
     spent.note(ADDRESS, WINDOW_MS)
     assert.equal(admitted(1), 0)
@@ -41,21 +45,38 @@ describe('spent addresses', () => {
     assert.ok(spent.isSpent(ADDRESS))
   })
 
-  test('a bounded number of unknown credentials of a spent address is checked in a second, and as many in the next', async () => {
+  test('a bounded number of checks of a spent address fails in a second, and as many in the next', async () => {
     spent.note(ADDRESS, WINDOW_MS)
-    assert.equal(admitted(UNKNOWN_CREDENTIALS_PER_SECOND + 5), UNKNOWN_CREDENTIALS_PER_SECOND)
+    assert.equal(admitted(FAILED_CHECKS_PER_SECOND + 5), FAILED_CHECKS_PER_SECOND)
     await clock.advance(999)
     assert.equal(admitted(5), 0)
     await clock.advance(1)
-    assert.equal(admitted(UNKNOWN_CREDENTIALS_PER_SECOND + 5), UNKNOWN_CREDENTIALS_PER_SECOND)
+    assert.equal(admitted(FAILED_CHECKS_PER_SECOND + 5), FAILED_CHECKS_PER_SECOND)
     await clock.advance(500)
     assert.equal(admitted(1), 0, 'the second begins with its first check')
   })
 
+  test('a check that succeeds does not count', () => {
+    spent.note(ADDRESS, WINDOW_MS)
+    assert.equal(admitted(FAILED_CHECKS_PER_SECOND * 2, { hasFailed: false }), FAILED_CHECKS_PER_SECOND * 2)
+    assert.equal(admitted(FAILED_CHECKS_PER_SECOND + 5), FAILED_CHECKS_PER_SECOND)
+  })
+
+  test('a check in progress counts until it ends, also beyond its second', async () => {
+    spent.note(ADDRESS, WINDOW_MS)
+    const ends = Array.from({ length: FAILED_CHECKS_PER_SECOND }, () => spent.beginCheck(ADDRESS))
+    assert.equal(admitted(1), 0)
+    await clock.advance(1_000)
+    assert.equal(admitted(1), 0)
+    for (const end of ends.slice(0, 3)) end?.(false)
+    assert.equal(admitted(5), 3)
+    assert.equal(ends.includes(null), false)
+  })
+
   test('an address that is not spent has no bound', () => {
-    assert.equal(admitted(100), 100)
+    assert.equal(admitted(300), 300)
     spent.note(OTHER, WINDOW_MS)
-    assert.equal(admitted(100), 100)
+    assert.equal(admitted(300), 300)
   })
 
   test('a clock that was set back keeps no address spent', () => {

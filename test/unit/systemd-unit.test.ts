@@ -22,4 +22,20 @@ describe('the systemd unit', () => {
     assert.ok(Number(settingOf('TimeoutStopSec')) * 1_000 > shutdownTimeoutMs)
     assert.deepEqual(settingOf('RestartPreventExitStatus')?.split(' ').map(Number), [EXIT.usage, EXIT.config])
   })
+
+  test('the systemd unit takes from the service what it does not need: system calls, other processes, the clock', () => {
+    const wanted = {
+      UMask: '0077',
+      SystemCallErrorNumber: 'EPERM',
+      ProtectProc: 'invisible',
+      RestrictSUIDSGID: 'yes',
+      ProtectKernelLogs: 'yes',
+      ProtectClock: 'yes',
+    }
+    assert.deepEqual(Object.fromEntries(Object.keys(wanted).map((name) => [name, settingOf(name)])), wanted)
+    const filters = [...UNIT.matchAll(/^SystemCallFilter=(.*)$/gm)].map(([, calls]) => calls)
+    assert.deepEqual(filters, ['@system-service @pkey', '~@privileged'], 'the first one allows, the second one removes')
+    // V8 compiles code while it runs.
+    assert.equal(settingOf('MemoryDenyWriteExecute'), undefined)
+  })
 })

@@ -36,7 +36,7 @@ async function refusal(verifier: TokenVerifier, token: string): Promise<string |
 /** The principal of a valid token. A remembered token gives the same object again, a new verification another one. */
 async function accepted(verifier: TokenVerifier, token: string): Promise<UserPrincipal> {
   const outcome = await verifier.verify(token)
-  assert.ok(!(outcome instanceof TokenFault), String(outcome))
+  assert.ok(outcome !== 'unchecked' && !(outcome instanceof TokenFault), String(outcome))
   return outcome
 }
 
@@ -186,6 +186,23 @@ test('concurrent verifications of one new token share one signature check, also 
   assert.equal(lookups, 2)
   await refusal(verifier, altered)
   assert.equal(lookups, 3)
+})
+
+test('only a signature check needs a slot, and only a wrong signature fails it', async () => {
+  const { verifier } = setUp()
+  const refuse = () => null
+  for (const { name, token, reason } of await hostileTokens(idp)) {
+    if (reason === 'signature') continue
+    assert.ok((await verifier.verify(token, refuse)) instanceof TokenFault, name)
+  }
+  const token = idp.mint()
+  assert.equal(await verifier.verify(token, refuse), 'unchecked')
+  const ended: boolean[] = []
+  const begin = () => (hasFailed: boolean) => void ended.push(hasFailed)
+  assert.ok((await verifier.verify(new TokenForge(idp).altered(token), begin)) instanceof TokenFault)
+  const principal = await verifier.verify(token, begin)
+  assert.deepEqual(ended, [true, false])
+  assert.equal(await verifier.verify(token, refuse), principal, 'it is cached')
 })
 
 test('a verified token is remembered until the moment it expires, and not beyond', async () => {

@@ -64,6 +64,7 @@ async function measure(db: Database, { jobs, runtimeUrl }: { jobs: number; runti
     runtime: { url: runtimeUrl, apiKey: null, timeoutMs: 3_000 },
     publicUrl: null,
     usageLimitRuns: null,
+    maxUnfinishedJobs: null,
     callbackAuthenticity: new CallbackAuthenticity([], node.clock),
   })
   try {

@@ -13,6 +13,7 @@ const ROLE_SETTINGS = [
   "statement_timeout = '8s'",
   "lock_timeout = '2s'",
   "idle_in_transaction_session_timeout = '20s'",
+  "default_transaction_isolation = 'read committed'",
   'enable_hashjoin = off',
   'enable_mergejoin = off',
   'enable_material = off',

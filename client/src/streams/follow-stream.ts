@@ -63,8 +63,9 @@ export async function* followStream(
       // The timer runs only while the client waits for the connection, not while the caller handles a message.
       const read = () => abort.within(silence, () => reader.read())
       for (let piece = await read(); !piece.done; piece = await read()) {
-        for (const { data, ...block } of parser.feed(decoder.decode(piece.value, { stream: true }))) {
-          retryMs = block.retryMs ?? retryMs
+        const blocks = parser.feed(decoder.decode(piece.value, { stream: true }))
+        retryMs = parser.retryMs ?? retryMs
+        for (const { data, ...block } of blocks) {
           if (data !== null) yield { ...block, data }
           if (block.id === '') continue
           lastEventId = block.id

@@ -3,12 +3,12 @@ import type { Config } from '../../config.ts'
 import { systemClock } from '../../core/clock.ts'
 import { reasonOf, UnavailableError } from '../../core/errors.ts'
 import { buildNextIndex } from '../../db/build-indexes.ts'
-import type { Database } from '../../db/database.ts'
+import { type Database, LockTimeout } from '../../db/database.ts'
 import { MigrationError, migrate, pendingMigrations } from '../../db/migrate.ts'
 import { removeAllNodes } from '../../db/nodes/node-store.ts'
 import { findObstacle } from '../../db/postgres/find-obstacle.ts'
 import type { PostgresOptions } from '../../db/postgres/postgres.ts'
-import { DataFolderInUse, lockDataFolder } from '../../db/sqlite/data-folder.ts'
+import { DataFolderInUse, isDiskFault, lockDataFolder } from '../../db/sqlite/data-folder.ts'
 import { openSqliteToRead } from '../../db/sqlite/read-only.ts'
 import { openSqlite } from '../../db/sqlite/sqlite.ts'
 import { CommandError, EXIT } from '../io.ts'
@@ -17,6 +17,9 @@ const MIGRATION_TIMEOUT_MS = 30 * 60_000
 const INDEX_TIMEOUT_MS = 6 * 60 * 60_000
 /** How long to wait before the next attempt while another node builds. */
 const BUSY_PAUSE_MS = 2_000
+
+const LOCKED =
+  'The database cannot be migrated: another session keeps a table in use, such as pg_dump or an open transaction (pg_locks names it). Start again when it has ended'
 
 export interface OpenedDatabase {
   db: Database
@@ -138,6 +141,7 @@ async function migrateOrClose(opened: OpenedDatabase): Promise<string[]> {
       const message = `The database cannot be migrated: ${obstacle.text}\n${obstacle.hint}`
       throw new CommandError(message, EXIT.config, { cause: error })
     }
+    if (error instanceof LockTimeout) throw new CommandError(LOCKED, EXIT.unavailable, { cause: error })
     if (error instanceof UnavailableError) throw unreachable(error)
     throw error
   }
@@ -160,7 +164,8 @@ export function lockOrExplain(dataDir: string): { release: () => void } {
     return lockDataFolder(dataDir)
   } catch (error) {
     if (error instanceof DataFolderInUse) throw new CommandError(error.message, EXIT.unavailable, { cause: error })
-    throw new CommandError(`DATA_DIR ${dataDir} cannot be used: ${reasonOf(error)}`, EXIT.config, { cause: error })
+    const exitCode = isDiskFault(error) ? EXIT.unavailable : EXIT.config
+    throw new CommandError(`DATA_DIR ${dataDir} cannot be used: ${reasonOf(error)}`, exitCode, { cause: error })
   }
 }
 

@@ -1,5 +1,6 @@
 import { flushCompileCache } from 'node:module'
 import type { AddressInfo } from 'node:net'
+import { hostname } from 'node:os'
 import { pino } from 'pino'
 import { buildApp } from '../../app.ts'
 import type { Config } from '../../config.ts'
@@ -7,7 +8,7 @@ import { ConfigError } from '../../config-reader.ts'
 import { systemClock } from '../../core/clock.ts'
 import { reasonOf } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
-import { systemRandom } from '../../core/random.ts'
+import { systemRandom, uuidFrom } from '../../core/random.ts'
 import { traceFields } from '../../core/tracing.ts'
 import { LISTEN_BACKLOG } from '../../http/server/server-limits.ts'
 import { LogBuffer } from '../../ops/log-buffer.ts'
@@ -51,8 +52,11 @@ export async function runService(
   },
 ): Promise<RunningService> {
   const { db } = database
-  const { log, tracer } = await openLog(config, readableLog)
-  const given = { clock: systemClock, random: systemRandom, log, fetch, db, ...(tracer && { tracer }), ...extras }
+  const nodeId = uuidFrom(systemRandom)
+  const { log, tracer } = await openLog(config, { readable: readableLog, nodeId })
+  endWithLogLine(log)
+  const own = { clock: systemClock, random: systemRandom, nodeId, log, fetch, db }
+  const given = { ...own, ...(tracer && { tracer }), ...extras }
   const services = await createServices(config, given)
   const close = async () => {
     await services.close()
@@ -109,19 +113,33 @@ export async function runService(
   }
 }
 
-/** With tracing, a log line that belongs to a trace contains its id. */
+/**
+ * With tracing, a log line that belongs to a trace contains its id. Lines and traces name their process with the same
+ * attributes; lines for people have only one process.
+ */
 async function openLog(
   { logLevel, tracesEndpoint: endpoint }: Config,
-  readable: boolean,
+  { readable, nodeId }: { readable: boolean; nodeId: string },
 ): Promise<{ log: FlushableLog; tracer: OpenTracer | null }> {
   const output = pino.destination({ dest: 1, ...LOG_BUFFER })
   const destination = new LogBuffer(readable ? new ReadableLog(output) : output)
-  if (endpoint === null) return { log: createLogger(logLevel, destination), tracer: null }
+  const node = { 'service.instance.id': nodeId, 'host.name': hostname() }
+  const options = { level: logLevel, destination, base: readable ? null : node }
+  if (endpoint === null) return { log: createLogger(options), tracer: null }
   // Loaded only here: without an endpoint, nothing is traced.
   const { openTracing } = await import('../../tracing/open-tracing.ts')
-  const log = createLogger(logLevel, destination, () => traceFields(tracer.current))
-  const tracer = openTracing({ endpoint, version: VERSION, log })
+  const log = createLogger({ ...options, mixin: () => traceFields(tracer.current) })
+  const tracer = openTracing({ endpoint, version: VERSION, node, log })
   return { log, tracer }
+}
+
+/** An error that no code handles, such as a disk that cannot be synced, ends the process with one line in the log. */
+function endWithLogLine(log: FlushableLog): void {
+  process.once('uncaughtException', (error) => {
+    process.on('uncaughtException', () => {})
+    log.error({ err: error }, 'service.crashed')
+    void flush(log).then(() => process.exit(EXIT.failed))
+  })
 }
 
 /** Slow work that must not delay the first health probe. A request that needs a key earlier fetches it itself. */

@@ -34,6 +34,7 @@ export async function withJobServices(
     runtime: config.runtime,
     publicUrl: config.publicUrl,
     usageLimitRuns: config.usageLimitRuns,
+    maxUnfinishedJobs: config.maxUnfinishedJobs,
     callbackAuthenticity: new CallbackAuthenticity(config.webhookSecrets, clock),
     sweeps: false,
   })

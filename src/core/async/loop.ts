@@ -3,6 +3,8 @@ import type { Clock } from '../clock.ts'
 interface LoopOptions {
   clock: Clock
   everyMs: number
+  /** The pause before the first round; absent: `everyMs`. */
+  firstAfterMs?: number
   run: (signal: AbortSignal) => Promise<void>
   onError: (error: unknown) => void
 }
@@ -15,16 +17,18 @@ export interface Loop {
 }
 
 /** Repeats background work. Rounds never overlap; a failed round is reported, and the next one follows. */
-export function startLoop({ clock, everyMs, run, onError }: LoopOptions): Loop {
+export function startLoop({ clock, everyMs, firstAfterMs = everyMs, run, onError }: LoopOptions): Loop {
   const stopping = new AbortController()
   let pause = new AbortController()
   let woken = false
+  let pauseMs = firstAfterMs
 
   const rounds = async () => {
     while (!stopping.signal.aborted) {
-      if (!woken) await clock.sleep(everyMs, pause.signal)
+      if (!woken) await clock.sleep(pauseMs, pause.signal)
       if (stopping.signal.aborted) return
       woken = false
+      pauseMs = everyMs
       pause = new AbortController()
       try {
         await run(stopping.signal)

@@ -84,6 +84,10 @@ export const COUNTERS = {
     help: 'Statements and transactions that failed because the database was unreachable or too busy',
     labels: ['engine', 'kind'],
   },
+  database_lock_timeouts_total: {
+    help: 'Statements and transactions that failed because another transaction held a lock for too long',
+    labels: ['engine', 'kind'],
+  },
   readings_failed_total: {
     help: 'Gauges that are missing from a scrape because they could not be read',
     labels: ['gauge'],

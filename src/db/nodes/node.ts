@@ -43,7 +43,8 @@ export class Node {
   readonly #log: Log
   readonly #loop: Loop
   #aliveSinceMs: number
-  #aliveUntilElapsedMs: number
+  #wroteAtElapsedMs: number
+  #writeFailure: unknown = null
   #suspendedMs: number
   #impreciseReadings = 0
 
@@ -56,19 +57,27 @@ export class Node {
     this.#db = db
     this.#log = log
     this.#aliveSinceMs = clock.now()
-    this.#aliveUntilElapsedMs = startedAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
+    this.#wroteAtElapsedMs = startedAtElapsedMs
     this.#loop = startLoop({
       clock,
       everyMs: NODE_HEARTBEAT_MS,
       run: () => this.#beat(),
-      onError: (error) => log.warn({ err: error }, 'heartbeat.failed'),
+      onError: (error) => {
+        this.#writeFailure = error
+        log.warn({ err: error }, 'heartbeat.failed')
+      },
     })
   }
 
   /** Rejects when the database cannot be reached. */
-  static async start(context: { db: Database; clock: Clock; random: Random; log: Log }): Promise<Node> {
-    const { db, clock: own, random, log } = context
-    const id = uuidFrom(random)
+  static async start(context: {
+    db: Database
+    clock: Clock
+    random: Random
+    log: Log
+    id?: string | undefined
+  }): Promise<Node> {
+    const { db, clock: own, random, log, id = uuidFrom(random) } = context
     // Until its clock is set, the node holds no lease.
     const readClock = () => readPrecisely(db, own, id)
     let reading = await readClock()
@@ -97,7 +106,17 @@ export class Node {
 
   /** False if the last heartbeat is so old that other nodes may have taken the leases of this node. */
   get isAlive(): boolean {
-    return this.clock.elapsed() < this.#aliveUntilElapsedMs
+    return this.lastWriteAgeMs < NODE_LIFE_MS - MARGIN_MS
+  }
+
+  /** How long ago the node began to write its latest heartbeat that succeeded. */
+  get lastWriteAgeMs(): number {
+    return this.clock.elapsed() - this.#wroteAtElapsedMs
+  }
+
+  /** Why the latest heartbeat failed; null if none has failed since one was written. */
+  get writeFailure(): unknown {
+    return this.#writeFailure
   }
 
   /** Whether this node is sure to hold a lease that it took then: its heartbeats have not been too late since. */
@@ -114,7 +133,8 @@ export class Node {
   async #beat(): Promise<void> {
     const reading = await read(this.#db, this.clock, { id: this.id, nowMs: this.clock.now() })
     const wasAlive = this.isAlive
-    this.#aliveUntilElapsedMs = reading.askedAtElapsedMs + NODE_LIFE_MS - MARGIN_MS
+    this.#wroteAtElapsedMs = reading.askedAtElapsedMs
+    this.#writeFailure = null
     const isKept = await this.#keepTime(reading)
     if (!wasAlive) this.#aliveSinceMs = this.clock.now()
     // Otherwise the next heartbeat is due already, because the database was slow or another node has just noted a step.

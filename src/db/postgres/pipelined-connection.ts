@@ -1,6 +1,7 @@
 import { Socket } from 'node:net'
 import { Client, type ClientConfig, type QueryConfig, type QueryResult } from 'pg'
 import { UnavailableError } from '../../core/errors.ts'
+import { isNotPrepared } from './postgres-errors.ts'
 import { refuseReadOnly } from './refuse-read-only.ts'
 
 const MAX_IN_FLIGHT = 1_000
@@ -33,7 +34,7 @@ export class PipelinedConnection {
     try {
       const client = await this.#connected()
       this.#batchWrites()
-      return await client.query(statement)
+      return await client.query(statement).catch((error: unknown) => sendUnnamed(client, statement, error))
     } finally {
       this.#inFlight -= 1
     }
@@ -83,4 +84,10 @@ export class PipelinedConnection {
       throw error
     }
   }
+}
+
+/** Runs a statement again that did not run, and needs no preparation by another one. */
+function sendUnnamed(client: Client, { text, values }: QueryConfig, error: unknown): Promise<QueryResult> {
+  if (!isNotPrepared(error)) throw error
+  return client.query({ text, ...(values && { values }) })
 }

@@ -23,6 +23,14 @@ export function translatedPostgresError(error: unknown): unknown {
   return unavailable ? new UnavailableError('The database is unavailable', { cause: error }) : error
 }
 
+/**
+ * Whether the server does not know the statement by its name, or knows it already: it has not run. When the first of
+ * several equal pipelined statements fails before it is prepared, those behind it find no statement of that name.
+ */
+export function isNotPrepared(error: unknown): boolean {
+  return error instanceof DatabaseError && (error.code === '26000' || error.code === '42P05')
+}
+
 /** Whether a translated error means that the transaction should be retried. */
 export function isCollision(error: unknown): boolean {
   if (error instanceof TransactionConflict) return true

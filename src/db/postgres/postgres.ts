@@ -36,6 +36,8 @@ const INT8 = 20
  * for every batch after it has grown. So would a plan made for a filter that few rows pass.
  */
 const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off -c enable_material=off'
+/** Whatever the default of the role or the database is: a stricter level would abort transactions that only wait here. */
+const ISOLATION = '-c default_transaction_isolation=read\\ committed'
 
 /** The server acknowledges commits that a crash can lose, or cannot store every text. */
 export class UnfitServerError extends Error {
@@ -90,7 +92,7 @@ class PostgresDatabase implements Database {
       connectionString: url,
       pipeline: true,
       application_name: 'project-api',
-      options: PLANNING,
+      options: `${PLANNING} ${ISOLATION}`,
       keepAlive: true,
       connectionTimeoutMillis: connectTimeoutMs,
       // The server's timeout is shorter, so it ends a statement first. Our own timeout is for a server that no longer

@@ -1,3 +1,4 @@
+import { chmodSync, closeSync, existsSync, openSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 
 // No other process uses the file (see data-folder.ts), and waiting for a lock would block the event loop.
@@ -9,6 +10,19 @@ export function openConnection(path: string): DatabaseSync {
   // No memory map: with one, a failing disk kills the process (SIGBUS); without one, the read fails with an error.
   connection.exec('pragma cache_size = -32768; pragma mmap_size = 0; pragma temp_store = memory')
   return connection
+}
+
+/**
+ * Lets only the owner of the database read it, in any folder. Call it before the file is opened: SQLite gives the log and
+ * its index the mode of the database.
+ */
+export function keepPrivate(path: string): void {
+  try {
+    if (!existsSync(path)) closeSync(openSync(path, 'wx', 0o600))
+    for (const file of [path, `${path}-wal`, `${path}-shm`]) if (existsSync(file)) chmodSync(file, 0o600)
+  } catch {
+    // SQLite says why the file cannot be used. A file of another owner keeps its mode.
+  }
 }
 
 /** Prepares the connection that writes to a file; after that, its commits do not wait for the disk: see write-ahead-log.ts. */

@@ -13,22 +13,31 @@ export function lockDataFolder(folder: string): { release: () => void } {
   const lock = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 })
   try {
     lock.exec('begin exclusive')
+    writeFileSync(pidFile, `${process.pid}\n`)
   } catch (error) {
     lock.close()
     if (isBusy(error)) throw new DataFolderInUse(folder, readPid(pidFile))
     throw error
   }
-  writeFileSync(pidFile, `${process.pid}\n`)
 
   let held = true
   return {
     release: () => {
       if (!held) return
       held = false
-      rmSync(pidFile, { force: true })
+      removePid(pidFile)
       lock.close()
     },
   }
+}
+
+const DISK_CODES = new Set(['EROFS', 'EIO', 'ENOSPC', 'EDQUOT'])
+const DISK_ERRCODES = new Set([8, 10, 13]) // SQLITE_READONLY, _IOERR, _FULL
+
+/** Whether the disk is read-only, full or broken. Then a later start may succeed with the same settings. */
+export function isDiskFault(error: unknown): boolean {
+  const { code = '', errcode = 0 } = error as { code?: string; errcode?: number }
+  return DISK_CODES.has(code) || DISK_ERRCODES.has(errcode & 0xff)
 }
 
 export class DataFolderInUse extends Error {
@@ -43,6 +52,14 @@ const SQLITE_BUSY = 5
 
 function isBusy(error: unknown): boolean {
   return error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY
+}
+
+function removePid(pidFile: string): void {
+  try {
+    rmSync(pidFile, { force: true })
+  } catch {
+    // The disk has become read-only.
+  }
 }
 
 /** Only used in the error message: the file may be missing, stale, or from another process namespace. */

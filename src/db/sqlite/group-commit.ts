@@ -1,3 +1,4 @@
+import { AsyncResource } from 'node:async_hooks'
 import { UnavailableError } from '../../core/errors.ts'
 
 interface GroupCommitOptions {
@@ -12,6 +13,8 @@ interface GroupCommitOptions {
 
 interface Member {
   work: () => Promise<unknown>
+  /** The work runs in the async context of its own caller, so in its trace, not in that of the group's first caller. */
+  caller: AsyncResource
   /** The work cannot share a commit. */
   alone: boolean
   resolve: (result: unknown) => void
@@ -41,7 +44,7 @@ export class GroupCommit {
     const refusal = this.#refusal()
     if (refusal) return Promise.reject(refusal)
     return new Promise<unknown>((resolve, reject) => {
-      this.#waiting.push({ work, alone, resolve, reject })
+      this.#waiting.push({ work, caller: new AsyncResource('GroupCommit'), alone, resolve, reject })
       if (!this.#running) void this.#runGroups()
     }) as Promise<T>
   }
@@ -98,9 +101,9 @@ export class GroupCommit {
   }
 }
 
-async function endingOf({ work, resolve, reject }: Member): Promise<() => void> {
+async function endingOf({ work, caller, resolve, reject }: Member): Promise<() => void> {
   try {
-    const result = await work()
+    const result = await caller.runInAsyncScope(work)
     return () => resolve(result)
   } catch (error) {
     return () => reject(error)

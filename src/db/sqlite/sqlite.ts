@@ -4,7 +4,7 @@ import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type Topic, type TopicListener } from '../announcements.ts'
 import type { Database, Row, Transaction } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
-import { openConnection, useWriteAheadLog } from './connection.ts'
+import { keepPrivate, openConnection, useWriteAheadLog } from './connection.ts'
 import { GroupCommit } from './group-commit.ts'
 import { ReadConnection } from './read-connection.ts'
 import { translated } from './sqlite-errors.ts'
@@ -34,6 +34,7 @@ interface SqliteOptions {
 export async function openSqlite(options: SqliteOptions): Promise<Database> {
   const { path, maxWaiting = 10_000, maxLogPages = 4_000, clock = systemClock, openLog = openWriteAheadLog } = options
   try {
+    if (path !== ':memory:') keepPrivate(path)
     const connection = openConnection(path)
     const writer = new WriteConnection(connection)
     try {

@@ -1,14 +1,17 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'
-import { bearerToken } from '../../auth/bearer-token.ts'
+import { type BeginCheck, UNCHECKED } from '../../auth/credential-check.ts'
 import type { Principal } from '../../auth/principal.ts'
 import type { ServiceKeyAuthenticator } from '../../auth/service-key-authenticator.ts'
 import { TokenFault } from '../../auth/token-fault.ts'
+import { bearerToken } from '../../auth/token-format.ts'
 import type { TokenVerifier } from '../../auth/token-verifier.ts'
 import { chain, type MaybePromise } from '../../core/async/maybe-promise.ts'
+import { addressKey } from '../../limits/client-address.ts'
+import type { SpentAddresses } from '../../limits/spent-addresses.ts'
 import type { TierName } from '../../limits/tiers.ts'
 import { countHeader } from '../server/request-head.ts'
-import { type GateRefusal, invalidKey, invalidToken, isRefusal, missingToken } from './decision.ts'
+import { type GateRefusal, invalidKey, invalidToken, isRefusal, missingToken, tierSpent } from './decision.ts'
 
 export interface Identity {
   principal: Principal
@@ -20,48 +23,54 @@ export interface Identity {
 export interface Authenticator {
   verifier: TokenVerifier
   serviceKeys: ServiceKeyAuthenticator
+  spentAddresses: SpentAddresses
 }
 
 /**
  * Finds the caller of a request. With a service key alone, the caller is its service account. With a key and a token, the
- * token names the caller and the key sets the tier; both must be valid.
+ * token names the caller and the key sets the tier; both must be valid. From an address that is over its limit, a credential
+ * is refused unchecked if too many others failed their check in this second.
  */
 export function identify(request: FastifyRequest, authenticator: Authenticator): MaybePromise<Identity | GateRefusal> {
   const { authorization, 'x-api-key': key } = request.headers
-  if (key !== undefined && authorization === undefined) return identifyByKey(String(key), authenticator)
+  const beginCheck = () => authenticator.spentAddresses.beginCheck(addressKey(request.ip))
+  if (key !== undefined && authorization === undefined) return identifyByKey(String(key), authenticator, beginCheck)
   const token = readToken(request.raw)
   if (typeof token !== 'string') return token
-  if (key === undefined) return identifyByToken(token, authenticator)
-  return identifyByBoth({ key: String(key), token }, authenticator)
+  if (key === undefined) return identifyByToken(token, authenticator, beginCheck)
+  return identifyByBoth({ key: String(key), token }, authenticator, beginCheck)
 }
 
-/** Whether the credential is not cached, so that a signature must be verified or a key looked up. */
-export function hasUnknownCredential({ headers }: FastifyRequest, { verifier, serviceKeys }: Authenticator): boolean {
-  const token = bearerToken(headers.authorization)
-  const key = headers['x-api-key']
-  return (token !== undefined && !verifier.isKnown(token)) || (key !== undefined && !serviceKeys.isKnown(String(key)))
+function identifyByToken(
+  token: string,
+  { verifier }: Authenticator,
+  beginCheck: BeginCheck,
+): MaybePromise<Identity | GateRefusal> {
+  return chain(verifier.verify(token, beginCheck), (verdict) => {
+    if (verdict === UNCHECKED) return tierSpent()
+    if (verdict instanceof TokenFault) return invalidToken(verdict.reason)
+    return { principal: verdict, tier: 'authenticated', tierKey: verdict.sub }
+  })
 }
 
-function identifyByToken(token: string, { verifier }: Authenticator): MaybePromise<Identity | GateRefusal> {
-  return chain(verifier.verify(token), (principal) =>
-    principal instanceof TokenFault
-      ? invalidToken(principal.reason)
-      : { principal, tier: 'authenticated', tierKey: principal.sub },
-  )
-}
-
-async function identifyByKey(key: string, { serviceKeys }: Authenticator): Promise<Identity | GateRefusal> {
-  const service = await serviceKeys.authenticate(key)
+async function identifyByKey(
+  key: string,
+  { serviceKeys }: Authenticator,
+  beginCheck: BeginCheck,
+): Promise<Identity | GateRefusal> {
+  const service = await serviceKeys.authenticate(key, beginCheck)
+  if (service === UNCHECKED) return tierSpent()
   return service ? { principal: service.principal, tier: 'service', tierKey: service.keyId } : invalidKey()
 }
 
 async function identifyByBoth(
   { key, token }: { key: string; token: string },
   authenticator: Authenticator,
+  beginCheck: BeginCheck,
 ): Promise<Identity | GateRefusal> {
-  const service = await identifyByKey(key, authenticator)
+  const service = await identifyByKey(key, authenticator, beginCheck)
   if (isRefusal(service)) return service
-  const user = await identifyByToken(token, authenticator)
+  const user = await identifyByToken(token, authenticator, beginCheck)
   return isRefusal(user) ? user : { ...service, principal: user.principal }
 }
 

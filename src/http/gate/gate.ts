@@ -7,10 +7,9 @@ import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { addressKey } from '../../limits/client-address.ts'
 import type { Limiter } from '../../limits/limiter.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
-import type { SpentAddresses } from '../../limits/spent-addresses.ts'
 import type { App } from '../app-instance.ts'
 import { type Access, accessOfUnknownPath, insufficientScope } from './access.ts'
-import { type Authenticator, hasUnknownCredential, type Identity, identify } from './authenticate.ts'
+import { type Authenticator, type Identity, identify } from './authenticate.ts'
 import {
   AWAITS_BODY,
   accountBlocked,
@@ -27,7 +26,6 @@ import { countCharge, countDecision } from './gate-counts.ts'
 interface GateOptions extends Authenticator {
   callbackAuthenticity: CallbackAuthenticity
   limiter: Limiter
-  spentAddresses: SpentAddresses
   blockedUsers: BlockedUsers
   headerStyle: 'draft-6' | 'draft-8'
   meter?: Meter
@@ -36,8 +34,9 @@ interface GateOptions extends Authenticator {
 /**
  * Checks every request before its handler: a valid credential (else 401), the rate limit of its tier (429), a blocked user
  * (403), the scope (403). Each request is charged to exactly one tier; a refused credential is charged to the address it
- * came from. For an address that is over its limit: a known credential passes, a few unknown ones per second are checked,
- * and no body is read before its caller is authenticated. The service does not start with a route that declares no access.
+ * came from. For an address that is over its limit: a known credential passes, unknown ones are checked until too many
+ * have failed in a second, and no body is read before its caller is authenticated. The service does not start with a route
+ * that declares no access.
  */
 export function guardRequests(app: App, options: GateOptions): void {
   app.decorateRequest('principal', null)
@@ -72,21 +71,11 @@ function decide(request: FastifyRequest, reply: FastifyReply, options: GateOptio
   const access = accessOf(request)
   if (access.kind === 'callback') return decideByHeaders(request, reply, options)
   if (access.kind === 'public') return access.charged ? chargeAddress(request, reply, options, PUBLIC) : PUBLIC
-  if (isUncheckable(request, options)) return chargeAddress(request, reply, options, tierSpent())
   return chain(identify(request, options), (identity) => {
     if (isRefusal(identity)) return chargeAddress(request, reply, options, identity)
     request.principal = identity.principal
     return charge(request, reply, options, identity, admit(access, identity, options))
   })
-}
-
-/** Whether the address is over its limit and has used up the checks of unknown credentials for this second. */
-function isUncheckable(request: FastifyRequest, options: GateOptions): boolean {
-  const { spentAddresses } = options
-  if (spentAddresses.isEmpty) return false
-  const address = addressKey(request.ip)
-  if (!spentAddresses.isSpent(address) || !hasUnknownCredential(request, options)) return false
-  return !spentAddresses.admitsUnknown(address)
 }
 
 /** An authentic callback is charged to no tier: losing a callback is worse than a busy server. */

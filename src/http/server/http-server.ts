@@ -76,17 +76,18 @@ function createHttpServer(handle: RequestListener, options: HttpServerOptions): 
 
   server.on('request', (request, response) => {
     if (connections.isRefused(request.socket)) return
-    if (KNOWN_METHODS.has(request.method ?? '') && !isRtsp(request)) {
+    if (isHttp(request)) {
       connections.watch(request, response)
       const isAnswered = cors.handle(request, response, () => requestId(request))
       if (isAnswered) meter.count('http_requests_total', { method: 'OPTIONS', route: 'preflight', status: '204' })
       else handle(request, response)
       return
     }
-    // Node's parser reads RTSP as HTTP/1.0. The framework has no hooks for the methods of RTSP, so these requests must not
-    // reach it.
     request.resume()
-    void connections.refuse(request.socket, MALFORMED, { requestId: requestId(request) })
+    void connections.refuse(request.socket, MALFORMED, {
+      requestId: requestId(request),
+      isHead: request.method === 'HEAD',
+    })
   })
   // Node would answer an unknown `Expect` header with an empty 417. Like most servers, we ignore the header.
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
@@ -97,6 +98,16 @@ function createHttpServer(handle: RequestListener, options: HttpServerOptions): 
     void connections.refuse(socket, NO_TUNNEL, { requestId: requestId(request) }).then(() => socket.destroySoon())
   })
   return server
+}
+
+/**
+ * Node's parser reads RTSP as HTTP/1.0. The framework has no hooks for the methods of RTSP, so these requests must not
+ * reach it. HTTP/1.0 has no `Transfer-Encoding`: a proxy of that version sees another end of the request, so nothing
+ * after its head can be trusted (RFC 9112, 6.1).
+ */
+function isHttp(request: IncomingMessage): boolean {
+  if (!KNOWN_METHODS.has(request.method ?? '') || isRtsp(request)) return false
+  return request.httpVersion !== '1.0' || request.headers['transfer-encoding'] === undefined
 }
 
 /** The parser's buffer, which Node's types do not list. */

@@ -26,12 +26,27 @@ function faultOfHead(raw: IncomingMessage): ApiError | undefined {
   if (headers.host === undefined && raw.httpVersionMinor === 1) {
     return new ApiError('invalid_request', 'headers/host must be given')
   }
+  if (!hasReadableQuery(raw.url ?? '')) {
+    return new ApiError('invalid_request', 'The query is not a valid URL query')
+  }
   if (countHeader(rawHeaders, 'host') > 1) return new ApiError('invalid_request', 'headers/host must be given once')
   const coding = headers['transfer-encoding']
   if (coding === undefined || coding.toLowerCase() === 'chunked') return undefined
   return new ApiError('invalid_request', 'headers/transfer-encoding must be chunked', {
     headers: { connection: 'close' },
   })
+}
+
+/** The framework refuses a path that cannot be decoded, but keeps such a query as it came. */
+function hasReadableQuery(url: string): boolean {
+  const start = url.indexOf('?')
+  if (start < 0 || !url.includes('%', start)) return true
+  try {
+    decodeURIComponent(url.slice(start))
+    return true
+  } catch {
+    return false
+  }
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { FastifyRequest } from 'fastify'
-import { noTracer, parseTraceparent, type Span, type SpanOptions, type Tracer } from '../../core/tracing.ts'
+import { noTracer, readTraceHeaders, type Span, type SpanOptions, type Tracer } from '../../core/tracing.ts'
 import type { App } from '../app-instance.ts'
 
 declare module 'fastify' {
@@ -10,7 +10,7 @@ declare module 'fastify' {
 
 /**
  * Starts one span per request; every later hook and the handler run in it. Public routes have no span, because most spans
- * would come from probes. A caller's `traceparent` is continued.
+ * would come from probes. A caller's trace is continued.
  */
 export function traceRequests(app: App, tracer: Tracer): void {
   if (tracer === noTracer) return
@@ -46,10 +46,10 @@ export function traceRequests(app: App, tracer: Tracer): void {
  * the job's start. That trace is also linked, because the start may be long ago.
  */
 function causeOf({ headers, query, routeOptions }: FastifyRequest): Pick<SpanOptions, 'parent' | 'links'> {
-  const given = headers.traceparent
-  if (typeof given === 'string' && parseTraceparent(given)) return { parent: given }
+  const given = readTraceHeaders(headers)
+  if (given !== null) return { parent: given }
   if (routeOptions.config.access?.kind !== 'callback') return {}
   const { traceparent } = query as Record<string, unknown>
-  if (typeof traceparent !== 'string' || !parseTraceparent(traceparent)) return {}
-  return { parent: traceparent, links: [traceparent] }
+  const started = readTraceHeaders({ traceparent })
+  return started === null ? {} : { parent: started, links: [started] }
 }

@@ -1,8 +1,8 @@
 import { type AuditedChange, type AuditOrigin, recordAudit } from '../../audit/record-audit.ts'
-import { ApiError, UnavailableError } from '../../core/errors.ts'
+import { ApiError, QuotaExceeded, UnavailableError } from '../../core/errors.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import { uuidFrom } from '../../core/random.ts'
-import { parseTraceparent } from '../../core/tracing.ts'
+import { parseTraceContext } from '../../core/tracing.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
@@ -34,7 +34,7 @@ import { CONFIRM_AFTER_MS, type Settlement, type SettlingJob } from '../settleme
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { usageOf } from '../settlement/usage-of.ts'
 import { claimThread, findEarlierRuns, findThread } from '../thread-store.ts'
-import { countRuns, findUnfinishedOn } from '../uncommon-jobs.ts'
+import { countRuns, countUnfinished, findUnfinishedOn } from '../uncommon-jobs.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
 import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } from './conversation.ts'
@@ -42,11 +42,15 @@ import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } fr
 const STATE_BUDGET_MS = 3_000
 /** A run to follow may be missing on a lagging replica: the runtime is asked again after these pauses. */
 const FOLLOW_PAUSES_MS = [300, 700, 2_000]
+/** Starts of one owner that may be in progress at once: 50 changes on each of four nodes. */
+const STARTS_IN_PROGRESS = 200
 
 export interface NewJobRequest {
   type: JobType
   createdBy: string
   projectId: string | null
+  /** An admin asks for it: the quota of unfinished jobs does not apply. */
+  byAdmin?: boolean
   /** Input for a run that this service starts, or a run started elsewhere. */
   work: NewRun | { threadId: string; runId: string }
   /** The ended job that this one repeats. */
@@ -76,17 +80,24 @@ export class Jobs {
   readonly #worker: JobWorker
   readonly #reconciler: Reconciler
   readonly #usageLimitRuns: number | null
+  readonly #maxUnfinishedJobs: number | null
   readonly #wakeSweep: () => void
 
   constructor(
     context: JobContext,
     worker: JobWorker,
-    options: { reconciler: Reconciler; usageLimitRuns: number | null; wakeSweep: () => void },
+    options: {
+      reconciler: Reconciler
+      usageLimitRuns: number | null
+      maxUnfinishedJobs: number | null
+      wakeSweep: () => void
+    },
   ) {
     this.#context = context
     this.#worker = worker
     this.#reconciler = options.reconciler
     this.#usageLimitRuns = options.usageLimitRuns
+    this.#maxUnfinishedJobs = options.maxUnfinishedJobs
     this.#wakeSweep = options.wakeSweep
   }
 
@@ -268,7 +279,7 @@ export class Jobs {
     const threadId =
       onThread ?? (continues === null ? null : await findThreadToContinue(tx, { continues, type: type.name, owner }))
     const turn = threadId === null ? null : await takeTurn(tx, { threadId, onBusy, interruption, nowMs: clock.now() })
-    await this.#checkUsageLimit(tx, owner)
+    await this.#checkLimits(tx, request)
     const given = {
       // The turns of a conversation are in the order of their ids, even if the clock of another node is ahead.
       id: ids.next('job', turn?.thread.newest),
@@ -339,8 +350,8 @@ export class Jobs {
     const { ids, clock } = this.#context
     const [known] = await findJobRuns(tx, [run.runId])
     if (known) return this.#claim(tx, { jobId: known.job_id, threadId: run.threadId }, request)
-    await this.#checkUsageLimit(tx, request.createdBy)
     await lockFollowed(tx, run.threadId, clock.now())
+    await this.#checkLimits(tx, request)
     const given = {
       id: ids.next('job'),
       input: null,
@@ -361,19 +372,20 @@ export class Jobs {
   async #claim(
     tx: Transaction,
     { jobId, threadId }: { jobId: string; threadId: string },
-    { type, createdBy, projectId }: NewJobRequest,
+    request: NewJobRequest,
   ): Promise<JobRow> {
+    const { type, createdBy, projectId } = request
     const job = await lockJob(tx, jobId)
     const fits = job.type === type.name && job.thread_id === threadId
     if (job.created_by === createdBy && fits) return job
     if (job.created_by !== null || job.erased_at !== null || !fits)
       throw new ApiError('conflict', 'Another job follows that run')
-    await this.#checkUsageLimit(tx, createdBy)
+    await claimThread(tx, job.thread_id, createdBy)
+    await this.#checkLimits(tx, request)
     job.created_by = createdBy
     job.project_id = projectId
     job.updated_at = this.#context.clock.now()
     await updateJobs(tx, [job])
-    await claimThread(tx, job.thread_id, createdBy)
     await changeOwner(tx, jobId, createdBy)
     await this.#addToTimeline(tx, job, 'claimed', { created_by: createdBy })
     if (job.finished_at !== null) await countUsage(tx, [usageOf(job, createdBy)])
@@ -382,7 +394,7 @@ export class Jobs {
 
   async #insert(tx: Transaction, job: JobRow, details: { place: Place; title?: string | null }): Promise<JobRow> {
     await insertJob(tx, job, details)
-    const traceId = parseTraceparent(job.trace_context)?.traceId
+    const traceId = parseTraceContext(job.trace_context)?.traceId
     await this.#addToTimeline(tx, job, 'created', {
       type: job.type,
       ...(traceId !== undefined && { request_trace_id: traceId }),
@@ -415,6 +427,26 @@ export class Jobs {
   async lockUsageOf(tx: Transaction, subjects: readonly string[]): Promise<void> {
     if (this.#usageLimitRuns === null) return
     await lockUsage(tx, { subjects, period: periodOf(this.#context.clock.now()) })
+  }
+
+  async #checkLimits(tx: Transaction, { createdBy, byAdmin }: NewJobRequest): Promise<void> {
+    if (!byAdmin) await this.#checkUnfinished(tx, createdBy)
+    await this.#checkUsageLimit(tx, createdBy)
+  }
+
+  /**
+   * Counts without a lock while the starts in progress, which are not counted yet, cannot exceed the limit. So an owner
+   * far below the limit never waits for its other starts.
+   */
+  async #checkUnfinished(tx: Transaction, owner: string): Promise<void> {
+    const limit = this.#maxUnfinishedJobs
+    if (limit === null) return
+    let unfinished = await countUnfinished(tx, owner)
+    if (unfinished < limit && unfinished + STARTS_IN_PROGRESS >= limit) {
+      await lockUsage(tx, { subjects: [owner], period: periodOf(this.#context.clock.now()) })
+      unfinished = await countUnfinished(tx, owner)
+    }
+    if (unfinished >= limit) throw new QuotaExceeded(limit, 'unfinished jobs')
   }
 
   /** Unfinished jobs count too. Otherwise a caller could start any number of jobs before the first one ends. */

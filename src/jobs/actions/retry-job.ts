@@ -11,6 +11,7 @@ interface Retry {
   id: string
   /** Absent: the owner's own change, which the audit trail does not record. */
   by: AuditOrigin | undefined
+  byAdmin?: boolean
   /** False: the sweep starts the run. */
   startsHere?: boolean
 }
@@ -22,7 +23,7 @@ interface Retry {
 export async function repeatJob(
   tx: Transaction,
   { jobContext, jobs }: { jobContext: JobContext; jobs: Jobs },
-  { id, by, startsHere = true }: Retry,
+  { id, by, byAdmin = false, startsHere = true }: Retry,
 ): Promise<CreatedJob> {
   const ended = await lockJobToRetry(tx, id)
   if (!ended) throw new ApiError('not_found', 'No such job')
@@ -37,6 +38,7 @@ export async function repeatJob(
     type,
     createdBy,
     projectId: ended.project_id,
+    byAdmin,
     work,
     retryOf: ended.id,
     startsHere,

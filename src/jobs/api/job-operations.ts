@@ -27,7 +27,8 @@ export const createJob = {
     'With `continues`, the run is the next turn on the thread of an earlier job. While a job on the thread is unfinished, ' +
     '`on_busy` decides: `reject` answers 409; `enqueue` lets up to five turns wait, each until the one before it has ended; ' +
     '`interrupt` cancels the unfinished turns and starts when the runtime has ended them. ' +
-    'The job is durable before the runtime is called. If the runtime is down, the start is retried.',
+    'The job is durable before the runtime is called. If the runtime is down, the start is retried. ' +
+    'An owner with too many unfinished jobs gets 429 `usage_limit_exceeded`; a caller with `admin:*` is exempt.',
   headers: idempotencyHeader,
   body: Type.Object(
     {
@@ -152,7 +153,7 @@ export const retryJob = {
   summary: 'Repeat a job that has ended',
   description:
     'A new job with exactly the same input, type, project and owner; its `retry_of` names this one. A turn of a ' +
-    'conversation is repeated on the same thread. It counts towards the usage limit of the owner.',
+    'conversation is repeated on the same thread. It counts towards the usage limit of the owner and the quota of unfinished jobs.',
   params,
   headers: idempotencyHeader,
   response: { 202: withExample(Job, { ...JOB_EXAMPLES.started, retry_of: 'job_01kq3v7m2x8n4r6t0w9y5z1abb' }) },

@@ -3,7 +3,7 @@ import { recordAudit } from '../../audit/record-audit.ts'
 import { principalId } from '../../auth/principal.ts'
 import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
-import { type Queryable, type Transaction, UniqueViolation } from '../../db/database.ts'
+import { type Queryable, type Transaction, TransactionConflict, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
 import type { App } from '../../http/app-instance.ts'
@@ -17,6 +17,7 @@ import { repeatJob } from '../actions/retry-job.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow, SlimJob } from '../job-row.ts'
+import { findJob } from '../job-store.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
 import { findJobState } from '../retention/delete-store.ts'
@@ -27,7 +28,7 @@ import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, NO_SUCH_JOB, see
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { openLiveStream, streamLive } from './live-operation.ts'
-import { toJob, toJobType, toTimelineEntry } from './present-job.ts'
+import { toJob, toJobType, toTimelineEntry, withDocuments, withoutDocuments } from './present-job.ts'
 import { type GivenJob, readGivenAnswer, readNewJob } from './read-job-request.ts'
 
 const TIMELINE = listById('timeline')
@@ -61,7 +62,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       forbidden,
       not_found: 'No such job type: there are agent, report',
       conflict: 'Another job follows that run, or a job on the thread is unfinished',
-      usage_limit_exceeded: 'The limit of 100 runs for 2026-01 is reached',
+      usage_limit_exceeded: 'The limit of 1000 unfinished jobs is reached',
       service_unavailable: 'No agent runtime is configured',
     },
   }
@@ -79,9 +80,9 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         async (tx) => {
           const { job, begin } = await jobs.create(tx, await check())
           await auditStart(tx, request, job)
-          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: begin }
+          return created(job, begin)
         },
-        check,
+        { prepare: check, restore },
       )
     // Two requests that follow the same run, or a request and the run's callback, violate its unique key. The retry of
     // the second one finds the job of the first.
@@ -187,7 +188,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       forbidden,
       not_found,
       conflict: 'The job is generating: only a job that has ended can be repeated',
-      usage_limit_exceeded: 'The limit of 100 runs for 2026-01 is reached',
+      usage_limit_exceeded: 'The limit of 1000 unfinished jobs is reached',
       service_unavailable: 'No agent runtime is configured',
     },
   }
@@ -206,10 +207,11 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         async (tx) => {
           const ended = await check()
           const by = auditedOriginOf(request, ended)
-          const { job, begin } = await repeatJob(tx, { jobContext, jobs }, { id: ended.id, by })
-          return { status: 202, location: `/jobs/${job.id}`, body: toJob(job), afterCommit: begin }
+          const wanted = { id: ended.id, by, byAdmin: isAdmin(request) }
+          const { job, begin } = await repeatJob(tx, { jobContext, jobs }, wanted)
+          return created(job, begin)
         },
-        check,
+        { prepare: check, restore },
       )
     },
   )
@@ -294,6 +296,24 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   app.get('/v1/job-types', { config, schema: schema.listJobTypes, serializerCompiler }, () =>
     onePage([...types.values()].map(toJobType)),
   )
+
+  function created(job: JobRow, begin: () => void) {
+    const body = toJob(job)
+    return {
+      status: 202 as const,
+      location: `/jobs/${job.id}`,
+      body,
+      replayBody: withoutDocuments(body),
+      afterCommit: begin,
+    }
+  }
+
+  /** The stored answer is deleted or erased with its job. Without the job, it is gone too, and the request is a new one. */
+  async function restore(tx: Transaction, { location, body }: { location: string; body: string }): Promise<string> {
+    const job = await findJob(tx, location.slice('/jobs/'.length))
+    if (!job || job.erased_at !== null) throw new TransactionConflict()
+    return withDocuments(body, job)
+  }
 
   /** For routes that use the documents of the job. */
   async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {

@@ -1,8 +1,8 @@
 import { toRfc3339 } from '../../core/clock.ts'
-import { JsonText } from '../../core/json/json-text.ts'
+import { JsonText, writeJson } from '../../core/json/json-text.ts'
 import type { JsonObject } from '../../core/json.ts'
 import { CHECK_ERRORS } from '../../runtime/check-errors.ts'
-import type { ListedJob } from '../job-row.ts'
+import type { JobRow, ListedJob } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { TimelineRow } from '../settlement/timeline-store.ts'
 import type { Job, TimelineEntry } from './job-schema.ts'
@@ -38,6 +38,19 @@ export function toJob(row: ListedJob): Job {
     finished_at: orNull(row.finished_at, toRfc3339),
     updated_at: toRfc3339(row.updated_at),
   }
+}
+
+/** What is kept of an answer for an `Idempotency-Key`: the documents, which may be large, are stored with the job only. */
+export function withoutDocuments(job: Job): Job {
+  const none = toDocument(null)
+  return { ...job, input: none, output: none, interrupts: none }
+}
+
+/** The kept answer with the documents of its job. Output and questions are shown only in the status that had them. */
+export function withDocuments(kept: string, row: JobRow): string {
+  const first = JSON.parse(kept) as Job
+  const { input, output, interrupts, status } = toJob(row)
+  return writeJson({ ...first, input, ...(status === first.status && { output, interrupts }) })
 }
 
 /** Its questions were closed at the runtime, and no run followed. */

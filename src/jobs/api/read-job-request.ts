@@ -29,6 +29,7 @@ export function readNewJob(request: FastifyRequest, body: NewJobBody): GivenJob 
     type: body.type,
     createdBy: body.created_by ?? principalId(callerOf(request)),
     projectId: body.project_id ?? null,
+    byAdmin: isAdmin(request),
     work: readWork(body),
   }
 }

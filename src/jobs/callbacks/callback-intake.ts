@@ -69,7 +69,7 @@ export class CallbackIntake {
   }
 
   async receive(received: ReceivedCallback): Promise<CallbackAnswer> {
-    const callback = { ...received, traceparent: this.#context.tracer?.current ?? null }
+    const callback = { ...received, traceContext: this.#context.tracer?.current ?? null }
     const answer = await this.#commits.submit(callback)
     if (callback.replayOf === undefined) {
       this.#meter.count('callbacks_total', {
@@ -172,7 +172,7 @@ export class CallbackIntake {
       via: 'callback',
       traces: isHint ? null : payload.traces,
       unverified: true,
-      traceparent: callback.traceparent ?? null,
+      traceContext: callback.traceContext ?? null,
       keepsTransition: callback.replayOf === undefined,
     })
     return { outcome: adopted ? 'adopted' : outcome, jobId: job.id, ...(transition && { transition }) }

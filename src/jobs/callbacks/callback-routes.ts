@@ -93,15 +93,21 @@ function addCallbackPaths(app: App, { jobContext, intake, jobWorker }: CallbackS
     if (!type) throw new ApiError('not_found', 'No such job type')
     const proof = request.callbackProof
     const provenJobId = proof?.authentic ? proof.jobId : null
-    const payload = withFieldsOfUrl(await read(request.body, type, provenJobId), request.query)
+    const payload = withFieldsOfUrl(await read(request, type, provenJobId), request.query)
     const receivedAtMs = clock.now()
     return toAnswer(await intake.receive({ payload, type, path, jobId: provenJobId, receivedAtMs }))
   }
 
   /** A callback that cannot be read still shows that the run may have ended, so its job is checked. */
-  async function read(body: unknown, type: JobType, provenJobId: string | null): Promise<CallbackPayload> {
+  async function read(
+    { body, query }: FastifyRequest,
+    type: JobType,
+    provenJobId: string | null,
+  ): Promise<CallbackPayload> {
+    // The proof for one job is the token in the URL.
+    const ownToken = provenJobId === null ? undefined : (query as { token: string }).token
     try {
-      return await parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0), type.wantedValues)
+      return await parseCallback(Buffer.isBuffer(body) ? body : Buffer.alloc(0), type.wantedValues, ownToken)
     } catch (error) {
       if (provenJobId !== null) jobWorker.checkSoon(provenJobId, 'callback')
       throw error

@@ -21,7 +21,7 @@ export interface ReceivedCallback {
   jobId: string | null
   receivedAtMs: number
   /** The span of the request with the callback. */
-  traceparent?: string | null
+  traceContext?: string | null
   /** The id of the stored callback that is replayed. A replay is not stored a second time. */
   replayOf?: string
   /** Named in the audit trail. */

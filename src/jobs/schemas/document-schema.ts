@@ -106,14 +106,32 @@ let ajv: Ajv2020 | undefined
 
 /** Loaded by the first schema: a service without any starts sooner. Formats are only annotations, as the draft says. */
 export function validator(): Ajv2020 {
-  ajv ??= new (createRequire(import.meta.url)('ajv/dist/2020.js') as { Ajv2020: typeof Ajv2020 }).Ajv2020({
+  if (ajv) return ajv
+  const require = createRequire(import.meta.url)
+  const equal = require('ajv/dist/runtime/equal.js') as { default: typeof isEqual & { code: string } }
+  // For `const`, `enum` and `uniqueItems`. The validator's own function calls the document's `toString` and `valueOf`.
+  equal.default = Object.assign(isEqual, { code: equal.default.code })
+  ajv = new (require('ajv/dist/2020.js') as { Ajv2020: typeof Ajv2020 }).Ajv2020({
     strict: false,
     validateFormats: false,
+    // Otherwise a document would have the fields of every object, such as `constructor`.
+    ownProperties: true,
     // 1e400 is a valid number, but it is infinite in the parsed copy.
     strictNumbers: false,
     logger: false,
   })
   return ajv
+}
+
+/** Whether two parsed documents are equal. */
+function isEqual(a: unknown, b: unknown): boolean {
+  if (a === b) return true
+  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false
+  if (Array.isArray(a) !== Array.isArray(b)) return false
+  const entries = Object.entries(a)
+  const other = b as Record<string, unknown>
+  if (entries.length !== Object.keys(b).length) return false
+  return entries.every(([name, value]) => Object.hasOwn(b, name) && isEqual(value, other[name]))
 }
 
 /**

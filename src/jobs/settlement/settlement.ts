@@ -50,7 +50,7 @@ export interface JobUpdate extends RunObservation {
   /** When the runtime was asked. If the database is unavailable, the update may be written much later, or twice. */
   askedAtMs?: number
   /** The span of the callback or the check. */
-  traceparent?: string | null
+  traceContext?: string | null
 }
 
 /** Evidence is confirmed when it is seen again, at least this long after the first time. */
@@ -260,7 +260,7 @@ export class Settlement {
 
   /** Returns the detail of the transition. */
   #move(job: SettlingJob, to: JobStatus, update: JobUpdate): string {
-    const { verdict, via, isCheck = false, traceparent = null, keepsTransition, unconfirmed } = update
+    const { verdict, via, isCheck = false, traceContext = null, keepsTransition, unconfirmed } = update
     const { ids, atMs } = this.#context
     const from = job.status
     job.status = to
@@ -297,7 +297,7 @@ export class Settlement {
       this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind: 'transition', via, detail })
     }
     if (verdict.kind === 'completed' && verdict.misfit) this.#noteMisfit(job, verdict.misfit, via)
-    this.#announce(job, to, this.#startSpan(job, { via, cause: traceparent }))
+    this.#announce(job, to, this.#startSpan(job, { via, cause: traceContext }))
     return detail
   }
 
@@ -380,13 +380,13 @@ export class Settlement {
     if (job.created_by !== null) this.#usage.push(usageOf(job, job.created_by))
   }
 
-  #announce(job: SettlingJob, to: JobStatus, { traceparent }: Span): void {
+  #announce(job: SettlingJob, to: JobStatus, { context }: Span): void {
     const { ids, types, atMs, tracer = noTracer } = this.#context
     const cause = `${job.id}:${job.run_seq}:${to}`
     const { event } = STATUSES[to]
     this.#events.push(jobEvent(job, event, cause, atMs))
     const attributes = { 'event.cause': cause }
-    this.#spans.unshift(tracer.start(`event ${event}`, { kind: 'producer', parent: traceparent, attributes }))
+    this.#spans.unshift(tracer.start(`event ${event}`, { kind: 'producer', parent: context, attributes }))
     const text = isNotified(to) ? types.get(job.type)?.notifications[to] : undefined
     if (text === undefined || job.created_by === null) return
     this.#intents.push({
@@ -398,7 +398,7 @@ export class Settlement {
       body: text.body,
       data: JSON.stringify({ job_id: job.id, type: job.type, status: to }),
       created_at: atMs,
-      trace_context: traceparent,
+      trace_context: context,
     })
   }
 }

@@ -20,7 +20,7 @@ interface ConcludedCheck {
   /** When the check began to ask the runtime. */
   askedAtMs: number
   /** The span of the check. */
-  traceparent?: string | null
+  traceContext?: string | null
 }
 
 /** `repeated`: another node has taken the lease and repeated the start, so that the answer to this one comes too late. */
@@ -50,7 +50,7 @@ export class CheckRecorder {
   }
 
   record(check: ConcludedCheck): Promise<Recorded> {
-    return this.#commits.submit({ ...check, traceparent: this.#tracer.current })
+    return this.#commits.submit({ ...check, traceContext: this.#tracer.current })
   }
 }
 
@@ -78,10 +78,10 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
     )
     repeated = new Set(checks.filter(({ job }) => wasRepeated(job, stored.get(job.id))))
     const updates = checks.flatMap((check) => {
-      const { job, via, outcome, askedAtMs, traceparent = null } = check
+      const { job, via, outcome, askedAtMs, traceContext = null } = check
       const seen = 'verdict' in outcome ? outcome : outcome.seen
       if (repeated.has(check)) return []
-      return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceparent, ...seen }] : []
+      return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceContext, ...seen }] : []
     })
     const settled = updates.map((update) => settlement.apply(update))
     await settlement.write()

@@ -40,6 +40,11 @@ export const READINGS = {
   },
   live_memory_bytes: { type: 'gauge', labels: [], help: 'Memory used by live output for replay; at most 64 MB' },
   database_up: { type: 'gauge', labels: [], help: '1 when the database answered this scrape' },
+  node_last_write_age_seconds: {
+    type: 'gauge',
+    labels: [],
+    help: 'Time since this node last wrote its heartbeat; usually below 3',
+  },
   clock_offset_seconds: {
     type: 'gauge',
     labels: [],

@@ -16,6 +16,7 @@ const BACKLOG_TIMEOUT_MS = 2_000
 
 interface GaugeSources {
   clock: Clock & { readonly offsetMs: number }
+  node: { readonly lastWriteAgeMs: number }
   unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
   outboxBacklog: () => Promise<{ depth: number; due_at: number | null; parked: number }>
   intake: { readonly waiting: number }
@@ -41,6 +42,7 @@ export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
   metrics.gauge('live_viewers', () => live.viewers)
   metrics.gauge('live_upstreams', () => live.upstreams)
   metrics.gauge('live_memory_bytes', () => live.bytes)
+  metrics.gauge('node_last_write_age_seconds', () => sources.node.lastWriteAgeMs / 1_000)
   metrics.gauge('clock_offset_seconds', () => sources.clock.offsetMs / 1_000)
   metrics.gauge('redis_up', () => {
     const { store, degraded } = limiter.state()

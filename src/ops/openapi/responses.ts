@@ -74,7 +74,7 @@ const MEANINGS: Record<ErrorCode, string> = {
   unsupported_media_type: 'the body is not JSON',
   idempotency_key_reused: 'the `Idempotency-Key` was used with a different request',
   rate_limit_exceeded: 'too many requests; `Retry-After` says when to try again',
-  usage_limit_exceeded: 'the usage limit of this month is reached',
+  usage_limit_exceeded: 'a usage limit or a quota of the caller is reached; the message names it',
   headers_too_large: 'the headers are too large',
   internal_error: 'a fault of the service',
   service_unavailable: 'the service or one of its dependencies is busy or down; `Retry-After` says when to try again',

@@ -1,6 +1,6 @@
 import { principalId } from '../../auth/principal.ts'
 import { type Clock, toRfc3339 } from '../../core/clock.ts'
-import { ApiError } from '../../core/errors.ts'
+import { ApiError, QuotaExceeded } from '../../core/errors.ts'
 import type { IdGenerator } from '../../core/ids.ts'
 import type { Database } from '../../db/database.ts'
 import type { App } from '../../http/app-instance.ts'
@@ -26,7 +26,8 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
   const config = { access: bearer() }
   const one = { ...config, refusals: { not_found: 'No such device' } }
 
-  app.post('/v1/devices', { config, schema: schema.registerDevice }, (request, reply) => {
+  const registering = { ...config, refusals: { usage_limit_exceeded: 'The limit of 100 devices is reached' } }
+  app.post('/v1/devices', { config: registering, schema: schema.registerDevice }, (request, reply) => {
     const { token, platform } = request.body
     if (token.trim() === '') throw new ApiError('invalid_request', 'body/token must not be blank')
     if (Buffer.byteLength(token) > schema.MAX_TOKEN_BYTES) {
@@ -36,7 +37,9 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
     return creation.create(request, reply, async (tx) => {
       const device = { id: ids.next('dev'), subject, token, platform, provider: DEFAULT_PROVIDER.name }
       const row = await store.upsertDevice(tx, { ...device, atMs: clock.now() })
-      await store.dropSurplusDevices(tx, row)
+      const devices = await store.dropSurplusDevices(tx, row)
+      // A known device is only refreshed, which is never refused.
+      if (row.id === device.id && devices > store.MAX_DEVICES) throw new QuotaExceeded(store.MAX_DEVICES, 'devices')
       return { status: 201, location: `/v1/devices/${row.id}`, body: toDevice(row) }
     })
   })

@@ -56,7 +56,7 @@ export const registerDevice = {
   summary: 'Register a device for push',
   description:
     'Call this on every start of the app: it refreshes the device, and moves the token to its newest owner. ' +
-    'A user has at most 50 devices: beyond that, the device that was not seen for longest is removed.',
+    'A user has at most 100 devices: beyond that, a new one replaces a disabled one, or is 429 `usage_limit_exceeded`.',
   headers: idempotencyHeader,
   body: Type.Object(
     {

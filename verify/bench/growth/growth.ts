@@ -130,6 +130,7 @@ async function fill(db: Database, jobs: number): Promise<GrowthWorld> {
     runtime: { url: 'http://127.0.0.1:9', apiKey: null, timeoutMs: 1_000 },
     publicUrl: null,
     usageLimitRuns: null,
+    maxUnfinishedJobs: null,
     callbackAuthenticity: new CallbackAuthenticity([], systemClock),
     node: { id: 'node', isAlive: true, holdsLeaseOf: () => true },
     sweeps: false,

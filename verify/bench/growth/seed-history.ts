@@ -78,7 +78,8 @@ function statementsFor(
     sql`insert into job_checks (job_id, owner, due_at, starts, checks)
       ${all} select ${JOB}, ${OWNER}, case when n >= ${jobs - DUE} then 1 else 9000000000000 end, 1, 0
       from numbers where not (${isEnded})`,
-    sql`insert into job_runs (run_id, job_id, run_seq, created_at) ${all} select ${RUN}, ${JOB}, 1, 1700000000000 + n from numbers`,
+    sql`insert into job_runs (run_id, job_id, run_seq, is_extra, created_at)
+      ${all} select ${RUN}, ${JOB}, 1, 0, 1700000000000 + n from numbers`,
     sql`insert into events (subject, job_id, type, cause, data, created_at)
       ${all} select ${OWNER}, ${JOB}, 'job.created', ${JOB} || ':created', '{}', 1700000000000 + n from numbers`,
   ]

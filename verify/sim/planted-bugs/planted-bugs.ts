@@ -174,8 +174,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('falsy-output-missing', 'an output that is false, zero or empty counts as missing', [
     'jobs/output.ts',
-    "found === undefined || found.kind === 'null' ?",
-    'found === undefined || !found.parse() ?',
+    "found.kind === 'null' && !allowsNull() ?",
+    '!found.parse() && !allowsNull() ?',
   ]),
   bug('big-numbers-rounded', 'numbers beyond the precision of JavaScript are rounded', [
     'jobs/settlement/settlement.ts',
@@ -392,13 +392,13 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('signature-not-checked', 'the signature of a token is not checked', [
     'auth/token-verifier.ts',
-    'await checkSignature(token, key)',
-    'void checkSignature(token, key).catch(() => {})',
+    "if (!isSigned) throw new TokenFault('signature', 'The signature does not match')",
+    '',
   ]),
   bug('idempotency-answer-not-stored', 'a request repeated with the same Idempotency-Key creates a second job', [
     'http/idempotency.ts',
-    'if (earlier && earlier.expires_at > now) return { earlier }',
-    '',
+    'if (earlier && earlier.expires_at > now) {',
+    'if (earlier && earlier.expires_at < 0) {',
   ]),
   bug('counter-not-in-sync', 'the usage counter of a month is overwritten instead of increased', [
     'usage/usage-store.ts',
