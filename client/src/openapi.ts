@@ -175,7 +175,7 @@ export interface paths {
         };
         /**
          * List your jobs, newest first
-         * @description With `read:operations` or `admin:*`: the jobs of every user. The unfinished jobs of a page that were not checked in the last two seconds are brought up to date with the runtime, within one second for all of them. Filters can be combined. A page ends early when its jobs exceed 8 MB, or when 5,000 jobs were read for a rare combination of filters, and may even be empty then; `has_more` says whether there are more.
+         * @description With `read:operations` or `admin:*`: the jobs of every user. The unfinished jobs of a page that were not checked in the last two seconds are brought up to date with the runtime, within one second for all of them. Filters can be combined. A page ends early when its jobs exceed 2 MB, or when 5,000 jobs were read for a rare combination of filters, and may even be empty then; `has_more` says whether there are more.
          *
          *     Needs a valid credential, no scope.
          */
@@ -497,7 +497,7 @@ export interface paths {
         };
         /**
          * List received callbacks, newest first
-         * @description Filters can be combined. A page ends early when 5,000 callbacks were read for a rare combination of filters, or when its bodies exceed 8 MB; `has_more` says whether there are more.
+         * @description Filters can be combined. A page ends early when 5,000 callbacks were read for a rare combination of filters, or when its bodies exceed 2 MB; `has_more` says whether there are more.
          *
          *     Needs `read:operations` (or `admin:*`).
          */

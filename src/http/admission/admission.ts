@@ -1,25 +1,26 @@
 import type { Clock } from '../../core/clock.ts'
+import { UnavailableError } from '../../core/errors.ts'
 import { ANSWER_BOUNDS, BODY_BOUNDS, ByteBudget, type ByteOwner, type ExceededBound } from './byte-budget.ts'
 import { Overload, type Urgency } from './overload.ts'
 
 /** The most requests that one principal may have in progress on one node, until their answers are taken. */
-export const CALLER_BOUNDS = {
-  read: 250,
-  change: 50,
-  /** Requests whose answer may be large run a few at a time. The others of the principal wait. */
-  large: 4,
-} as const
+export const CALLER_BOUNDS = { read: 250, change: 50 } as const
+
+/**
+ * Reserved for an answer that may be large, before its handler runs. A page takes twice its 2 MB, as rows and as JSON, so
+ * one principal has at most four pages at a time.
+ */
+export const EXPECTED_BYTES = { page: 4 * 1024 * 1024, document: 256 * 1024 } as const
 
 /** An answer of at most this size is always sent. */
 export const SMALL_ANSWER = 64 * 1024
 
-export type RequestKind = 'read' | 'change'
-
 /** What the requests of one principal hold. */
 interface Caller {
-  key: string
-  counts: Record<RequestKind | 'large', number>
-  /** Requests that wait until fewer with a large answer run. */
+  owner: ByteOwner & { kind: 'principal' }
+  counts: Record<keyof typeof CALLER_BOUNDS, number>
+  reservedBytes: number
+  /** Requests that wait until there is room for their answers, oldest first. */
   waiting: Hold[]
 }
 
@@ -28,30 +29,25 @@ export class Admission {
   readonly overload: Overload
   readonly bodies = new ByteBudget(BODY_BOUNDS)
   readonly answers = new ByteBudget(ANSWER_BOUNDS)
-  readonly #callers = new Map<string, Caller>()
+  readonly callers = new Map<string, Caller>()
 
   constructor({ clock }: { clock: Clock }) {
     this.overload = new Overload({ clock })
   }
 
-  /** Principals with at least one request in progress. */
-  get callers(): number {
-    return this.#callers.size
+  /** For tests: whether everything was returned. */
+  get isEmpty(): boolean {
+    return this.overload.isEmpty && this.callers.size + this.bodies.totalBytes + this.answers.totalBytes === 0
   }
+}
 
-  /** The principal with one more request in progress; null if it has too many. */
-  enter(key: string, kind: RequestKind): Caller | null {
-    const caller = this.#callers.get(key) ?? { key, counts: { read: 0, change: 0, large: 0 }, waiting: [] }
-    if (caller.counts[kind] >= CALLER_BOUNDS[kind]) return null
-    caller.counts[kind] += 1
-    this.#callers.set(key, caller)
-    return caller
-  }
-
-  leave(caller: Caller, kind: RequestKind): void {
-    caller.counts[kind] -= 1
-    if (caller.counts.read + caller.counts.change === 0) this.#callers.delete(caller.key)
-  }
+/** What the route says about a request. */
+export interface RequestTraits {
+  /** Null: never refused during overload. */
+  urgency: Urgency | null
+  kind: keyof typeof CALLER_BOUNDS
+  /** Whether its answer may be large. */
+  expects?: keyof typeof EXPECTED_BYTES | undefined
 }
 
 /**
@@ -60,12 +56,13 @@ export class Admission {
  */
 export class Hold {
   readonly #admission: Admission
-  #urgency: Urgency | null = null
+  readonly #traits: RequestTraits
+  /** How the request counts as work in progress; null when it does not. */
+  #inFlightAs: Urgency | null = null
   #ticket = 0
   #caller: Caller | null = null
-  #kind: RequestKind = 'read'
-  #hasLargePlace = false
-  #onLargePlace: (() => void) | null = null
+  #reservedBytes = 0
+  #onRoom: (() => void) | null = null
   #bodyOwner: ByteOwner = null
   #bodyBytes = 0
   #answerOwner: ByteOwner = null
@@ -73,44 +70,61 @@ export class Hold {
   #isReady = false
   #isTaken = false
 
-  constructor(admission: Admission) {
+  constructor(admission: Admission, traits: RequestTraits) {
     this.#admission = admission
+    this.#traits = traits
   }
 
-  /** Counts the request as work in progress of this kind, and no longer of another one. False if there is too much. */
-  enter(urgency: Urgency): boolean {
-    const { overload } = this.#admission
-    if (this.#urgency !== null) overload.leave(this.#urgency, this.#ticket)
-    this.#urgency = null
-    const ticket = overload.enter(urgency)
+  /** Whether the connection has taken the answer or is closed. */
+  get isTaken(): boolean {
+    return this.#isTaken
+  }
+
+  get urgency(): Urgency {
+    return this.#traits.urgency ?? 'ordinary'
+  }
+
+  /** Counts the request as work in progress, and no longer as work of another kind. False if there is too much. */
+  enter(urgency = this.#traits.urgency): boolean {
+    this.#leaveOverload()
+    if (urgency === null) return true
+    const ticket = this.#admission.overload.enter(urgency)
     if (ticket === null) return false
-    this.#urgency = urgency
+    this.#inFlightAs = urgency
     this.#ticket = ticket
     return true
   }
 
-  get isInFlight(): boolean {
-    return this.#urgency !== null
+  /** For a handler that rarely waits for the runtime: from now on the request counts as waiting for the runtime. */
+  awaitRuntime(): void {
+    if (this.#inFlightAs !== null && !this.enter('runtime')) throw new UnavailableError('Too busy')
   }
 
   /** Counts the request as one of this principal. False if the principal has too many. */
-  enterCaller(key: string, kind: RequestKind): boolean {
-    this.#caller = this.#admission.enter(key, kind)
-    this.#kind = kind
-    return this.#caller !== null
+  enterCaller(id: string): boolean {
+    const { callers } = this.#admission
+    const { kind } = this.#traits
+    const owner = { kind: 'principal', id } as const
+    const caller = callers.get(id) ?? { owner, counts: { read: 0, change: 0 }, reservedBytes: 0, waiting: [] }
+    if (caller.counts[kind] >= CALLER_BOUNDS[kind]) return false
+    caller.counts[kind] += 1
+    callers.set(id, caller)
+    this.#caller = caller
+    return true
   }
 
-  /** For a request whose answer may be large. Calls back at once, or when it is the principal's turn. */
-  takeLargePlace(onPlace: () => void): void {
-    const caller = this.#caller
-    if (caller === null) return onPlace()
-    if (caller.counts.large < CALLER_BOUNDS.large) {
-      caller.counts.large += 1
-      this.#hasLargePlace = true
-      return onPlace()
-    }
-    this.#onLargePlace = onPlace
-    caller.waiting.push(this)
+  /**
+   * If the answer may be large, waits until the principal has room for it. Calls back when there is room, or when the
+   * client has disconnected, but not if the request was answered meanwhile.
+   */
+  awaitRoom(onRoom: () => void): void {
+    const { expects } = this.#traits
+    if (expects === undefined || this.#caller === null || this.#isTaken) return onRoom()
+    // The answer to a change repeats the documents of its body.
+    this.#reservedBytes = Math.max(EXPECTED_BYTES[expects], this.#bodyBytes)
+    this.#onRoom = onRoom
+    this.#caller.waiting.push(this)
+    this.#admitWaiting(this.#caller)
   }
 
   /** Returns the limit that is reached, or null. Bytes that arrive after the answer are discarded, so they are not counted. */
@@ -128,7 +142,6 @@ export class Hold {
 
   /** The signature over the body is valid: its bytes now count as those of a proven callback. */
   proveBody(): void {
-    if (this.#isReady) return
     const { bodies } = this.#admission
     bodies.add(-this.#bodyBytes, this.#bodyOwner)
     this.#bodyOwner = null
@@ -136,69 +149,91 @@ export class Hold {
   }
 
   /**
-   * The answer is ready: returns what the handler held, and counts the bytes of the answer. Returns the limit that is
-   * reached, or null. A single answer is sent whatever its size, because it could never be read otherwise.
+   * The answer is ready: counts its bytes until they are taken, and returns what the handler held. Returns the limit that
+   * forbids to send it, or null. The answer to a change is always sent, because the change is made. A principal without
+   * another unread answer gets one of any size, because it could never be read otherwise.
    */
-  answer(bytes: number, owner: ByteOwner): ExceededBound | null {
-    this.#endWork()
-    if (bytes <= SMALL_ANSWER || this.#isTaken) return null
+  answer(bytes: number | 'streamed', owner: ByteOwner): ExceededBound | null {
     const { answers } = this.#admission
-    const bound = answers.boundFor(bytes, owner)
-    if (bound !== null && answers.bytesOf(owner) > 0) return bound
-    answers.add(bytes, owner)
-    this.#answerOwner = owner
-    this.#answerBytes += bytes
-    return null
+    const { kind, urgency } = this.#traits
+    const counted = bytes === 'streamed' ? this.#reservedBytes : bytes
+    let bound: ExceededBound | null = null
+    if (counted > SMALL_ANSWER && !this.#isTaken) {
+      if (kind === 'read' && urgency !== null) bound = answers.boundFor(counted, owner)
+      if (bound === 'principal_answer' && answers.bytesOf(owner) === 0) bound = null
+      if (bound === null) {
+        answers.add(counted, owner)
+        this.#answerOwner = owner
+        this.#answerBytes += counted
+      }
+    }
+    this.endWork()
+    return bound
+  }
+
+  /** The handler has ended, or does not begin. */
+  endWork(): void {
+    if (this.#isReady) return
+    this.#isReady = true
+    this.#leaveOverload()
+    this.#admission.bodies.add(-this.#bodyBytes, this.#bodyOwner)
+    this.#bodyBytes = 0
+    this.#stopWaiting()
+    if (this.#isTaken) this.#leaveCaller()
+    else if (this.#reservedBytes > 0) this.#returnRoom()
   }
 
   /** The connection has taken the answer, or is closed. */
   take(): void {
     this.#isTaken = true
-    if (this.#onLargePlace !== null) this.#stopWaiting()
-    if (this.#isReady) this.#leave()
+    this.#stopWaiting()?.()
+    if (this.#isReady) this.#leaveCaller()
   }
 
-  #endWork(): void {
-    if (this.#isReady) return
-    this.#isReady = true
-    const { overload, bodies } = this.#admission
-    if (this.#urgency !== null) overload.leave(this.#urgency, this.#ticket)
-    this.#urgency = null
-    bodies.add(-this.#bodyBytes, this.#bodyOwner)
-    this.#bodyBytes = 0
-    if (this.#hasLargePlace) this.#passLargePlace()
-    if (this.#isTaken) this.#leave()
+  #leaveOverload(): void {
+    if (this.#inFlightAs !== null) this.#admission.overload.leave(this.#inFlightAs, this.#ticket)
+    this.#inFlightAs = null
   }
 
-  #passLargePlace(): void {
-    this.#hasLargePlace = false
-    const caller = this.#caller as Caller
-    const next = caller.waiting.shift()
-    if (next === undefined) {
-      caller.counts.large -= 1
-      return
+  /** Returns the function that continues the request, if it was waiting. */
+  #stopWaiting(): (() => void) | null {
+    const onRoom = this.#onRoom
+    if (onRoom === null || this.#caller === null) return null
+    this.#onRoom = null
+    this.#reservedBytes = 0
+    this.#caller.waiting.splice(this.#caller.waiting.indexOf(this), 1)
+    this.#admitWaiting(this.#caller)
+    return onRoom
+  }
+
+  #returnRoom(): void {
+    if (this.#caller === null) return
+    this.#caller.reservedBytes -= this.#reservedBytes
+    this.#reservedBytes = 0
+    this.#admitWaiting(this.#caller)
+  }
+
+  /** In the order of arrival: a page that needs much room is not overtaken for ever. */
+  #admitWaiting(caller: Caller): void {
+    for (let next = caller.waiting[0]; next !== undefined; next = caller.waiting[0]) {
+      const heldBytes = caller.reservedBytes + this.#admission.answers.bytesOf(caller.owner)
+      if (heldBytes + next.#reservedBytes > ANSWER_BOUNDS.principal.callerBytes) return
+      caller.waiting.shift()
+      caller.reservedBytes += next.#reservedBytes
+      const onRoom = next.#onRoom
+      next.#onRoom = null
+      onRoom?.()
     }
-    next.#hasLargePlace = true
-    next.#continue()
   }
 
-  /** The client has disconnected. */
-  #stopWaiting(): void {
-    const { waiting } = this.#caller as Caller
-    waiting.splice(waiting.indexOf(this), 1)
-    this.#continue()
-  }
-
-  #continue(): void {
-    const onPlace = this.#onLargePlace
-    this.#onLargePlace = null
-    onPlace?.()
-  }
-
-  #leave(): void {
+  #leaveCaller(): void {
     this.#admission.answers.add(-this.#answerBytes, this.#answerOwner)
     this.#answerBytes = 0
-    if (this.#caller !== null) this.#admission.leave(this.#caller, this.#kind)
+    const caller = this.#caller
+    if (caller === null) return
+    this.#returnRoom()
     this.#caller = null
+    caller.counts[this.#traits.kind] -= 1
+    if (caller.counts.read + caller.counts.change === 0) this.#admission.callers.delete(caller.owner.id)
   }
 }

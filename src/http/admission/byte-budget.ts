@@ -1,6 +1,8 @@
 const MB = 1024 * 1024
 
 interface ByteBounds {
+  /** The bytes that are counted, as the metrics name them. */
+  of: 'body' | 'answer'
   totalBytes: number
   principal: { totalBytes: number; callerBytes: number }
   unproven: { totalBytes: number; callerBytes: number }
@@ -11,6 +13,7 @@ interface ByteBounds {
  * callbacks: 48 MB.
  */
 export const BODY_BOUNDS = {
+  of: 'body',
   totalBytes: 128 * MB,
   principal: { totalBytes: 64 * MB, callerBytes: 16 * MB },
   /** `callerBytes` is at least the largest allowed body, or that body could never be sent. */
@@ -19,16 +22,17 @@ export const BODY_BOUNDS = {
 
 /** The most bytes of answers that their connections have not taken yet. */
 export const ANSWER_BOUNDS = {
+  of: 'answer',
   totalBytes: 128 * MB,
   principal: { totalBytes: 112 * MB, callerBytes: 16 * MB },
-  unproven: { totalBytes: 16 * MB, callerBytes: 16 * MB },
+  unproven: { totalBytes: 16 * MB, callerBytes: 8 * MB },
 } as const satisfies ByteBounds
 
 /** A principal by its id, or a caller that is not authenticated by its address. Null: the sender of a proven callback. */
 export type ByteOwner = { kind: 'principal' | 'unproven'; id: string } | null
 
-/** The limit that is reached: of all callers, of all unproven ones, of one principal, or of one address. */
-export type ExceededBound = 'total' | 'unproven' | 'principal' | 'address'
+/** The limit that is reached: of all callers, of one principal, of all unproven callers, or of one address. */
+export type ExceededBound = ByteBounds['of'] | `${'principal' | 'unproven' | 'address'}_${ByteBounds['of']}`
 
 /** Limits the bytes that requests hold in memory: of all callers, of each kind of caller, and of one caller. */
 export class ByteBudget {
@@ -37,10 +41,11 @@ export class ByteBudget {
   #totalBytes = 0
 
   constructor(bounds: ByteBounds) {
+    const { of } = bounds
     this.#bounds = bounds
     this.#shares = {
-      principal: new Share(bounds.principal, { total: 'total', caller: 'principal' }),
-      unproven: new Share(bounds.unproven, { total: 'unproven', caller: 'address' }),
+      principal: new Share(bounds.principal, { total: of, caller: `principal_${of}` }),
+      unproven: new Share(bounds.unproven, { total: `unproven_${of}`, caller: `address_${of}` }),
     }
   }
 
@@ -63,7 +68,7 @@ export class ByteBudget {
 
   /** The limit that this many more bytes would exceed; null if there is room for them. */
   boundFor(bytes: number, owner: ByteOwner): ExceededBound | null {
-    if (this.#totalBytes + bytes > this.#bounds.totalBytes) return 'total'
+    if (this.#totalBytes + bytes > this.#bounds.totalBytes) return this.#bounds.of
     return owner === null ? null : this.#shares[owner.kind].boundFor(bytes, owner.id)
   }
 

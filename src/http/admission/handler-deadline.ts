@@ -1,14 +1,6 @@
 import type { FastifyReply } from 'fastify'
 import type { Clock } from '../../core/clock.ts'
 import { UnavailableError } from '../../core/errors.ts'
-import type { App } from '../app-instance.ts'
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** The replies of the requests that began in the same round; null once this one is answered. */
-    cohort: Set<FastifyReply> | null
-  }
-}
 
 export const HANDLER_DEADLINE = { rounds: 4, roundMs: 5_000 }
 
@@ -17,43 +9,41 @@ export const HANDLER_DEADLINE = { rounds: 4, roundMs: 5_000 }
  * does not run while there are none. A timer and a signal for each request would add a tenth to the cost of a small
  * request.
  */
-export function limitHandlers(app: App, { clock, deadline = HANDLER_DEADLINE }: HandlerLimit): void {
-  const { rounds, roundMs } = deadline
-  const cohorts: Set<FastifyReply>[] = [new Set()]
-  const closing = new AbortController()
-  let isWatching = false
+export class HandlerDeadline {
+  readonly #clock: Clock
+  /** The requests that began in the same round, oldest first. */
+  readonly #cohorts: Set<FastifyReply>[] = [new Set()]
+  readonly #closing = new AbortController()
+  #isWatching = false
 
-  const watch = async () => {
-    isWatching = true
-    while (!closing.signal.aborted && cohorts.some(({ size }) => size > 0)) {
-      await clock.sleep(roundMs, closing.signal)
-      cohorts.push(new Set())
-      for (const reply of cohorts.length > rounds ? (cohorts.shift() ?? []) : []) giveUp(reply)
-    }
-    isWatching = false
+  constructor({ clock }: { clock: Clock }) {
+    this.#clock = clock
   }
 
-  app.decorateRequest('cohort', null)
-  // The time begins after the body has arrived. Until then the server's own timeouts apply.
-  app.addHook('preValidation', (request, reply, done) => {
-    if (!request.routeOptions.config.streams) {
-      request.cohort = cohorts.at(-1) ?? null
-      request.cohort?.add(reply)
-      if (!isWatching) void watch()
-    }
-    done()
-  })
-  app.addHook('onSend', (request, reply, _payload, done) => {
-    request.cohort?.delete(reply)
-    request.cohort = null
-    done()
-  })
-  app.addHook('onClose', async () => closing.abort())
-}
+  begin(reply: FastifyReply): void {
+    this.#cohorts.at(-1)?.add(reply)
+    if (!this.#isWatching) void this.#watch()
+  }
 
-interface HandlerLimit {
-  clock: Clock
-  deadline?: { rounds: number; roundMs: number }
+  end(reply: FastifyReply): void {
+    this.#cohorts.findLast((cohort) => cohort.delete(reply))
+  }
+
+  close(): void {
+    this.#closing.abort()
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#closing
+    this.#isWatching = true
+    while (!signal.aborted && this.#cohorts.some(({ size }) => size > 0)) {
+      await this.#clock.sleep(HANDLER_DEADLINE.roundMs, signal)
+      this.#cohorts.push(new Set())
+      const oldest = this.#cohorts.length > HANDLER_DEADLINE.rounds ? this.#cohorts.shift() : undefined
+      for (const reply of oldest ?? []) giveUp(reply)
+    }
+    this.#isWatching = false
+  }
 }
 
 function giveUp(reply: FastifyReply): void {

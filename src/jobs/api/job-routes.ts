@@ -50,10 +50,12 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const not_found = NO_SUCH_JOB
   const one = { ...config, refusals: { not_found } }
   const awaitsRuntime = true as const
+  const largeAnswer = 'document' as const
   const forbidden = 'Insufficient scope'
 
   const creating = {
     ...config,
+    largeAnswer,
     documents: ['input'],
     refusals: {
       forbidden,
@@ -91,7 +93,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   app.get(
     '/jobs/:id',
-    { config: { ...one, awaitsRuntime }, schema: schema.getJob, serializerCompiler },
+    { config: { ...one, awaitsRuntime, largeAnswer }, schema: schema.getJob, serializerCompiler },
     async (request) => {
       const job = await ownJob(request, request.params.id)
       return toJob(await reconciler.refresh(job))
@@ -140,6 +142,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const cancelling = {
     ...config,
     awaitsRuntime,
+    largeAnswer,
     refusals: { forbidden, not_found, conflict: 'The job is completed already' },
   }
   app.post(
@@ -157,6 +160,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const resuming = {
     ...config,
     awaitsRuntime,
+    largeAnswer,
     documents: ['input', 'answers'],
     refusals: {
       forbidden,
@@ -181,6 +185,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   const retrying = {
     ...config,
+    largeAnswer,
     refusals: {
       forbidden,
       not_found,
@@ -212,7 +217,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     },
   )
 
-  const checking = { ...config, awaitsRuntime, refusals: { forbidden, not_found } }
+  const checking = { ...config, awaitsRuntime, largeAnswer, refusals: { forbidden, not_found } }
   app.post('/jobs/:id/check', { config: checking, schema: schema.checkJob, serializerCompiler }, async (request) => {
     const job = await ownJob(request, request.params.id)
     checkMayChange(request, job)
@@ -226,6 +231,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   const replacing = {
     ...config,
+    largeAnswer,
     documents: ['input'],
     refusals: {
       forbidden,
@@ -332,7 +338,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   /** This asks the runtime, which may hang. During that time the request must not count as a change. */
   async function checkMayFollow(request: FastifyRequest, { type, work }: NewJobRequest): Promise<void> {
     if (!('runId' in work)) return
-    request.awaitRuntime()
+    request.hold?.awaitRuntime()
     const principal = callerOf(request)
     const caller = principal.kind === 'user' ? principal.sub : principal.id
     await jobs.checkMayFollow(work, { type, caller, isAdmin: isAdmin(request) })
