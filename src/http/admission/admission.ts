@@ -7,10 +7,11 @@ import { Overload, type Urgency } from './overload.ts'
 export const CALLER_BOUNDS = { read: 250, change: 50 } as const
 
 /**
- * Reserved for an answer that may be large, before its handler runs. A page takes twice its 2 MB, as rows and as JSON, so
- * one principal has at most four pages at a time.
+ * Reserved for an answer that may be large, before its handler runs. A page of 2 MB takes four times that: as the answer of
+ * the database, as rows, as JSON and as bytes. So one principal has at most two pages at a time. On PostgreSQL, two of the
+ * four connections that all callers share are left for others meanwhile.
  */
-export const EXPECTED_BYTES = { page: 4 * 1024 * 1024, document: 256 * 1024 } as const
+export const EXPECTED_BYTES = { page: 8 * 1024 * 1024, document: 256 * 1024 } as const
 
 /** An answer of at most this size is always sent. */
 export const SMALL_ANSWER = 64 * 1024
@@ -22,6 +23,8 @@ interface Caller {
   reservedBytes: number
   /** Requests that wait until there is room for their answers, oldest first. */
   waiting: Hold[]
+  /** Whether the next of them is about to continue. */
+  isAdmitting: boolean
 }
 
 /** Everything that requests hold on this node. Each request has a `Hold`, which is the only way to take and return it. */
@@ -105,7 +108,13 @@ export class Hold {
     const { callers } = this.#admission
     const { kind } = this.#traits
     const owner = { kind: 'principal', id } as const
-    const caller = callers.get(id) ?? { owner, counts: { read: 0, change: 0 }, reservedBytes: 0, waiting: [] }
+    const caller = callers.get(id) ?? {
+      owner,
+      counts: { read: 0, change: 0 },
+      reservedBytes: 0,
+      waiting: [],
+      isAdmitting: false,
+    }
     if (caller.counts[kind] >= CALLER_BOUNDS[kind]) return false
     caller.counts[kind] += 1
     callers.set(id, caller)
@@ -122,9 +131,10 @@ export class Hold {
     if (expects === undefined || this.#caller === null || this.#isTaken) return onRoom()
     // The answer to a change repeats the documents of its body.
     this.#reservedBytes = Math.max(EXPECTED_BYTES[expects], this.#bodyBytes)
+    const { waiting } = this.#caller
+    if (waiting.length === 0 && this.#takeRoom(this.#caller)) return onRoom()
     this.#onRoom = onRoom
-    this.#caller.waiting.push(this)
-    this.#admitWaiting(this.#caller)
+    waiting.push(this)
   }
 
   /** Returns the limit that is reached, or null. Bytes that arrive after the answer are discarded, so they are not counted. */
@@ -178,7 +188,8 @@ export class Hold {
     this.#leaveOverload()
     this.#admission.bodies.add(-this.#bodyBytes, this.#bodyOwner)
     this.#bodyBytes = 0
-    this.#stopWaiting()
+    if (this.#onRoom !== null) this.#stopWaiting()
+    this.#onRoom = null
     if (this.#isTaken) this.#leaveCaller()
     else if (this.#reservedBytes > 0) this.#returnRoom()
   }
@@ -186,7 +197,10 @@ export class Hold {
   /** The connection has taken the answer, or is closed. */
   take(): void {
     this.#isTaken = true
-    this.#stopWaiting()?.()
+    if (this.#onRoom !== null) {
+      this.#stopWaiting()
+      this.#continue()
+    }
     if (this.#isReady) this.#leaveCaller()
   }
 
@@ -195,15 +209,17 @@ export class Hold {
     this.#inFlightAs = null
   }
 
-  /** Returns the function that continues the request, if it was waiting. */
-  #stopWaiting(): (() => void) | null {
+  #continue(): void {
     const onRoom = this.#onRoom
-    if (onRoom === null || this.#caller === null) return null
     this.#onRoom = null
+    onRoom?.()
+  }
+
+  #stopWaiting(): void {
+    if (this.#caller === null) return
     this.#reservedBytes = 0
     this.#caller.waiting.splice(this.#caller.waiting.indexOf(this), 1)
     this.#admitWaiting(this.#caller)
-    return onRoom
   }
 
   #returnRoom(): void {
@@ -213,17 +229,28 @@ export class Hold {
     this.#admitWaiting(this.#caller)
   }
 
-  /** In the order of arrival: a page that needs much room is not overtaken for ever. */
+  /**
+   * The next one continues in the next turn of the event loop, and the one after it a turn later, so that the requests of
+   * other callers run in between. In the order of arrival, so that a page that needs much room is not overtaken for ever.
+   */
   #admitWaiting(caller: Caller): void {
-    for (let next = caller.waiting[0]; next !== undefined; next = caller.waiting[0]) {
-      const heldBytes = caller.reservedBytes + this.#admission.answers.bytesOf(caller.owner)
-      if (heldBytes + next.#reservedBytes > ANSWER_BOUNDS.principal.callerBytes) return
+    if (caller.isAdmitting || caller.waiting.length === 0) return
+    caller.isAdmitting = true
+    setImmediate(() => {
+      caller.isAdmitting = false
+      const [next] = caller.waiting
+      if (next === undefined || !next.#takeRoom(caller)) return
       caller.waiting.shift()
-      caller.reservedBytes += next.#reservedBytes
-      const onRoom = next.#onRoom
-      next.#onRoom = null
-      onRoom?.()
-    }
+      this.#admitWaiting(caller)
+      next.#continue()
+    })
+  }
+
+  #takeRoom(caller: Caller): boolean {
+    const heldBytes = caller.reservedBytes + this.#admission.answers.bytesOf(caller.owner)
+    if (heldBytes + this.#reservedBytes > ANSWER_BOUNDS.principal.callerBytes) return false
+    caller.reservedBytes += this.#reservedBytes
+    return true
   }
 
   #leaveCaller(): void {
