@@ -151,12 +151,17 @@ describe('unread answers', () => {
       await assertReleased(service)
     })
 
-    test('answers that wait behind an unread one on their connection are returned when it closes', async () => {
-      const service = await under.start({ extend: largeRoutes().extend })
-      const socket = await ask(service, 'deaf', '/large', '/large', ...Array.from({ length: 30 }, () => ME))
+    test('answers that wait behind another one on their connection are returned when it closes', async () => {
+      const { extend, end } = largeRoutes()
+      const service = await under.start({ extend })
+      const { callers } = service.services.admission
+      const socket = await ask(service, 'deaf', '/page', '/large', '/large', ...Array.from({ length: 30 }, () => ME))
       await until(() => unreadBytes(service) > 2 * LARGE)
-      await until(() => service.services.admission.callers.get('deaf')?.counts.read === 32)
+      await until(() => callers.get('deaf')?.counts.read === 33)
       socket.destroy()
+      await until(() => unreadBytes(service) === 0)
+      await until(() => callers.get('deaf')?.counts.read === 1)
+      end()
       await assertReleased(service)
     })
 
@@ -164,7 +169,7 @@ describe('unread answers', () => {
       const { extend, begun, end } = largeRoutes()
       const service = await under.start({ extend })
       const asked = Array.from({ length: 20 }, () => get(service, 'reader', '/page'))
-      await until(() => service.services.admission.callers.get('reader')?.counts.read === 20)
+      await until(() => service.services.admission.callers.get('reader')?.waiting.length === 20 - PAGES_AT_ONCE)
       assert.equal(begun.length, PAGES_AT_ONCE)
       assert.equal(service.services.admission.overload.inFlight('ordinary'), PAGES_AT_ONCE, 'the others do not count')
       const other = get(service, 'other', '/page')

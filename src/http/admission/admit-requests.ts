@@ -1,4 +1,3 @@
-import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import type { FastifyContextConfig, FastifyRequest } from 'fastify'
 import { principalId } from '../../auth/principal.ts'
@@ -53,8 +52,9 @@ export function admitRequests(app: App, options: AdmissionOptions): void {
       return refuse(request, reply, traits.urgency)
     }
     if (!config.streams) {
-      request.hold = new Hold(admission, traits)
-      returnAtEnd(request, reply.raw, request.hold)
+      const hold = new Hold(admission, traits)
+      request.hold = hold
+      reply.raw.once('close', () => hold.take())
     }
     done()
   })
@@ -128,15 +128,6 @@ function urgencyOf(
   if (underOverload === 'last') return 'callback'
   if (awaitsRuntime) return 'runtime'
   return kind === 'read' ? 'ordinary' : 'change'
-}
-
-function returnAtEnd({ raw: { socket } }: FastifyRequest, response: ServerResponse, hold: Hold): void {
-  const end = () => hold.take()
-  response.once('close', end)
-  if (response.socket !== null) return
-  // An answer that waits behind another one on its connection. Node does not close it when the connection ends.
-  socket.setMaxListeners(0).once('close', end)
-  response.once('close', () => socket.off('close', end))
 }
 
 function ownerOf({ principal, callbackProof, ip }: FastifyRequest): ByteOwner {
