@@ -65,7 +65,7 @@ export class Hold {
   #ticket = 0
   #caller: Caller | null = null
   #reservedBytes = 0
-  #onRoom: (() => void) | null = null
+  #onRoom: ((hasRoom: boolean) => void) | null = null
   #bodyOwner: ByteOwner = null
   #bodyBytes = 0
   #answerOwner: ByteOwner = null
@@ -76,11 +76,6 @@ export class Hold {
   constructor(admission: Admission, traits: RequestTraits) {
     this.#admission = admission
     this.#traits = traits
-  }
-
-  /** Whether the connection has taken the answer or is closed. */
-  get isTaken(): boolean {
-    return this.#isTaken
   }
 
   get urgency(): Urgency {
@@ -123,16 +118,16 @@ export class Hold {
   }
 
   /**
-   * If the answer may be large, waits until the principal has room for it. Calls back when there is room, or when the
-   * client has disconnected, but not if the request was answered meanwhile.
+   * If the answer may be large, waits until the principal has room for it. Calls back when there is room, or with false when
+   * the client disconnects while it waits, but not if the request was answered meanwhile.
    */
-  awaitRoom(onRoom: () => void): void {
+  awaitRoom(onRoom: (hasRoom: boolean) => void): void {
     const { expects } = this.#traits
-    if (expects === undefined || this.#caller === null || this.#isTaken) return onRoom()
+    if (expects === undefined || this.#caller === null || this.#isTaken) return onRoom(true)
     // The answer to a change repeats the documents of its body.
     this.#reservedBytes = Math.max(EXPECTED_BYTES[expects], this.#bodyBytes)
     const { waiting } = this.#caller
-    if (waiting.length === 0 && this.#takeRoom(this.#caller)) return onRoom()
+    if (waiting.length === 0 && this.#takeRoom(this.#caller)) return onRoom(true)
     this.#onRoom = onRoom
     waiting.push(this)
   }
@@ -199,7 +194,7 @@ export class Hold {
     this.#isTaken = true
     if (this.#onRoom !== null) {
       this.#stopWaiting()
-      this.#continue()
+      this.#continue(false)
     }
     if (this.#isReady) this.#leaveCaller()
   }
@@ -209,10 +204,10 @@ export class Hold {
     this.#inFlightAs = null
   }
 
-  #continue(): void {
+  #continue(hasRoom: boolean): void {
     const onRoom = this.#onRoom
     this.#onRoom = null
-    onRoom?.()
+    onRoom?.(hasRoom)
   }
 
   #stopWaiting(): void {
@@ -242,7 +237,7 @@ export class Hold {
       if (next === undefined || !next.#takeRoom(caller)) return
       caller.waiting.shift()
       this.#admitWaiting(caller)
-      next.#continue()
+      next.#continue(true)
     })
   }
 

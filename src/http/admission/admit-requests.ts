@@ -64,8 +64,8 @@ export function admitRequests(app: App, options: AdmissionOptions): void {
     const { hold } = request
     if (hold === null) return done()
     deadline.begin(reply)
-    hold.awaitRoom(() => {
-      if (hold.isTaken) return done(connectionClosed())
+    hold.awaitRoom((hasRoom) => {
+      if (!hasRoom) return done(connectionClosed())
       if (hold.enter()) return done()
       deadline.end(reply)
       refuse(request, reply, hold.urgency)
