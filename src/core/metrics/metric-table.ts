@@ -28,7 +28,7 @@ export const COUNTERS = {
     labels: ['urgency'],
   },
   requests_bounded_total: {
-    help: 'Requests refused by a limit on one caller or on memory: principal (requests in progress); body and answer for all callers, with the prefix principal_, unproven_ or address_ for one kind',
+    help: 'Requests refused by a limit on one caller or on memory: principal; body, answer, alone or with principal_, unproven_, address_',
     labels: ['bound'],
   },
   gate_outcomes_total: {
