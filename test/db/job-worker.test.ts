@@ -52,11 +52,7 @@ describe('the job worker', () => {
       const db = await engine.openDatabase()
       const clock = new ManualClock()
       const context = contextOn(db, clock)
-      const worker = new JobWorker(context, {
-        node: { id: 'node', isAlive: true, holdsLeaseOf: () => true },
-        runtimeTimeoutMs: 1_000,
-        slots: 2,
-      })
+      const worker = new JobWorker(context, { node: { id: 'node', isAlive: true, holdsLeaseOf: () => true }, runtimeTimeoutMs: 1_000, slots: 2 })
       const ids: string[] = []
       for (let n = 0; n < 7; n++) ids.push((await createJob(context)).id)
       const breaker = new Breaker({ clock, threshold: 5, openMs: 1_000, maxOpenMs: 1_000 })

@@ -57,10 +57,7 @@ async function node(db: Database) {
     runtime,
     callbackUrl: () => null,
   }
-  const worker = new JobWorker(context, {
-    node: { id: 'node', isAlive: true, holdsLeaseOf: () => true },
-    runtimeTimeoutMs: 1,
-  })
+  const worker = new JobWorker(context, { node: { id: 'node', isAlive: true, holdsLeaseOf: () => true }, runtimeTimeoutMs: 1 })
   await worker.close()
   return { db, clock, ids, context, intake: new CallbackIntake(context, worker) }
 }

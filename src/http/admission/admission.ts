@@ -17,14 +17,19 @@ export const EXPECTED_BYTES = { page: 8 * 1024 * 1024, document: 256 * 1024 } as
 export const SMALL_ANSWER = 64 * 1024
 
 /** What the requests of one principal hold. */
-interface Caller {
-  owner: ByteOwner & { kind: 'principal' }
-  counts: Record<keyof typeof CALLER_BOUNDS, number>
-  reservedBytes: number
+class Caller {
+  readonly owner: ByteOwner & object
+  readonly counts = { read: 0, change: 0 }
+  /** For large answers that are not ready. */
+  reservedBytes = 0
   /** Requests that wait until there is room for their answers, oldest first. */
-  waiting: Hold[]
+  readonly waiting: Hold[] = []
   /** Whether the next of them is about to continue. */
-  isAdmitting: boolean
+  isAdmitting = false
+
+  constructor(id: string) {
+    this.owner = { kind: 'principal', id }
+  }
 }
 
 /** Everything that requests hold on this node. Each request has a `Hold`, which is the only way to take and return it. */
@@ -40,7 +45,7 @@ export class Admission {
 
   /** For tests: whether everything was returned. */
   get isEmpty(): boolean {
-    return this.overload.isEmpty && this.callers.size + this.bodies.totalBytes + this.answers.totalBytes === 0
+    return this.overload.isEmpty && this.callers.size === 0 && this.bodies.isEmpty && this.answers.isEmpty
   }
 }
 
@@ -102,14 +107,7 @@ export class Hold {
   enterCaller(id: string): boolean {
     const { callers } = this.#admission
     const { kind } = this.#traits
-    const owner = { kind: 'principal', id } as const
-    const caller = callers.get(id) ?? {
-      owner,
-      counts: { read: 0, change: 0 },
-      reservedBytes: 0,
-      waiting: [],
-      isAdmitting: false,
-    }
+    const caller = callers.get(id) ?? new Caller(id)
     if (caller.counts[kind] >= CALLER_BOUNDS[kind]) return false
     caller.counts[kind] += 1
     callers.set(id, caller)
@@ -183,8 +181,7 @@ export class Hold {
     this.#leaveOverload()
     this.#admission.bodies.add(-this.#bodyBytes, this.#bodyOwner)
     this.#bodyBytes = 0
-    if (this.#onRoom !== null) this.#stopWaiting()
-    this.#onRoom = null
+    this.#stopWaiting()
     if (this.#isTaken) this.#leaveCaller()
     else if (this.#reservedBytes > 0) this.#returnRoom()
   }
@@ -192,10 +189,7 @@ export class Hold {
   /** The connection has taken the answer, or is closed. */
   take(): void {
     this.#isTaken = true
-    if (this.#onRoom !== null) {
-      this.#stopWaiting()
-      this.#continue(false)
-    }
+    this.#stopWaiting()?.(false)
     if (this.#isReady) this.#leaveCaller()
   }
 
@@ -204,17 +198,15 @@ export class Hold {
     this.#inFlightAs = null
   }
 
-  #continue(hasRoom: boolean): void {
-    const onRoom = this.#onRoom
+  /** Returns the function that continues the request; null if it did not wait. */
+  #stopWaiting(): ((hasRoom: boolean) => void) | null {
+    const [onRoom, caller] = [this.#onRoom, this.#caller]
+    if (onRoom === null || caller === null) return null
     this.#onRoom = null
-    onRoom?.(hasRoom)
-  }
-
-  #stopWaiting(): void {
-    if (this.#caller === null) return
     this.#reservedBytes = 0
-    this.#caller.waiting.splice(this.#caller.waiting.indexOf(this), 1)
-    this.#admitWaiting(this.#caller)
+    caller.waiting.splice(caller.waiting.indexOf(this), 1)
+    this.#admitWaiting(caller)
+    return onRoom
   }
 
   #returnRoom(): void {
@@ -235,9 +227,11 @@ export class Hold {
       caller.isAdmitting = false
       const [next] = caller.waiting
       if (next === undefined || !next.#takeRoom(caller)) return
+      const onRoom = next.#onRoom
+      next.#onRoom = null
       caller.waiting.shift()
       this.#admitWaiting(caller)
-      next.#continue(true)
+      onRoom?.(true)
     })
   }
 

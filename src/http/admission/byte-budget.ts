@@ -37,16 +37,12 @@ export type ExceededBound = ByteBounds['of'] | `${'principal' | 'unproven' | 'ad
 /** Limits the bytes that requests hold in memory: of all callers, of each kind of caller, and of one caller. */
 export class ByteBudget {
   readonly #bounds: ByteBounds
-  readonly #shares: Record<'principal' | 'unproven', Share>
+  /** By kind of caller, and by kind and id of a caller. A caller that holds nothing has no entry. */
+  readonly #bytes = new Map<string, number>()
   #totalBytes = 0
 
   constructor(bounds: ByteBounds) {
-    const { of } = bounds
     this.#bounds = bounds
-    this.#shares = {
-      principal: new Share(bounds.principal, { total: of, caller: `principal_${of}` }),
-      unproven: new Share(bounds.unproven, { total: `unproven_${of}`, caller: `address_${of}` }),
-    }
   }
 
   get totalBytes(): number {
@@ -54,63 +50,41 @@ export class ByteBudget {
   }
 
   get unprovenBytes(): number {
-    return this.#shares.unproven.totalBytes
+    return this.#bytes.get('unproven') ?? 0
   }
 
-  /** Principals and addresses that hold bytes. */
-  get callers(): number {
-    return this.#shares.principal.callers + this.#shares.unproven.callers
+  get isEmpty(): boolean {
+    return this.#totalBytes === 0 && this.#bytes.size === 0
   }
 
   bytesOf(owner: ByteOwner): number {
-    return owner === null ? 0 : this.#shares[owner.kind].bytesOf(owner.id)
+    return owner === null ? 0 : (this.#bytes.get(keyOf(owner)) ?? 0)
   }
 
   /** The limit that this many more bytes would exceed; null if there is room for them. */
   boundFor(bytes: number, owner: ByteOwner): ExceededBound | null {
-    if (this.#totalBytes + bytes > this.#bounds.totalBytes) return this.#bounds.of
-    return owner === null ? null : this.#shares[owner.kind].boundFor(bytes, owner.id)
+    const { of } = this.#bounds
+    if (this.#totalBytes + bytes > this.#bounds.totalBytes) return of
+    if (owner === null) return null
+    const isPrincipal = owner.kind === 'principal'
+    const { callerBytes, totalBytes } = this.#bounds[owner.kind]
+    if (this.bytesOf(owner) + bytes > callerBytes) return isPrincipal ? `principal_${of}` : `address_${of}`
+    const isFull = (this.#bytes.get(owner.kind) ?? 0) + bytes > totalBytes
+    return isFull ? (isPrincipal ? of : `unproven_${of}`) : null
   }
 
   /** A negative number returns bytes. */
   add(bytes: number, owner: ByteOwner): void {
     this.#totalBytes += bytes
-    if (owner !== null) this.#shares[owner.kind].add(bytes, owner.id)
+    if (bytes === 0 || owner === null) return
+    for (const key of [owner.kind, keyOf(owner)]) {
+      const sum = (this.#bytes.get(key) ?? 0) + bytes
+      if (sum > 0) this.#bytes.set(key, sum)
+      else this.#bytes.delete(key)
+    }
   }
 }
 
-/** The bytes of one kind of caller. */
-class Share {
-  readonly #bounds: { totalBytes: number; callerBytes: number }
-  readonly #names: { total: ExceededBound; caller: ExceededBound }
-  readonly #bytesByCaller = new Map<string, number>()
-  totalBytes = 0
-
-  constructor(
-    bounds: { totalBytes: number; callerBytes: number },
-    names: { total: ExceededBound; caller: ExceededBound },
-  ) {
-    this.#bounds = bounds
-    this.#names = names
-  }
-
-  get callers(): number {
-    return this.#bytesByCaller.size
-  }
-
-  bytesOf(caller: string): number {
-    return this.#bytesByCaller.get(caller) ?? 0
-  }
-
-  boundFor(bytes: number, caller: string): ExceededBound | null {
-    if (this.bytesOf(caller) + bytes > this.#bounds.callerBytes) return this.#names.caller
-    return this.totalBytes + bytes > this.#bounds.totalBytes ? this.#names.total : null
-  }
-
-  add(bytes: number, caller: string): void {
-    this.totalBytes += bytes
-    const ofCaller = this.bytesOf(caller) + bytes
-    if (ofCaller > 0) this.#bytesByCaller.set(caller, ofCaller)
-    else this.#bytesByCaller.delete(caller)
-  }
+function keyOf({ kind, id }: ByteOwner & object): string {
+  return `${kind} ${id}`
 }

@@ -140,8 +140,7 @@ function judgeState(state: ThreadState | null, judged: JudgedRun): Verdict {
   const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
   // The same rule as for callbacks: without `may_pause`, the output decides.
   if (paused && (type.mayPause || completed === null)) return pause(state, judged)
-  if (completed === null)
-    return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }
+  if (completed === null) return { ...outputMissing(type), confirm: state === null ? 'state_missing' : 'output_missing' }
   // A step without a question: this may be an older state, with a draft or with the output of the turn before.
   const isUnfinished = paused && state.interrupts.length === 0
   return isUnfinished ? { ...completed, confirm: 'unfinished_step' } : completed

@@ -51,11 +51,7 @@ export class JobWorker {
 
   constructor(
     context: JobContext,
-    options: {
-      node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>
-      runtimeTimeoutMs: number
-      slots?: number | undefined
-    },
+    options: { node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>; runtimeTimeoutMs: number; slots?: number | undefined },
   ) {
     const { node, runtimeTimeoutMs, slots = DEFAULT_SLOTS } = options
     this.#context = context
