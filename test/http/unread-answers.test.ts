@@ -41,6 +41,7 @@ function largeRoutes() {
       const config = { access: bearer() }
       child.get('/large', { config }, () => ({ text }))
       child.get('/huge', { config }, () => ({ text: text.repeat(3) }))
+      child.get('/hang', { config }, hang)
       child.get('/page', { config: { ...config, largeAnswer: 'page' } }, hang)
       child.post('/change', { config: { ...config, largeAnswer: 'document' } }, async () => {
         begun.push('change')
@@ -155,7 +156,7 @@ describe('unread answers', () => {
       const { extend, end } = largeRoutes()
       const service = await under.start({ extend })
       const { callers } = service.services.admission
-      const socket = await ask(service, 'deaf', '/page', '/large', '/large', ...Array.from({ length: 30 }, () => ME))
+      const socket = await ask(service, 'deaf', '/hang', '/large', '/large', ...Array.from({ length: 30 }, () => ME))
       await until(() => unreadBytes(service) > 2 * LARGE)
       await until(() => callers.get('deaf')?.counts.read === 33)
       socket.destroy()
@@ -180,14 +181,16 @@ describe('unread answers', () => {
       await assertReleased(service)
     })
 
-    test('pages that waited begin in different turns of the event loop, so that other requests run in between', async () => {
+    test('pages, also those of different callers, begin in different turns of the event loop, so that other requests run in between', async () => {
       const { extend, begun, end } = largeRoutes()
       const service = await under.start({ extend })
       end()
-      const unread = holdUnread(service, 'reader')
-      const asked = Array.from({ length: 10 }, () => get(service, 'reader', '/page'))
-      await until(() => service.services.admission.callers.get('reader')?.waiting.length === 10)
-      unread.take()
+      const { callers } = service.services.admission
+      const subs = ['reader', 'another']
+      const unread = subs.map((sub) => holdUnread(service, sub))
+      const asked = Array.from({ length: 10 }, (_, n) => get(service, subs[n % 2] ?? '', '/page'))
+      await until(() => subs.every((sub) => callers.get(sub)?.waiting.length === 5))
+      for (const hold of unread) hold.take()
       const begunInTurn: number[] = []
       while (begun.length < 10) {
         const before = begun.length

@@ -22,10 +22,8 @@ class Caller {
   readonly counts = { read: 0, change: 0 }
   /** For large answers that are not ready. */
   reservedBytes = 0
-  /** Requests that wait until there is room for their answers, oldest first. */
+  /** Requests that wait until there is room for their answers, in the order of arrival. */
   readonly waiting: Hold[] = []
-  /** Whether the next of them is about to continue. */
-  isAdmitting = false
 
   constructor(id: string) {
     this.owner = { kind: 'principal', id }
@@ -38,9 +36,30 @@ export class Admission {
   readonly bodies = new ByteBudget(BODY_BOUNDS)
   readonly answers = new ByteBudget(ANSWER_BOUNDS)
   readonly callers = new Map<string, Caller>()
+  /** Callers whose first waiting request may have room now. */
+  readonly #next = new Set<Caller>()
+  #isAdmitting = false
 
   constructor({ clock }: { clock: Clock }) {
     this.overload = new Overload({ clock })
+  }
+
+  /**
+   * Lets requests of the caller continue that have room now: one request in a turn of the event loop, and the callers take
+   * turns. So small requests run in between, and the large answers of one caller do not delay other callers for long.
+   */
+  admitWaiting(caller: Caller): void {
+    if (caller.waiting.length > 0) this.#next.add(caller)
+    if (this.#isAdmitting || this.#next.size === 0) return
+    this.#isAdmitting = true
+    setImmediate(() => {
+      this.#isAdmitting = false
+      for (const next of this.#next) {
+        this.#next.delete(next)
+        if (!next.waiting[0]?.continue()) continue
+        return this.admitWaiting(next)
+      }
+    })
   }
 
   /** For tests: whether everything was returned. */
@@ -125,9 +144,21 @@ export class Hold {
     // The answer to a change repeats the documents of its body.
     this.#reservedBytes = Math.max(EXPECTED_BYTES[expects], this.#bodyBytes)
     const { waiting } = this.#caller
-    if (waiting.length === 0 && this.#takeRoom(this.#caller)) return onRoom(true)
+    // A page never runs in the turn that reads requests: two of them would make the turn so long that requests are refused.
+    if (expects !== 'page' && waiting.length === 0 && this.#takeRoom(this.#caller)) return onRoom(true)
     this.#onRoom = onRoom
     waiting.push(this)
+    this.#admission.admitWaiting(this.#caller)
+  }
+
+  /** The first of the principal's waiting requests continues, if there is room for its answer. */
+  continue(): boolean {
+    const [onRoom, caller] = [this.#onRoom, this.#caller]
+    if (onRoom === null || caller === null || !this.#takeRoom(caller)) return false
+    caller.waiting.shift()
+    this.#onRoom = null
+    onRoom(true)
+    return true
   }
 
   /** Returns the limit that is reached, or null. Bytes that arrive after the answer are discarded, so they are not counted. */
@@ -205,7 +236,7 @@ export class Hold {
     this.#onRoom = null
     this.#reservedBytes = 0
     caller.waiting.splice(caller.waiting.indexOf(this), 1)
-    this.#admitWaiting(caller)
+    this.#admission.admitWaiting(caller)
     return onRoom
   }
 
@@ -213,26 +244,7 @@ export class Hold {
     if (this.#caller === null) return
     this.#caller.reservedBytes -= this.#reservedBytes
     this.#reservedBytes = 0
-    this.#admitWaiting(this.#caller)
-  }
-
-  /**
-   * The next one continues in the next turn of the event loop, and the one after it a turn later, so that the requests of
-   * other callers run in between. In the order of arrival, so that a page that needs much room is not overtaken for ever.
-   */
-  #admitWaiting(caller: Caller): void {
-    if (caller.isAdmitting || caller.waiting.length === 0) return
-    caller.isAdmitting = true
-    setImmediate(() => {
-      caller.isAdmitting = false
-      const [next] = caller.waiting
-      if (next === undefined || !next.#takeRoom(caller)) return
-      const onRoom = next.#onRoom
-      next.#onRoom = null
-      caller.waiting.shift()
-      this.#admitWaiting(caller)
-      onRoom?.(true)
-    })
+    this.#admission.admitWaiting(this.#caller)
   }
 
   #takeRoom(caller: Caller): boolean {
