@@ -5,6 +5,7 @@ import { describe, test } from 'node:test'
 import { CALLER_BOUNDS, EXPECTED_BYTES, Hold } from '../../src/http/admission/admission.ts'
 import { ANSWER_BOUNDS } from '../../src/http/admission/byte-budget.ts'
 import { HANDLER_DEADLINE } from '../../src/http/admission/handler-deadline.ts'
+import { BUSY_TURN, OVERLOAD_BOUNDS } from '../../src/http/admission/overload.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import { bearer, callerOf } from '../../src/http/gate/access.ts'
 import { SERVER_LIMITS } from '../../src/http/server/server-limits.ts'
@@ -199,6 +200,28 @@ describe('unread answers', () => {
       }
       assert.ok(Math.max(...begunInTurn) === 1, String(begunInTurn))
       for (const { status } of await Promise.all(asked)) assert.equal(status, 200)
+      await assertReleased(service)
+    })
+
+    test('a page runs after the turn that read its request, so that no request of that turn is refused for it', async () => {
+      const extend = (app: App) => {
+        app.register(async (child) => {
+          child.get('/slow', { config: { access: bearer(), largeAnswer: 'page' } }, () => {
+            // What a handler does without a pause takes time.
+            void service.clock.leap(OVERLOAD_BOUNDS.ordinary.turnMs + 1)
+            return {}
+          })
+        })
+      }
+      const service = await under.start({ extend })
+      await get(service, 'reader', ME)
+      const socket = await ask(service, 'reader', ...Array.from({ length: BUSY_TURN }, () => ME), '/slow', ME, ME)
+      socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+      const statuses = parseAnswers(await readToEnd(socket)).map(({ status }) => status)
+      assert.deepEqual(
+        statuses,
+        Array.from({ length: BUSY_TURN + 4 }, () => 200),
+      )
       await assertReleased(service)
     })
 

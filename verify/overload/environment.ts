@@ -10,7 +10,7 @@ import { startIdentityProvider } from '../../src/sandbox/identity-provider/ident
 import { startPostgres } from '../../test/support/postgres.ts'
 import { freePort } from '../../test/support/server-process.ts'
 import { nextMessageOf, startChild, startServe, stopChild } from './child-process.ts'
-import { type LoadPlan, runId } from './load-requests.ts'
+import { type LoadPlan, RUN_PREFIX, runId, THREAD_PREFIX } from './load-requests.ts'
 import type { LoadResult, Phase } from './load-result.ts'
 
 const USERS = 200
@@ -120,7 +120,7 @@ async function seed(url: string, runs: number): Promise<void> {
       insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq,
         check_attempts, deadline_at, created_at, started_at, updated_at)
       select 'job_' || n, 'report', 'generating', '{"topic":"sales"}', 'user-' || (n % ${USERS}::int),
-        'thread-' || lpad(n::text, 8, '0'), 'run-' || lpad(n::text, 8, '0'), 1, 0,
+        ${THREAD_PREFIX}::text || lpad(n::text, 8, '0'), ${RUN_PREFIX}::text || lpad(n::text, 8, '0'), 1, 0,
         ${FAR_FUTURE_MS}, 1, 1, 1
       from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`
@@ -129,7 +129,7 @@ async function seed(url: string, runs: number): Promise<void> {
       from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`
       insert into job_runs (run_id, job_id, run_seq, is_extra, created_at)
-      select 'run-' || lpad(n::text, 8, '0'), 'job_' || n, 1, 0, 1 from generate_series(0, ${runs}::int - 1) as n`)
+      select ${RUN_PREFIX}::text || lpad(n::text, 8, '0'), 'job_' || n, 1, 0, 1 from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`analyze`)
   } finally {
     await db.close()
@@ -141,7 +141,7 @@ async function countMissing(url: string, accepted: readonly number[]): Promise<n
   try {
     const rows = await db.query<{ run_id: string }>(sql`
       select c.run_id from callbacks c join jobs j on j.id = c.job_id
-      where c.run_id like 'run-%' and j.status = 'completed'`)
+      where c.run_id like ${`${RUN_PREFIX}%`} and j.status = 'completed'`)
     const stored = new Set(rows.map((row) => row.run_id))
     return accepted.filter((run) => !stored.has(runId(run))).length
   } finally {
