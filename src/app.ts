@@ -1,19 +1,14 @@
 import { auditRoutes } from './audit/audit-routes.ts'
 import { effectiveSettings } from './config.ts'
 import { eventRoutes } from './events/event-routes.ts'
+import { admitRequests, boundCallers } from './http/admission/admit-requests.ts'
 import type { App } from './http/app-instance.ts'
 import { type Envelope, envelopeOf } from './http/envelope.ts'
 import { forbidSharedCaching } from './http/etag.ts'
-import { boundPrincipals } from './http/gate/bound-principals.ts'
 import { guardRequests } from './http/gate/gate.ts'
 import { readJsonBodies } from './http/json-body.ts'
-import { boundBodies } from './http/server/bound-bodies.ts'
-import { limitHandlers } from './http/server/handler-deadline.ts'
 import { createFramework } from './http/server/http-server.ts'
-import { readLateBodies } from './http/server/late-bodies.ts'
-import { releaseAtEnd } from './http/server/request-end.ts'
 import { checkHeads } from './http/server/request-head.ts'
-import { shedLoad } from './http/server/shed-load.ts'
 import { traceRequests } from './http/server/trace-requests.ts'
 import { refuseUnknownRoutes } from './http/unknown-route.ts'
 import { jobRoutes } from './jobs/api/job-routes.ts'
@@ -57,19 +52,15 @@ export async function buildApp(services: Services): Promise<App> {
   const description = describeApi(app, shared)
 
   readJsonBodies(app)
-  releaseAtEnd(app)
-  shedLoad(app, shared)
-  limitHandlers(app, shared)
+  admitRequests(app, shared)
   traceRequests(app, services.tracer)
   checkHeads(app, shared)
   guardRequests(app, { ...shared, blockedUsers: services.userStates, headerStyle: config.rateLimitHeaders })
-  boundPrincipals(app, shared)
-  boundBodies(app, shared)
+  boundCallers(app, shared)
   forbidSharedCaching(app)
   recordActivity(app, shared)
   refuseUnknownRoutes(app)
   closeWhileDraining(app, shared)
-  readLateBodies(app, shared)
   endStreamsBeforeClose(app, services)
   logRequests(app, services.log)
   countRequests(app, metrics)

@@ -16,10 +16,9 @@ import { Node } from './db/nodes/node.ts'
 import { trimNodes } from './db/nodes/node-store.ts'
 import { createEventServices } from './events/event-services.ts'
 import { trimEvents } from './events/event-store.ts'
+import { Admission } from './http/admission/admission.ts'
 import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
-import { BodyBudget } from './http/server/body-budget.ts'
-import { Overload } from './http/server/overload.ts'
 import { createJobServices } from './jobs/job-services.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { LiveStreams } from './jobs/live/live-streams.ts'
@@ -30,7 +29,6 @@ import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { findUnfinished } from './jobs/uncommon-jobs.ts'
 import { createLimiter } from './limits/limiter.ts'
 import { SpentAddresses } from './limits/spent-addresses.ts'
-import { UnderWay } from './limits/under-way.ts'
 import { bulkActions } from './operations/bulk-actions.ts'
 import { OperationRunner } from './operations/operation-runner.ts'
 import { trimOperations } from './operations/operation-store.ts'
@@ -223,9 +221,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     callbackAuthenticity,
     limiter,
     spentAddresses: new SpentAddresses(clock),
-    underWay: new UnderWay(),
-    bodyBudget: new BodyBudget(),
-    overload: new Overload({ clock }),
+    admission: new Admission({ clock }),
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),
     operationRunner,

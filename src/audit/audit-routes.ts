@@ -11,7 +11,7 @@ const LIST = listById('audit')
 
 /** The audit trail, for operators. These routes only read it: each change writes its own entry. */
 export function auditRoutes(app: App, { db }: { db: Database }): void {
-  const config = { access: scopes('read:operations') }
+  const config = { access: scopes('read:operations'), largeAnswer: 'page' as const }
   app.get('/v1/audit', { config, schema: listAudit }, async (request) => {
     const { actor, action, object, created_after, created_before, ...query } = request.query
     const page = readPageRequest(LIST, query)

@@ -1,11 +1,14 @@
 import type { Queryable, Row } from './database.ts'
 import { type Sql, sql } from './sql.ts'
 
+/** Parsing and serializing a page blocks the event loop, so its size is limited. */
+export const MAX_PAGE_BYTES = 2 * 1024 * 1024
+
 /**
- * Parsing and serializing a page blocks the event loop, so its size is limited. Deleting blocks it too: to free a document,
- * SQLite reads all its pages, about 0.65 ms a megabyte. On PostgreSQL a deletion must end before the statement timeout.
+ * Deleting blocks the event loop too, but for a shorter time: to free a document, SQLite reads all its pages, about 0.65 ms
+ * a megabyte. On PostgreSQL a deletion must end before the statement timeout.
  */
-const MAX_PAGE_BYTES = 8 * 1024 * 1024
+const MAX_BATCH_BYTES = 8 * 1024 * 1024
 
 export interface BoundedPage<R> {
   rows: R[]
@@ -31,7 +34,7 @@ interface BoundedQuery {
 
 /**
  * A page of a table, highest id first, bounded in rows and in bytes. It ends before the row that would take its large
- * columns over 8 MB, but has at least one row. Sizes are read before values, so rows beyond the bound are not fetched.
+ * columns over 2 MB, but has at least one row. Sizes are read before values, so rows beyond the bound are not fetched.
  */
 export async function selectBoundedPage<R extends Row & { id: string }>(
   db: Queryable,
@@ -75,7 +78,7 @@ export function bytesOf(large: readonly Sql[]): Sql {
 }
 
 /**
- * The rows that one batch of a deletion takes: the first ones, bounded in rows and in bytes like a page, but at least one.
+ * The rows that one batch of a deletion takes: the first ones, bounded in rows and in bytes, but at least one.
  * `found` has one row more than the limit, to show that there are more.
  */
 export function takeBatch<R extends { bytes: number }>(
@@ -85,7 +88,7 @@ export function takeBatch<R extends { bytes: number }>(
   let bytesSoFar = 0
   const end = found.findIndex(({ bytes }, place) => {
     bytesSoFar += bytes
-    return place === limit || (place > 0 && bytesSoFar > MAX_PAGE_BYTES)
+    return place === limit || (place > 0 && bytesSoFar > MAX_BATCH_BYTES)
   })
   return end < 0 ? { rows: found, hasMore: false } : { rows: found.slice(0, end), hasMore: true }
 }

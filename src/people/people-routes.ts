@@ -71,7 +71,8 @@ export function peopleRoutes(app: App, services: PeopleServices): void {
   const refresh: RefreshJobs = (jobs) => reconciler.refreshAll(jobs)
   const config = { access: scopes('admin:*'), refusals: { not_found: 'No such user' } }
 
-  app.get('/v1/users/:sub/export', { config, schema: exportOne }, async (request, reply) => {
+  const exporting = { ...config, largeAnswer: 'page' as const }
+  app.get('/v1/users/:sub/export', { config: exporting, schema: exportOne }, async (request, reply) => {
     const sub = namedUser(request)
     if (!(await isKnownUser(db, sub))) throw new ApiError('not_found', 'No such user')
     reply.type('application/json; charset=utf-8')

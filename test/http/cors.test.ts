@@ -166,8 +166,8 @@ describe('scripts of other origins', () => {
   })
 })
 
-function fill({ services: { overload } }: TestService): void {
-  while (overload.enter('ordinary') !== null) {
+function fill({ services }: TestService): void {
+  while (services.admission.overload.enter('ordinary') !== null) {
     // Until no more are admitted.
   }
 }

@@ -12,8 +12,8 @@ interface Page {
 
 const MEGABYTE = 1024 * 1024
 /** In the order they came; the third is larger than a page. */
-const SIZES = [3, 3, 9, 3, 3, 0, 0].map((megabytes) => megabytes * MEGABYTE)
-/** Newest first, as a page of 8 MB takes them. */
+const SIZES = [0.75, 0.75, 2.25, 0.75, 0.75, 0, 0].map((megabytes) => megabytes * MEGABYTE)
+/** Newest first, as a page of 2 MB takes them. */
 const PAGES = [4, 1, 2]
 
 async function walk(world: JobWorld, path: string): Promise<Page[]> {

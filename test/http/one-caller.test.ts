@@ -3,11 +3,11 @@ import { createHmac } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { describe, test } from 'node:test'
 import type { FastifyRequest } from 'fastify'
+import { CALLER_BOUNDS, Hold } from '../../src/http/admission/admission.ts'
+import { BODY_BOUNDS, type ByteOwner } from '../../src/http/admission/byte-budget.ts'
+import { OVERLOAD_BOUNDS } from '../../src/http/admission/overload.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import { bearer } from '../../src/http/gate/access.ts'
-import { BODY_BOUNDS, BodyHold, type BodyOwner } from '../../src/http/server/body-budget.ts'
-import { OVERLOAD_BOUNDS } from '../../src/http/server/overload.ts'
-import { UNDER_WAY_BOUNDS } from '../../src/limits/under-way.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { startJobWorld, WEBHOOK_SECRET } from '../support/job-world.ts'
@@ -56,8 +56,7 @@ describe('one caller', () => {
       return new MetricsText(text).sum('requests_bounded_total', { bound })
     }
     const assertReleased = async ({ services }: TestService) => {
-      await until(() => services.bodyBudget.totalBytes === 0 && services.underWay.size === 0)
-      assert.deepEqual([services.bodyBudget.unprovenBytes, services.bodyBudget.callers], [0, 0])
+      await until(() => services.admission.isEmpty)
     }
 
     const signed = (service: TestService, body: string) => {
@@ -66,9 +65,9 @@ describe('one caller', () => {
       return { 'webhook-id': 'msg_1', 'webhook-timestamp': timestamp, 'webhook-signature': `v1,${digest}` }
     }
     /** Fills memory as bodies would. */
-    const fill = ({ services }: TestService, owner: BodyOwner, bytes: number) => {
-      const hold = new BodyHold(services.bodyBudget, owner)
-      assert.equal(hold.growTo(bytes), null)
+    const fill = ({ services }: TestService, owner: ByteOwner, bytes: number) => {
+      const hold = new Hold(services.admission, { kind: 'change', urgency: 'change' })
+      assert.equal(hold.growBody(bytes, owner), null)
       return hold
     }
     const changeMe = (service: TestService, sub: string) =>
@@ -79,7 +78,7 @@ describe('one caller', () => {
 
     test('connections that only declare a length take no room of the callbacks that a signature proves', async () => {
       const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
-      const { bodyBudget } = service.services
+      const { bodies } = service.services.admission
       const sockets = await Promise.all(
         Array.from({ length: 60 }, (_, n) =>
           callBack(
@@ -91,7 +90,7 @@ describe('one caller', () => {
         ),
       )
       for (const socket of sockets) socket.write('{')
-      await until(() => bodyBudget.unprovenBytes === 60 * ONE_BYTE)
+      await until(() => bodies.unprovenBytes === 60 * ONE_BYTE)
       const answer = await service.request('POST', '/webhooks/agent', { headers: signed(service, '{}'), raw: '{}' })
       assert.equal(answer.status, 400, 'it is read')
       for (const socket of sockets) socket.destroy()
@@ -104,7 +103,7 @@ describe('one caller', () => {
         Array.from({ length: 150 }, (_, n) => beginChange(service, `slow-${n % 3}`, `Content-Length: ${MB}`)),
       )
       for (const socket of sockets) socket.write('{')
-      await until(() => service.services.bodyBudget.totalBytes === 150 * ONE_BYTE)
+      await until(() => service.services.admission.bodies.totalBytes === 150 * ONE_BYTE)
       assert.equal((await callBackOnce(service)).status, 400, 'it is read')
       assert.equal((await changeMe(service, 'other')).status, 200)
       for (const socket of sockets) socket.destroy()
@@ -118,31 +117,31 @@ describe('one caller', () => {
       assertError(service, refused, NO_ROOM)
       assert.equal(refused.headers['retry-after'], '1')
       assert.equal((await changeMe(service, 'other')).status, 200)
-      assert.equal(await refusals(service, 'principal'), 1)
+      assert.equal(await refusals(service, 'principal_body'), 1)
       for (const id of ['b', 'c', 'd']) holds.push(fill(service, { kind: 'principal', id }, 16 * MB))
       holds.push(fill(service, { kind: 'unproven', id: '203.0.113.1' }, 10 * MB))
       holds.push(fill(service, { kind: 'unproven', id: '203.0.113.2' }, 6 * MB))
       assertError(service, await changeMe(service, 'other'), NO_ROOM)
       assert.equal(await refusals(service, 'body'), 1)
       assert.equal((await callBackOnce(service)).status, 400, 'it is read')
-      for (const hold of holds) hold.release()
+      for (const hold of holds) hold.endWork()
       assert.equal((await changeMe(service, 'large')).status, 200)
       await assertReleased(service)
     })
 
     test('one address holds at most 10 MB of the unproven bodies: the rest is for other addresses', async () => {
       const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
-      const { bodyBudget } = service.services
+      const { bodies } = service.services.admission
       const from = (address: string, bytes: number) =>
         callBack(service, UNPROVEN, `X-Forwarded-For: ${address}`, `Content-Length: ${bytes}`)
       /** All bytes but the last arrive. */
       const held: Socket[] = []
       const holdFrom = async (address: string, bytes: number) => {
-        const before = bodyBudget.unprovenBytes
+        const before = bodies.unprovenBytes
         const socket = await from(address, bytes + 1)
         held.push(socket)
         socket.write(Buffer.alloc(bytes))
-        await until(() => bodyBudget.unprovenBytes === before + bytes)
+        await until(() => bodies.unprovenBytes === before + bytes)
       }
       await holdFrom('203.0.113.1', 6 * MB)
       await holdFrom('203.0.113.1', 3 * MB)
@@ -166,21 +165,21 @@ describe('one caller', () => {
     for (const [name, { head, before, after }] of Object.entries(FRAMES)) {
       test(`a body ${name} that finds no room any more is 503, and holds nothing from then on`, async () => {
         const service = await under.start({ env: { WEBHOOK_SECRET, TRUST_PROXY: '127.0.0.1' } })
-        const { bodyBudget } = service.services
+        const { bodies } = service.services.admission
         const [first, second] = [
           await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.1', head),
           await callBack(service, UNPROVEN, 'X-Forwarded-For: 203.0.113.2', head),
         ]
         second.write(`${before} `)
-        await until(() => bodyBudget.unprovenBytes === ONE_BYTE)
+        await until(() => bodies.unprovenBytes === ONE_BYTE)
         first.write(before)
         first.write(Buffer.alloc(9 * MB - 1))
-        await until(() => bodyBudget.unprovenBytes === 9 * MB - 1 + ONE_BYTE)
+        await until(() => bodies.unprovenBytes === 9 * MB - 1 + ONE_BYTE)
         second.write(Buffer.alloc(9 * MB - 1))
         second.write(after)
         const { status, headers } = await answerOf(second)
         assert.deepEqual([status, headers['retry-after']], [503, '1'])
-        await until(() => bodyBudget.unprovenBytes === 9 * MB - 1)
+        await until(() => bodies.unprovenBytes === 9 * MB - 1)
         first.write(` ${after}`)
         assert.equal((await answerOf(first)).status, 401)
         await assertReleased(service)
@@ -192,7 +191,7 @@ describe('one caller', () => {
       const socket = await beginChange(service, 'tiny', 'Transfer-Encoding: chunked')
       const chunks = BODY_BOUNDS.principal.callerBytes / ONE_BYTE
       socket.write('1\r\n \r\n'.repeat(chunks))
-      await until(() => service.services.bodyBudget.totalBytes === BODY_BOUNDS.principal.callerBytes)
+      await until(() => service.services.admission.bodies.totalBytes === BODY_BOUNDS.principal.callerBytes)
       socket.write('1\r\n \r\n')
       assert.equal((await answerOf(socket)).status, 503)
       await assertReleased(service)
@@ -222,18 +221,18 @@ describe('one caller', () => {
 
     test('a signature that holds frees the bytes of the unproven, and proven callbacks have what is left of 128 MB', async () => {
       const service = await start()
-      const { bodyBudget } = service.services
+      const { bodies } = service.services.admission
       const hold = fill(service, null, BODY_BOUNDS.totalBytes - 2 * ONE_BYTE)
       assert.equal((await callBackOnce(service)).status, 400, 'it is read')
       const rest = fill(service, null, 2 * ONE_BYTE)
       assertError(service, await callBackOnce(service), NO_ROOM)
-      hold.release()
-      rest.release()
+      hold.endWork()
+      rest.endWork()
       const unproven = fill(service, { kind: 'unproven', id: '203.0.113.1' }, 10 * MB)
-      assert.equal(bodyBudget.unprovenBytes, 10 * MB)
-      unproven.prove()
-      assert.deepEqual([bodyBudget.unprovenBytes, bodyBudget.totalBytes], [0, 10 * MB])
-      unproven.release()
+      assert.equal(bodies.unprovenBytes, 10 * MB)
+      unproven.proveBody()
+      assert.deepEqual([bodies.unprovenBytes, bodies.totalBytes], [0, 10 * MB])
+      unproven.endWork()
       const answer = await service.request('POST', '/webhooks/agent', { headers: signed(service, '{}'), raw: '{}' })
       assert.equal(answer.status, 400)
       await assertReleased(service)
@@ -241,12 +240,12 @@ describe('one caller', () => {
 
     test('a caller with 50 changes in progress, whose bodies are still to come, gets 429; no other caller is refused', async () => {
       const service = await start()
-      const { underWay } = service.services
+      const { callers } = service.services.admission
       const token = service.tokenFor({ sub: 'slow' })
       const change = () => beginChange(service, 'slow', 'Content-Length: 100')
-      const sockets = await Promise.all(Array.from({ length: UNDER_WAY_BOUNDS.change }, change))
+      const sockets = await Promise.all(Array.from({ length: CALLER_BOUNDS.change }, change))
       for (const socket of sockets) socket.write('{')
-      await until(() => service.services.bodyBudget.totalBytes === 100 * UNDER_WAY_BOUNDS.change)
+      await until(() => service.services.admission.bodies.totalBytes === 100 * CALLER_BOUNDS.change)
       const refused = await service.request('PATCH', ME, { token, body: { locale: 'en' } })
       assertError(service, refused, SPENT)
       assert.equal(refused.headers['retry-after'], '1')
@@ -255,7 +254,7 @@ describe('one caller', () => {
       const other = service.tokenFor({ sub: 'other' })
       assert.equal((await service.request('PATCH', ME, { token: other, body: { locale: 'en' } })).status, 200)
       for (const socket of sockets) socket.destroy()
-      await until(() => underWay.size === 0)
+      await until(() => callers.size === 0)
       assert.equal((await service.request('PATCH', ME, { token, body: { locale: 'en' } })).status, 200)
       await assertReleased(service)
     })
@@ -268,8 +267,8 @@ describe('one caller', () => {
         })
       })
       const token = service.tokenFor({ sub: 'slow' })
-      const hanging = Array.from({ length: UNDER_WAY_BOUNDS.read }, () => service.request('GET', '/hang', { token }))
-      await until(() => service.services.overload.inFlight('ordinary') === UNDER_WAY_BOUNDS.read)
+      const hanging = Array.from({ length: CALLER_BOUNDS.read }, () => service.request('GET', '/hang', { token }))
+      await until(() => service.services.admission.overload.inFlight('ordinary') === CALLER_BOUNDS.read)
       assertError(service, await service.request('GET', ME, { token }), SPENT)
       assert.equal((await service.request('GET', ME, { token: service.tokenFor({ sub: 'other' }) })).status, 200)
       const stream = await openStream(service.url, '/v1/events', { token })
@@ -298,11 +297,11 @@ describe('one caller', () => {
       const jobs: string[] = []
       for (let n = 0; n < 60; n++) jobs.push((await world.start('report', { sub: 'canceller' })).id)
       world.runtime.setFaults({ hang_lookups: true })
-      const { overload } = world.service.services
+      const { overload } = world.service.services.admission
       const cancels = jobs.map((id) => world.request('POST', `/jobs/${id}/cancel`, 'canceller'))
-      await until(() => overload.inFlight('runtime') === UNDER_WAY_BOUNDS.change)
+      await until(() => overload.inFlight('runtime') === CALLER_BOUNDS.change)
       await world.clock.advance((OVERLOAD_BOUNDS.change.queue?.forMs ?? 0) + 1)
-      assert.equal(overload.inFlight('runtime'), UNDER_WAY_BOUNDS.change, 'they are still waiting')
+      assert.equal(overload.inFlight('runtime'), CALLER_BOUNDS.change, 'they are still waiting')
       const token = world.service.tokenFor({ sub: 'writer', scopes: ['write:projects'] })
       const written = await world.service.request('POST', '/v1/projects', { token, body: { name: 'x' } })
       assert.equal(written.status, 201, written.text)
@@ -323,7 +322,7 @@ describe('one caller', () => {
       const world = await startJobWorld(under)
       const run = await world.startElsewhere({ user_id: 'follower' })
       world.runtime.setFaults({ hang_lookups: true })
-      const { overload } = world.service.services
+      const { overload } = world.service.services.admission
       const following = world.request('POST', '/jobs', 'follower', { body: { type: 'report', ...run } })
       await until(() => overload.inFlight('runtime') === 1)
       assert.equal(overload.inFlight('change'), 0)

@@ -4,9 +4,9 @@ import { once } from 'node:events'
 import { request as send } from 'node:http'
 import { connect } from 'node:net'
 import { describe, test } from 'node:test'
+import { BUSY_TURN, OVERLOAD_BOUNDS, Overload, type Urgency } from '../../src/http/admission/overload.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import { publicAccess } from '../../src/http/gate/access.ts'
-import { BUSY_TURN, OVERLOAD_BOUNDS, Overload, type Urgency } from '../../src/http/server/overload.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -26,13 +26,10 @@ describe('overload', () => {
     const start = (extend?: (app: App) => void) =>
       under.start({ env: { WEBHOOK_SECRET: SECRET, METRICS_PUBLIC: 'true' }, ...(extend ? { extend } : {}) })
     const fill = ({ services }: TestService, ...urgencies: Urgency[]) => {
+      const { overload } = services.admission
       const tickets: number[] = []
       for (const urgency of urgencies) {
-        for (
-          let ticket = services.overload.enter(urgency);
-          ticket !== null;
-          ticket = services.overload.enter(urgency)
-        ) {
+        for (let ticket = overload.enter(urgency); ticket !== null; ticket = overload.enter(urgency)) {
           tickets.push(ticket)
         }
       }
@@ -72,7 +69,7 @@ describe('overload', () => {
 
     test('changes are refused once they queue, but not for a burst, and reads are not refused for it', async () => {
       const service = await start()
-      const { overload } = service.services
+      const { overload } = service.services.admission
       const token = service.tokenFor({ scopes: ['admin:*'] })
       const change = () => service.request('POST', '/v1/projects', { token, body: { name: 'x' } })
       const { queue = { length: 0, forMs: 0 } } = OVERLOAD_BOUNDS.change
@@ -113,14 +110,13 @@ describe('overload', () => {
       const service = await start()
       const [ticket = 0] = fill(service, 'ordinary')
       assert.equal((await list(service)).status, 503)
-      service.services.overload.leave('ordinary', ticket)
+      service.services.admission.overload.leave('ordinary', ticket)
       assert.equal((await list(service)).status, 200)
       assert.equal((await list(service)).status, 200, 'an answered request has left')
     })
 
     test('every request frees its slot, with any outcome', async () => {
       const service = await start()
-      const { overload } = service.services
       const token = service.tokenFor({ scopes: ['admin:*'] })
       const headers = { 'content-type': 'application/json' }
       const attempts = [
@@ -138,7 +134,7 @@ describe('overload', () => {
       ]
       await Promise.all(attempts)
       await goAway(service, token)
-      await until(() => URGENCIES.every((urgency) => overload.inFlight(urgency) === 0))
+      await until(() => service.services.admission.isEmpty)
     })
 
     test('a body that is slow to come takes no slot, and neither does an open stream', async () => {
@@ -157,7 +153,7 @@ describe('overload', () => {
       upload.flushHeaders()
       await once(upload, 'continue')
       await list(service)
-      assert.equal(service.services.overload.inFlight('ordinary'), 0)
+      assert.equal(service.services.admission.overload.inFlight('ordinary'), 0)
       upload.end('{"name":"x"}')
       const [answer] = await once(upload, 'response')
       assert.equal(answer.resume().statusCode, 201)

@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fastify from 'fastify'
+import { HANDLER_DEADLINE, HandlerDeadline } from '../../src/http/admission/handler-deadline.ts'
 import type { App } from '../../src/http/app-instance.ts'
-import { HANDLER_DEADLINE, limitHandlers } from '../../src/http/server/handler-deadline.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 test('the timer of the handlers runs only while there are requests', async () => {
   const clock = new ManualClock()
   const entered = Promise.withResolvers<void>()
   const app: App = fastify()
-  limitHandlers(app, { clock })
-  app.get('/slow', () => {
+  const deadline = new HandlerDeadline({ clock })
+  app.addHook('onSend', async (_request, reply) => deadline.end(reply))
+  app.get('/slow', (_request, reply) => {
+    deadline.begin(reply)
     entered.resolve()
     return new Promise(() => {})
   })

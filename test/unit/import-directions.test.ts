@@ -39,7 +39,7 @@ const LEVELS: Record<string, readonly (readonly string[])[]> = {
     ['schemas'],
   ],
   'src/push/': [['api'], ['outbox'], [OTHER_FILES], ['provider-registry'], ['fcm'], ['push-provider']],
-  'src/http/': [['idempotency', 'unknown-route'], ['gate', 'streams'], ['server'], [OTHER_FILES]],
+  'src/http/': [['idempotency', 'unknown-route'], ['gate', 'streams'], ['admission', 'server'], [OTHER_FILES]],
   'console/src/': [['main'], ['app'], ['shell'], ['pages'], ['api'], ['session'], ['ui'], ['exact-json']],
 }
 

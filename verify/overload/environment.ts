@@ -1,4 +1,8 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import type { Engine } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
@@ -6,7 +10,7 @@ import { startIdentityProvider } from '../../src/sandbox/identity-provider/ident
 import { startPostgres } from '../../test/support/postgres.ts'
 import { freePort } from '../../test/support/server-process.ts'
 import { nextMessageOf, startChild, startServe, stopChild } from './child-process.ts'
-import { type LoadPlan, runId } from './load-requests.ts'
+import { type LoadPlan, RUN_PREFIX, runId, THREAD_PREFIX } from './load-requests.ts'
 import type { LoadResult, Phase } from './load-result.ts'
 
 const USERS = 200
@@ -18,6 +22,8 @@ const FAR_FUTURE_MS = 9_000_000_000_000
 export interface OverloadEnvironment {
   url: string
   token: string
+  /** The token of a user who sends nothing else. */
+  mint(sub: string): string
   /** The process of the service. */
   pid: number
   /** Runs one phase of load in the generator's process. */
@@ -27,32 +33,45 @@ export interface OverloadEnvironment {
   close(): Promise<void>
 }
 
-/** One `serve`, its PostgreSQL, the sandbox's runtime and the load generator, each in its own process. */
+/**
+ * One `serve`, its PostgreSQL, the sandbox's runtime and the load generator, each in its own process. On SQLite nothing is
+ * stored beforehand, so the load must have no callbacks.
+ */
 export async function startOverloadEnvironment({
   runs,
   mix,
-}: Pick<LoadPlan, 'runs' | 'mix'>): Promise<OverloadEnvironment> {
+  engine = 'postgres',
+}: Pick<LoadPlan, 'runs' | 'mix'> & { engine?: Engine }): Promise<OverloadEnvironment> {
   const closers: (() => Promise<unknown>)[] = []
   const close = async () => {
     for (const one of closers.splice(0).reverse()) await one()
   }
   try {
-    const postgres = await startPostgres()
-    closers.push(() => postgres.stop())
     const issuer = await startIdentityProvider()
     closers.push(() => issuer.close())
     const runtime = startChild('./runtime.ts')
     closers.push(() => stopChild(runtime))
     const { runtimeUrl } = await nextMessageOf<{ runtimeUrl: string }>(runtime)
-    const databaseUrl = await postgres.createDatabase()
-    await seed(databaseUrl, runs)
+    let databaseUrl = ''
+    const database: Record<string, string> = {}
+    if (engine === 'postgres') {
+      const postgres = await startPostgres()
+      closers.push(() => postgres.stop())
+      databaseUrl = await postgres.createDatabase()
+      await seed(databaseUrl, runs)
+      database.DATABASE_URL = databaseUrl
+    } else {
+      const folder = await mkdtemp(join(tmpdir(), 'overload-'))
+      closers.push(() => rm(folder, { recursive: true, force: true }))
+      database.DATA_DIR = folder
+    }
     const port = await freePort()
     const url = `http://127.0.0.1:${port}`
     const server = await startServe(url, {
       NODE_ENV: 'development',
       PORT: String(port),
       PUBLIC_URL: url,
-      DATABASE_URL: databaseUrl,
+      ...database,
       ISSUER_URL: issuer.issuer,
       RUNTIME_URL: runtimeUrl,
       WEBHOOK_SECRET,
@@ -70,6 +89,7 @@ export async function startOverloadEnvironment({
     return {
       url,
       token: tokens[0] ?? '',
+      mint: (sub) => issuer.mint({ sub }),
       pid: server.pid ?? 0,
       send: async (phase) => {
         generator.send({ phase })
@@ -100,7 +120,7 @@ async function seed(url: string, runs: number): Promise<void> {
       insert into jobs (id, type, status, input, created_by, thread_id, run_id, run_seq,
         check_attempts, deadline_at, created_at, started_at, updated_at)
       select 'job_' || n, 'report', 'generating', '{"topic":"sales"}', 'user-' || (n % ${USERS}::int),
-        'thread-' || lpad(n::text, 8, '0'), 'run-' || lpad(n::text, 8, '0'), 1, 0,
+        ${THREAD_PREFIX}::text || lpad(n::text, 8, '0'), ${RUN_PREFIX}::text || lpad(n::text, 8, '0'), 1, 0,
         ${FAR_FUTURE_MS}, 1, 1, 1
       from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`
@@ -108,8 +128,8 @@ async function seed(url: string, runs: number): Promise<void> {
       select 'job_' || n, 'user-' || (n % ${USERS}::int), ${FAR_FUTURE_MS}, 1, 0
       from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`
-      insert into job_runs (run_id, job_id, run_seq, created_at)
-      select 'run-' || lpad(n::text, 8, '0'), 'job_' || n, 1, 1 from generate_series(0, ${runs}::int - 1) as n`)
+      insert into job_runs (run_id, job_id, run_seq, is_extra, created_at)
+      select ${RUN_PREFIX}::text || lpad(n::text, 8, '0'), 'job_' || n, 1, 0, 1 from generate_series(0, ${runs}::int - 1) as n`)
     await db.query(sql`analyze`)
   } finally {
     await db.close()
@@ -121,7 +141,7 @@ async function countMissing(url: string, accepted: readonly number[]): Promise<n
   try {
     const rows = await db.query<{ run_id: string }>(sql`
       select c.run_id from callbacks c join jobs j on j.id = c.job_id
-      where c.run_id like 'run-%' and j.status = 'completed'`)
+      where c.run_id like ${`${RUN_PREFIX}%`} and j.status = 'completed'`)
     const stored = new Set(rows.map((row) => row.run_id))
     return accepted.filter((run) => !stored.has(runId(run))).length
   } finally {

@@ -7,11 +7,14 @@ export interface LoadPlan {
   webhookSecret: string
   /** How many of each kind in one round. */
   mix: Record<Kind, number>
-  /** Callbacks are for the runs `run-00000000`, `run-00000001`, … */
+  /** Callbacks are for the runs 0, 1, …, whose ids end with the number. */
   runs: number
 }
 
 const DIGITS = 8
+/** The ids of runs and threads are UUIDs: one of these, and the number in eight digits. */
+export const RUN_PREFIX = '11111111-1111-4111-8111-1111'
+export const THREAD_PREFIX = '22222222-2222-4222-8222-2222'
 
 export interface LoadRequest {
   kind: Kind
@@ -56,14 +59,14 @@ export class LoadRequests {
 }
 
 export function runId(run: number): string {
-  return `run-${String(run).padStart(DIGITS, '0')}`
+  return `${RUN_PREFIX}${String(run).padStart(DIGITS, '0')}`
 }
 
 function callbackBody(): object {
   const number = '0'.repeat(DIGITS)
   return {
-    run_id: `run-${number}`,
-    thread_id: `thread-${number}`,
+    run_id: `${RUN_PREFIX}${number}`,
+    thread_id: `${THREAD_PREFIX}${number}`,
     status: 'success',
     metadata: { graph_id: 'report' },
     kwargs: { input: { topic: 'sales' }, webhook: 'http://x/webhooks/jobs/report?token=t' },

@@ -1,6 +1,7 @@
 import { availableParallelism, loadavg } from 'node:os'
 import { setTimeout as pause } from 'node:timers/promises'
 import { type OverloadEnvironment, startOverloadEnvironment } from './environment.ts'
+import { measureLargeAnswers } from './large-answers.ts'
 import { KINDS, type LoadResult, ordinaryLatencies, type Phase, perSecond, quantile, total } from './load-result.ts'
 import { type ServiceMonitor, startMonitor, timeRequest, timeToRecover } from './service-monitor.ts'
 
@@ -132,10 +133,23 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
-/** `npm run overload -- [--quick]` prints a table, and exits with 1 if a limit is exceeded. */
+/**
+ * `npm run overload -- [--quick] [--callers]` prints tables, and exits with 1 if a limit is exceeded. With `--callers` it
+ * only measures single callers with large answers.
+ */
 async function main(args: readonly string[]): Promise<number> {
   const pace = args.includes('--quick') ? QUICK : THOROUGH
   print(`# node ${process.version}, ${availableParallelism()} cores, load before ${loadavg()[0]?.toFixed(1)}`)
+  const faults = args.includes('--callers') ? [] : await measureOverload(pace)
+  for (const engine of ['postgres', 'sqlite'] as const) {
+    faults.push(...(await measureLargeAnswers({ engine, phaseMs: pace.phaseMs, print })))
+  }
+  for (const fault of faults) print(`FAIL ${fault}`)
+  print(faults.length === 0 ? 'ok' : `${faults.length} faults`)
+  return faults.length === 0 ? 0 : 1
+}
+
+async function measureOverload(pace: Pace): Promise<string[]> {
   const seconds = (pace.warmUpMs + RAMP.maxSteps * pace.stepMs + MULTIPLES.length * pace.phaseMs) / 1_000
   const environment = await startOverloadEnvironment({ runs: Math.round(seconds * RUNS_PER_SECOND * 0.3), mix: MIX })
   try {
@@ -160,10 +174,7 @@ async function main(args: readonly string[]): Promise<number> {
     print(`\naccepted callbacks: ${accepted.length}, lost: ${lost}`)
     print(`an ordinary request is answered within ${normalMs.toFixed(0)} ms again after ${recoveredMs?.toFixed(0)} ms`)
     const peakPerSecond = Math.max(kneePerSecond, ...rows.map(({ result }) => perSecond(result, result.succeeded)))
-    const faults = findFaults({ rows, peakPerSecond, lost, recoveredMs })
-    for (const fault of faults) print(`FAIL ${fault}`)
-    print(faults.length === 0 ? 'ok' : `${faults.length} faults`)
-    return faults.length === 0 ? 0 : 1
+    return findFaults({ rows, peakPerSecond, lost, recoveredMs })
   } finally {
     await environment.close()
   }

@@ -28,7 +28,7 @@ export const COUNTERS = {
     labels: ['urgency'],
   },
   requests_bounded_total: {
-    help: 'Requests refused by a limit on one caller or on memory: principal, body, unproven_body, address_body',
+    help: 'Requests refused by a limit on one caller or on memory: principal; body, answer, alone or with principal_, unproven_, address_',
     labels: ['bound'],
   },
   gate_outcomes_total: {

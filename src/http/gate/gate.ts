@@ -102,7 +102,7 @@ function decideByBody(request: FastifyRequest, reply: FastifyReply, options: Gat
     return chargeAddress(request, reply, options, invalidCallback())
   }
   request.callbackProof = { authentic: true, jobId: null }
-  request.bodyHold?.prove()
+  request.hold?.proveBody()
   return OK
 }
 

@@ -4,8 +4,12 @@ export const SERVER_LIMITS = {
   bodyLimit: 1024 * 1024,
   /** The time within which the whole request must arrive. */
   requestTimeout: 30_000,
-  /** A connection without any data for this long is closed. */
-  connectionTimeout: 60_000,
+  /**
+   * A connection without any data for this long is closed. So is that of a client that takes nothing of its answer or stream;
+   * Node may notice one of these a second period later. Longer than a handler's deadline, and than the pause between the
+   * heartbeats of a stream.
+   */
+  connectionTimeout: 30_000,
   /** Longer than the 60 s of common load balancers, so that the load balancer closes an idle connection first. */
   keepAliveTimeout: 72_000,
   http: {

@@ -53,10 +53,12 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const not_found = NO_SUCH_JOB
   const one = { ...config, refusals: { not_found } }
   const awaitsRuntime = true as const
+  const largeAnswer = 'document' as const
   const forbidden = 'Insufficient scope'
 
   const creating = {
     ...config,
+    largeAnswer,
     documents: ['input'],
     refusals: {
       forbidden,
@@ -94,7 +96,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   app.get(
     '/jobs/:id',
-    { config: { ...one, awaitsRuntime }, schema: schema.getJob, serializerCompiler },
+    { config: { ...one, awaitsRuntime, largeAnswer }, schema: schema.getJob, serializerCompiler },
     async (request) => {
       const job = await ownJob(request, request.params.id)
       return toJob(await reconciler.refresh(job))
@@ -143,6 +145,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const cancelling = {
     ...config,
     awaitsRuntime,
+    largeAnswer,
     refusals: { forbidden, not_found, conflict: 'The job is completed already' },
   }
   app.post(
@@ -160,6 +163,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const resuming = {
     ...config,
     awaitsRuntime,
+    largeAnswer,
     documents: ['input', 'answers'],
     refusals: {
       forbidden,
@@ -184,6 +188,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   const retrying = {
     ...config,
+    largeAnswer,
     refusals: {
       forbidden,
       not_found,
@@ -216,7 +221,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     },
   )
 
-  const checking = { ...config, awaitsRuntime, refusals: { forbidden, not_found } }
+  const checking = { ...config, awaitsRuntime, largeAnswer, refusals: { forbidden, not_found } }
   app.post('/jobs/:id/check', { config: checking, schema: schema.checkJob, serializerCompiler }, async (request) => {
     const job = await ownJob(request, request.params.id)
     checkMayChange(request, job)
@@ -230,6 +235,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   const replacing = {
     ...config,
+    largeAnswer,
     documents: ['input'],
     refusals: {
       forbidden,
@@ -356,7 +362,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   /** This asks the runtime, which may hang. During that time the request must not count as a change. */
   async function checkMayFollow(request: FastifyRequest, { type, work }: NewJobRequest): Promise<void> {
     if (!('runId' in work)) return
-    request.awaitRuntime()
+    request.hold?.awaitRuntime()
     const principal = callerOf(request)
     const caller = principal.kind === 'user' ? principal.sub : principal.id
     await jobs.checkMayFollow(work, { type, caller, isAdmin: isAdmin(request) })

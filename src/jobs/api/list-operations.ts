@@ -44,7 +44,7 @@ export const listJobs = {
   description:
     'With `read:operations` or `admin:*`: the jobs of every user. The unfinished jobs of a page that were not checked in the last two seconds ' +
     'are brought up to date with the runtime, within one second for all of them. ' +
-    'Filters can be combined. A page ends early when its jobs exceed 8 MB, or when 5,000 jobs were read for a rare ' +
+    'Filters can be combined. A page ends early when its jobs exceed 2 MB, or when 5,000 jobs were read for a rare ' +
     'combination of filters, and may even be empty then; `has_more` says whether there are more.',
   querystring: Type.Object(
     {

@@ -23,7 +23,7 @@ export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reco
   app.get(
     '/jobs',
     {
-      config: { ...config, awaitsRuntime: true, refusals: { forbidden: 'Insufficient scope' } },
+      config: { ...config, awaitsRuntime: true, largeAnswer: 'page', refusals: { forbidden: 'Insufficient scope' } },
       schema: schema.listJobs,
       serializerCompiler: writesDocuments,
     },

@@ -45,7 +45,8 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
   const admin = { access: scopes('admin:*') }
   const reading = { access: scopes('read:operations') }
 
-  const listing = { config: reading, schema: schema.listCallbacks, serializerCompiler: writesDocuments }
+  const paging = { ...reading, largeAnswer: 'page' as const }
+  const listing = { config: paging, schema: schema.listCallbacks, serializerCompiler: writesDocuments }
   app.get('/v1/callbacks', listing, async (request) => {
     const { limit, cursor, fields, ...wanted } = request.query
     const page = readPageRequest(LIST, { ...(limit && { limit }), ...(cursor !== undefined && { cursor }) })
@@ -55,7 +56,7 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
     return toPage(LIST, { ...found, limit: page.limit, toItem, positionOf: (row) => [row.id] as const })
   })
 
-  const one = { ...reading, refusals: { not_found: 'No such callback' } }
+  const one = { ...reading, largeAnswer: 'document' as const, refusals: { not_found: 'No such callback' } }
   const showing = { config: one, schema: schema.getCallback, serializerCompiler: writesDocuments }
   app.get('/v1/callbacks/:id', showing, async (request) => {
     const row = await findCallback(jobContext.db, request.params.id)

@@ -165,7 +165,7 @@ export const listCallbacks = {
   summary: 'List received callbacks, newest first',
   description:
     'Filters can be combined. A page ends early when 5,000 callbacks were read for a rare combination of filters, or when ' +
-    'its bodies exceed 8 MB; `has_more` says whether there are more.',
+    'its bodies exceed 2 MB; `has_more` says whether there are more.',
   querystring: Type.Object(
     {
       ...pageQuery,

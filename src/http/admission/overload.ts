@@ -60,6 +60,10 @@ export class Overload {
     return this.#inFlight[urgency].size
   }
 
+  get isEmpty(): boolean {
+    return Object.values(this.#inFlight).every(({ size }) => size === 0)
+  }
+
   /** Whether one more request may be admitted now. */
   admits(urgency: Urgency): boolean {
     const { inFlight, turnMs } = this.#bounds[urgency]

@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MAX_PAGE_BYTES } from '../../src/db/bounded-page.ts'
+import { CALLER_BOUNDS, EXPECTED_BYTES, SMALL_ANSWER } from '../../src/http/admission/admission.ts'
+import { ANSWER_BOUNDS, BODY_BOUNDS } from '../../src/http/admission/byte-budget.ts'
+import { HANDLER_DEADLINE } from '../../src/http/admission/handler-deadline.ts'
+import { OVERLOAD_BOUNDS } from '../../src/http/admission/overload.ts'
+import { SERVER_LIMITS } from '../../src/http/server/server-limits.ts'
+import { readPages } from '../support/doc-pages.ts'
+
+const KB = 1024
+const MB = 1024 * KB
+/** Limits that their modules do not export. */
+const PRIVATE = ['body of a callback', 'documents of a batch of a deletion', 'unread bytes of a stream', 'open streams']
+
+const size = (bytes: number) => (bytes < MB ? `${bytes / KB} KB` : `${bytes / MB} MB`)
+const time = (ms: number) => `${ms / 1_000} s`
+const count = (number: number) => number.toLocaleString('en')
+
+function sharesOf({ principal, unproven }: typeof BODY_BOUNDS | typeof ANSWER_BOUNDS): string[][] {
+  return [
+    ['of them, of all principals', size(principal.totalBytes)],
+    ['of them, of one principal', size(principal.callerBytes)],
+    ['of them, of all unproven callers', size(unproven.totalBytes)],
+    ['of them, of one address', size(unproven.callerBytes)],
+  ]
+}
+
+test('the table of bounds in docs/reliability.md has the numbers of the code', () => {
+  const { change, ordinary, runtime, callback } = OVERLOAD_BOUNDS
+  const expected = [
+    ['body of a request', size(SERVER_LIMITS.bodyLimit)],
+    ['headers', size(SERVER_LIMITS.http.maxHeaderSize)],
+    ['time until the headers have arrived', time(SERVER_LIMITS.http.headersTimeout)],
+    ['time until the request has arrived', time(SERVER_LIMITS.requestTimeout)],
+    ['time without data on a connection, or in which a reader takes nothing', time(SERVER_LIMITS.connectionTimeout)],
+    ['time on an idle connection', time(SERVER_LIMITS.keepAliveTimeout)],
+    ['time of a handler, including the wait for room', time(HANDLER_DEADLINE.rounds * HANDLER_DEADLINE.roundMs)],
+    ['changes in progress', count(change.inFlight)],
+    [
+      `changes in progress, if the first has waited for ${time(change.queue?.forMs ?? 0)}`,
+      count(change.queue?.length ?? 0),
+    ],
+    ['reads in progress', count(ordinary.inFlight)],
+    ['requests in progress that may wait for the agent runtime', count(runtime.inFlight)],
+    ['callbacks in progress', count(callback.inFlight)],
+    ['time in which one turn of the event loop accepts requests', time(ordinary.turnMs)],
+    ['time in which one turn of the event loop accepts callbacks', time(callback.turnMs)],
+    ['reads in progress of one principal', count(CALLER_BOUNDS.read)],
+    ['changes in progress of one principal', count(CALLER_BOUNDS.change)],
+    ['request bodies in memory', size(BODY_BOUNDS.totalBytes)],
+    ...sharesOf(BODY_BOUNDS),
+    [`answers over ${size(SMALL_ANSWER)} that are not taken`, size(ANSWER_BOUNDS.totalBytes)],
+    ...sharesOf(ANSWER_BOUNDS),
+    ['reserved in the share of a principal for a page or an export', size(EXPECTED_BYTES.page)],
+    ['reserved in the share of a principal for an answer with one document', size(EXPECTED_BYTES.document)],
+    ['documents of a page', size(MAX_PAGE_BYTES)],
+  ]
+  const page = readPages().find(({ path }) => path === 'docs/reliability.md')
+  const table = page?.text.split('\n### Bounds\n')[1] ?? ''
+  const rows = Array.from(table.matchAll(/^\| ([^|]+) \| ([^|]+) \|/gm), ([, what = '', bound = '']) => [what, bound])
+  const listed = rows.slice(1).filter(([what = '']) => !PRIVATE.some((name) => what.startsWith(name)))
+  assert.deepEqual(listed, expected)
+})
