@@ -443,7 +443,7 @@ describe('types', { concurrency: 2 }, () => {
     const JOB_TYPES_FILE = writeTypes({ resume_schema: { $ref: 'https://example.com/x.json' } })
     const { code, errors } = await runProgram(['serve'], { settings: await settingsWith({ JOB_TYPES_FILE }) })
     assert.equal(code, CONFIG)
-    assert.match(errors, /\/types\/report\/resume_schema\/\$ref must begin with #\//)
+    assert.match(errors, /\/types\/report\/resume_schema\/\$ref must be #, or #\/ with the JSON Pointer/)
   })
 })
 
