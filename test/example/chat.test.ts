@@ -23,9 +23,9 @@ after(() => {
   for (const child of children) child.kill('SIGTERM')
 })
 
-function spawnExample(variant: string, args: string[] = []): ChildProcess {
+async function spawnExample(variant: string, args: string[] = []): Promise<ChildProcess> {
   const child = spawn(process.execPath, [RUN, ...args], {
-    env: { ...process.env, PORT: '0', API_VARIANT: variant },
+    env: { ...process.env, PORT: String(await freePort()), API_VARIANT: variant },
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   children.push(child)
@@ -35,7 +35,7 @@ function spawnExample(variant: string, args: string[] = []): ChildProcess {
 /** Starts the example like `npm run example`. Resolves to its address. */
 async function startExample(variant: string): Promise<string> {
   const port = String(await freePort())
-  const child = spawnExample(variant, ['--port', port, '--strictPort'])
+  const child = await spawnExample(variant, ['--port', port, '--strictPort'])
   await new Promise<void>((resolve, reject) => {
     child.once('exit', () => reject(new Error('The example ended')))
     child.stdout?.on('data', (text) => String(text).includes('Local') && resolve())
@@ -108,7 +108,7 @@ describe('the example app, in a real browser', needsChromium(), () => {
   })
 
   test('an example that is stopped while it starts leaves no process', async () => {
-    const child = spawnExample('A')
+    const child = await spawnExample('A')
     const below = () => descendantsOf(child.pid ?? 0)
     const isDev = (pid: number) => commandOf(pid).includes('project-api.js dev')
     await until(() => below().some(isDev))
