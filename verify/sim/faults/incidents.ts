@@ -6,7 +6,7 @@ import { postForgedCallback } from './forged-callback.ts'
 import type { Incident } from './plan.ts'
 
 /** Without the database, a node is sure to hold its leases for this long. */
-const LEASE_HELD_MS = NODE_LIFE_MS - NODE_HEARTBEAT_MS
+export const LEASE_HELD_MS = NODE_LIFE_MS - NODE_HEARTBEAT_MS
 /** An orderly stop takes no longer than the requests in flight. */
 const STOP_WITHIN_MS = 60_000
 
