@@ -20,7 +20,7 @@ const SETTLE_TIMEOUT_MS = 5 * 60_000
 const CATCH_UP_MS = 20_000
 const POLL_EVERY_MS = 100
 /** Four connections of its own and a pool of ten. */
-const CONNECTIONS_PER_NODE = 14
+const CONNECTIONS_PER_NODE = 16
 
 export interface TortureOptions {
   engine: Engine
