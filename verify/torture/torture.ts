@@ -19,7 +19,7 @@ import { Workload } from './workload/workload.ts'
 const SETTLE_TIMEOUT_MS = 5 * 60_000
 const CATCH_UP_MS = 20_000
 const POLL_EVERY_MS = 100
-/** Four connections of its own and a pool of ten. */
+/** Four connections of its own, and pools of ten and of two. */
 const CONNECTIONS_PER_NODE = 16
 
 export interface TortureOptions {
