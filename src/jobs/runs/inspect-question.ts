@@ -39,10 +39,10 @@ export async function inspectQuestion(
   if (run && state.runId === run.runId) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered })
   // Two breakpoints look the same: only a state that another run has written is another pause.
   if (isOpen) return stillPaused
-  const confirm = 'question_closed'
-  if (run) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered, confirm })
   // On a pinned thread, the newest state may be that of a late run, which does not concern the job.
   if ((await findThread(context.db, job.thread_id))?.is_pinned === 1) return stillPaused
+  const confirm = 'question_closed'
+  if (run) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered, confirm })
   return observe({ kind: 'answered_elsewhere', interrupts: state.interrupts, confirm })
 }
 
