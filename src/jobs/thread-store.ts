@@ -87,10 +87,15 @@ export async function lockThread(tx: Transaction, id: string): Promise<ThreadRow
   return row
 }
 
-/** The newest job on each of these threads that this service created; also for a thread that was replaced. */
+/**
+ * The newest job on each of these threads, if late runs of this service are expected there: on threads that it created, and
+ * on those of other clients where it has repeated a start. Also for a thread that was replaced.
+ */
 export async function findNewestTurns(db: Queryable, threadIds: readonly string[]): Promise<Map<string, string>> {
   const rows = await db.query<{ id: string; newest: string }>(
-    sql`select id, newest from threads where is_own = 1 and ${isAmong(db.engine, sql`id`, threadIds)}`,
+    sql`
+      select id, newest from threads
+      where (is_own = 1 or is_pinned = 1 or replaced_by is not null) and ${isAmong(db.engine, sql`id`, threadIds)}`,
   )
   return new Map(rows.map(({ id, newest }) => [id, newest]))
 }

@@ -7,6 +7,8 @@ import { readLateChanges } from './change-triggers.ts'
 import type { Evidence } from './evidence.ts'
 
 const MAX_SKEW_MS = 1_000
+/** The longest time between two checks of a paused job that no client reads. */
+const PAUSED_CHECK_MS = 2 * 3_600_000
 /** The longest suspension of a process or stall of its database. */
 const LONGEST_HOLD_UP_MS = 70_000
 
@@ -30,9 +32,11 @@ export async function checkJobs(evidence: Evidence): Promise<void> {
 }
 
 /** A job that awaits input shows the questions that its graph asks now. */
-function checkQuestions(job: JobRow, { runtime, violate }: Evidence): void {
+function checkQuestions(job: JobRow, { runtime, nowMs, violate }: Evidence): void {
   if (job.status !== 'awaiting_input') return
   const asked = runtime.questionsLeftBy(runtime.runs.get(job.run_id ?? ''))
+  // A question that was answered elsewhere is noticed by the next check of the paused job, within the hour.
+  if (nowMs - job.updated_at < PAUSED_CHECK_MS && runtime.wasChangedElsewhere(job.thread_id)) return
   // A job whose question was closed by hand asks nothing.
   if (!asked.includes(job.interrupts ?? '[]')) {
     violate('I4', `${job.id} asks ${job.interrupts}, its graph asks ${asked}`)
