@@ -19,7 +19,7 @@ const MEMORY_MB = 600
 type Caller = (target: { url: string; token: string }, signal: AbortSignal) => Promise<Record<string, number>>
 
 const CALLERS: Record<string, Caller> = {
-  'nobody else': async () => ({}),
+  'no other caller': async () => ({}),
   'a user who reads nothing': askAndReadNothing,
   'a user with large pages': readPages,
 }
