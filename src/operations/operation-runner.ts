@@ -49,8 +49,8 @@ interface Running {
 }
 
 /**
- * Processes operations, two at a time on each node, at most one of them long. The effects of a batch and the operation's position commit together,
- * under the lock of the operation: after a crash, or with two nodes at once, no item is done twice.
+ * Processes operations, two at a time on each node, at most one of them long. The effects of a batch and the operation's
+ * position commit together, under the lock of the operation: after a crash, or with two nodes at once, no item is done twice.
  */
 export class OperationRunner {
   readonly #options: OperationRunnerOptions
@@ -79,7 +79,7 @@ export class OperationRunner {
 
   async #round(signal: AbortSignal): Promise<void> {
     const { db, node, clock, random, only } = this.#options
-    // Not until none is left: an operation that another node takes away would be taken back without a pause.
+    // If another node takes an operation away, this node waits for the next round before it takes one again.
     for (let places = AT_ONCE - this.#running.size; places > 0; places--) {
       const token = uuidFrom(random)
       const running = [...this.#running.keys()]

@@ -46,6 +46,11 @@ async function create(db: Database, actions: Record<string, OperationAction>): P
   }
 }
 
+function startRunner(db: Database, actions: OperationActions): OperationRunner {
+  const clock = new ManualClock()
+  return new OperationRunner({ db, node: { id: 'n' }, clock, random: systemRandom, log: silentLog, actions })
+}
+
 describe('the operations of one node', () => {
   forEachEngine((engine) => {
     test('a cancel does not wait for checks that were created before it, and at most one of those runs at a time', async () => {
@@ -53,15 +58,7 @@ describe('the operations of one node', () => {
       const { actions, done, release } = fakeActions(db)
       const stateOf = async (id: string) => (await findOperation(db, id))?.state
       await create(db, { opr_1: 'check', opr_2: 'check' })
-      const clock = new ManualClock()
-      const runner = new OperationRunner({
-        db,
-        node: { id: 'n' },
-        clock,
-        random: systemRandom,
-        log: silentLog,
-        actions,
-      })
+      const runner = startRunner(db, actions)
       runner.wake()
       await until(async () => (await stateOf('opr_1')) === 'running')
       await create(db, { opr_3: 'cancel', opr_4: 'retry' })
@@ -79,15 +76,7 @@ describe('the operations of one node', () => {
       const db = await engine.openDatabase()
       const { actions, done, release } = fakeActions(db)
       await create(db, { opr_1: 'check', opr_2: 'replay', opr_3: 'cancel' })
-      const clock = new ManualClock()
-      const runner = new OperationRunner({
-        db,
-        node: { id: 'n' },
-        clock,
-        random: systemRandom,
-        log: silentLog,
-        actions,
-      })
+      const runner = startRunner(db, actions)
       release()
       runner.wake()
       await until(() => done.length === 3)
