@@ -157,6 +157,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     countDeleted,
     fetch: dependencies.fetch,
     runtime: config.runtime,
+    runtimeIdentity: config.runtimeIdentity,
     publicUrl: config.publicUrl,
     usageLimitRuns: config.usageLimitRuns,
     maxUnfinishedJobs: config.maxUnfinishedJobs,

@@ -77,6 +77,11 @@ export const SETTINGS = {
     apiKey: { name: 'RUNTIME_API_KEY', kind: anyText, default: null, secret: 'header' },
     timeoutMs: { name: 'RUNTIME_TIMEOUT_MS', kind: integer({ min: 100, max: 60_000 }), default: 3000 },
   },
+  /** How the runtime learns for whom a run is. */
+  runtimeIdentity: {
+    mode: { name: 'RUNTIME_IDENTITY', kind: choice('sub', 'pseudonym', 'none'), default: 'sub' },
+    secret: { name: 'RUNTIME_IDENTITY_SECRET', kind: identitySecret, default: null, secret: 'line' },
+  },
   webhookSecrets: { name: 'WEBHOOK_SECRET', kind: webhookSecrets, default: NONE, secret: 'line' },
   /** The file of the job types. The default file may be missing. */
   jobTypesFile: { name: 'JOB_TYPES_FILE', kind: anyText, default: 'job-types.json' },
@@ -192,7 +197,18 @@ function webhookSecrets(text: string | null, name: string, read: ConfigReader): 
   return secrets
 }
 
-const MIN_WEBHOOK_KEY_BYTES = 24
+const MIN_KEY_BYTES = 24
+
+/** With a short secret, anyone could compute the pseudonyms of known users. */
+function identitySecret(text: string | null, name: string, read: ConfigReader): string | null {
+  if (text === null && read.text('RUNTIME_IDENTITY') === 'pseudonym') {
+    read.fault(name, 'is missing: RUNTIME_IDENTITY=pseudonym needs it')
+  }
+  if (text !== null && Buffer.byteLength(text) < MIN_KEY_BYTES) {
+    read.fault(name, `must have at least ${MIN_KEY_BYTES} bytes, as from: openssl rand -hex 32`)
+  }
+  return text
+}
 
 /** A short secret can be guessed, and invalid base64 would decode to the empty key. */
 function faultOfWebhookSecret(secret: string, production: boolean): string | null {
@@ -201,8 +217,8 @@ function faultOfWebhookSecret(secret: string, production: boolean): string | nul
   if (encoded !== undefined && (key.length === 0 || key.toString('base64') !== encoded)) {
     return 'must have a key in base64 after whsec_'
   }
-  return production && key.length < MIN_WEBHOOK_KEY_BYTES
-    ? `must have at least ${MIN_WEBHOOK_KEY_BYTES} bytes in production, as from: openssl rand -hex 32`
+  return production && key.length < MIN_KEY_BYTES
+    ? `must have at least ${MIN_KEY_BYTES} bytes in production, as from: openssl rand -hex 32`
     : null
 }
 

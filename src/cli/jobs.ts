@@ -11,6 +11,7 @@ import type { JobServices } from '../jobs/job-services.ts'
 import { findJob } from '../jobs/job-store.ts'
 import { jobIdPages } from '../jobs/lists/id-pages.ts'
 import { findJobPage } from '../jobs/lists/list-store.ts'
+import { askerWithoutScopes } from '../jobs/runs/caller.ts'
 import { readArguments, readLimit } from './arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { commandLineOrigin } from './startup/command-line-origin.ts'
@@ -123,9 +124,10 @@ async function cancel({ line, services, db, ids, options }: Context): Promise<vo
 }
 
 async function retry({ line, services, db, ids, options }: Context): Promise<void> {
+  const by = commandLineOrigin()
   for (const id of ids) {
     const { job, begin } = await db.transaction((tx) =>
-      repeatJob(tx, services, { id, by: commandLineOrigin(), byAdmin: true }),
+      repeatJob(tx, services, { id, asker: askerWithoutScopes(by.actor), by, byAdmin: true }),
     )
     begin()
     await services.jobWorker.idle()

@@ -27,6 +27,8 @@ export interface JobContext {
   countDeleted?: CountDeleted
   /** Null when none is configured. Callbacks still settle jobs then, but no job can be started. */
   runtime: RuntimeClient | null
+  /** How the runtime learns the id of a user or a service account; null: it learns no id. */
+  identify: ((id: string) => string) | null
   /** Where the runtime posts the end of this job's run. Null when this service has no public URL. */
   callbackUrl: (job: { id: string; type: string; start_attempts: number }) => string | null
 }

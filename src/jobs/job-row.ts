@@ -17,6 +17,10 @@ export type JobRow = {
   error_message: string | null
   project_id: string | null
   created_by: string | null
+  /** Who asked for the current run, if that was not the owner. */
+  actor: string | null
+  /** The scopes of the owner's request for the current run. Null if another principal asked. */
+  scopes: string | null
   thread_id: string
   run_id: string | null
   trace_id: string | null
@@ -37,6 +41,8 @@ export type JobRow = {
   resume_questions: string | null
   /** The open questions. Null while the job awaits input: another client of the runtime closed them without a run. */
   interrupts: string | null
+  /** What the client configured for the graph: a JSON object. */
+  configurable: string | null
   cancel_requested_at: number | null
   checked_at: number | null
   check_attempts: number
@@ -58,6 +64,9 @@ export type JobRow = {
   /** The unfinished job before it, while it waits for its turn. */
   queued_behind: string | null
 }
+
+/** In place of an actor who was erased. */
+export const ERASED_ACTOR = 'erased'
 
 type OfChecks =
   | 'start_attempts'
@@ -82,6 +91,8 @@ const COLUMNS = {
   error_message: { type: 'text', initial: null },
   project_id: { type: 'text' },
   created_by: { type: 'text' },
+  actor: { type: 'text', initial: null },
+  scopes: { type: 'text', initial: null },
   thread_id: { type: 'text' },
   run_id: { type: 'text' },
   trace_id: { type: 'text', initial: null },
@@ -98,6 +109,7 @@ const COLUMNS = {
   resume_input: { type: 'text', large: true, initial: null },
   resume_questions: { type: 'text', initial: null },
   interrupts: { type: 'text', large: true, initial: null },
+  configurable: { type: 'text', large: true, initial: null },
   cancel_requested_at: { type: 'bigint', initial: null },
   checked_at: { type: 'bigint', initial: null },
   check_attempts: { type: 'bigint', initial: 0 },
@@ -127,7 +139,7 @@ const CHECK_FIELDS = sql`
 const { checked_at: _checkedAt, check_attempts: _checkAttempts, ...READ } = COLUMNS
 const { resume_input: _resumeInput, ...LISTED } = READ
 const { input: _input, output: _output, ...SUMMARY } = LISTED
-const { interrupts: _interrupts, ...SLIM } = SUMMARY
+const { interrupts: _interrupts, configurable: _configurable, ...SLIM } = SUMMARY
 
 /** All fields of a job. */
 export const JOB_FIELDS = sql`${new Columns(READ).list}, ${CHECK_FIELDS}`
@@ -141,7 +153,7 @@ export const JOB_SUMMARIES = {
 }
 
 /** A job without its documents, which may be large. */
-export type SlimJob = Omit<JobRow, 'input' | 'output' | 'resume_input' | 'interrupts'> & {
+export type SlimJob = Omit<JobRow, 'input' | 'output' | 'resume_input' | 'interrupts' | 'configurable'> & {
   /** 1 if the job has no input, because its run was started elsewhere. */
   is_followed?: number
 }
@@ -160,6 +172,9 @@ type Given = Pick<JobRow, 'id' | 'input' | 'project_id' | 'created_by' | 'thread
   continues?: JobRow['continues']
   retry_of?: JobRow['retry_of']
   trace_context?: JobRow['trace_context']
+  actor?: JobRow['actor']
+  scopes?: JobRow['scopes']
+  configurable?: JobRow['configurable']
 }
 
 /** A new job: accepted, its run not yet seen running, its first check due at once. */
@@ -170,6 +185,9 @@ export function newJob(type: JobType, given: Given, atMs: number): JobRow {
     continues: given.continues ?? null,
     retry_of: given.retry_of ?? null,
     trace_context: given.trace_context ?? null,
+    actor: given.actor ?? null,
+    scopes: given.scopes ?? null,
+    configurable: given.configurable ?? null,
     type: type.name,
     start_attempts: 0,
     next_check_at: atMs,

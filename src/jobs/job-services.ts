@@ -7,6 +7,7 @@ import { RuntimeClient } from '../runtime/runtime-client.ts'
 import { Jobs } from './actions/jobs.ts'
 import { CallbackIntake } from './callbacks/callback-intake.ts'
 import type { JobContext } from './job-context.ts'
+import { identifyBy, type RuntimeIdentity } from './runs/caller.ts'
 import { JobWorker } from './worker/job-worker.ts'
 import { Reconciler } from './worker/reconcile.ts'
 import { startSweep } from './worker/sweep.ts'
@@ -14,9 +15,10 @@ import { type Interests, startWatch } from './worker/watch.ts'
 
 const BREAKER = { threshold: 5, openMs: 2_000, maxOpenMs: 30_000 }
 
-interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'> {
+interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl' | 'identify'> {
   fetch: typeof fetch
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
+  runtimeIdentity: RuntimeIdentity
   publicUrl: string | null
   usageLimitRuns: number | null
   maxUnfinishedJobs: number | null
@@ -38,6 +40,7 @@ export function createJobServices(options: JobServicesOptions) {
   const {
     fetch,
     runtime,
+    runtimeIdentity,
     publicUrl,
     usageLimitRuns,
     maxUnfinishedJobs,
@@ -53,6 +56,7 @@ export function createJobServices(options: JobServicesOptions) {
   const jobContext: JobContext = {
     ...shared,
     runtime: runtime && new RuntimeClient({ ...runtime, fetch, clock, breaker: runtimeBreaker, meter, tracer }),
+    identify: identifyBy(runtimeIdentity),
     callbackUrl: ({ id, type, start_attempts: attempt }) =>
       publicUrl === null
         ? null

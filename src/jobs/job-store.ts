@@ -176,7 +176,16 @@ export async function findTurn(
 
 export type EndedJob = Pick<
   JobRow,
-  'id' | 'type' | 'status' | 'input' | 'project_id' | 'created_by' | 'continues' | 'thread_id' | 'finished_at'
+  | 'id'
+  | 'type'
+  | 'status'
+  | 'input'
+  | 'configurable'
+  | 'project_id'
+  | 'created_by'
+  | 'continues'
+  | 'thread_id'
+  | 'finished_at'
 >
 
 /**
@@ -185,7 +194,7 @@ export type EndedJob = Pick<
  */
 export async function lockJobToRetry(tx: Transaction, id: string): Promise<EndedJob | undefined> {
   const [row] = await tx.query<EndedJob>(sql`
-    select id, type, status, input, project_id, created_by, continues, thread_id, finished_at from jobs
+    select id, type, status, input, configurable, project_id, created_by, continues, thread_id, finished_at from jobs
     where id = ${id} ${forUpdate(tx.engine)}`)
   return row
 }

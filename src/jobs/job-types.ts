@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox'
+import type { JsonText } from '../core/json/json-text.ts'
 import type { Wanted } from '../core/json/wanted.ts'
 import { isJsonObject } from '../core/json.ts'
 import { neverShorter } from '../db/nodes/service-clock.ts'
@@ -7,6 +8,7 @@ import type { StreamMode } from '../runtime/runtime-types.ts'
 import { NOTIFIED_STATUSES, type NotifiedStatus } from './job.ts'
 import { type OutputPlaces, wantedValues } from './output.ts'
 import { faultsOfDocumentSchema } from './schemas/check-schema.ts'
+import { faultsOfConfigurableSchema } from './schemas/configurable-schema.ts'
 import { DocumentSchema, type SchemaJson } from './schemas/document-schema.ts'
 
 /** What `GET /jobs/{id}/live` may show of a run, beside the names of its steps. */
@@ -39,6 +41,7 @@ const jobTypeFields = Type.Object(
     input_schema: optionalSchema,
     output_schema: optionalSchema,
     resume_schema: optionalSchema,
+    configurable_schema: optionalSchema,
   },
   { additionalProperties: false },
 )
@@ -70,6 +73,8 @@ export interface JobType extends OutputPlaces {
   inputSchema: DocumentSchema | null
   outputSchema: DocumentSchema | null
   resumeSchema: DocumentSchema | null
+  /** The schema of what clients configure for the graph. Null: nothing. */
+  configurableSchema: DocumentSchema | null
 }
 
 export type JobTypes = ReadonlyMap<string, JobType>
@@ -104,7 +109,8 @@ export function faultsOfJobTypes(types: ConfiguredJobTypes): string[] {
 }
 
 function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): string[] {
-  const { output_key, usage_key, notifications = {}, input_schema, output_schema, resume_schema } = fields
+  const { output_key, usage_key, notifications = {} } = fields
+  const { input_schema, output_schema, resume_schema, configurable_schema } = fields
   const place = `/types/${name}`
   const faults: string[] = []
   if (!NAME.test(name)) faults.push(`${place} must be named with lower-case letters, digits, - and _`)
@@ -113,8 +119,11 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
     if (key?.startsWith('/') && /~(?![01])/.test(key)) faults.push(`${place}/${field} must be a key or a JSON Pointer`)
   }
   faults.push(...faultsOfTexts(`${place}/notifications`, notifications))
-  for (const [field, schema] of Object.entries({ input_schema, output_schema, resume_schema })) {
+  for (const [field, schema] of Object.entries({ input_schema, output_schema, resume_schema, configurable_schema })) {
     if (schema !== undefined) faults.push(...faultsOfDocumentSchema(`${place}/${field}`, schema))
+  }
+  if (configurable_schema !== undefined) {
+    faults.push(...faultsOfConfigurableSchema(`${place}/configurable_schema`, configurable_schema))
   }
   return faults
 }
@@ -143,6 +152,7 @@ function createJobType(name: string, fields: Static<typeof jobTypeFields>): JobT
     inputSchema: toSchema(fields.input_schema),
     outputSchema: toSchema(fields.output_schema),
     resumeSchema: toSchema(fields.resume_schema),
+    configurableSchema: toSchema(fields.configurable_schema),
   }
 }
 
@@ -154,6 +164,20 @@ export function streamModesOf({ live }: Pick<JobType, 'live'>): StreamMode[] {
 
 function toSchema(json: SchemaJson | undefined): DocumentSchema | null {
   return json === undefined ? null : new DocumentSchema(json)
+}
+
+const MAX_CONFIGURABLE_BYTES = 16 * 1024
+
+/** The first fault of what a client configures for the graph, after its place. Null if it is allowed. */
+export function faultOfConfigurable(
+  { name, configurableSchema }: JobType,
+  configurable: JsonText | undefined,
+  place: string,
+): string | null {
+  if (configurable === undefined) return null
+  if (configurableSchema === null) return `${place} is not allowed: the type ${name} has no configurable_schema`
+  if (Buffer.byteLength(configurable.text) > MAX_CONFIGURABLE_BYTES) return `${place} must not be larger than 16 KB`
+  return configurableSchema.faultOf(configurable, place)
 }
 
 /** When a run that begins now must have ended. A step of the clock does not make it earlier. */

@@ -220,9 +220,18 @@ export async function deleteEmptyThreads(
   return [...deleted, ...replaced]
 }
 
-/** For jobs that are erased with their owner. */
-export async function eraseThreadsOf(tx: Transaction, jobIds: readonly string[]): Promise<void> {
-  const ids = await lockThreadsOf(tx, jobIds)
+/** Some conversations of an erased user, with the threads that each replaced. */
+export async function findThreadsToErase(
+  db: Queryable,
+  owner: string,
+  limit: number,
+): Promise<Pick<ThreadRow, 'id' | 'is_own'>[]> {
+  return db.query(sql`
+    select id, is_own from threads where owner = ${owner} and replaced_by is null order by newest limit ${limit}`)
+}
+
+/** The conversations lose their owner and their title. */
+export async function eraseThreads(tx: Transaction, ids: readonly string[]): Promise<void> {
   await tx.query(sql`
     update threads set owner = null, title = null
     where ${isAmong(tx.engine, sql`id`, ids)} or ${isAmong(tx.engine, sql`replaced_by`, ids)}`)

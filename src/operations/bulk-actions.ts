@@ -9,6 +9,7 @@ import { readStoredCallback } from '../jobs/callbacks/replay.ts'
 import { isTerminal } from '../jobs/job.ts'
 import type { JobContext } from '../jobs/job-context.ts'
 import { findJob, lockSlimJobs } from '../jobs/job-store.ts'
+import { askerWithoutScopes } from '../jobs/runs/caller.ts'
 import { settleJobs } from '../jobs/settlement/settle.ts'
 import type { Settlement } from '../jobs/settlement/settlement.ts'
 import { lockThreadsOf } from '../jobs/thread-store.ts'
@@ -41,6 +42,8 @@ type BulkActions = Record<BulkActionName, BulkAction>
 export interface StepOutcome {
   done: number
   next: 'end' | 'more' | { waitMs: number }
+  /** Further objects that the step could not handle, and why. */
+  failures?: readonly { object_id: string; error: string }[]
   /** Called once the step is durable. */
   afterCommit?: () => void
 }
@@ -53,10 +56,14 @@ export interface SteppedWork {
   startedAtMs: number
 }
 
-/** Works on one object in bounded steps, each in a transaction that also records the progress. */
+/**
+ * Works on one object in bounded steps, each in a transaction that also records the progress. What a step does outside of
+ * it comes first; repeating it does no harm.
+ */
 export interface SteppedAction {
   transact: <Result>(
-    work: (tx: Transaction, step: (wanted: SteppedWork) => Promise<StepOutcome>) => Promise<Result>,
+    wanted: SteppedWork,
+    work: (tx: Transaction, step: () => Promise<StepOutcome>) => Promise<Result>,
   ) => Promise<Result>
 }
 
@@ -135,7 +142,8 @@ async function retryJobs(
   for (const id of ids) {
     results.push(
       await attempt(async () => {
-        const { begin } = await repeatJob(tx, services, { id, by, byAdmin: true, startsHere: false })
+        const wanted = { id, asker: askerWithoutScopes(by.actor), by, byAdmin: true, startsHere: false }
+        const { begin } = await repeatJob(tx, services, wanted)
         return { error: null, afterCommit: begin }
       }),
     )

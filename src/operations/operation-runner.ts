@@ -8,6 +8,7 @@ import type { Database, Transaction } from '../db/database.ts'
 import type { Node } from '../db/nodes/node.ts'
 import type { BulkAction, ItemResult, OperationActions, SteppedAction } from './bulk-actions.ts'
 import {
+  addFailures,
   addProgress,
   completeOperation,
   findItems,
@@ -142,13 +143,15 @@ export class OperationRunner {
     const { token } = running
     const { id } = running.operation
     try {
-      const result = await action.transact(async (tx, step) => {
-        const held = await this.#lock(tx, running)
-        const [item] = held ? await findItems(tx, { id, after: 0, limit: 1 }) : []
-        if (!held || !item) return null
-        const wanted = { objectId: item.object_id, operationId: id, by: running.by, startedAtMs: held.created_at }
-        const stepped = await step(wanted)
-        const { done, next } = stepped
+      const [item] = await findItems(db, { id, after: 0, limit: 1 })
+      if (!item) return 'lost'
+      const { by, operation } = running
+      const wanted = { objectId: item.object_id, operationId: id, by, startedAtMs: operation.created_at }
+      const result = await action.transact(wanted, async (tx, step) => {
+        if (!(await this.#lock(tx, running))) return null
+        const stepped = await step()
+        const { done, next, failures = [] } = stepped
+        await addFailures(tx, { id, failures })
         if (done > 0) await addProgress(tx, { id, done })
         if (next === 'end') await completeOperation(tx, { id, atMs: clock.now() })
         else if (next !== 'more') await postponeOperation(tx, { id, token, dueAtMs: clock.now() + next.waitMs })

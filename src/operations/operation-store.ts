@@ -188,6 +188,24 @@ export async function recordItems(
     where operation_id = ${id} and operation_items.place = r.place`)
 }
 
+/** Adds objects that a step of an operation could not handle, as failed items. */
+export async function addFailures(
+  tx: Transaction,
+  { id, failures }: { id: string; failures: readonly { object_id: string; error: string }[] },
+): Promise<void> {
+  const count = failures.length
+  if (count === 0) return
+  const items = failures.map((failure, at) => ({ ...failure, place: at + 1 }))
+  const rows = rowsOf(tx.engine, items, { place: 'bigint', object_id: 'text', error: 'text' })
+  await tx.query(sql`
+    insert into operation_items (operation_id, place, object_id, error)
+    select ${id}, r.place + (select max(place) from operation_items where operation_id = ${id}), r.object_id, r.error
+    from ${rows} as r where true`)
+  await tx.query(sql`
+    update operations set total = total + ${count}, position = position + ${count}, failed = failed + ${count}
+    where id = ${id}`)
+}
+
 /** Counts what a step of an operation did. The last unit counts at completion. */
 export async function addProgress(tx: Transaction, { id, done }: { id: string; done: number }): Promise<void> {
   await tx.query(sql`

@@ -9,9 +9,11 @@ import type { Jobs } from '../jobs/actions/jobs.ts'
 import { isTerminal } from '../jobs/job.ts'
 import type { JobContext } from '../jobs/job-context.ts'
 import { eraseSomeJobs } from '../jobs/retention/erase-jobs.ts'
-import { countJobsOf } from '../jobs/retention/erase-store.ts'
+import { countJobsOf, eraseActor } from '../jobs/retention/erase-store.ts'
+import { deleteThreadsAtRuntime, type ErasedThreads } from '../jobs/retention/erase-threads.ts'
 import { settleJobs } from '../jobs/settlement/settle.ts'
 import type { JobUpdate, Settlement } from '../jobs/settlement/settlement.ts'
+import { eraseThreads } from '../jobs/thread-store.ts'
 import { findUnfinishedOf } from '../jobs/uncommon-jobs.ts'
 import type { StepOutcome, SteppedAction, SteppedWork } from '../operations/bulk-actions.ts'
 import { findOperation, insertOperation, type OperationRow } from '../operations/operation-store.ts'
@@ -30,6 +32,7 @@ const REFUSED_EVERYWHERE_MS = 5_000
 /** How long the runtime has to stop the user's runs. After that the jobs end as cancelled without it. */
 const STOP_WITHIN_MS = 30_000
 const LOOK_AGAIN_MS = 1_000
+const ASK_RUNTIME_AGAIN_MS = 10_000
 
 interface ErasureContext {
   ids: IdGenerator
@@ -68,8 +71,13 @@ interface ErasureServices {
 export function eraseAction(services: ErasureServices): SteppedAction {
   const { jobContext } = services
   return {
-    transact: (work) =>
-      settleJobs(jobContext, (tx, settlement) => work(tx, (wanted) => eraseStep(services, tx, settlement, wanted))),
+    transact: async (wanted, work) => {
+      const { objectId: owner, startedAtMs } = wanted
+      const erasedThreads = await deleteThreadsAtRuntime(jobContext, { owner, startedAtMs })
+      return settleJobs(jobContext, (tx, settlement) =>
+        work(tx, () => eraseStep(services, tx, settlement, { ...wanted, erasedThreads })),
+      )
+    },
   }
 }
 
@@ -77,7 +85,7 @@ async function eraseStep(
   services: ErasureServices,
   tx: Transaction,
   settlement: Settlement,
-  wanted: SteppedWork,
+  wanted: SteppedWork & { erasedThreads: ErasedThreads },
 ): Promise<StepOutcome> {
   const { objectId: sub, startedAtMs } = wanted
   const { atMs } = settlement
@@ -100,6 +108,16 @@ async function eraseStep(
   }
   const untilRefusedMs = startedAtMs + REFUSED_EVERYWHERE_MS - atMs
   if (untilRefusedMs > 0) return { done: 0, next: { waitMs: untilRefusedMs } }
+  const { threads, isUnavailable } = wanted.erasedThreads
+  if (threads.length > 0) {
+    await eraseThreads(
+      tx,
+      threads.map(({ id }) => id),
+    )
+    const failures = threads.flatMap(({ id, error }) => (error === null ? [] : [{ object_id: id, error }]))
+    return { done: 0, next: 'more', failures }
+  }
+  if (isUnavailable) return { done: 0, next: { waitMs: ASK_RUNTIME_AGAIN_MS } }
   if (await eraseRest(tx, sub)) return { done: 0, next: 'more' }
   await eraseCounters(tx, sub)
   await deleteUser(tx, sub)
@@ -135,8 +153,9 @@ function cancelled(jobId: string): JobUpdate {
 
 /** Erases all other records that name the user. True if another step is needed. */
 async function eraseRest(tx: Transaction, sub: string): Promise<boolean> {
+  let more = await eraseActor(tx, sub, BATCH)
   await removeAccountCreator(tx, sub)
-  let more = await deleteEventsFor(tx, sub, BATCH)
+  more = (await deleteEventsFor(tx, sub, BATCH)) || more
   more = (await deleteAnswersFor(tx, sub, BATCH)) || more
   more = (await removeCreator(tx, sub, BATCH)) || more
   return (await eraseAuditedProfile(tx, sub, BATCH)) || more

@@ -51,7 +51,8 @@ const eraseOne = {
     'A background operation that cannot be stopped: profile, devices, notifications, inputs, outputs, callback bodies, ' +
     'timelines, events and kept answers are erased, and unfinished jobs are cancelled. Jobs and projects stay without their ' +
     'creator, and usage stays as numbers. Until it is done the user is refused like a blocked one; afterwards the user may ' +
-    'sign in again and starts empty. While an erasure runs, another request answers with the same operation.',
+    'sign in again and starts empty. The threads of the user’s conversations are deleted at the runtime, which is asked for ' +
+    'up to ten minutes; `failures` names each thread that stays, such as one that another client created. While an erasure runs, another request answers with the same operation.',
   params: pathParams('sub', 'The identity provider’s id of the user.'),
   response: { 202: BulkOperation },
 }

@@ -96,7 +96,11 @@ export function readDescription(run: JsonPart, thread: JsonPart): RunDescription
   }
   const metadata = [run.at('metadata'), thread.at('metadata')]
   const graphs = [idIn(run, 'assistant_id'), ...metadata.map((fields) => idIn(fields, 'graph_id'))]
-  return { graphs: graphs.filter(isId), owners: metadata.flatMap(ownersIn) }
+  return {
+    graphs: graphs.filter(isId),
+    owners: metadata.flatMap(ownersIn),
+    metadata: asObject(run.at('metadata')?.parse()),
+  }
 }
 
 function ownersIn(metadata: JsonPart | undefined): string[] {

@@ -104,12 +104,14 @@ export class RuntimeClient {
    * answer "busy" for a thread they do not know, so busy alone does not prove that a run is active.
    */
   async startRun(request: StartRequest, signal?: AbortSignal): Promise<StartOutcome> {
-    const { threadId, assistantId, payload, webhook, metadata, checkpointId = null, streamModes = [] } = request
+    const { threadId, assistantId, payload, webhook, metadata, configurable, checkpointId = null } = request
+    const { streamModes = [] } = request
     const body = {
       assistant_id: assistantId,
       ...payload,
       ...(webhook === null ? {} : { webhook }),
       metadata,
+      ...(configurable === undefined ? {} : { config: { configurable } }),
       ...(checkpointId === null ? {} : { checkpoint: { checkpoint_id: checkpointId } }),
       ...(streamModes.length === 0 ? {} : { stream_mode: streamModes, stream_resumable: true }),
       multitask_strategy: 'reject',

@@ -1,6 +1,6 @@
 import type { JsonPart } from '../core/json/json-part.ts'
 import type { JsonText } from '../core/json/json-text.ts'
-import type { JsonObject } from '../core/json.ts'
+import type { Json, JsonObject } from '../core/json.ts'
 
 /** The parts of a run that this service reads. */
 export interface RuntimeRun {
@@ -18,6 +18,8 @@ export interface RunDescription {
   graphs: readonly string[]
   /** The callers that the metadata of the run or its thread name. */
   owners: readonly string[]
+  /** The metadata of the run. */
+  metadata: JsonObject
 }
 
 export interface Traces {
@@ -56,6 +58,8 @@ export interface StartRequest {
   payload: { input: JsonText } | { command: JsonText }
   webhook: string | null
   metadata: JsonObject
+  /** What the graph finds in `config.configurable`. The runtime keeps it for the next runs of the thread. */
+  configurable?: { readonly [key: string]: Json | JsonText }
   /** The checkpoint that the run begins at. Absent: the newest one. */
   checkpointId?: string | null
   /** The kinds of events that the run streams. They cannot be changed later. Absent or empty: none. */

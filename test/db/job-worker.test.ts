@@ -36,6 +36,7 @@ function contextOn(db: Database, clock: ManualClock): JobContext {
     types: BUILT_IN_JOB_TYPES,
     pushOptOut: hasPushTurnedOff,
     runtime: null,
+    identify: null,
     callbackUrl: () => null,
   }
 }

@@ -33,7 +33,7 @@ function fakeActions(db: Database) {
     },
   }
   const erase: SteppedAction = {
-    transact: (work) => db.transaction((tx) => work(tx, async () => ({ done: 0, next: 'end' }))),
+    transact: (_wanted, work) => db.transaction((tx) => work(tx, async () => ({ done: 0, next: 'end' }))),
   }
   const actions: OperationActions = { cancel: short, retry: short, replay: short, check, erase }
   return { actions, done, release: released.resolve }

@@ -55,7 +55,8 @@ async function node(db: Database) {
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
     runtime,
-    callbackUrl: () => null,
+    identify: null,
+          callbackUrl: () => null,
   }
   const worker = new JobWorker(context, {
     node: { id: 'node', isAlive: true, holdsLeaseOf: () => true },

@@ -208,7 +208,7 @@ describe('DELETE /v1/users/{sub}', () => {
         return row?.finished_at !== null
       }
       await world.db.transaction(async (tx) => {
-        await repeatJob(tx, { jobContext, jobs }, { id: job.id, by: undefined, startsHere: false })
+        await repeatJob(tx, { jobContext, jobs }, { id: job.id, asker: { id: 'ada', scopes: [] }, by: undefined, startsHere: false })
         if (world.db.engine === 'sqlite') return
         // Without the lock the erasure would end now, and miss the new job.
         const started = (await erase(world)).body

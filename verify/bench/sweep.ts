@@ -62,6 +62,7 @@ async function measure(db: Database, { jobs, runtimeUrl }: { jobs: number; runti
     pushOptOut: hasPushTurnedOff,
     fetch,
     runtime: { url: runtimeUrl, apiKey: null, timeoutMs: 3_000 },
+    runtimeIdentity: { mode: 'sub', secret: null },
     publicUrl: null,
     usageLimitRuns: null,
     maxUnfinishedJobs: null,

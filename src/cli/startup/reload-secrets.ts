@@ -5,7 +5,7 @@ import type { Services } from '../../services.ts'
 interface ReloadedSecrets {
   /** The settings whose new value is used from now on. */
   changed: string[]
-  /** The settings whose new value needs a restart: open connections use the old one. */
+  /** The settings whose new value needs a restart: open connections or started conversations use the old one. */
   needRestart: string[]
 }
 
@@ -28,6 +28,7 @@ export async function reloadSecrets(services: Services, next: Config): Promise<R
   const needRestart: string[] = []
   if (next.redisUrl !== config.redisUrl) needRestart.push('REDIS_URL')
   if (JSON.stringify(next.database) !== JSON.stringify(config.database)) needRestart.push('DATABASE_URL')
+  if (next.runtimeIdentity.secret !== config.runtimeIdentity.secret) needRestart.push('RUNTIME_IDENTITY_SECRET')
   // Reports such as /readyz read the settings from here.
   Object.assign(config, { webhookSecrets: next.webhookSecrets, runtime: next.runtime, push: next.push })
   return { changed, needRestart }

@@ -32,6 +32,7 @@ export async function withJobServices(
     pushOptOut: hasPushTurnedOff,
     fetch,
     runtime: config.runtime,
+    runtimeIdentity: config.runtimeIdentity,
     publicUrl: config.publicUrl,
     usageLimitRuns: config.usageLimitRuns,
     maxUnfinishedJobs: config.maxUnfinishedJobs,

@@ -164,6 +164,10 @@ create table jobs (
   project_id text,
   -- The owner. Null for a job that a callback created and no user has claimed, and once the user was erased.
   created_by text,
+  -- Who asked for the current run, if that was not the owner.
+  actor text,
+  -- The scopes of the owner's request for the current run, separated by spaces. Null if another principal asked.
+  scopes text,
   -- The job that this one repeats.
   retry_of text,
   -- The job whose conversation this one continues.
@@ -208,7 +212,9 @@ create table jobs (
   output text,
   -- The questions of the graph, while it awaits an answer.
   interrupts text,
-  resume_input text
+  resume_input text,
+  -- What the client configured for the graph: a JSON object.
+  configurable text
 );
 
 -- One index for each filter of a job list. None names a column that every end of a job changes: lists by status, error
@@ -219,6 +225,8 @@ create index jobs_by_type on jobs (type, id);
 create index jobs_by_project on jobs (project_id, id) where project_id is not null;
 create index jobs_by_conversation on jobs (thread_id, id);
 create index jobs_by_trace on jobs (trace_id, id) where trace_id is not null;
+-- For the erasure of an actor.
+create index jobs_by_actor on jobs (actor, id) where actor is not null;
 create index jobs_by_retry on jobs (retry_of, id) where retry_of is not null;
 
 -- The conversations: the threads of the runtime that jobs are on. Written when a turn begins, never when it ends, and

@@ -25,8 +25,10 @@ import type { JobContext } from '../job-context.ts'
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, newJob } from '../job-row.ts'
 import { changeJobs, findJob, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../job-store.ts'
-import { deadlineFrom, type JobType } from '../job-types.ts'
+import { deadlineFrom, faultOfConfigurable, type JobType } from '../job-types.ts'
 import { takesPlace } from '../leases/places-store.ts'
+import { type Asker, askedBy } from '../runs/caller.ts'
+import { isStartedHere } from '../runs/extra-runs.ts'
 import { fetchQuestions } from '../runs/fetch-questions.ts'
 import { jobEvent } from '../settlement/job-event.ts'
 import { settleJobs, settleWithin } from '../settlement/settle.ts'
@@ -48,6 +50,8 @@ const STARTS_IN_PROGRESS = 200
 export interface NewJobRequest {
   type: JobType
   createdBy: string
+  /** The principal that asks for it. */
+  asker: Asker
   projectId: string | null
   /** An admin asks for it: the quota of unfinished jobs does not apply. */
   byAdmin?: boolean
@@ -66,6 +70,13 @@ interface NewRun {
   /** Given when that conversation is known. The job that it continues may be deleted. */
   onThread?: string
   onBusy?: OnBusy
+  configurable?: JsonText
+}
+
+interface Resume {
+  asker: Asker
+  configurable?: JsonText | undefined
+  by: AuditOrigin | undefined
 }
 
 /** A created or resumed job. After the commit, the caller calls `begin`. */
@@ -109,7 +120,7 @@ export class Jobs {
     run: { threadId: string; runId: string },
     { type, caller, isAdmin }: { type: JobType; caller: string; isAdmin: boolean },
   ): Promise<void> {
-    const { runtime, log, clock } = this.#context
+    const { db, runtime, log, clock } = this.#context
     if (runtime === null) throw noRuntime()
     const describe = () =>
       runtime.describeRun(run.threadId, run.runId).catch((error: unknown) => {
@@ -123,7 +134,11 @@ export class Jobs {
       await clock.sleep(pauseMs)
       found = await describe()
     }
-    if (found === null || !(isAdmin || found.owners.includes(caller))) throw new ApiError('not_found', 'No such run')
+    if (found === null) throw new ApiError('not_found', 'No such run')
+    const isNamed = found.owners.includes(caller)
+    // The service names the owner in the runs that it starts. A run of a repeated start that no job has is not followed.
+    const isExtra = isNamed && isStartedHere(found) && (await findJobRuns(db, [run.runId])).length === 0
+    if (!isAdmin && (!isNamed || isExtra)) throw new ApiError('not_found', 'No such run')
     if (!found.graphs.includes(type.assistantId)) {
       throw new ApiError('conflict', `The run is not of the type ${type.name}`)
     }
@@ -194,11 +209,13 @@ export class Jobs {
    * Answers the graph's questions. The job continues with a new run. The thread's state is read first, so that the caller
    * learns at once if a question was answered elsewhere. If the runtime cannot be asked, the start checks it later.
    */
-  async resume(paused: JobRow, given: GivenAnswer, by?: AuditOrigin): Promise<CreatedJob> {
+  async resume(paused: JobRow, given: GivenAnswer, { asker, configurable, by }: Resume): Promise<CreatedJob> {
     const { db, clock, types, runtime } = this.#context
     const type = types.get(paused.type)
     checkAwaitsInput(paused)
     if (!type || runtime === null) throw new UnavailableError('The job cannot be resumed now')
+    const fault = faultOfConfigurable(type, configurable, 'body/configurable')
+    if (fault) throw new ApiError('invalid_request', fault)
     const answer = await fitAnswer(given, paused.interrupts, type.resumeSchema)
     const state = await this.#readState(runtime, paused)
     const isOpen = state === undefined || (state !== null && isStillOpen(answer.questions, state))
@@ -216,6 +233,8 @@ export class Jobs {
       job.resume_input = answer.command
       job.resume_questions = answer.questions && JSON.stringify(answer.questions)
       job.interrupts = null
+      Object.assign(job, askedBy(asker, job.created_by))
+      job.configurable = configurable?.text ?? job.configurable
       job.settled_by = null
       job.first_hint = null
       job.awaiting_confirmation = null
@@ -290,6 +309,8 @@ export class Jobs {
       retry_of: request.retryOf ?? null,
       thread_id: threadId ?? uuidFrom(random),
       run_id: null,
+      ...askedBy(request.asker, owner),
+      configurable: work.configurable?.text ?? null,
       trace_context: this.#context.tracer?.current ?? null,
     }
     const job = newJob(type, given, clock.now())
@@ -331,18 +352,18 @@ export class Jobs {
   }
 
   /** Replaces the input of a turn that waits for its start. */
-  replaceInput(id: string, input: JsonText, by?: AuditOrigin): Promise<JobRow> {
+  replaceInput(id: string, input: JsonText, { asker, by }: Omit<Resume, 'configurable'>): Promise<JobRow> {
     const { db, clock } = this.#context
     return db.transaction(async (tx) => {
       const job = await lockJob(tx, id)
       if (!(await lockWaitingTurn(tx, id))) {
         throw new ApiError('conflict', `The job is ${job.status}: only the input of a turn that waits can be replaced`)
       }
-      const updated = { ...job, input: input.text, updated_at: clock.now() }
-      await changeJobs(tx, [{ id, input: updated.input, updated_at: updated.updated_at }])
+      const change = { input: input.text, ...askedBy(asker, job.created_by), updated_at: clock.now() }
+      await changeJobs(tx, [{ id, ...change }])
       await this.#addToTimeline(tx, job, 'input_replaced', {})
       await this.#audit(tx, job, { by, action: 'job.input_replaced' })
-      return updated
+      return { ...job, ...change }
     })
   }
 

@@ -5,10 +5,13 @@ import type { Transaction } from '../../db/database.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type EndedJob, lockJobToRetry } from '../job-store.ts'
+import { faultOfConfigurable } from '../job-types.ts'
+import type { Asker } from '../runs/caller.ts'
 import type { CreatedJob, Jobs } from './jobs.ts'
 
 interface Retry {
   id: string
+  asker: Asker
   /** Absent: the owner's own change, which the audit trail does not record. */
   by: AuditOrigin | undefined
   byAdmin?: boolean
@@ -17,13 +20,13 @@ interface Retry {
 }
 
 /**
- * Repeats an ended job: a new job with the same exact input, type, project, owner and conversation. Runs inside the
+ * Repeats an ended job: a new job with the same exact input, configuration, type, project, owner and conversation. Runs inside the
  * caller's transaction. After its commit, the caller calls `begin`.
  */
 export async function repeatJob(
   tx: Transaction,
   { jobContext, jobs }: { jobContext: JobContext; jobs: Jobs },
-  { id, by, byAdmin = false, startsHere = true }: Retry,
+  { id, asker, by, byAdmin = false, startsHere = true }: Retry,
 ): Promise<CreatedJob> {
   const ended = await lockJobToRetry(tx, id)
   if (!ended) throw new ApiError('not_found', 'No such job')
@@ -31,12 +34,16 @@ export async function repeatJob(
   const { continues, thread_id: onThread } = ended
   const type = jobContext.types.get(ended.type)
   if (!type) throw new ApiError('conflict', `The job type ${ended.type} is not configured any more`)
-  const fault = type.inputSchema?.faultOf(new JsonText(input), 'input')
+  const configurable = ended.configurable === null ? undefined : new JsonText(ended.configurable)
+  const fault =
+    type.inputSchema?.faultOf(new JsonText(input), 'input') ?? faultOfConfigurable(type, configurable, 'configurable')
   if (fault) throw new ApiError('conflict', `The job type has changed: ${fault}`)
-  const work = { input: new JsonText(input), continues, ...(continues !== null && { onThread }) }
+  const turn = { continues, ...(continues !== null && { onThread }) }
+  const work = { input: new JsonText(input), ...turn, ...(configurable && { configurable }) }
   const created = await jobs.create(tx, {
     type,
     createdBy,
+    asker,
     projectId: ended.project_id,
     byAdmin,
     work,

@@ -16,6 +16,16 @@ const tags = ['Jobs']
 const params = pathParams('id', 'The job’s id.')
 const uuid = (description: string) => Type.Optional(Type.String({ format: 'uuid', description }))
 
+const configurable = Type.Optional(
+  jsonDocument({
+    type: 'object',
+    additionalProperties: true,
+    description:
+      'Values for the graph, such as a model or a language: it finds them in its `config.configurable`. At most 16 KB. ' +
+      'Only for a type with a `configurable_schema`.',
+  }),
+)
+
 export const createJob = {
   operationId: 'startJob',
   tags,
@@ -34,6 +44,7 @@ export const createJob = {
     {
       type: boundedText({ minLength: 1, maxLength: 64, description: 'A job type: `GET /v1/job-types` lists them.' }),
       input: Type.Optional(jsonDocument({ description: 'The graph’s input.' })),
+      configurable,
       thread_id: uuid('The thread of the run to follow.'),
       run_id: uuid('The run to follow.'),
       continues: Type.Optional(
@@ -124,7 +135,7 @@ export const resumeJob = {
   description:
     'The state of the thread is read first, within three seconds. 409: the question was answered elsewhere meanwhile (the ' +
     'job then goes on with that answer), or its thread is gone (the job then fails `run_lost`). If the runtime cannot be ' +
-    'asked, the answer is kept and sent later.',
+    'asked, the answer is kept and sent later. `configurable` replaces that of the job; without it, that of the job is sent again.',
   body: Type.Object(
     {
       input: Type.Optional(
@@ -141,6 +152,7 @@ export const resumeJob = {
           description: 'The answers to several questions, by the ids in `interrupts`.',
         }),
       ),
+      configurable,
     },
     { title: 'JobAnswer', additionalProperties: false, examples: [{ input: 'approved' }] },
   ),
@@ -152,7 +164,7 @@ export const retryJob = {
   tags,
   summary: 'Repeat a job that has ended',
   description:
-    'A new job with exactly the same input, type, project and owner; its `retry_of` names this one. A turn of a ' +
+    'A new job with exactly the same input, `configurable`, type, project and owner; its `retry_of` names this one. A turn of a ' +
     'conversation is repeated on the same thread. It counts towards the usage limit of the owner and the quota of unfinished jobs.',
   params,
   headers: idempotencyHeader,

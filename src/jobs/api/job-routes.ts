@@ -18,9 +18,11 @@ import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import type { JobRow, SlimJob } from '../job-row.ts'
 import { findJob } from '../job-store.ts'
+import { faultOfConfigurable } from '../job-types.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
 import { findJobState } from '../retention/delete-store.ts'
+import { askerOf } from '../runs/caller.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
 import { findJobsOn, findThread } from '../thread-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
@@ -59,7 +61,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   const creating = {
     ...config,
     largeAnswer,
-    documents: ['input'],
+    documents: ['input', 'configurable'],
     refusals: {
       forbidden,
       not_found: 'No such job type: there are agent, report',
@@ -164,7 +166,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     ...config,
     awaitsRuntime,
     largeAnswer,
-    documents: ['input', 'answers'],
+    documents: ['input', 'answers', 'configurable'],
     refusals: {
       forbidden,
       not_found,
@@ -179,7 +181,9 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       const paused = await ownJob(request, request.params.id)
       checkMayChange(request, paused)
       const by = auditedOriginOf(request, paused)
-      const { job, begin } = await jobs.resume(paused, readGivenAnswer(request.body), by)
+      const { configurable } = request.body
+      const asker = askerOf(callerOf(request))
+      const { job, begin } = await jobs.resume(paused, readGivenAnswer(request.body), { asker, configurable, by })
       begin()
       reply.code(202)
       return toJob(job)
@@ -212,7 +216,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         async (tx) => {
           const ended = await check()
           const by = auditedOriginOf(request, ended)
-          const wanted = { id: ended.id, by, byAdmin: isAdmin(request) }
+          const wanted = { id: ended.id, asker: askerOf(callerOf(request)), by, byAdmin: isAdmin(request) }
           const { job, begin } = await repeatJob(tx, { jobContext, jobs }, wanted)
           return created(job, begin)
         },
@@ -249,7 +253,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     const fault = types.get(job.type)?.inputSchema?.faultOf(input, 'body/input')
     if (fault) throw new ApiError('invalid_request', fault)
     if (input.text === 'null') throw new ApiError('invalid_request', 'body/input must not be null')
-    return toJob(await jobs.replaceInput(job.id, input, auditedOriginOf(request, job)))
+    const asker = askerOf(callerOf(request))
+    return toJob(await jobs.replaceInput(job.id, input, { asker, by: auditedOriginOf(request, job) }))
   })
 
   const deletingConversation = {
@@ -352,7 +357,11 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     if (projectId !== null && !(await projectExists(db, projectId))) {
       throw new ApiError('invalid_request', 'body/project_id names no project')
     }
-    const fault = 'input' in work ? type.inputSchema?.faultOf(work.input, 'body/input') : null
+    const fault =
+      'input' in work
+        ? (type.inputSchema?.faultOf(work.input, 'body/input') ??
+          faultOfConfigurable(type, work.configurable, 'body/configurable'))
+        : null
     if (fault) throw new ApiError('invalid_request', fault)
     const wanted = { ...given, type }
     await checkMayFollow(request, wanted)

@@ -28,8 +28,10 @@ const started = {
   output: null,
   error: null,
   interrupts: null,
+  configurable: null,
   project_id: null,
   created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
+  actor: null,
   thread_id: '9a4bcb3e-4d5c-4b9e-8f00-000000000001',
   run_id: null,
   trace_id: null,
@@ -118,8 +120,14 @@ export const Job = Type.Object(
       items: Interrupt,
       description: 'What the graph asks, while the job awaits input. Empty: it waits to be continued. Null otherwise.',
     }),
+    configurable: jsonDocument({
+      type: ['object', 'null'],
+      additionalProperties: true,
+      description: 'What the client configured for the graph; null: nothing.',
+    }),
     project_id: nullableTextField('The project it belongs to.'),
     created_by: nullableTextField('The user or service account that owns it; null: only admins see it.'),
+    actor: nullableTextField('The user or service account that asked for its newest run, if that was not the owner.'),
     thread_id: Type.String({
       description:
         'The runtime’s id of the conversation. It changes if the start of the first turn has to be repeated.',
@@ -187,11 +195,11 @@ export const jobEventExample = {
   },
 }
 
-const schemaField = (description: string) =>
+const schemaField = (description: string, without = 'anything') =>
   Type.Unsafe<SchemaJson | null>({
     type: ['object', 'boolean', 'null'],
     additionalProperties: true,
-    description: `${description} JSON Schema, draft 2020-12; null: anything.`,
+    description: `${description} JSON Schema, draft 2020-12; null: ${without}.`,
   })
 
 const jobTypeExample = {
@@ -207,6 +215,7 @@ const jobTypeExample = {
   input_schema: { type: 'object', properties: { title: { type: 'string' } }, required: ['title'] },
   output_schema: null,
   resume_schema: null,
+  configurable_schema: null,
 }
 
 const JobType = Type.Object(
@@ -233,6 +242,7 @@ const JobType = Type.Object(
       'The schema of `output` of its jobs. An output that does not match is kept, and the timeline records that.',
     ),
     resume_schema: schemaField('The schema that each answer to its questions must match.'),
+    configurable_schema: schemaField('The schema that `configurable` must match.', 'not allowed'),
   },
   {
     title: 'JobType',

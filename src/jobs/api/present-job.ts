@@ -20,8 +20,10 @@ export function toJob(row: ListedJob): Job {
     output: toDocument(row.output),
     error: row.error_code === null ? null : { code: row.error_code, message: row.error_message ?? '' },
     interrupts: toDocument(isAnsweredElsewhere(row) ? '[]' : row.interrupts),
+    configurable: toDocument(row.configurable),
     project_id: row.project_id,
     created_by: row.created_by,
+    actor: row.actor,
     thread_id: row.thread_id,
     run_id: row.run_id,
     trace_id: row.trace_id,
@@ -43,14 +45,14 @@ export function toJob(row: ListedJob): Job {
 /** What is kept of an answer for an `Idempotency-Key`: the documents, which may be large, are stored with the job only. */
 export function withoutDocuments(job: Job): Job {
   const none = toDocument(null)
-  return { ...job, input: none, output: none, interrupts: none }
+  return { ...job, input: none, output: none, interrupts: none, configurable: none }
 }
 
 /** The kept answer with the documents of its job. Output and questions are shown only in the status that had them. */
 export function withDocuments(kept: string, row: JobRow): string {
   const first = JSON.parse(kept) as Job
-  const { input, output, interrupts, status } = toJob(row)
-  return writeJson({ ...first, input, ...(status === first.status && { output, interrupts }) })
+  const { input, output, interrupts, configurable, status } = toJob(row)
+  return writeJson({ ...first, input, configurable, ...(status === first.status && { output, interrupts }) })
 }
 
 /** Its questions were closed at the runtime, and no run followed. */
@@ -84,6 +86,7 @@ export function toJobType(type: JobType) {
     input_schema: type.inputSchema?.json ?? null,
     output_schema: type.outputSchema?.json ?? null,
     resume_schema: type.resumeSchema?.json ?? null,
+    configurable_schema: type.configurableSchema?.json ?? null,
   }
 }
 

@@ -7,11 +7,13 @@ import { callerOf, insufficientScope } from '../../http/gate/access.ts'
 import type { OnBusy } from '../actions/conversation.ts'
 import type { NewJobRequest } from '../actions/jobs.ts'
 import type { GivenAnswer } from '../answers.ts'
+import { askerOf } from '../runs/caller.ts'
 import { isAdmin } from './job-access.ts'
 
 interface NewJobBody {
   type: string
   input?: JsonText
+  configurable?: JsonText
   thread_id?: string
   run_id?: string
   continues?: string
@@ -28,13 +30,14 @@ export function readNewJob(request: FastifyRequest, body: NewJobBody): GivenJob 
   return {
     type: body.type,
     createdBy: body.created_by ?? principalId(callerOf(request)),
+    asker: askerOf(callerOf(request)),
     projectId: body.project_id ?? null,
     byAdmin: isAdmin(request),
     work: readWork(body),
   }
 }
 
-function readWork({ input, thread_id, run_id, continues, on_busy }: NewJobBody): NewJobRequest['work'] {
+function readWork({ input, configurable, thread_id, run_id, continues, on_busy }: NewJobBody): NewJobRequest['work'] {
   const follows = thread_id !== undefined || run_id !== undefined
   if (input !== undefined && follows) {
     throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
@@ -46,7 +49,13 @@ function readWork({ input, thread_id, run_id, continues, on_busy }: NewJobBody):
   if (on_busy !== undefined && continues === undefined) {
     throw new ApiError('invalid_request', 'body/on_busy needs the field "continues"')
   }
-  if (input !== undefined) return { input, continues: continues ?? null, ...(on_busy && { onBusy: on_busy }) }
+  if (configurable !== undefined && input === undefined) {
+    throw new ApiError('invalid_request', 'body/configurable needs the field "input": a run started elsewhere has its own')
+  }
+  if (input !== undefined) {
+    const turn = { continues: continues ?? null, ...(on_busy && { onBusy: on_busy }) }
+    return { input, ...turn, ...(configurable && { configurable }) }
+  }
   if (thread_id !== undefined && run_id !== undefined) {
     return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }
   }

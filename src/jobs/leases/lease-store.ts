@@ -109,10 +109,10 @@ export async function postpone(db: Database, { id, lease_token }: LeasedJob, unt
 }
 
 /** The documents that a start sends to the runtime. */
-type StartDocuments = Pick<JobRow, 'input' | 'resume_input'>
+type StartDocuments = Pick<JobRow, 'input' | 'resume_input' | 'configurable'>
 
 export async function findStartDocuments(db: Queryable, id: string): Promise<StartDocuments | undefined> {
-  const [row] = await db.query<StartDocuments>(sql`select input, resume_input from jobs where id = ${id}`)
+  const [row] = await db.query<StartDocuments>(sql`select input, resume_input, configurable from jobs where id = ${id}`)
   return row
 }
 

@@ -3,7 +3,6 @@ import { deleteEventsOf } from '../../events/event-store.ts'
 import { deleteAnswersAt } from '../../http/idempotency-store.ts'
 import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
 import type { CountDeleted } from '../job-context.ts'
-import { eraseThreadsOf } from '../thread-store.ts'
 import { deleteHeld, deleteTimelineOf, type HeldRecords, lockEndedJobs } from './delete-store.ts'
 import { eraseBodiesOf, eraseJobRows, findEndedJobsOf } from './erase-store.ts'
 
@@ -35,7 +34,6 @@ export async function eraseSomeJobs(
     tx,
     ids.map((id) => `/jobs/${id}`),
   )
-  await eraseThreadsOf(tx, ids)
   await eraseJobRows(tx, ids, atMs)
   return { found: found.length, erased: ids.length }
 }

@@ -1,9 +1,10 @@
 import { bytesOf, takeBatch } from '../../db/bounded-page.ts'
 import type { Queryable, Transaction } from '../../db/database.ts'
+import { forUpdate } from '../../db/locking.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import { CALLBACKS } from '../callback-store.ts'
-import { JOBS } from '../job-row.ts'
+import { ERASED_ACTOR, JOBS } from '../job-row.ts'
 
 const ERASED_MESSAGE = 'Erased with its user'
 
@@ -13,6 +14,10 @@ export const ERASED_BODY = 'null'
 export async function countJobsOf(db: Queryable, owner: string): Promise<number> {
   const [row] = await db.query<{ jobs: number }>(sql`select count(*) as jobs from jobs where created_by = ${owner}`)
   return row?.jobs ?? 0
+}
+
+export async function hasJobs(db: Queryable, owner: string): Promise<boolean> {
+  return (await db.query(sql`select 1 as found from jobs where created_by = ${owner} limit 1`)).length > 0
 }
 
 /** One batch of a user's ended jobs. */
@@ -45,10 +50,19 @@ export async function eraseBodiesOf(
   return { hasMore }
 }
 
+/** Removes the name of an actor from some jobs of other owners. True if there may be more. */
+export async function eraseActor(tx: Transaction, actor: string, limit: number): Promise<boolean> {
+  const rows = await tx.query(sql`
+    update jobs set actor = ${ERASED_ACTOR}
+    where id in (select id from jobs where actor = ${actor} order by id limit ${limit} ${forUpdate(tx.engine)})
+    returning id`)
+  return rows.length === limit
+}
+
 /** Removes the owner and the documents. Type, status, error code and times stay. */
 export async function eraseJobRows(tx: Transaction, jobIds: readonly string[], atMs: number): Promise<void> {
   await tx.query(sql`
-    update jobs set created_by = null, input = null, output = null, resume_input = null, resume_questions = null,
+    update jobs set created_by = null, actor = null, scopes = null, configurable = null, input = null, output = null, resume_input = null, resume_questions = null,
       interrupts = null, error_message = case when error_code is null then null else ${ERASED_MESSAGE} end,
       erased_at = ${atMs}, updated_at = ${atMs}
     where ${isAmong(tx.engine, sql`id`, jobIds)}`)

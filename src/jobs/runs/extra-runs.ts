@@ -23,7 +23,7 @@ function isActiveRun({ status }: RuntimeRun): boolean {
 }
 
 /** Whether this service started the run. Runs of other clients may inherit the job id from the thread, but never the number. */
-export function isStartedHere({ metadata: { job_id, run_seq } }: RuntimeRun): boolean {
+export function isStartedHere({ metadata: { job_id, run_seq } }: Pick<RuntimeRun, 'metadata'>): boolean {
   return typeof job_id === 'string' && typeof run_seq === 'number'
 }
 

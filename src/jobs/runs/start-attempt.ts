@@ -11,6 +11,7 @@ import { findUnfinishedOn } from '../uncommon-jobs.ts'
 export interface StartAttempt {
   input: string | null
   resume_input: string | null
+  configurable: string | null
   /** The run must name the checkpoint that it begins at. */
   isPinned: boolean
 }

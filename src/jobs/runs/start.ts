@@ -1,5 +1,7 @@
 import { hadNoConnection } from '../../core/exchange.ts'
+import { scanJson } from '../../core/json/json-scan.ts'
 import { JsonText } from '../../core/json/json-text.ts'
+import { WHOLE, wantFields } from '../../core/json/wanted.ts'
 import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { NO_VALUES } from '../../runtime/read-answers.ts'
 import { type RuntimeClient, START_TIMEOUT_MS } from '../../runtime/runtime-client.ts'
@@ -12,6 +14,7 @@ import type { LeasedJob } from '../leases/lease-store.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { ANSWER_NOT_APPLIED, CHECKPOINT_GONE, deadlineExceeded, THREAD_GONE } from '../settlement/verdict.ts'
 import { type EarlierRun, findEarlierRuns } from '../thread-store.ts'
+import { callerKeys } from './caller.ts'
 import type { CheckOutcome, FailedCheck } from './check-outcome.ts'
 import { attemptOf, findKnownExtras, findOwnRuns, stopExtraRuns, stopLateRuns } from './extra-runs.ts'
 import { fetchQuestions } from './fetch-questions.ts'
@@ -143,7 +146,9 @@ async function prepareThread(
     const hasHistory = (await findEarlierRuns(context.db, job)).length > 0
     if (hasHistory) return { runId: null, verdict: THREAD_GONE, traces: null }
   }
-  const refused = await runtime.ensureThread(job.thread_id, { job_id: job.id }, signal)
+  const { user_id: owner } = callerKeys(job, context.identify)
+  const metadata = { job_id: job.id, ...(owner !== null && { owner }) }
+  const refused = await runtime.ensureThread(job.thread_id, metadata, signal)
   return refused ? rejected(context, job, refused) : null
 }
 
@@ -172,11 +177,14 @@ async function startOn(
 ): Promise<RunObservation> {
   const { job, type, attempt, checkpointId, sending, holdsLease, signal } = made
   const number = job.start_attempts
+  const keys = callerKeys(job, context.identify)
   const request = {
     threadId: job.thread_id,
     assistantId: type.assistantId,
     payload: payloadOf(job, attempt),
-    metadata: { job_id: job.id, run_seq: job.run_seq, ...(number > 1 && { attempt: number }) },
+    // A run has the metadata of its thread, too, unless it has the same key.
+    metadata: { job_id: job.id, run_seq: job.run_seq, owner: keys.user_id, ...(number > 1 && { attempt: number }) },
+    configurable: { ...(await membersOf(attempt.configurable)), ...keys },
     checkpointId,
     streamModes: streamModesOf(type),
   }
@@ -248,6 +256,14 @@ function rejected({ log }: JobContext, job: LeasedJob, { status, message: reason
   log.warn({ jobId: job.id, status, reason }, 'job.start_rejected')
   const text = `The runtime refused to start the run (${status})`
   return { runId: null, verdict: { kind: 'failed', code: 'start_rejected', message: text }, traces: null }
+}
+
+/** The members of a small JSON object, each as its exact text. */
+async function membersOf(document: string | null): Promise<Record<string, JsonText>> {
+  if (document === null) return {}
+  const names = Object.keys(JSON.parse(document) as object)
+  const { root } = await scanJson(document, { wanted: wantFields(Object.fromEntries(names.map((name) => [name, WHOLE]))) })
+  return Object.fromEntries(names.map((name) => [name, new JsonText(root.at(name)?.text ?? 'null')]))
 }
 
 function payloadOf({ run_seq }: LeasedJob, { input, resume_input }: StartAttempt): StartRequest['payload'] {

@@ -95,9 +95,10 @@ export class JobWorker {
 
   /** Starts the run of a job that this process has just created under its own lease. */
   startFresh(job: JobRow, { isPinned }: { isPinned: boolean }): void {
-    const { input, resume_input, output: _output, interrupts: _interrupts, ...slim } = job
+    const { input, resume_input, configurable, output: _output, interrupts: _interrupts, ...slim } = job
     const leased = { ...slim, last_start_at: null, unseen_at: null }
-    this.#track(this.#process(leased, { via: null, fresh: { input, resume_input, isPinned } }), this.#starts)
+    const fresh = { input, resume_input, configurable, isPinned }
+    this.#track(this.#process(leased, { via: null, fresh }), this.#starts)
   }
 
   /** Checks the job in the background, if a slot is free. `reported` is its run, if a callback asks for the check. */

@@ -61,6 +61,10 @@ const GRAPHS: Record<string, readonly Step[]> = {
           : { update: { report: { title: 'Asked both', answers: [...answers] } } },
     },
   ],
+  /** Answers with what it knows of its caller. */
+  whoami: [{ name: 'answer', take: tellCaller }],
+  /** The same after a question. */
+  whoami_asked: [askFor(QUESTION), { name: 'answer', take: tellCaller }],
   breakpoint: [
     { name: 'begin', take: () => ({ update: { draft: 'half a report' } }) },
     { name: 'write', take: (values, answers) => (answers.length === 0 ? { stop: true } : writeReport(values)) },
@@ -115,6 +119,11 @@ function askFor(question: Json, name = 'ask'): Step {
 
 function writeReport({ title, n }: JsonObject): StepResult {
   return { update: { report: { title: titleOf(title), n: n ?? 0 } } }
+}
+
+function tellCaller(_values: JsonObject, _answers: readonly Json[], _newId: NewId, config: JsonObject): StepResult {
+  const { caller = null, user_id = null, language = null } = config
+  return { update: { report: { caller, user_id, language } } }
 }
 
 function typeOf({ role, type }: JsonObject): string {

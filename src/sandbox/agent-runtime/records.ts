@@ -14,6 +14,8 @@ export interface Thread {
   /** Of all branches, newest last. */
   checkpoints: Checkpoint[]
   runs: Run[]
+  /** The configuration of its runs so far. Later runs see it, too. */
+  configurable: JsonObject
   /** The checkpoint that a run named last. Later runs that name none begin there, too. */
   pin: string | null
 }
@@ -47,7 +49,7 @@ export type StepResult =
 /** One node of a graph. `answers` are the answers to this step's questions so far. */
 export interface Step {
   name: string
-  take(values: JsonObject, answers: readonly Json[], newId: NewId): StepResult
+  take(values: JsonObject, answers: readonly Json[], newId: NewId, configurable: JsonObject): StepResult
 }
 
 export type RunStatus = 'pending' | 'running' | 'success' | 'error' | 'timeout' | 'interrupted' | 'rollback'

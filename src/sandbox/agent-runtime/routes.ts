@@ -90,11 +90,14 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     if (!isUuid(threadId)) return malformed('thread_id')
     if (!isJsonObject(body)) return malformed('', 'Expected object')
     const { assistant_id, webhook = null, metadata = {}, command, multitask_strategy = 'reject', after_seconds } = body
-    const { stream_mode = ['values'], stream_resumable = false, checkpoint = {} } = body
+    const { stream_mode = ['values'], stream_resumable = false, checkpoint = {}, config = {} } = body
+    const { configurable = {} } = isJsonObject(config) ? config : {}
     if (typeof assistant_id !== 'string') return malformed('assistant_id', 'Required')
     if (webhook !== null && typeof webhook !== 'string') return malformed('webhook', 'Expected string')
     if (!isJsonObject(metadata)) return malformed('metadata', 'Expected object')
     if (command !== undefined && !isJsonObject(command)) return malformed('command', 'Expected object')
+    if (!isJsonObject(config)) return malformed('config', 'Expected object')
+    if (!isJsonObject(configurable)) return malformed('configurable', 'Expected object')
     if (!isJsonObject(checkpoint)) return malformed('checkpoint', 'Expected object')
     const { checkpoint_id = null } = checkpoint
     if (checkpoint_id !== null && !isUuid(checkpoint_id)) return malformed('checkpoint_id')
@@ -118,7 +121,7 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     const run = state.startRun(thread, {
       graphId,
       work: command ? { command } : { input: body.input ?? null },
-      configurable: configurableFrom(call.headers),
+      configurable: { ...configurable, ...configurableFrom(call.headers) },
       checkpointId: checkpoint_id,
       webhook,
       metadata,

@@ -93,6 +93,7 @@ export class RuntimeState {
       updatedAtMs: nowMs,
       checkpoints: [],
       runs: [],
+      configurable: {},
       pin: null,
     }
     this.#threads.set(threadId, thread)
@@ -109,12 +110,16 @@ export class RuntimeState {
       for (const run of before) this.cancel(thread, run, strategy)
     const nowMs = clock.now()
     const { graphId, afterMs, metadata, streamModes = ['values'], resumable = false, ...rest } = request
+    const configurable = { ...thread.configurable, ...request.configurable }
+    // As in the real runtime, a run that waits for another one leaves nothing to the thread.
+    if (thread.status !== 'busy') thread.configurable = configurable
     thread.pin = request.checkpointId ?? thread.pin
     thread.metadata = { ...thread.metadata, graph_id: graphId, assistant_id: assistantIdOf(graphId) }
     thread.status = 'busy'
     thread.updatedAtMs = nowMs
     const run: Run = {
       ...rest,
+      configurable,
       runId: newId(),
       threadId: thread.threadId,
       graphId,
@@ -246,12 +251,12 @@ export class RuntimeState {
   }
 
   /** Computes the results of the steps in advance, so that they can be streamed before the steps are executed. */
-  #planSteps({ head, position }: Run): PlannedStep[] {
+  #planSteps({ head, position, configurable }: Run): PlannedStep[] {
     const planned: PlannedStep[] = []
     let before = head?.values ?? {}
     let answers: readonly Json[] = position?.answers ?? []
     for (const step of position?.steps.slice(position.index) ?? []) {
-      const result = step.take(before, answers, this.#options.newId)
+      const result = step.take(before, answers, this.#options.newId, configurable)
       planned.push({ name: step.name, before, result })
       if (!('update' in result || 'values' in result)) break
       before = 'values' in result ? result.values : { ...before, ...result.update }
@@ -267,7 +272,7 @@ export class RuntimeState {
     for (let step = nextStep(run); step; step = nextStep(run)) {
       const { head: checkpoint, position } = run
       if (!position || !checkpoint?.task) break
-      const result = results.shift() ?? step.take(checkpoint.values, position.answers, newId)
+      const result = results.shift() ?? step.take(checkpoint.values, position.answers, newId, run.configurable)
       if ('update' in result || 'values' in result) {
         run.position = { ...position, index: position.index + 1, answers: [] }
         this.#goOn(thread, run, 'values' in result ? result.values : { ...checkpoint.values, ...result.update })

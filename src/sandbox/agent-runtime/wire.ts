@@ -11,7 +11,7 @@ export function renderThread(thread: Thread): JsonObject {
     updated_at: toRfc3339(thread.updatedAtMs),
     metadata: thread.metadata,
     status: thread.status,
-    config: {},
+    config: Object.keys(thread.configurable).length === 0 ? {} : { configurable: thread.configurable },
     ...(thread.values === undefined ? {} : { values: thread.values, interrupts: thread.interrupts ?? {} }),
   }
 }

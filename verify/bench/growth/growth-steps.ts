@@ -115,6 +115,7 @@ export const GROWTH_STEPS: Readonly<Record<string, GrowthStep>> = {
       services.jobs.create(tx, {
         type,
         createdBy: ownerAt(round),
+        asker: { id: ownerAt(round), scopes: [] },
         projectId: null,
         work: { input: new JsonText('{"topic":"sales"}'), continues: null },
       }),

@@ -128,6 +128,7 @@ async function fill(db: Database, jobs: number): Promise<GrowthWorld> {
     pushOptOut: hasPushTurnedOff,
     fetch: () => Promise.reject(new Error('there is no runtime')),
     runtime: { url: 'http://127.0.0.1:9', apiKey: null, timeoutMs: 1_000 },
+    runtimeIdentity: { mode: 'sub', secret: null },
     publicUrl: null,
     usageLimitRuns: null,
     maxUnfinishedJobs: null,

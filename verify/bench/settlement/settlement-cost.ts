@@ -94,6 +94,7 @@ function contextOn(db: Database): JobContext {
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
     runtime: null,
+    identify: null,
     callbackUrl: () => null,
   }
 }

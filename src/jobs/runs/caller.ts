@@ -1,0 +1,68 @@
+import { createHmac } from 'node:crypto'
+import type { Principal } from '../../auth/principal.ts'
+import { principalId } from '../../auth/principal.ts'
+import type { JsonObject } from '../../core/json.ts'
+import type { JobContext } from '../job-context.ts'
+import { ERASED_ACTOR, type JobRow, type SlimJob } from '../job-row.ts'
+
+/** The principal that asks for a run. `scopes`: those of its credential; null if they are not known any more. */
+export interface Asker {
+  id: string
+  scopes: readonly string[] | null
+}
+
+export function askerOf(principal: Principal): Asker {
+  return { id: principalId(principal), scopes: principal.scopes }
+}
+
+const COMMAND_LINE = 'command_line'
+
+/** The asker of a change without a credential: an operation in the background, or a command. */
+export function askerWithoutScopes({ kind, id }: { kind: string; id: string }): Asker {
+  // The name of a user of the machine could be the `sub` of another person.
+  return { id: kind === COMMAND_LINE ? COMMAND_LINE : id, scopes: null }
+}
+
+/** What is stored of the asker. The owner acts with the scopes of the request, another principal with none. */
+export function askedBy({ id, scopes }: Asker, owner: string | null): Pick<JobRow, 'actor' | 'scopes'> {
+  return id === owner ? { actor: null, scopes: scopes?.join(' ') ?? null } : { actor: id, scopes: null }
+}
+
+export interface RuntimeIdentity {
+  mode: 'sub' | 'pseudonym' | 'none'
+  secret: string | null
+}
+
+/** How the runtime learns ids of principals. Null: it learns none. Only ids of people become pseudonyms. */
+export function identifyBy({ mode, secret }: RuntimeIdentity): JobContext['identify'] {
+  if (mode === 'none') return null
+  if (mode === 'sub' || secret === null) return (id) => id
+  return (id) => (isOfPerson(id) ? createHmac('sha256', secret).update(id).digest('hex') : id)
+}
+
+const SERVICE_ACCOUNT = /^svc_[0-9a-z]{26}$/
+
+function isOfPerson(id: string): boolean {
+  return !SERVICE_ACCOUNT.test(id) && id !== COMMAND_LINE && id !== ERASED_ACTOR
+}
+
+/**
+ * The keys of a run's configuration that tell the graph for whom it acts. The runtime keeps the configuration of a run for
+ * the next runs of the thread, so each run has all of these keys: null replaces what an earlier run left.
+ */
+export function callerKeys(job: SlimJob, identify: JobContext['identify']): { caller: JsonObject | null; user_id: string | null } {
+  if (identify === null) return { caller: null, user_id: null }
+  const { created_by: owner, actor, scopes, id: job_id, type, project_id } = job
+  const user_id = owner === null ? null : identify(owner)
+  const kind = owner === null ? null : SERVICE_ACCOUNT.test(owner) ? 'service_account' : 'user'
+  const caller = {
+    user_id,
+    kind,
+    scopes: (scopes ?? '').split(' ').filter((scope) => scope !== ''),
+    actor: actor === null ? null : identify(actor),
+    job_id,
+    type,
+    project_id,
+  }
+  return { caller, user_id }
+}
