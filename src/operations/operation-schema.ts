@@ -42,13 +42,17 @@ export const BulkOperation = Type.Object(
       description:
         '`done`: every item was processed; some may have failed. `cancelled`: it was stopped before the end.',
     }),
-    total: Type.Integer({ description: 'How many items it has. For `erase`: the jobs of the user, the user, and each thread that stays.' }),
+    total: Type.Integer({
+      description: 'How many items it has. For `erase`: the jobs of the user, the user, and each thread that stays.',
+    }),
     done: Type.Integer({ description: 'How many items are done.' }),
     failed: Type.Integer({ description: 'How many items failed.' }),
     failures: Type.Array(
       Type.Object(
         {
-          id: Type.String({ description: 'The id of the job or callback; for `erase`, of a thread that stays at the runtime.' }),
+          id: Type.String({
+            description: 'The id of the job or callback; for `erase`, of a thread that stays at the runtime.',
+          }),
           error: Type.String({ description: 'Why it failed, in a sentence.' }),
         },
         { title: 'OperationFailure' },

@@ -4,6 +4,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
+import { SANDBOX_USERS } from '../../src/sandbox/identity-provider/users.ts'
 import { startLangGraph } from '../support/langgraph.ts'
 import { freshFolder } from '../support/program.ts'
 import { type Served, sharedIssuer, startServe } from '../support/served.ts'
@@ -50,6 +51,7 @@ const WORLDS: { name: string; start: () => Promise<World> }[] = [
 ]
 
 const reportFrom = (assistant_id: string, more = {}) => ({ assistant_id, output_key: 'report', ...more })
+const LANGUAGE = { type: 'object', properties: { language: { type: 'string' } }, additionalProperties: false }
 const TYPES = {
   types: {
     report: reportFrom('report'),
@@ -60,6 +62,8 @@ const TYPES = {
     sleep: reportFrom('sleep'),
     hurry: reportFrom('sleep', { deadline_seconds: 1 }),
     unknown: reportFrom('no-such-assistant'),
+    whoami: reportFrom('whoami', { configurable_schema: LANGUAGE }),
+    whoami_asked: reportFrom('whoami_asked', { configurable_schema: LANGUAGE }),
   },
 }
 const INPUT = { title: 'Done', n: 42 }
@@ -236,6 +240,71 @@ for (const { name, start } of WORLDS) {
       await post(hearing, `/jobs/${paused.id}/resume`, { input: null })
       const job = await untilGlance(hearing, paused, (now) => now.status === 'completed')
       assert.deepEqual(job.output, { title: 'Done', answer: 'by hand' })
+    })
+
+    const FORGED = { user_id: 'eve', kind: 'user', scopes: ['admin:*'] }
+    const { sub: ada = '', scopes = [] } = SANDBOX_USERS.find(({ username }) => username === 'ada') ?? {}
+    const callerOf = ({ id }: Job, type: string, asked: object = { scopes, actor: null }) => {
+      const caller = { user_id: ada, kind: 'user', job_id: id, type, project_id: null, ...asked }
+      return { caller, user_id: ada }
+    }
+
+    test('a graph answers with the caller it saw, on start, resume, retry and the next turn, and forging changes nothing', async () => {
+      const configurable = { language: 'de' }
+      const input = { ...INPUT, caller: FORGED, user_id: 'eve', config: { configurable: { caller: FORGED } } }
+      const paused = await untilGlance(
+        hearing,
+        await post(hearing, '/jobs', { type: 'whoami_asked', input, configurable }),
+        ended,
+      )
+      await post(hearing, `/jobs/${paused.id}/resume`, { input: 'yes' })
+      const first = await untilGlance(hearing, paused, (now) => now.status === 'completed')
+      assert.deepEqual(first.output, { ...callerOf(first, 'whoami_asked'), language: 'de' })
+
+      const admin = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
+      const { body: retried } = await hearing.request<Job>('POST', `/jobs/${first.id}/retry`, { token: admin })
+      const asked = await untilGlance(hearing, retried, ended)
+      const { status } = await hearing.request('POST', `/jobs/${asked.id}/resume`, {
+        token: admin,
+        body: { input: 'no' },
+      })
+      assert.equal(status, 202)
+      const again = await untilGlance(hearing, asked, (now) => now.status === 'completed')
+      assert.deepEqual(again.output, {
+        ...callerOf(again, 'whoami_asked', { scopes: [], actor: 'root' }),
+        language: 'de',
+      })
+
+      // Another client leaves its own configuration on the thread, which the runtime keeps.
+      const run = { assistant_id: 'whoami', input: {}, config: { configurable: { caller: FORGED, user_id: 'eve' } } }
+      const { run_id } = await elsewhere(`/threads/${first.thread_id}/runs`, run)
+      await until(async () => {
+        const answer = await fetch(`${world.url}/threads/${first.thread_id}/runs/${run_id}`)
+        return ((await answer.json()) as { status: string }).status === 'success'
+      })
+      const turn = await post(hearing, '/jobs', { type: 'whoami_asked', input, continues: first.id })
+      const next = await untilGlance(hearing, turn, ended)
+      await post(hearing, `/jobs/${next.id}/resume`, { input: 'yes' })
+      const last = await untilGlance(hearing, next, (now) => now.status === 'completed')
+      assert.deepEqual(last.output, { ...callerOf(last, 'whoami_asked'), language: 'de' })
+
+      for (const forged of [{ configurable: { caller: FORGED } }, { metadata: { owner: 'eve' } }]) {
+        const body = { type: 'whoami', input: INPUT, ...forged }
+        assert.equal((await hearing.request('POST', '/jobs', { token, body })).status, 400)
+      }
+    })
+
+    test('on a thread that another user began at the runtime, the graph sees the user of the job', async () => {
+      const config = { configurable: { caller: FORGED, user_id: 'eve' } }
+      const { thread_id } = (await elsewhere('/threads', { metadata: { owner: 'eve' } })) as unknown as Job
+      const began = { assistant_id: 'whoami', input: {}, metadata: { user_id: ada }, config }
+      const { run_id } = await elsewhere(`/threads/${thread_id}/runs`, began)
+      const followed = await post(hearing, '/jobs', { type: 'whoami', thread_id, run_id })
+      const first = await untilGlance(hearing, followed, ended)
+      assert.deepEqual(first.output, { caller: FORGED, user_id: 'eve', language: null })
+      const turn = await post(hearing, '/jobs', { type: 'whoami', input: INPUT, continues: first.id })
+      const next = await untilGlance(hearing, turn, ended)
+      assert.deepEqual(next.output, { ...callerOf(next, 'whoami'), language: null })
     })
 
     test('a running run can be cancelled', async () => {

@@ -165,6 +165,37 @@ for (const { name, start } of SUBJECTS) {
       assert.equal((await client.fetchCheckpoint(threadId, late.run.runId))?.id, late.checkpointId)
     })
 
+    test('the configuration of a run reaches the graph, stays with the thread and its checkpoints, and null replaces it', async () => {
+      const caller = { user_id: 'ada', scopes: ['x'] }
+      const configurable = { caller, user_id: 'ada', language: 'de' }
+      const first = await begin('whoami', { configurable })
+      await untilStatus(first, 'success')
+      assert.deepEqual(reportIn(await stateOf(first)), configurable)
+      const second = await begin('whoami', { threadId: first.threadId })
+      await untilStatus(second, 'success')
+      assert.deepEqual(reportIn(await stateOf(second)), configurable)
+      const third = await begin('whoami', { threadId: first.threadId, configurable: { caller: null, user_id: null } })
+      await untilStatus(third, 'success')
+      assert.deepEqual(reportIn(await stateOf(third)), { caller: null, user_id: null, language: 'de' })
+      const thread = (await (await raw('GET', `/threads/${first.threadId}`)).json()) as JsonObject
+      const kept = (thread.config as { configurable: JsonObject }).configurable
+      assert.deepEqual([kept.caller, kept.user_id, kept.language], [null, null, 'de'])
+      const history = await raw('POST', `/threads/${first.threadId}/history`, { limit: 20 })
+      const checkpoints = (await history.json()) as { metadata: JsonObject }[]
+      const metadata = checkpoints.findLast((one) => one.metadata.run_id === first.runId)?.metadata
+      assert.deepEqual([metadata?.caller, metadata?.user_id, metadata?.language], [caller, 'ada', 'de'])
+    })
+
+    test('a run has the metadata of its thread unless it says otherwise', async () => {
+      const threadId = randomUUID()
+      assert.equal(await client.ensureThread(threadId, { job_id: 'job-1', owner: 'ada' }), null)
+      const inherited = await begin('ok', { threadId })
+      await untilStatus(inherited, 'success')
+      const replaced = await begin('ok', { threadId, metadata: { job_id: 'job-1', run_seq: 2, owner: null } })
+      assert.deepEqual([inherited.metadata.owner, replaced.metadata.owner], ['ada', null])
+      await untilStatus(replaced, 'success')
+    })
+
     test('an answer reaches the question of the checkpoint that the run names', async () => {
       const paused = await begin('pause')
       await untilStatus(paused, 'success')

@@ -37,7 +37,12 @@ export const TEST_JOB_TYPES: JobTypes = toJobTypes({
 })
 
 /** A job as clients read it. */
-export type ShownJob = Omit<Job, 'input' | 'output' | 'interrupts'> & { input: Json; output: Json; interrupts: Json }
+export type ShownJob = Omit<Job, 'input' | 'output' | 'interrupts' | 'configurable'> & {
+  input: Json
+  output: Json
+  interrupts: Json
+  configurable: Json
+}
 
 export const WEBHOOK_SECRET = 'a-secret-of-the-runtime'
 /** The base of the callback URLs; the test forwards callbacks to the address of the service. */
@@ -190,9 +195,9 @@ export class JobWorld {
   }
 
   /** A run that another client of the runtime starts. It sends no callback. */
-  async startElsewhere(metadata: object = {}, { assistant = 'report', threadMetadata = {} } = {}) {
+  async startElsewhere(metadata: object = {}, { assistant = 'report', threadMetadata = {}, config = {} } = {}) {
     const { thread_id } = await this.#postElsewhere('/threads', { metadata: threadMetadata })
-    const run = { assistant_id: assistant, input: {}, metadata }
+    const run = { assistant_id: assistant, input: {}, metadata, config }
     const { run_id } = await this.#postElsewhere(`/threads/${thread_id}/runs`, run)
     return { thread_id, run_id }
   }

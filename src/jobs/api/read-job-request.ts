@@ -50,7 +50,10 @@ function readWork({ input, configurable, thread_id, run_id, continues, on_busy }
     throw new ApiError('invalid_request', 'body/on_busy needs the field "continues"')
   }
   if (configurable !== undefined && input === undefined) {
-    throw new ApiError('invalid_request', 'body/configurable needs the field "input": a run started elsewhere has its own')
+    throw new ApiError(
+      'invalid_request',
+      'body/configurable needs the field "input": a run started elsewhere has its own',
+    )
   }
   if (input !== undefined) {
     const turn = { continues: continues ?? null, ...(on_busy && { onBusy: on_busy }) }

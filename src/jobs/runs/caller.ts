@@ -50,7 +50,10 @@ function isOfPerson(id: string): boolean {
  * The keys of a run's configuration that tell the graph for whom it acts. The runtime keeps the configuration of a run for
  * the next runs of the thread, so each run has all of these keys: null replaces what an earlier run left.
  */
-export function callerKeys(job: SlimJob, identify: JobContext['identify']): { caller: JsonObject | null; user_id: string | null } {
+export function callerKeys(
+  job: SlimJob,
+  identify: JobContext['identify'],
+): { caller: JsonObject | null; user_id: string | null } {
   if (identify === null) return { caller: null, user_id: null }
   const { created_by: owner, actor, scopes, id: job_id, type, project_id } = job
   const user_id = owner === null ? null : identify(owner)

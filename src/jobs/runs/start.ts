@@ -262,7 +262,9 @@ function rejected({ log }: JobContext, job: LeasedJob, { status, message: reason
 async function membersOf(document: string | null): Promise<Record<string, JsonText>> {
   if (document === null) return {}
   const names = Object.keys(JSON.parse(document) as object)
-  const { root } = await scanJson(document, { wanted: wantFields(Object.fromEntries(names.map((name) => [name, WHOLE]))) })
+  const { root } = await scanJson(document, {
+    wanted: wantFields(Object.fromEntries(names.map((name) => [name, WHOLE]))),
+  })
   return Object.fromEntries(names.map((name) => [name, new JsonText(root.at(name)?.text ?? 'null')]))
 }
 

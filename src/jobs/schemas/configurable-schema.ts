@@ -10,7 +10,9 @@ const RESERVED_PREFIXES = ['checkpoint', 'langgraph_', '__']
  */
 export function faultsOfConfigurableSchema(place: string, schema: unknown): string[] {
   if (!isJsonObject(schema) || schema.additionalProperties !== false) {
-    return [`${place} must say "additionalProperties": false: otherwise a client could set reserved keys such as caller`]
+    return [
+      `${place} must say "additionalProperties": false: otherwise a client could set reserved keys such as caller`,
+    ]
   }
   if (schema.patternProperties !== undefined) {
     return [`${place}/patternProperties is not supported: name each key in properties`]

@@ -58,6 +58,12 @@ export const ask_both = new StateGraph(
   .addEdge(['ask_1', 'ask_2'], 'write')
   .addEdge('write', END)
   .compile()
+/** Answer with what they know of their caller, the second one after a question. */
+export const whoami = sequence({ answer: tellCaller })
+export const whoami_asked = sequence({
+  ask: () => ({ draft: interrupt({ question: 'Publish it?' }) }),
+  answer: tellCaller,
+})
 /** Stops at a breakpoint before its last step, without a question. */
 export const breakpoint = sequence({ begin: () => ({ draft: 'half a report' }), write: writeReport }, ['write'])
 /** Fails in the step that was answered, so it writes no new checkpoint either. */
@@ -109,6 +115,10 @@ export const talk = new StateGraph(Annotation.Root({ ...MessagesAnnotation.spec,
 
 function writeReport({ title, n }) {
   return { report: { title: title ?? 'Untitled', n: n ?? 0 } }
+}
+
+function tellCaller(_state, { configurable: { caller = null, user_id = null, language = null } }) {
+  return { report: { caller, user_id, language } }
 }
 
 function sequence(steps, interruptBefore = []) {

@@ -25,6 +25,8 @@ const names = [
   'late_key',
   'ask_both',
   'breakpoint',
+  'whoami',
+  'whoami_asked',
 ]
 const { host, cleanup } = await startServer({
   host: '127.0.0.1',
