@@ -7,6 +7,8 @@ export interface JobTypeShape {
   input: unknown
   output: unknown
   resume?: unknown
+  /** Absent: the type allows no configuration. */
+  configurable?: unknown
 }
 
 /** Any map of job types: an interface printed by `project-api types` fits as well as a type written by hand. */
@@ -14,13 +16,18 @@ export type JobTypeMap<Types> = { [Name in keyof Types]: JobTypeShape }
 
 /** The job types of a client that was created without its own. */
 export interface AnyJobTypes {
-  [name: string]: { input: unknown; output: unknown; resume: unknown }
+  [name: string]: { input: unknown; output: unknown; resume: unknown; configurable: Record<string, unknown> }
 }
 
 export type TypeName<Types> = keyof Types & string
 export type InputOf<Types, Name extends keyof Types> = Types[Name] extends { input: infer Input } ? Input : unknown
 export type OutputOf<Types, Name extends keyof Types> = Types[Name] extends { output: infer Output } ? Output : unknown
 export type AnswerOf<Types, Name extends keyof Types> = Types[Name] extends { resume: infer Answer } ? Answer : unknown
+
+/** What a client may configure for the graph of this job type. */
+export type ConfigurableOf<Types, Name extends keyof Types> = Types[Name] extends { configurable: infer Configurable }
+  ? Configurable
+  : never
 
 export type JobStatus = Schemas['JobStatus']
 export type JobFailure = Schemas['JobError']
@@ -33,7 +40,7 @@ export interface Interrupt {
   [field: string]: unknown
 }
 
-type Always = Omit<Schemas['Job'], 'type' | 'status' | 'input' | 'output' | 'error' | 'interrupts'>
+type Always = Omit<Schemas['Job'], 'type' | 'status' | 'input' | 'output' | 'error' | 'interrupts' | 'configurable'>
 
 /** Whether a job in this status has ended. A status without a row does not compile: `result()` would wait for ever. */
 const HAS_ENDED: Record<JobStatus, boolean> = {
@@ -63,7 +70,11 @@ type State<Output> = { [Status in JobStatus]: { status: Status } & StatusFields<
 
 /** A job as the service returns it. `status` decides which of `output`, `error` and `interrupts` is present. */
 export type Job<Types = AnyJobTypes, Name extends TypeName<Types> = TypeName<Types>> = Name extends unknown
-  ? Always & { type: Name; input: InputOf<Types, Name> | null } & State<OutputOf<Types, Name>>
+  ? Always & {
+      type: Name
+      input: InputOf<Types, Name> | null
+      configurable: ConfigurableOf<Types, Name> | null
+    } & State<OutputOf<Types, Name>>
   : never
 
 /** A job in a list with `fields: 'summary'`. */

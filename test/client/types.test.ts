@@ -6,7 +6,12 @@ import type { ApiEvent, FailureCode, Job } from '../../client/src/types.ts'
 /** As `project-api types` prints them. */
 interface JobTypes {
   report: { input: { title: string; n: number }; output: { title: string; pages: number }; resume: never }
-  agent: { input: { messages: { role: string; content: string }[] }; output: string; resume: boolean }
+  agent: {
+    input: { messages: { role: string; content: string }[] }
+    output: string
+    resume: boolean
+    configurable: { language?: 'de' | 'en' }
+  }
 }
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false
@@ -25,6 +30,12 @@ async function mistakes(): Promise<void> {
   const job = await api.jobs.start('agent', { messages: [] })
   // @ts-expect-error The answer is a boolean.
   await job.answer('yes')
+  // @ts-expect-error There is no such language.
+  await job.answer(true, { configurable: { language: 'fr' } })
+  // @ts-expect-error There is no such key.
+  await api.jobs.start('agent', { messages: [] }, { configurable: { caller: 'eve' } })
+  // @ts-expect-error The type allows no configuration.
+  await api.jobs.start('report', { title: 'x', n: 3 }, { configurable: {} })
   // @ts-expect-error The next turn takes the same input.
   await job.continue({ title: 'x', n: 1 })
   // @ts-expect-error There is no such status.
@@ -39,6 +50,9 @@ async function inferred(): Promise<void> {
   isTrue<Equal<Awaited<ReturnType<typeof job.result>>, { title: string; pages: number }>>()
   const next = await job.continue({ title: 'Shorter', n: 1 })
   isTrue<Equal<Awaited<ReturnType<typeof next.result>>, { title: string; pages: number }>>()
+  const agent = await api.jobs.start('agent', { messages: [] }, { configurable: { language: 'de' } })
+  isTrue<Equal<NonNullable<typeof agent.data>['configurable'], { language?: 'de' | 'en' } | null>>()
+  await createClient({ url: 'http://127.0.0.1:1' }).jobs.start('anything', 1, { configurable: { any: 'key' } })
   const untyped = await createClient({ url: 'http://127.0.0.1:1' }).jobs.start('anything', { goes: true })
   isTrue<Equal<Awaited<ReturnType<typeof untyped.result>>, unknown>>()
 }

@@ -56,7 +56,7 @@ async function node(db: Database) {
     pushOptOut: hasPushTurnedOff,
     runtime,
     identify: null,
-          callbackUrl: () => null,
+    callbackUrl: () => null,
   }
   const worker = new JobWorker(context, {
     node: { id: 'node', isAlive: true, holdsLeaseOf: () => true },

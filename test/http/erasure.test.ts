@@ -21,6 +21,8 @@ interface Operation {
   state: string
   total: number
   done: number
+  failed: number
+  failures: { id: string; error: string }[]
 }
 
 const erase = (world: JobWorld, sub = SUB) =>
@@ -189,8 +191,9 @@ describe('DELETE /v1/users/{sub}', () => {
       assertError(under, replayed, { status: 409, code: 'conflict', message: 'The callback was erased with its user' })
       assertError(under, await post(`/jobs/${job.id}/retry`), { status: 409, code: 'conflict' })
       const body = { type: 'report', thread_id, run_id }
-      const claimed = await world.service.request('POST', '/jobs', { token: world.admin, body })
-      assertError(under, claimed, { status: 409, code: 'conflict', message: 'Another job follows that run' })
+      const claimed = world.service.request('POST', '/jobs', { token: world.admin, body })
+      await world.pass(5_000)
+      assertError(under, await claimed, { status: 404, code: 'not_found', message: 'No such run' })
     })
 
     test('a retry that commits while the erasure runs keeps nothing: the new job is erased too', async () => {
@@ -208,7 +211,11 @@ describe('DELETE /v1/users/{sub}', () => {
         return row?.finished_at !== null
       }
       await world.db.transaction(async (tx) => {
-        await repeatJob(tx, { jobContext, jobs }, { id: job.id, asker: { id: 'ada', scopes: [] }, by: undefined, startsHere: false })
+        await repeatJob(
+          tx,
+          { jobContext, jobs },
+          { id: job.id, asker: { id: 'ada', scopes: [] }, by: undefined, startsHere: false },
+        )
         if (world.db.engine === 'sqlite') return
         // Without the lock the erasure would end now, and miss the new job.
         const started = (await erase(world)).body
@@ -288,8 +295,49 @@ describe('DELETE /v1/users/{sub}', () => {
       await world.runtime.close()
       const { id } = (await erase(world)).body
       await world.sweepUntil(async () => (await world.stored(job.id)).status === 'cancelled')
-      assert.equal((await untilDone(world, id)).state, 'done')
-      assert.equal((await world.stored(job.id)).created_by, null)
+      await world.sweepUntil(async () => (await world.stored(job.id)).created_by === null)
+      assert.equal((await read(world, id)).state, 'running', 'the runtime may come back and delete the thread')
+      await world.leapUntil(async () => (await read(world, id)).state === 'done', 60_000)
+      const { total, done, failed, failures } = await read(world, id)
+      assert.deepEqual([total, done, failed], [3, 2, 1])
+      assert.equal(failures[0]?.id, job.thread_id)
+      assert.match(failures[0]?.error ?? '', /^The thread was not deleted: the runtime /)
+    })
+
+    test('the threads of an erased user are deleted at the runtime, and the thread of another client is named', async () => {
+      const world = await startJobWorld(under)
+      const existsAt = async ({ thread_id }: { thread_id: string }) =>
+        (await fetch(`${world.runtime.url}/threads/${thread_id}`)).status === 200
+      const own = await world.start('report', { sub: SUB })
+      const running = await world.start('report', { sub: SUB, input: { sandbox: { duration_ms: 3_600_000 } } })
+      const other = await world.start('report', { sub: 'bystander' })
+      await world.pass(RUN_MS)
+      const run = await world.startElsewhere({ user_id: SUB })
+      await world.pass(RUN_MS)
+      const followed = await world.request('POST', '/jobs', SUB, { body: { type: 'report', ...run } })
+      assert.equal(followed.status, 202, followed.text)
+      world.runtime.setFaults({ lookup_failure: 1 })
+      const { id } = (await erase(world)).body
+      await world.sweepUntil(async () => (await world.stored(running.id)).created_by === null)
+      await world.pass(20_000)
+      assert.equal((await read(world, id)).state, 'running')
+      world.runtime.setFaults({ lookup_failure: 0 })
+      const done = await untilDone(world, id)
+      const error = 'Another client created the thread: delete it at the runtime'
+      assert.deepEqual([done.failed, done.failures], [1, [{ id: run.thread_id, error }]])
+      assert.deepEqual(await Promise.all([own, running, other, run].map(existsAt)), [false, false, true, true])
+      assert.deepEqual(await tablesWith(world.db, SUB), ['audit', 'operation_items', 'user_states'])
+    })
+
+    test('an erased user is no longer named as the actor of other users’ jobs', async () => {
+      const world = await startJobWorld(under)
+      const token = world.service.tokenFor({ sub: SUB, scopes: ['admin:*'] })
+      const body = { type: 'report', input: {}, created_by: 'bystander' }
+      const { body: job } = await world.service.request<ShownJob>('POST', '/jobs', { token, body })
+      assert.equal(job.actor, SUB)
+      await untilDone(world, (await erase(world)).body.id)
+      const { actor, created_by } = await world.stored(job.id)
+      assert.deepEqual([actor, created_by], ['erased', 'bystander'])
     })
 
     test('a restart in the middle changes nothing: another node goes on', async () => {

@@ -46,6 +46,7 @@ test('every setting has its documented default if it is not set', () => {
     redisUrl: null,
     redisPrefix: '',
     runtime: null,
+    runtimeIdentity: { mode: 'sub', secret: null },
     webhookSecrets: [SECRET],
     jobTypesFile: 'job-types.json',
     push: null,
@@ -98,6 +99,11 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
   [
     { RUNTIME_URL: 'http://runtime:8123/', RUNTIME_API_KEY: 'k', RUNTIME_TIMEOUT_MS: '500' },
     { runtime: { url: 'http://runtime:8123', apiKey: 'k', timeoutMs: 500 } },
+  ],
+  [{ RUNTIME_IDENTITY: 'none' }, { runtimeIdentity: { mode: 'none', secret: null } }],
+  [
+    { RUNTIME_IDENTITY: 'pseudonym', RUNTIME_IDENTITY_SECRET: SECRET },
+    { runtimeIdentity: { mode: 'pseudonym', secret: SECRET } },
   ],
   [{ RUNTIME_URL: 'http://runtime' }, { runtime: { url: 'http://runtime', apiKey: null, timeoutMs: 3000 } }],
   [{ WEBHOOK_SECRET: `${KEY}, ${SECRET}` }, { webhookSecrets: [KEY, SECRET] }],
@@ -168,6 +174,8 @@ const REFUSED: [setting: string, values: string[]][] = [
   ],
   ['RUNTIME_URL', ['runtime']],
   ['RUNTIME_TIMEOUT_MS', ['99', '60001']],
+  ['RUNTIME_IDENTITY', ['email', 'SUB']],
+  ['RUNTIME_IDENTITY_SECRET', ['too-short']],
   ['WEBHOOK_SECRET', [' , ', `${SECRET},${KEY},${SECRET}`]],
   ['PUSH_API_URL', ['fcm']],
   ['PUSH_TOKEN_URL', ['token']],
@@ -271,11 +279,17 @@ test('every check is strict unless NODE_ENV says development or test', () => {
   }
 })
 
+test('pseudonyms need a secret, which no rotation of another secret changes', () => {
+  const fault = 'RUNTIME_IDENTITY_SECRET is missing: RUNTIME_IDENTITY=pseudonym needs it'
+  assert.deepEqual(faultsOf({ ...SOUND, RUNTIME_IDENTITY: 'pseudonym' }), [fault])
+})
+
 describe('a secret', () => {
   const SECRETS: [name: string, value: string][] = [
     ['DATABASE_URL', 'postgres://a:hunter2@db/x'],
     ['REDIS_URL', 'redis://:hunter2@cache'],
     ['RUNTIME_API_KEY', 'hunter2'],
+    ['RUNTIME_IDENTITY_SECRET', 'hunter2 hunter2 hunter2 hunter2'],
     ['WEBHOOK_SECRET', 'hunter2 hunter2 hunter2 hunter2'],
     ['PUSH_PROJECT_ID', 'hunter2'],
     ['PUSH_CLIENT_EMAIL', 'hunter2'],
@@ -350,6 +364,7 @@ describe('a setting that would leak or break requests', () => {
     'PUSH_PROJECT_ID',
     'PUSH_CLIENT_EMAIL',
     'RUNTIME_API_KEY',
+    'RUNTIME_IDENTITY_SECRET',
   ] as const
   const good: Record<string, string> = {
     ...SOUND,
@@ -357,6 +372,7 @@ describe('a setting that would leak or break requests', () => {
     REDIS_URL: 'redis://cache',
     RUNTIME_URL: 'http://runtime',
     RUNTIME_API_KEY: 'a key',
+    RUNTIME_IDENTITY_SECRET: SECRET,
     PUSH_PROJECT_ID: 'p',
     PUSH_CLIENT_EMAIL: 'e',
     PUSH_PRIVATE_KEY: PEM,

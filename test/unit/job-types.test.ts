@@ -40,6 +40,7 @@ describe('job types', () => {
         input_schema: { type: 'object' },
         output_schema: true,
         resume_schema: { type: 'string' },
+        configurable_schema: { additionalProperties: false },
       },
     }).get('report')
     assert.deepEqual(type, {
@@ -58,6 +59,7 @@ describe('job types', () => {
       inputSchema: new DocumentSchema({ type: 'object' }),
       outputSchema: new DocumentSchema(true),
       resumeSchema: new DocumentSchema({ type: 'string' }),
+      configurableSchema: new DocumentSchema({ additionalProperties: false }),
     })
   })
 
@@ -71,6 +73,44 @@ describe('job types', () => {
     assert.equal(type?.description, null)
     assert.deepEqual(type?.outputFields, {})
     assert.deepEqual(Object.keys(type?.notifications ?? {}), ['completed', 'failed', 'awaiting_input'])
+  })
+
+  test('a configurable_schema that would allow a reserved key is refused', () => {
+    const schemaOf = (properties: object, more: object = {}) => ({ properties, additionalProperties: false, ...more })
+    const place = '/types/report/configurable_schema'
+    const open = `${place} must say "additionalProperties": false: otherwise a client could set reserved keys such as caller`
+    const faultsIn = (configurable_schema: unknown) =>
+      faultsOf(JSON.stringify({ types: { report: { ...REPORT, configurable_schema } } }))
+    for (const schema of [
+      true,
+      {},
+      { type: 'object', properties: { language: true } },
+      { properties: {}, additionalProperties: true },
+      { properties: {}, additionalProperties: { type: 'string' } },
+      { allOf: [schemaOf({ language: true })] },
+      { propertyNames: { not: { const: 'caller' } } },
+    ]) {
+      assert.deepEqual(faultsIn(schema), [open], JSON.stringify(schema))
+    }
+    const names = [
+      'caller',
+      'user_id',
+      'thread_id',
+      'run_id',
+      'graph_id',
+      'assistant_id',
+      'checkpoint',
+      'checkpoint_id',
+    ]
+    for (const name of [...names, 'checkpoint_ns', 'langgraph_auth_user', '__pregel_resuming', '__x']) {
+      const fault = `${place}/properties/${name} is reserved: only the service and the runtime set it`
+      assert.deepEqual(faultsIn(schemaOf({ language: true, [name]: { type: 'string' } })), [fault])
+    }
+    const patterns = faultsIn(schemaOf({}, { patternProperties: { '^c': true } }))
+    assert.deepEqual(patterns, [`${place}/patternProperties is not supported: name each key in properties`])
+    const allowed = schemaOf({ language: { enum: ['de'] }, caller: false, my_caller: { type: 'string' } })
+    const type = read({ report: { ...REPORT, configurable_schema: allowed } }).get('report')
+    assert.deepEqual(type?.configurableSchema?.json, allowed)
   })
 
   test('the type agent is always there, and its output is the last assistant message', () => {

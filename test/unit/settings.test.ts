@@ -40,6 +40,7 @@ test('every setting is shown with the value that it has', () => {
     REDIS_PREFIX: 'api:',
     RUNTIME_URL: 'https://runtime.example.com',
     RUNTIME_TIMEOUT_MS: 5000,
+    RUNTIME_IDENTITY: 'none',
     JOB_TYPES_FILE: '/etc/types.json',
     PUSH_API_URL: 'https://push.example.com',
     PUSH_TOKEN_URL: 'https://push.example.com/token',
@@ -125,6 +126,7 @@ test('no secret of any setting is shown, in no spelling', () => {
     REDIS_URL: `redis://:${secret('REDIS_URL')}@redis.example.com`,
     RUNTIME_URL: 'https://runtime.example.com',
     RUNTIME_API_KEY: secret('RUNTIME_API_KEY'),
+    RUNTIME_IDENTITY_SECRET: secret('RUNTIME_IDENTITY_SECRET'),
     WEBHOOK_SECRET: `${secret('WEBHOOK_SECRET')},${secret('WEBHOOK_SECRET_2')}`,
     PUSH_PROJECT_ID: secret('PUSH_PROJECT_ID'),
     PUSH_CLIENT_EMAIL: secret('PUSH_CLIENT_EMAIL'),
@@ -134,7 +136,7 @@ test('no secret of any setting is shown, in no spelling', () => {
   canaries.hear('the settings', JSON.stringify(settings))
   assert.deepEqual(canaries.findLeaks(), [])
   const hidden = settings.filter((setting) => setting.secret)
-  assert.equal(hidden.length, 7)
+  assert.equal(hidden.length, 8)
   assert.ok(hidden.every(({ value }) => value === '[redacted]'))
   assert.equal(settings.find(({ name }) => name === 'RUNTIME_URL')?.value, 'https://runtime.example.com')
 })

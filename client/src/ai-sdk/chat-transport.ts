@@ -6,6 +6,7 @@ import type { JobHandle } from '../jobs/job-handle.ts'
 import { waitForJob } from '../jobs/wait-for-job.ts'
 import {
   type AnswerOf,
+  type ConfigurableOf,
   hasEnded,
   type InputOf,
   type Interrupt,
@@ -30,6 +31,8 @@ export interface ChatTransportOptions<Types, Name extends TypeName<Types>> {
    * the id of the question; else `metadata.answer`; else the text.
    */
   toAnswer?: Returning<AnswerOf<Types, Name>, [message: UIMessage, question: Interrupt]>
+  /** Values for the graph, such as a model, of each turn and each answer. Default: none. */
+  toConfigurable?: Returning<ConfigurableOf<Types, Name>, [message: UIMessage]>
   /** The text of an output, for text that did not arrive live. Default: a text, the text blocks of a list, else JSON. */
   toText?: (output: OutputOf<Types, Name>) => string
   /** Where each chat's job and cursor are kept across page loads. Default: `sessionStorage`, if there is one. */
@@ -109,6 +112,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     const message = messages.findLast(({ role }) => role === 'user')
     if (!message) throw new Error('There is no message to send')
     const input = () => toInput(message) as InputOf<Types, Name>
+    const options = this.#optionsOf(message)
     const goesOn = messages.length > 1 || trigger === 'regenerate-message'
     const last = this.#lastPlace(chatId, messages)
     const job = last && (goesOn || !last.isDone) ? api.jobs.handle<Name>(last.jobId) : null
@@ -128,12 +132,12 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
           if (status === 'awaiting_input' || isLate) return keep({ job, after: last.after })
         }
         if (!hasEnded(status) && (goesOn || status !== 'awaiting_input')) await this.#end(job, signal)
-        if (goesOn) return keep({ job: await job.continue(input()), after: null })
+        if (goesOn) return keep({ job: await job.continue(input(), options), after: null })
       }
     } catch (error) {
       if (!isGone(error)) throw error
     }
-    return keep({ job: await api.jobs.start(type, input()), after: null })
+    return keep({ job: await api.jobs.start(type, input(), options), after: null })
   }
 
   /** If another device continued the chat, the messages are newer than the stored place. Then their metadata is used. */
@@ -150,9 +154,16 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     const questions: readonly Interrupt[] = job.data?.interrupts ?? []
     const [first] = questions
     const answerTo = (question: Interrupt) => toAnswer(message, question) as AnswerOf<Types, Name>
-    if (!first) await job.resume()
-    else if (questions.length === 1) await job.answer(answerTo(first))
-    else await job.answers(Object.fromEntries(questions.map((question) => [String(question.id), answerTo(question)])))
+    const options = this.#optionsOf(message)
+    const byId = () => Object.fromEntries(questions.map((question) => [String(question.id), answerTo(question)]))
+    if (!first) await job.resume(options)
+    else if (questions.length === 1) await job.answer(answerTo(first), options)
+    else await job.answers(byId(), options)
+  }
+
+  #optionsOf(message: UIMessage): { configurable?: ConfigurableOf<Types, Name> } {
+    const { toConfigurable } = this.#options
+    return toConfigurable ? { configurable: toConfigurable(message) as ConfigurableOf<Types, Name> } : {}
   }
 
   /** The thread accepts the next turn only after this one has ended. */

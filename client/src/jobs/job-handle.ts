@@ -5,6 +5,7 @@ import { type CallOptions, type ListOptions, listOf } from '../resources/pages.t
 import { type CreateOptions, remove } from '../resources/resources.ts'
 import {
   type AnswerOf,
+  type ConfigurableOf,
   hasEnded,
   type InputOf,
   type Job,
@@ -12,7 +13,14 @@ import {
   type TimelineEntry,
   type TypeName,
 } from '../types.ts'
-import { type ClientContext, type ContinueOptions, pathOf, requestJob, startJob } from './job-requests.ts'
+import {
+  type AnswerOptions,
+  type ClientContext,
+  type ContinueOptions,
+  pathOf,
+  requestJob,
+  startJob,
+} from './job-requests.ts'
 import { followLive, type LiveOptions, type LivePart } from './live.ts'
 import { waitForJob } from './wait-for-job.ts'
 
@@ -22,6 +30,8 @@ export interface ResultOptions extends CallOptions {
   /** The longest time to wait. Then `request_timeout` is thrown; the job continues. */
   timeoutMs?: number
 }
+
+type Answering<Types, Name extends TypeName<Types>> = AnswerOptions<ConfigurableOf<Types, Name>>
 
 /** One job: its last known state, and all actions on it. */
 export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
@@ -91,7 +101,7 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
   }
 
   /** Answers the job's only question. No error if it was answered already. */
-  async answer(value: AnswerOf<Types, Name>, options: CallOptions = {}): Promise<Job<Types, Name>> {
+  async answer(value: AnswerOf<Types, Name>, options: Answering<Types, Name> = {}): Promise<Job<Types, Name>> {
     const { interrupts } = await this.#paused(options)
     // The id ensures that the answer cannot reach a newer question.
     const id = interrupts?.length === 1 ? interrupts[0]?.id : undefined
@@ -100,17 +110,23 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
   }
 
   /** Answers several questions, by the ids in `interrupts`. */
-  answers(values: Record<string, AnswerOf<Types, Name>>, options: CallOptions = {}): Promise<Job<Types, Name>> {
+  answers(
+    values: Record<string, AnswerOf<Types, Name>>,
+    options: Answering<Types, Name> = {},
+  ): Promise<Job<Types, Name>> {
     return this.#resume({ answers: values }, options)
   }
 
   /** Continues a job that asks nothing: after a breakpoint, or when its question was closed elsewhere without a run. */
-  resume(options: CallOptions = {}): Promise<Job<Types, Name>> {
+  resume(options: Answering<Types, Name> = {}): Promise<Job<Types, Name>> {
     return this.#resume({ input: null }, options)
   }
 
   /** Starts the next turn of the conversation: a new job on the same thread. */
-  async continue(input: InputOf<Types, Name>, options: ContinueOptions = {}): Promise<JobHandle<Types, Name>> {
+  async continue(
+    input: InputOf<Types, Name>,
+    options: ContinueOptions<ConfigurableOf<Types, Name>> = {},
+  ): Promise<JobHandle<Types, Name>> {
     const { type } = this.#data ?? (await this.get(options))
     const work = { type, input, continues: this.id, on_busy: options.onBusy }
     const next = await startJob(this.#context, work, options)
@@ -150,7 +166,8 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
   }
 
   /** Done if the job has a newer run: another device, or an attempt whose response was lost, has answered. */
-  async #resume(body: object, { signal }: CallOptions): Promise<Job<Types, Name>> {
+  async #resume(answer: object, { configurable, signal }: Answering<Types, Name>): Promise<Job<Types, Name>> {
+    const body = { ...answer, configurable }
     const paused = await this.#paused({ signal })
     if (paused.status !== 'awaiting_input') return paused
     const isDone = ({ status, run_id }: Job<Types, Name>) => status !== 'awaiting_input' || run_id !== paused.run_id

@@ -10,7 +10,13 @@ export interface ClientContext {
   events: SharedEvents
 }
 
-export interface StartOptions extends CallOptions {
+/** `Configurable`: the type of the configuration that the job type allows. */
+export interface AnswerOptions<Configurable = Record<string, unknown>> extends CallOptions {
+  /** Values for the graph, such as a model or a language. The job type must have a `configurable_schema`. */
+  configurable?: Configurable | undefined
+}
+
+export interface StartOptions<Configurable = Record<string, unknown>> extends AnswerOptions<Configurable> {
   /** The project of the job. */
   projectId?: string
   /** The user who owns the job. Needs `admin:*`. */
@@ -22,7 +28,7 @@ export interface StartOptions extends CallOptions {
   idempotencyKey?: string
 }
 
-export interface ContinueOptions extends StartOptions {
+export interface ContinueOptions<Configurable = Record<string, unknown>> extends StartOptions<Configurable> {
   /**
    * What happens while a turn of the conversation is unfinished. `reject`: a `conflict`. `enqueue`: the new turn waits.
    * `interrupt`: the unfinished turns are cancelled first. Default: `reject`.
@@ -55,8 +61,8 @@ export async function requestJob(
 }
 
 /** Creates one job, however often the request is sent. */
-export function startJob(context: ClientContext, work: Work, options: StartOptions): Promise<Job> {
-  const { projectId, createdBy, idempotencyKey, signal } = options
-  const body = { ...work, project_id: projectId, created_by: createdBy }
+export function startJob(context: ClientContext, work: Work, options: StartOptions<unknown>): Promise<Job> {
+  const { configurable, projectId, createdBy, idempotencyKey, signal } = options
+  const body = { ...work, configurable, project_id: projectId, created_by: createdBy }
   return requestJob(context, 'POST', '/jobs', { body, headers: idempotency(idempotencyKey), signal })
 }

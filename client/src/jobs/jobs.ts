@@ -1,5 +1,5 @@
 import { type CallOptions, type List, type ListOptions, listOf } from '../resources/pages.ts'
-import type { InputOf, Job, JobCounts, JobFilter, JobSummary, JobType, TypeName } from '../types.ts'
+import type { ConfigurableOf, InputOf, Job, JobCounts, JobFilter, JobSummary, JobType, TypeName } from '../types.ts'
 import { JobHandle } from './job-handle.ts'
 import { type ClientContext, pathOf, requestJob, type StartOptions, startJob, type Work } from './job-requests.ts'
 
@@ -12,7 +12,11 @@ export class Jobs<Types> {
   }
 
   /** Starts a job. It is durable once this resolves. */
-  start<Name extends TypeName<Types>>(type: Name, input: InputOf<Types, Name>, options: StartOptions = {}) {
+  start<Name extends TypeName<Types>>(
+    type: Name,
+    input: InputOf<Types, Name>,
+    options: StartOptions<ConfigurableOf<Types, Name>> = {},
+  ) {
     return this.#start<Name>({ type, input }, options)
   }
 
@@ -20,7 +24,7 @@ export class Jobs<Types> {
   follow<Name extends TypeName<Types>>(
     type: Name,
     run: { threadId: string; runId: string },
-    options: StartOptions = {},
+    options: StartOptions<never> = {},
   ) {
     return this.#start<Name>({ type, thread_id: run.threadId, run_id: run.runId }, options)
   }
@@ -55,7 +59,10 @@ export class Jobs<Types> {
     return (await this.#context.connection.send<{ data: JobType[] }>('GET', '/v1/job-types', { signal })).body.data
   }
 
-  async #start<Name extends TypeName<Types>>(work: Work, options: StartOptions): Promise<JobHandle<Types, Name>> {
+  async #start<Name extends TypeName<Types>>(
+    work: Work,
+    options: StartOptions<unknown>,
+  ): Promise<JobHandle<Types, Name>> {
     const job = await startJob(this.#context, work, options)
     return new JobHandle<Types, Name>(this.#context, job.id, job)
   }

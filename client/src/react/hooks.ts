@@ -2,7 +2,7 @@ import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore
 import type { ApiClient } from '../client.ts'
 import type { JobHandle } from '../jobs/job-handle.ts'
 import type { StartOptions } from '../jobs/job-requests.ts'
-import type { ApiEvent, InputOf, Job, JobFilter, JobSummary, TypeName } from '../types.ts'
+import type { ApiEvent, ConfigurableOf, InputOf, Job, JobFilter, JobSummary, TypeName } from '../types.ts'
 import { type StoreKind, sharedStore } from './store.ts'
 import { type JobState, type JobsState, jobStore, jobsStore, type LiveState, liveStore } from './stores.ts'
 
@@ -35,7 +35,10 @@ export function useJobs<Types>(api: ApiClient<Types>, filter: JobFilter = {}): J
 
 export interface StartState<Types, Name extends TypeName<Types>> {
   /** Starts a job. Rejects like `api.jobs.start`; `error` has the same error. */
-  start(input: InputOf<Types, Name>, options?: StartOptions): Promise<JobHandle<Types, Name>>
+  start(
+    input: InputOf<Types, Name>,
+    options?: StartOptions<ConfigurableOf<Types, Name>>,
+  ): Promise<JobHandle<Types, Name>>
   /** The job that was started last. */
   job: JobHandle<Types, Name> | undefined
   /** Like `isPending`, of the newest call. */
@@ -54,7 +57,7 @@ export function useStartJob<Types, Name extends TypeName<Types>>(
   })
   const calls = useRef(0)
   const start = useCallback(
-    async (input: InputOf<Types, Name>, options?: StartOptions) => {
+    async (input: InputOf<Types, Name>, options?: StartOptions<ConfigurableOf<Types, Name>>) => {
       const call = ++calls.current
       // The newest call alone sets the state: an earlier one may end later.
       const show = (change: Partial<typeof state>) => {

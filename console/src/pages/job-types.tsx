@@ -14,7 +14,7 @@ interface JobTypeView {
   [field: string]: unknown
 }
 
-const SCHEMAS = ['input_schema', 'output_schema', 'resume_schema'] as const
+const SCHEMAS = ['input_schema', 'output_schema', 'resume_schema', 'configurable_schema'] as const
 
 /** The job types of this deployment, with their schemas. */
 export function JobTypesPage() {

@@ -8,19 +8,24 @@ export interface PrintedJobType {
   input_schema?: unknown
   output_schema?: unknown
   resume_schema?: unknown
+  configurable_schema?: unknown
 }
 
 type Keywords = Record<string, unknown>
 
-/** TypeScript types of these job types, for `createClient<JobTypes>`. A part without a schema is `unknown`. */
+/**
+ * TypeScript types of these job types, for `createClient<JobTypes>`. A part without a schema is `unknown`; without a schema
+ * of its own, `configurable` is left out, because it is not allowed.
+ */
 export function printJobTypes(types: readonly PrintedJobType[]): string {
   const printer = new TypePrinter()
   const members = types.map((type) => {
-    const part = (kind: 'input' | 'output' | 'resume') => {
+    const part = (kind: 'input' | 'output' | 'resume' | 'configurable') => {
       const schema = type[`${kind}_schema`] ?? true
       return `    ${kind}: ${indent(printer.printRoot(pascalCase(`${type.name}-${kind}`), schema), 4)}\n`
     }
-    const body = `${part('input')}${part('output')}${part('resume')}`
+    const configurable = type.configurable_schema == null ? '' : part('configurable')
+    const body = `${part('input')}${part('output')}${part('resume')}${configurable}`
     return `${comment(type.description, 2)}  ${propertyName(type.name)}: {\n${body}  }\n`
   })
   return `${printer.definitions.join('')}export interface JobTypes {\n${members.join('')}}`

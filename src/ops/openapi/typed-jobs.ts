@@ -9,10 +9,16 @@ export interface DescribedJobType {
   input_schema: Schema | null
   output_schema: Schema | null
   resume_schema: Schema | null
+  configurable_schema: Schema | null
 }
 
 const PREFIX = '#/components/schemas/'
-const KINDS = { input_schema: 'JobInput', output_schema: 'JobOutput', resume_schema: 'JobResume' } as const
+const KINDS = {
+  input_schema: 'JobInput',
+  output_schema: 'JobOutput',
+  resume_schema: 'JobResume',
+  configurable_schema: 'JobConfigurable',
+} as const
 
 /**
  * Adds the schemas of the job types: `JobInput` becomes a union by `type`, so that generated clients know the input of each
@@ -22,7 +28,7 @@ export function describeTypedJobs(document: OpenapiDocument, types: readonly Des
   const components = new TypedComponents(document.components.schemas as Record<string, ObjectSchema>)
   const placed = types.map((type) => ({ type, refs: components.placeAll(type) }))
   if (placed.every(({ refs }) => Object.keys(refs).length === 0)) return
-  components.unite(placed.map(({ type, refs }) => ({ name: type.name, input: refs.input_schema })))
+  components.unite(placed.map(({ type, refs }) => ({ name: type.name, refs })))
   components.offer(
     'Job',
     'output',
@@ -80,14 +86,18 @@ class TypedComponents {
     return { $ref: PREFIX + name }
   }
 
-  unite(inputs: readonly { name: string; input: Reference | undefined }[]): void {
+  unite(types: readonly { name: string; refs: References }[]): void {
     const { examples, ...base } = this.#schemas.JobInput as ObjectSchema
     const mapping: Record<string, string> = {}
-    for (const { name, input } of inputs) {
+    for (const { name, refs } of types) {
       const title = this.#reserve(`${pascalCase(name)}JobRequest`)
       const type = { ...base.properties.type, enum: [name] }
-      const described = input && { input: { ...base.properties.input, ...input } }
-      const properties = { ...base.properties, type, ...described }
+      const { configurable, ...rest } = base.properties
+      const described = {
+        ...(refs.input_schema && { input: { ...rest.input, ...refs.input_schema } }),
+        ...(refs.configurable_schema && { configurable: { ...configurable, ...refs.configurable_schema } }),
+      }
+      const properties = { ...rest, type, ...described }
       this.#schemas[title] = { ...base, title, properties } as ObjectSchema
       mapping[name] = PREFIX + title
     }

@@ -41,6 +41,7 @@ export function JobPage({ params: { id } }: { params: { id: string } }) {
             <JsonView title="Input" value={job.input} />
             <JsonView title="Output" value={job.output} />
           </div>
+          {job.configurable && <JsonView title="Configuration" value={job.configurable} />}
           <Conversation job={job} />
           <JobCallbacks jobId={job.id} />
           <JobPushes jobId={job.id} />
@@ -68,6 +69,14 @@ function Facts({ job }: { job: Job }) {
         </dd>
         <dt>Owner</dt>
         <dd>{job.created_by ? <Link href={ownerHref(job.created_by)}>{job.created_by}</Link> : '–'}</dd>
+        {job.actor && (
+          <>
+            <dt>Asked by</dt>
+            <dd>
+              <code>{job.actor}</code>
+            </dd>
+          </>
+        )}
         <dt>Created</dt>
         <dd>
           <Time at={job.created_at} />
