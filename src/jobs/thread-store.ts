@@ -232,7 +232,9 @@ export async function findThreadsToErase(
 
 /** The conversations lose their owner and their title. */
 export async function eraseThreads(tx: Transaction, ids: readonly string[]): Promise<void> {
-  await tx.query(sql`
-    update threads set owner = null, title = null
-    where ${isAmong(tx.engine, sql`id`, ids)} or ${isAmong(tx.engine, sql`replaced_by`, ids)}`)
+  const locked = await tx.query<{ id: string }>(sql`
+    select id from threads where ${isAmong(tx.engine, sql`id`, ids)} or ${isAmong(tx.engine, sql`replaced_by`, ids)}
+    order by id ${forUpdate(tx.engine)}`)
+  const all = locked.map(({ id }) => id)
+  await tx.query(sql`update threads set owner = null, title = null where ${isAmong(tx.engine, sql`id`, all)}`)
 }

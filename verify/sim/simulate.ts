@@ -8,6 +8,7 @@ import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { startCalmWorkload } from './clients/calm-scenario.ts'
 import { type NodeName, planSeed } from './faults/plan.ts'
 import { checkBounds } from './invariants/bounds.ts'
+import { checkCallers } from './invariants/callers.ts'
 import { CHANGE_TRIGGERS } from './invariants/change-triggers.ts'
 import { checkEffects } from './invariants/effects.ts'
 import { type Evidence, gather } from './invariants/evidence.ts'
@@ -226,6 +227,7 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
   await checkJobs(evidence)
   await checkRuns(evidence)
   await checkTurns(evidence)
+  checkCallers(evidence)
   checkBounds(evidence)
   await checkEffects(evidence)
   await checkWire(evidence)

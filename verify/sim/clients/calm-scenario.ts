@@ -4,7 +4,7 @@ import type { SimulatedSystem } from '../system/simulated-system.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Client } from './client.ts'
 import type { JobView } from './job-scenario.ts'
-import { inputOf } from './sent-documents.ts'
+import { inputOf, nameRequest } from './sent-documents.ts'
 
 /** How a client watches its job: on its stream, on all its owner's events, by polling it, by polling the list, or not at all. */
 const WAYS = { stream: 3, 'own events': 2, poll: 3, list: 3, nothing: 2 }
@@ -56,7 +56,7 @@ async function watchNewJob(system: SimulatedSystem, { client, random, way, type,
   const answer = await client.requestUntilAnswered({
     method: 'POST',
     path: '/jobs',
-    body: { text: `{"type":"${type}","input":${input}}` },
+    body: { text: `{"type":"${type}","input":${input},${nameRequest(observed, { by: client.name, marker })}}` },
     headers: { 'idempotency-key': `key-${marker}` },
   })
   if (answer?.status !== 202) return violate('answers', `POST /jobs answered ${answer?.status} without a fault`)

@@ -12,7 +12,7 @@ import type { VirtualTime } from '../time/virtual-time.ts'
 import type { WatchedJob } from './calm-scenario.ts'
 import type { Client } from './client.ts'
 import { OperatorObservations } from './operator-scenario.ts'
-import { answerTo, inputOf, type SentAnswers } from './sent-documents.ts'
+import { answerTo, inputOf, nameRequest, type SentAnswers, type SentRequest } from './sent-documents.ts'
 
 const RESUME_SLACK_MS = 3_000
 
@@ -30,6 +30,8 @@ export interface JobView {
 export class ClientObservations {
   /** The ids of jobs in the responses, by the marker in the request's input. */
   readonly created = new Map<string, Set<string>>()
+  /** The requests for runs, by the id with which they configure their run. */
+  readonly asked = new Map<string, SentRequest>()
   readonly cancelled = new Map<string, number>()
   readonly resumed = new Map<string, SentAnswers[]>()
   /** How many answers are being sent now, by thread. */
@@ -52,6 +54,8 @@ export class ClientObservations {
 
 export interface JobScenarioOptions {
   client: Client
+  /** Does some of it on behalf of the user. */
+  admin: Client
   time: VirtualTime
   prng: Prng
   observed: ClientObservations
@@ -84,22 +88,26 @@ export class JobScenario {
     const key = prng.chance(0.75) ? `key-${this.#marker}` : undefined
     const busy = onBusy === undefined ? '' : `,"on_busy":"${onBusy}"`
     const turn = continues === undefined ? '' : `,"continues":"${continues.id}"${busy}`
+    const asker = this.#pickAsker('start')
+    const owner = asker === client ? '' : `,"created_by":"${client.name}"`
+    const named = nameRequest(observed, { by: asker.name, marker: this.#marker })
+    const input = inputOf(this.#marker, this.#options)
     const request = {
       method: 'POST' as const,
       path: '/jobs',
-      body: { text: `{"type":"${type}","input":${inputOf(this.#marker, this.#options)}${turn}}` },
+      body: { text: `{"type":"${type}","input":${input},${named}${turn}${owner}}` },
       headers: key === undefined ? {} : { 'idempotency-key': key },
     }
     const created = new Set<string>()
     observed.created.set(this.#marker, created)
-    const answer = key === undefined ? await client.request(request) : await client.requestUntilAnswered(request)
+    const answer = key === undefined ? await asker.request(request) : await asker.requestUntilAnswered(request)
     if (answer === null || answer.status === 503) return
     // The previous turn may still be unfinished.
     if (continues && answer.status === 409) return
     if (answer.status !== 202) return this.#unexpected('POST /jobs', answer)
     const job = JSON.parse(answer.body) as JobView
     created.add(job.id)
-    if (key !== undefined && prng.chance(0.3)) await this.#repeat(request, created)
+    if (key !== undefined && prng.chance(0.3)) await this.#repeat(asker, request, created)
     await Promise.all([this.#useJob(job), this.#perhapsHurry(type, job), this.#perhapsReplaceInput(job)])
     await this.#perhapsContinue(type, job)
   }
@@ -115,16 +123,23 @@ export class JobScenario {
     await new JobScenario({ ...this.#options, prng }, `${this.#marker}~`).start(type, job, onBusy)
   }
 
+  /** The user, or in some cases an admin. */
+  #pickAsker(what: string): Client {
+    const { client, admin, prng } = this.#options
+    return prng.split(`${what} on behalf`).chance(0.2) ? admin : client
+  }
+
   /** Some users change their mind while a turn waits. */
   async #perhapsReplaceInput(job: JobView): Promise<void> {
-    const { client, observed, time } = this.#options
+    const { observed, time } = this.#options
     const prng = this.#options.prng.split('replace')
     if (typeof job.queued_behind !== 'string' || !prng.chance(0.4)) return
     await time.sleep(prng.int(0, 10_000))
-    const text = `{"marker":"${this.#marker}","document":${prng.pick(DOCUMENTS)},"replaced":true}`
+    const asker = this.#pickAsker('replace')
+    const text = `{"marker":"${this.#marker}","document":${prng.pick(DOCUMENTS)},"replaced_by":"${asker.name}"}`
     observed.perhapsInputs.set(this.#marker, text)
     const path = `/jobs/${job.id}`
-    const answer = await client.request({ method: 'PATCH', path, body: { text: `{"input":${text}}` } })
+    const answer = await asker.request({ method: 'PATCH', path, body: { text: `{"input":${text}}` } })
     if (answer === null || answer.status === 503) return
     observed.perhapsInputs.delete(this.#marker)
     if (answer.status === 200) observed.inputs.set(this.#marker, text)
@@ -159,10 +174,10 @@ export class JobScenario {
   }
 
   /** Repeats the request, at once or later: it must get the same job. */
-  async #repeat(request: Parameters<Client['request']>[0], created: Set<string>): Promise<void> {
-    const { client, time, prng } = this.#options
+  async #repeat(asker: Client, request: Parameters<Client['request']>[0], created: Set<string>): Promise<void> {
+    const { time, prng } = this.#options
     await time.sleep(prng.int(0, 20_000))
-    const answer = await client.requestUntilAnswered(request)
+    const answer = await asker.requestUntilAnswered(request)
     if (answer?.status === 202) created.add((JSON.parse(answer.body) as JobView).id)
   }
 
@@ -226,13 +241,15 @@ export class JobScenario {
   }
 
   async #resume(job: JobView): Promise<void> {
-    const { client, observed, prng, time, isActive, theme } = this.#options
+    const { observed, prng, time, isActive, theme } = this.#options
     await time.sleep(theme === 'pauses' ? prng.int(0, 500) : prng.int(0, 8_000))
     if (!isActive() || prng.chance(0.25)) return
     this.#countRequest(job)
     const { body, sent } = answerTo(job, prng)
+    const asker = this.#pickAsker(`resume ${job.run_id}`)
+    const text = body.replace(/\}$/, `,${nameRequest(observed, { by: asker.name, answers: sent })}}`)
     const done = this.#noteResuming(job)
-    const answer = await client.request({ method: 'POST', path: `/jobs/${job.id}/resume`, body: { text: body } })
+    const answer = await asker.request({ method: 'POST', path: `/jobs/${job.id}/resume`, body: { text } })
     done()
     if (answer === null || answer.status === 503 || answer.status === 409) return
     // The job has other questions than the client saw, or none any more.

@@ -5,7 +5,7 @@ import type { SimulatedSystem } from '../system/simulated-system.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Client, ClientRequest } from './client.ts'
 import type { JobView } from './job-scenario.ts'
-import { inputOf } from './sent-documents.ts'
+import { inputOf, nameRequest } from './sent-documents.ts'
 
 /** The users whose jobs operators change, whom they block, and whom they erase. No other client uses them. */
 export const OPERATED_USER = 2
@@ -82,7 +82,8 @@ export async function startJob(
   const created = new Set<string>()
   system.observed.created.set(marker, created)
   const type = part.weighted({ report: 4, agent: 2, review: 2 })
-  const text = `{"type":"${type}","input":${inputOf(marker, { prng: part, observed: system.observed })}}`
+  const named = nameRequest(system.observed, { by: sub, marker })
+  const text = `{"type":"${type}","input":${inputOf(marker, { prng: part, observed: system.observed })},${named}}`
   const headers = { 'idempotency-key': `key-${marker}` }
   const client = system.client(sub, token)
   const answer = await client.requestUntilAnswered({ method: 'POST', path: '/jobs', body: { text }, headers })

@@ -5,6 +5,21 @@ import type { ClientObservations, JobView } from './job-scenario.ts'
 /** The texts of the answers by the ids of their questions; null: the graph goes on after a breakpoint. */
 export type SentAnswers = Record<string, string> | null
 
+/** A request for a run: the principal that sent it, and what it sent. */
+export interface SentRequest {
+  by: string
+  /** The marker of the input that it sent. */
+  marker?: string
+  answers?: SentAnswers
+}
+
+/** Notes a request for a run, and returns the field of its body that names it. */
+export function nameRequest(observed: ClientObservations, request: SentRequest): string {
+  const id = `request ${observed.asked.size + 1}`
+  observed.asked.set(id, request)
+  return `"configurable":{"asked":"${id}"}`
+}
+
 const ANSWERS = [
   '"go on"',
   'false',

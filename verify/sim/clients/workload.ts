@@ -91,6 +91,7 @@ function scenarioOf(
   return new JobScenario(
     {
       client,
+      admin: system.client('admin', system.identity.admin.token),
       time,
       prng,
       observed,

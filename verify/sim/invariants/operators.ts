@@ -48,14 +48,15 @@ const LEFT_OF_ERASED = {
 
 async function checkErasure({
   store,
+  runtime,
   erased,
   observed,
   suspensions,
   databaseFaults,
   violate,
 }: Evidence): Promise<void> {
-  for (const { id, input, output, interrupts, created_by } of erased) {
-    if ([input, output, interrupts, created_by].some((value) => value !== null))
+  for (const { id, input, output, interrupts, configurable, created_by, scopes, actor } of erased) {
+    if ([input, output, interrupts, configurable, created_by, scopes, actor].some((value) => value !== null))
       violate('erasure', `${id} was erased and still holds a document or its owner`)
   }
   // A node that was suspended may commit a request of the user later.
@@ -63,6 +64,13 @@ async function checkErasure({
   for (const [table, condition] of Object.entries(LEFT_OF_ERASED)) {
     const left = await store.query(new Sql([`select 1 as found from ${table} where ${condition}`], []))
     if (left.length > 0) violate('erasure', `${left.length} rows of an erased user are still in ${table}`)
+  }
+  const named = await store.query<{ object_id: string }>(
+    sql`select object_id from operation_items where error is not null`,
+  )
+  for (const id of runtime.threadsOf(subOf(ERASED_USER))) {
+    if (!named.some(({ object_id }) => object_id === id))
+      violate('erasure', `the thread ${id} of an erased user is still at the runtime, and no failure names it`)
   }
 }
 

@@ -179,7 +179,7 @@ function checkAnswers({ observed, jobs, runtime, violate }: Evidence): void {
   }
 }
 
-function isGiven(sent: SentAnswers, run: SimRun): boolean {
+export function isGiven(sent: SentAnswers, run: SimRun): boolean {
   const { work, metadata } = run
   if (!isOwn(run)) return false
   if (sent === null) return 'input' in work && work.input === null && metadata.run_seq !== 1

@@ -24,6 +24,11 @@ export function subOf(index: number): string {
   return `user-${index + 1}`
 }
 
+/** The scopes of a principal's token. */
+export function scopesOf(sub: string): string[] {
+  return sub === 'admin' ? ['admin:*'] : ['read:projects', `orders:${sub}`]
+}
+
 /** Tokens of the sandbox's identity provider. Signing takes time, so each process signs once, and all seeds use the same tokens. */
 export async function createIdentity(): Promise<Identity> {
   const issuedAtMs = START_MS - 60_000
@@ -35,9 +40,9 @@ export async function createIdentity(): Promise<Identity> {
     mint.mint({ ...request, expiresInSeconds: (START_MS + lifeMs - issuedAtMs) / 1000 })
   const users = Array.from({ length: MAX_USERS }, (_, index) => {
     const sub = subOf(index)
-    return { sub, token: tokenFor({ sub, email: `${sub}@example.com` }, MONTH_MS) }
+    return { sub, token: tokenFor({ sub, email: `${sub}@example.com`, scopes: scopesOf(sub) }, MONTH_MS) }
   })
-  const admin = { sub: 'admin', scopes: ['admin:*'] }
+  const admin = { sub: 'admin', scopes: scopesOf('admin') }
   const { privateKey: key } = generateKeyPairSync('rsa', { modulusLength: 2048 })
   return {
     jwks: JSON.stringify(mint.jwks),

@@ -104,13 +104,16 @@ export class Network {
   #toRuntime(request: RuntimeRequest, instance: ProcessInstance): Call {
     const { time, runtime, trace, isResumed } = this.#options
     const thread = threadOf(request)
-    const counts = thread !== '' && !request.path.includes('/cancel')
+    // An erasure deletes threads while other nodes may still check their jobs.
+    const counts = thread !== '' && !request.path.includes('/cancel') && request.method !== 'DELETE'
     if (counts) this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
     const cancelled = /\/runs\/([^/]+)\/cancel/.exec(request.path)?.[1]
     if (cancelled && !this.cancels.has(cancelled)) this.cancels.set(cancelled, time.now)
     // A request that answers a question reads the state, also while another node checks the paused job.
     let asking = counts && !(request.path.endsWith('/state') && isResumed(thread))
-    if (asking) this.#noteCaller(thread, instance)
+    // An answer does not wait for a check of the paused job that takes too long: the check loses its lease.
+    const mayOverlap = request.method === 'POST' && request.path.endsWith('/runs') && isResumed(thread)
+    if (asking) this.#noteCaller(thread, instance, { mayOverlap })
     let isOver = false
     const finished = () => {
       isOver = true
@@ -199,11 +202,11 @@ export class Network {
     }
   }
 
-  #noteCaller(thread: string, instance: ProcessInstance): void {
+  #noteCaller(thread: string, instance: ProcessInstance, { mayOverlap }: { mayOverlap: boolean }): void {
     const callers = this.#calling.get(thread) ?? []
     this.#calling.set(thread, callers)
     const isOverlap = callers.some((one) => !one.mayHaveLostLeases) && !instance.mayHaveLostLeases
-    if (isOverlap) this.#options.onOverlap(thread)
+    if (isOverlap && !mayOverlap) this.#options.onOverlap(thread)
     callers.push(instance)
   }
 
@@ -280,5 +283,8 @@ function toRequest(url: string, init: RequestInit | undefined): RuntimeRequest {
 }
 
 function toResponse({ status, headers, body }: HttpResponse): Response {
-  return new Response(body, { status, headers: { 'content-type': 'application/json', ...headers } })
+  return new Response(status === 204 ? null : body, {
+    status,
+    headers: { 'content-type': 'application/json', ...headers },
+  })
 }

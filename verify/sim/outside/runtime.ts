@@ -93,6 +93,7 @@ export class SimRuntime {
     const body = text === null ? null : parseExactJson(text)
     this.#isLate = isLate
     if (!isLate) this.#check(route, { body, query, threadId: ids.threadId })
+    if (route.method === 'DELETE') for (const run of this.runsOn(ids.threadId)) run.forgotten ||= run.endedAtMs !== null
     const run = this.runs.get(ids.runId)
     if (route.kind === 'cancel' && run && !run.removed) run.cancelHeardAtMs ??= this.#options.time.now
     return route.answer({ ...ids, query, headers, body })
@@ -182,6 +183,12 @@ export class SimRuntime {
     this.#state.startRun(thread, { ...request, multitaskStrategy: 'reject' })
   }
 
+  /** The threads whose metadata name this owner, and on which a run was started in time. */
+  threadsOf(owner: string): string[] {
+    const owned = this.#state.threads().filter(({ metadata }) => metadata.owner === owner)
+    return owned.map(({ threadId }) => threadId).filter((id) => this.runsOn(id).some(({ isLate }) => !isLate))
+  }
+
   runsOn(threadId: string): SimRun[] {
     return [...this.runs.values()].filter((run) => run.threadId === threadId)
   }
@@ -262,7 +269,8 @@ export class SimRuntime {
       time.after(forgottenAfterMs, () => {
         trace.fault('run_forgotten', run.runId)
         run.forgotten = true
-        this.#state.remove(this.#state.thread(run.threadId) as Thread, run)
+        const thread = this.#state.thread(run.threadId)
+        if (thread) this.#state.remove(thread, run)
       })
     }
     onEnd(run)

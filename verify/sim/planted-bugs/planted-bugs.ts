@@ -21,6 +21,11 @@ const bug = (name: string, wrong: string, ...edits: [file: string, find: string,
 
 /** Each breaks one guarantee of the service. The simulation must find all of them. */
 export const PLANTED_BUGS: readonly PlantedBug[] = [
+  bug('caller-of-another-turn', 'a resumed run carries the principal that asked for the run before it', [
+    'jobs/actions/jobs.ts',
+    '      Object.assign(job, askedBy(asker, job.created_by))\n',
+    '',
+  ]),
   bug('ack-before-commit', 'a callback is answered before it is committed', [
     'jobs/callbacks/callback-intake.ts',
     'const answer = await this.#commits.submit(callback)',

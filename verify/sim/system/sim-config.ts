@@ -27,10 +27,14 @@ export function configOf(node: NodeName): Config {
 
 const text = (title: string) => ({ title, body: '' })
 
+/** Clients configure each run with the id of the request that asks for it. */
+const configurable_schema = { properties: { asked: { type: 'string' } }, additionalProperties: false }
+
 /** A type for each way of finding an output, types that pause and types that do not, and one whose graph does not exist. */
 export const JOB_TYPES: JobTypes = toJobTypes({
-  agent: { assistant_id: 'agent', may_pause: true, deadline_seconds: 600 },
+  agent: { configurable_schema, assistant_id: 'agent', may_pause: true, deadline_seconds: 600 },
   report: {
+    configurable_schema,
     assistant_id: 'report',
     output_key: 'report',
     usage_key: 'usage',
@@ -38,6 +42,7 @@ export const JOB_TYPES: JobTypes = toJobTypes({
     deadline_seconds: 600,
   },
   review: {
+    configurable_schema,
     assistant_id: 'review',
     output_key: '/result/summary',
     may_pause: true,
@@ -50,8 +55,14 @@ export const JOB_TYPES: JobTypes = toJobTypes({
     },
   },
   /** Runs for long; its deadline leaves the sweep many checks. */
-  archive: { assistant_id: 'archive', output_key: 'report', usage_key: 'usage', deadline_seconds: 3 * 3600 },
-  ghost: { assistant_id: 'ghost', output_key: 'nothing', deadline_seconds: 240 },
+  archive: {
+    configurable_schema,
+    assistant_id: 'archive',
+    output_key: 'report',
+    usage_key: 'usage',
+    deadline_seconds: 3 * 3600,
+  },
+  ghost: { configurable_schema, assistant_id: 'ghost', output_key: 'nothing', deadline_seconds: 240 },
 })
 
 /** Of the types without runs of an hour. */
