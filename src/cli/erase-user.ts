@@ -2,7 +2,8 @@ import { systemRandom } from '../core/random.ts'
 import { bulkActions } from '../operations/bulk-actions.ts'
 import { toOperation } from '../operations/operation-routes.ts'
 import { OperationRunner } from '../operations/operation-runner.ts'
-import { findOperation, type OperationRow } from '../operations/operation-store.ts'
+import { MAX_SHOWN_FAILURES } from '../operations/operation-schema.ts'
+import { findFailures, findOperation, type OperationRow } from '../operations/operation-store.ts'
 import { eraseAction, startErasure } from '../people/erase-user.ts'
 import { CommandError, type CommandLine, type ExitCode } from './io.ts'
 import { commandLineOrigin } from './startup/command-line-origin.ts'
@@ -27,7 +28,10 @@ export function eraseUser(line: CommandLine, { sub, json }: { sub: string; json:
         await clock.sleep(EVERY_MS, line.stopping)
       }
       const last = (await findOperation(db, started.id)) ?? started
-      if (json) line.print(JSON.stringify({ sub, ...toOperation(last) }))
+      const left = await findFailures(db, [last.id], MAX_SHOWN_FAILURES)
+      const failures = left.map(({ object_id: id, error }) => ({ id, error }))
+      if (json) line.print(JSON.stringify({ sub, ...toOperation(last, failures) }))
+      else for (const { id, error } of failures) line.print(`${id}  ${error}`)
       if (last.finished_at === null) throw new CommandError(`Interrupted: the service goes on with ${last.id}`)
     } finally {
       await runner.close()

@@ -108,16 +108,14 @@ async function eraseStep(
   }
   const untilRefusedMs = startedAtMs + REFUSED_EVERYWHERE_MS - atMs
   if (untilRefusedMs > 0) return { done: 0, next: { waitMs: untilRefusedMs } }
-  const { threads, isUnavailable } = wanted.erasedThreads
+  const { threads, next, searchError } = wanted.erasedThreads
   if (threads.length > 0) {
-    await eraseThreads(
-      tx,
-      threads.map(({ id }) => id),
-    )
+    const ids = threads.map(({ id }) => id)
+    await eraseThreads(tx, ids)
     const failures = threads.flatMap(({ id, error }) => (error === null ? [] : [{ object_id: id, error }]))
     return { done: 0, next: 'more', failures }
   }
-  if (isUnavailable) return { done: 0, next: { waitMs: ASK_RUNTIME_AGAIN_MS } }
+  if (next !== 'end') return { done: 0, next: next === 'more' ? next : { waitMs: ASK_RUNTIME_AGAIN_MS } }
   if (await eraseRest(tx, sub)) return { done: 0, next: 'more' }
   await eraseCounters(tx, sub)
   await deleteUser(tx, sub)
@@ -125,7 +123,8 @@ async function eraseStep(
   const object = { kind: 'user', id: sub } as const
   const after = { operation_id: wanted.operationId }
   await recordAudit(tx, services.jobContext, { by: wanted.by, action: 'user.erased', object, after })
-  return { done: 0, next: 'end' }
+  const failures = searchError === null ? [] : [{ object_id: sub, error: searchError }]
+  return { done: 0, next: 'end', failures }
 }
 
 async function requestCancels(

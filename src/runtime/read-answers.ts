@@ -83,6 +83,12 @@ export function readRun(run: JsonPart): RuntimeRun {
   }
 }
 
+export const WANTED_THREAD = wantFields({ thread_id: WHOLE, metadata: WHOLE })
+
+export function readThread(thread: JsonPart): { threadId: string; metadata: JsonObject } {
+  return { threadId: idIn(thread, 'thread_id') ?? '', metadata: asObject(thread.at('metadata')?.parse()) }
+}
+
 /** The fields of metadata that name a caller. */
 const OWNER_FIELDS = ['user_id', 'owner', 'created_by'] as const
 /** The runtime's own value of `created_by`. It is in every run, so it names no caller. */

@@ -4,7 +4,7 @@ import { exchange, type HttpAnswer, UnreadableAnswer } from '../core/exchange.ts
 import type { JsonPart } from '../core/json/json-part.ts'
 import { writeJson } from '../core/json/json-text.ts'
 import { type Wanted, wantItems } from '../core/json/wanted.ts'
-import { type Json, MAX_JSON_DEPTH } from '../core/json.ts'
+import { type Json, type JsonObject, MAX_JSON_DEPTH } from '../core/json.ts'
 import { type Meter, silentMeter } from '../core/metrics/meter.ts'
 import { NO_SPAN, noTracer, type Span, type Tracer, traceHeaders } from '../core/tracing.ts'
 import { isUuid } from '../core/uuid.ts'
@@ -27,9 +27,11 @@ import {
   readDescription,
   readRun,
   readState,
+  readThread,
   UnacceptableAnswer,
   WANTED_DESCRIPTION,
   WANTED_RUN,
+  WANTED_THREAD,
   wantedState,
 } from './read-answers.ts'
 import { followRunStream, type RunStreamEvent } from './run-stream.ts'
@@ -215,6 +217,13 @@ export class RuntimeClient {
     if (!state || state.checkpointId === null) return null
     const isSettled = state.next.length === 0 || state.interrupts.length > 0 || state.error !== null
     return { id: state.checkpointId, isSettled }
+  }
+
+  /** Some threads with this metadata. */
+  async searchThreads(metadata: JsonObject, limit: number): Promise<{ threadId: string; metadata: JsonObject }[]> {
+    const answer = await this.#call('POST', '/threads/search', undefined, { metadata, limit })
+    const options = { wanted: wantItems(WANTED_THREAD), maxDepth: MAX_RUN_DEPTH }
+    return (await readAnswer(this.#expectSuccess(answer).text, options)).items.map(readThread)
   }
 
   /** Succeeds also for a thread that is not known. */

@@ -56,6 +56,19 @@ describe('jobs in the console', needsChromium(), () => {
     assert.deepEqual(complaints, [])
   })
 
+  test('a job that an admin started for a user shows both, and its configuration', async () => {
+    const body = { type: 'whoami', input: {}, configurable: { language: 'Plattdeutsch' }, created_by: 'user-7' }
+    const { id, actor } = await world.request<{ id: string; actor: string }>('POST', '/jobs', body)
+    const { page, complaints } = await world.open(`/jobs/${id}`)
+    await fact(page).getByText('user-7').waitFor()
+    await fact(page).getByText('Asked by').waitFor()
+    await fact(page).getByText(actor).waitFor()
+    await page.getByRole('heading', { name: 'Configuration' }).waitFor()
+    await page.getByText('Plattdeutsch').first().waitFor()
+    assert.deepEqual(await findAxeFaults(page), [])
+    assert.deepEqual(complaints, [])
+  })
+
   test('an ended job is retried, and deleted', async () => {
     const id = await world.startJob('failing', { status: 'failed' })
     const { page, complaints } = await world.open(`/jobs/${id}`)

@@ -7,6 +7,7 @@ import { ChunkWriter } from '../../client/src/ai-sdk/chunks.ts'
 import { createClient } from '../../client/src/client.ts'
 import type { LiveMessage, LivePart } from '../../client/src/jobs/live.ts'
 import { addLivePart, EMPTY_TRANSCRIPT } from '../../client/src/jobs/live-transcript.ts'
+import { type JobTypes, toJobTypes } from '../../src/jobs/job-types.ts'
 import { closeFetchConnections } from '../support/fetch-connections.ts'
 import { type JobWorld, startJobWorld } from '../support/job-world.ts'
 import { overTime } from '../support/over-time.ts'
@@ -101,14 +102,21 @@ const toInput = (message: UIMessage) => ({
   sandbox: message.metadata,
 })
 
+interface ChatSettings {
+  cancelOnStop?: boolean
+  type?: string
+  streaming?: boolean
+  toConfigurable?: (message: UIMessage) => Record<string, unknown>
+  jobTypes?: JobTypes
+}
+
 describe('a chat on the AI SDK', () => {
   forEachVariant((under) => {
     afterEach(closeFetchConnections)
 
     /** A chat like one of `useChat`. `reload` clears the page's memory, not its storage. */
-    async function startChat(options: { cancelOnStop?: boolean; type?: string; streaming?: boolean } = {}) {
-      const world = await startJobWorld(under)
-      const { streaming = true, ...own } = options
+    async function startChat({ jobTypes, streaming = true, ...own }: ChatSettings = {}) {
+      const world = await startJobWorld(under, jobTypes ? { jobTypes } : {})
       const token = () => world.token('ada')
       // Polls follow the client's clock, streams the service's clock.
       const api = createClient({ url: world.service.url, token, random: () => 0, streaming, clock: world.clock })
@@ -148,6 +156,18 @@ describe('a chat on the AI SDK', () => {
       const jobs = async () => (await overTime(world, api.jobs.list().page())).data
       return { world, api, jobs, ...openTab(new Map(), []) }
     }
+
+    test('each turn and each answer of a chat is configured', async () => {
+      const schema = { properties: { model: { type: 'string' } }, additionalProperties: false }
+      const agent = { assistant_id: 'agent', configurable_schema: schema }
+      const toConfigurable = (message: UIMessage) => ({ model: textOfMessage(message) })
+      const { world, turn } = await startChat({ toConfigurable, jobTypes: toJobTypes({ agent }) })
+      const models = () => world.runtime.recentRuns.map(({ configurable }) => configurable.model)
+      await turn(said('small', { pause: 'Which one?' }))
+      await turn(said('medium'))
+      await turn(said('large'))
+      assert.deepEqual(models(), ['large', 'medium', 'small'])
+    })
 
     test('a chat shows reasoning, text, tool calls and progress of the run, and the next turn continues the conversation', async () => {
       const { api, turn } = await startChat()

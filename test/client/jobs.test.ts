@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { afterEach, describe, test } from 'node:test'
 import { type ClientOptions, createClient } from '../../client/src/client.ts'
 import { JobAwaitingInput, JobCancelled, JobFailed } from '../../client/src/errors.ts'
+import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { closeFetchConnections } from '../support/fetch-connections.ts'
 import { type JobWorld, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -36,6 +37,27 @@ describe('the client on the real service', () => {
       assert.equal(job.data?.status, 'completed')
       const again = await api.jobs.get<'report'>(job.id)
       assert.deepEqual(await again.result(), { title: 'Sales', n: 3 })
+    })
+
+    test('the client configures a start, an answer and a next turn', async () => {
+      const language = { type: 'string' }
+      const configurable_schema = { properties: { language }, additionalProperties: false }
+      const jobTypes = toJobTypes({
+        whoami: { assistant_id: 'whoami_asked', output_key: 'report', configurable_schema },
+      })
+      const world = await startJobWorld(under, { jobTypes })
+      interface Types {
+        whoami: { input: object; output: { language: string }; resume: string; configurable: { language: string } }
+      }
+      const api = createClient<Types>({ url: world.service.url, token: () => world.token('ada') })
+      const options = (name: string) => ({ configurable: { language: name } })
+      const job = await api.jobs.start('whoami', {}, options('de'))
+      assert.deepEqual(job.data?.configurable, { language: 'de' })
+      await overTime(world, assert.rejects(job.result(), JobAwaitingInput))
+      await overTime(world, job.answer('yes', options('en')))
+      assert.equal((await overTime(world, job.result())).language, 'en')
+      const next = await job.continue({}, options('fr'))
+      assert.deepEqual(next.data?.configurable, { language: 'fr' })
     })
 
     test('a failed job throws JobFailed with its code, a cancelled one JobCancelled', async () => {

@@ -74,6 +74,14 @@ describe('the caller of a run', () => {
       assert.doesNotMatch(JSON.stringify(lastRun(world).configurable), /@|eyJ/)
     })
 
+    test('a scope that a database cannot store is left out', async () => {
+      const world = await started()
+      const token = world.service.tokenFor({ sub: 'ada', scopes: ['read:projects', 'nul\u0000', '\ud800', 'ü'] })
+      const job = await begin(world, { type: 'whoami' }, token)
+      assert.deepEqual(configOf(lastRun(world)).caller, callerOf(job, { scopes: ['read:projects', 'ü'] }))
+      await finish(world, job)
+    })
+
     test('a service account is a caller of its own kind, with the scopes of its key', async () => {
       const world = await started()
       const { body: account } = await world.service.request<{ id: string; key: string }>(

@@ -299,9 +299,11 @@ describe('DELETE /v1/users/{sub}', () => {
       assert.equal((await read(world, id)).state, 'running', 'the runtime may come back and delete the thread')
       await world.leapUntil(async () => (await read(world, id)).state === 'done', 60_000)
       const { total, done, failed, failures } = await read(world, id)
-      assert.deepEqual([total, done, failed], [3, 2, 1])
+      assert.deepEqual([total, done, failed], [4, 2, 2])
       assert.equal(failures[0]?.id, job.thread_id)
-      assert.match(failures[0]?.error ?? '', /^The thread was not deleted: the runtime /)
+      assert.match(failures[0]?.error ?? '', /^The thread stays at the runtime: the runtime /)
+      assert.match(failures[1]?.error ?? '', /^Threads of deleted jobs may stay: the runtime /)
+      assert.deepEqual([failures.length, failures[1]?.id], [2, SUB])
     })
 
     test('the threads of an erased user are deleted at the runtime, and the thread of another client is named', async () => {
@@ -309,9 +311,13 @@ describe('DELETE /v1/users/{sub}', () => {
       const existsAt = async ({ thread_id }: { thread_id: string }) =>
         (await fetch(`${world.runtime.url}/threads/${thread_id}`)).status === 200
       const own = await world.start('report', { sub: SUB })
+      const deleted = await world.start('report', { sub: SUB })
+      const ofOther = await world.startElsewhere({}, { threadMetadata: { owner: SUB } })
       const running = await world.start('report', { sub: SUB, input: { sandbox: { duration_ms: 3_600_000 } } })
       const other = await world.start('report', { sub: 'bystander' })
       await world.pass(RUN_MS)
+      assert.equal((await world.request('DELETE', `/jobs/${deleted.id}`, SUB)).status, 204)
+      assert.ok(await existsAt(deleted), 'the thread of a deleted job stays')
       const run = await world.startElsewhere({ user_id: SUB })
       await world.pass(RUN_MS)
       const followed = await world.request('POST', '/jobs', SUB, { body: { type: 'report', ...run } })
@@ -323,9 +329,10 @@ describe('DELETE /v1/users/{sub}', () => {
       assert.equal((await read(world, id)).state, 'running')
       world.runtime.setFaults({ lookup_failure: 0 })
       const done = await untilDone(world, id)
-      const error = 'Another client created the thread: delete it at the runtime'
+      const error = 'The thread stays at the runtime: another client created it'
       assert.deepEqual([done.failed, done.failures], [1, [{ id: run.thread_id, error }]])
-      assert.deepEqual(await Promise.all([own, running, other, run].map(existsAt)), [false, false, true, true])
+      assert.deepEqual(await Promise.all([own, running, deleted].map(existsAt)), [false, false, false])
+      assert.deepEqual(await Promise.all([other, run, ofOther].map(existsAt)), [true, true, true])
       assert.deepEqual(await tablesWith(world.db, SUB), ['audit', 'operation_items', 'user_states'])
     })
 

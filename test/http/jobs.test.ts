@@ -77,8 +77,10 @@ describe('jobs', () => {
         output: null,
         error: null,
         interrupts: null,
+        configurable: null,
         project_id: null,
         created_by: sub,
+        actor: null,
         thread_id: job.thread_id,
         run_id: null,
         trace_id: null,
@@ -621,6 +623,7 @@ describe('jobs', () => {
           input_schema: null,
           output_schema: null,
           resume_schema: null,
+          configurable_schema: null,
         },
       )
       assert.ok(body.data.some(({ name }) => name === 'agent'))

@@ -29,6 +29,7 @@ const SLOW_DOCUMENT = `${'{"a":'.repeat(40)}1${'}'.repeat(40)}`
 const report = { assistant_id: 'report', output_key: 'report', may_pause: false }
 const JOB_TYPES = toJobTypes({
   report: { ...report, input_schema: INPUT, output_schema: OUTPUT },
+  chosen: { ...report, configurable_schema: { properties: { n: { type: 'integer' } }, additionalProperties: false } },
   // The same graph without a schema of its input, so that its output can be wrong.
   loose: { ...report, output_schema: OUTPUT },
   // The graph leaves its input among its values.
@@ -176,6 +177,9 @@ describe('a job type with schemas', () => {
       assert.equal(validate({ type: 'report', input: { title: 'x', parts: [1] } }), false, 'definitions are found')
       assert.equal(validate({ type: 'loose', input: 7 }), true)
       assert.equal(validate({ type: 'none', input: 7 }), false)
+      assert.equal(validate({ type: 'chosen', input: 7, configurable: { n: 1 } }), true)
+      assert.equal(validate({ type: 'chosen', input: 7, configurable: { n: 'x' } }), false)
+      assert.equal(validate({ type: 'loose', input: 7, configurable: {} }), false)
       assert.equal(validate({ type: 'report', thread_id: randomUUID(), run_id: randomUUID() }), true)
       const media = body.paths['/jobs']?.post?.requestBody?.content['application/json']
       assert.deepEqual(media?.example, { type: 'report', input: { title: 'Sales' } })

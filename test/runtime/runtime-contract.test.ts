@@ -193,6 +193,12 @@ for (const { name, start } of SUBJECTS) {
       await untilStatus(inherited, 'success')
       const replaced = await begin('ok', { threadId, metadata: { job_id: 'job-1', run_seq: 2, owner: null } })
       assert.deepEqual([inherited.metadata.owner, replaced.metadata.owner], ['ada', null])
+      const found = await client.searchThreads({ owner: 'ada' }, 10)
+      assert.deepEqual(
+        found.map((one) => [one.threadId, one.metadata.job_id]),
+        [[threadId, 'job-1']],
+      )
+      assert.deepEqual(await client.searchThreads({ owner: 'bob' }, 10), [])
       await untilStatus(replaced, 'success')
     })
 

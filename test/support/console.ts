@@ -42,6 +42,12 @@ const JOB_TYPES = {
     },
     failing: { description: 'Always fails.', assistant_id: 'throw', output_key: 'report' },
     slow: { description: 'Takes long.', assistant_id: 'sleep', output_key: 'report' },
+    whoami: {
+      description: 'Answers with its caller.',
+      assistant_id: 'whoami',
+      output_key: 'report',
+      configurable_schema: { properties: { language: { type: 'string' } }, additionalProperties: false },
+    },
   },
 }
 

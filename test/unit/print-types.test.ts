@@ -41,6 +41,14 @@ describe('TypeScript types of job types', () => {
     for (const [schema, type] of table) assert.equal(inputOf(schema), type, JSON.stringify(schema))
   })
 
+  test('a configuration has a type where the job type allows one', () => {
+    const type = { name: 'x', description: null, resume_schema: false }
+    const configurable_schema = { properties: { language: { enum: ['de', 'en'] } }, additionalProperties: false }
+    const text = (more: object) => printJobTypes([{ ...type, ...more }]).replace(/\s+/g, ' ')
+    assert.match(text({ configurable_schema }), /resume: never configurable: \{ language\?: "de" \| "en" \} \} \}$/)
+    assert.match(text({ configurable_schema: null }), /resume: never \} \}$/)
+  })
+
   test('definitions have names, also those that contain themselves', () => {
     const node = { properties: { next: { $ref: '#/$defs/tree-node' } } }
     const text = print({ type: 'array', items: { $ref: '#/$defs/tree-node' }, $defs: { 'tree-node': node } })

@@ -1,4 +1,5 @@
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
+import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { JobContext } from '../job-context.ts'
 import { findReplaced, findThreadsToErase } from '../thread-store.ts'
 import { hasJobs } from './erase-store.ts'
@@ -7,40 +8,68 @@ const AT_ONCE = 20
 /** How long a runtime that fails is asked again. After that the erasure goes on without it. */
 const DELETE_WITHIN_MS = 10 * 60_000
 
-/** Conversations of an erased user: deleted at the runtime, or why not. */
+/** What became of threads of an erased user at the runtime. */
 export interface ErasedThreads {
-  threads: readonly { id: string; error: string | null }[]
-  /** The runtime failed, and is asked again later. */
-  isUnavailable: boolean
+  /** The conversations that were handled: deleted, or left, and why. */
+  threads: { id: string; error: string | null }[]
+  /** There may be more threads to delete: now, or after a pause because the runtime failed. */
+  next: 'end' | 'more' | 'pause'
+  /** Why threads of deleted jobs may be left. */
+  searchError: string | null
 }
 
 /**
- * Deletes some conversations of a user at the runtime, once all the user's jobs are erased. It runs outside of a transaction,
- * and repeating it does no harm. The thread of another client is left to that client.
+ * Deletes some threads of a user at the runtime, once all the user's jobs are erased: those of conversations, then those of
+ * deleted jobs, which only the runtime knows. It runs outside of a transaction, and repeating it does no harm. The thread of
+ * another client is left to that client.
  */
 export async function deleteThreadsAtRuntime(
   context: JobContext,
   { owner, startedAtMs }: { owner: string; startedAtMs: number },
 ): Promise<ErasedThreads> {
   const { db, runtime, clock, log } = context
-  const threads: { id: string; error: string | null }[] = []
-  if (await hasJobs(db, owner)) return { threads, isUnavailable: false }
-  for (const { id, is_own } of await findThreadsToErase(db, owner, AT_ONCE)) {
+  const erased: ErasedThreads = { threads: [], next: 'more', searchError: null }
+  if (await hasJobs(db, owner)) return erased
+  const isOver = runtime === null || clock.now() >= startedAtMs + DELETE_WITHIN_MS
+  /** Why it failed for good; null if it succeeded; undefined if it is to be tried again. */
+  const attempt = async (threadId: string | null, work: () => Promise<void>): Promise<string | null | undefined> => {
     try {
-      if (is_own === 1) await deleteThread(context, id)
-      threads.push({ id, error: is_own === 1 ? null : 'Another client created the thread: delete it at the runtime' })
+      await work()
+      return null
     } catch (error) {
-      if (!(error instanceof RuntimeUnavailable)) throw error
-      log.warn({ threadId: id, err: error }, 'conversation.delete_failed')
-      if (runtime !== null && clock.now() < startedAtMs + DELETE_WITHIN_MS) return { threads, isUnavailable: true }
-      threads.push({ id, error: `The thread was not deleted: ${error.message}` })
+      if (!(error instanceof RuntimeUnavailable) && !(error instanceof UnacceptableAnswer)) throw error
+      log.warn({ threadId, err: error }, 'conversation.delete_failed')
+      return isOver ? error.message : undefined
     }
   }
-  return { threads, isUnavailable: false }
+  const known = await findThreadsToErase(db, owner, AT_ONCE)
+  for (const { id, is_own } of known) {
+    const failed = is_own === 1 ? await attempt(id, () => deleteThread(context, id)) : 'another client created it'
+    if (failed === undefined) return { ...erased, next: 'pause' }
+    erased.threads.push({ id, error: failed && `The thread stays at the runtime: ${failed}` })
+  }
+  if (known.length > 0) return erased
+  const failed = await attempt(null, async () => {
+    erased.next = (await deleteForgotten(context, owner)) ? 'more' : 'end'
+  })
+  if (failed === undefined) return { ...erased, next: 'pause' }
+  return failed === null
+    ? erased
+    : { ...erased, next: 'end', searchError: `Threads of deleted jobs may stay: ${failed}` }
 }
 
 async function deleteThread({ db, runtime }: JobContext, threadId: string): Promise<void> {
   if (runtime === null) throw new RuntimeUnavailable('not_configured')
   const replaced = (await findReplaced(db, threadId)).filter(({ is_own }) => is_own === 1)
   for (const { id } of [...replaced, { id: threadId }]) await runtime.deleteThread(id)
+}
+
+/** True if there may be more. */
+async function deleteForgotten({ runtime, identify }: JobContext, owner: string): Promise<boolean> {
+  if (runtime === null || identify === null) return false
+  const found = await runtime.searchThreads({ owner: identify(owner) }, AT_ONCE)
+  // Another client may name the user, too, in threads of its own.
+  const own = found.filter(({ metadata }) => typeof metadata.job_id === 'string')
+  for (const { threadId } of own) await runtime.deleteThread(threadId)
+  return own.length > 0 && found.length === AT_ONCE
 }

@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto'
-import type { Principal } from '../../auth/principal.ts'
-import { principalId } from '../../auth/principal.ts'
+import { type Principal, principalId } from '../../auth/principal.ts'
 import type { JsonObject } from '../../core/json.ts'
+import { isStorableText } from '../../core/text.ts'
 import type { JobContext } from '../job-context.ts'
 import { ERASED_ACTOR, type JobRow, type SlimJob } from '../job-row.ts'
 
@@ -25,7 +25,8 @@ export function askerWithoutScopes({ kind, id }: { kind: string; id: string }): 
 
 /** What is stored of the asker. The owner acts with the scopes of the request, another principal with none. */
 export function askedBy({ id, scopes }: Asker, owner: string | null): Pick<JobRow, 'actor' | 'scopes'> {
-  return id === owner ? { actor: null, scopes: scopes?.join(' ') ?? null } : { actor: id, scopes: null }
+  if (id !== owner) return { actor: id, scopes: null }
+  return { actor: null, scopes: scopes?.filter(isStorableText).join(' ') ?? null }
 }
 
 export interface RuntimeIdentity {

@@ -170,8 +170,12 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     })
 
   const search = ({ body }: Call): HttpResponse => {
-    const { limit, ids } = isJsonObject(body) ? body : {}
-    const threads = state.threads().filter(({ threadId }) => !Array.isArray(ids) || ids.includes(threadId))
+    const { limit, ids, metadata } = isJsonObject(body) ? body : {}
+    const wanted = isJsonObject(metadata) ? Object.entries(metadata) : []
+    const threads = state
+      .threads()
+      .filter(({ threadId }) => !Array.isArray(ids) || ids.includes(threadId))
+      .filter((thread) => wanted.every(([key, value]) => holds(thread.metadata, { key, value })))
     const newest = threads.sort((a, b) => b.createdAtMs - a.createdAtMs)
     return json(200, newest.slice(0, limitOf(limit)).map(renderThread))
   }
