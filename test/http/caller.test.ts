@@ -190,6 +190,19 @@ describe('the caller of a run', () => {
       assert.deepEqual((await finish(world, job)).output, output)
     })
 
+    test('a job without an owner has no user: an admin who answers it is only the actor', async () => {
+      const world = await started()
+      const run = await world.startElsewhere({}, { assistant: 'whoami_asked', threadMetadata: { owner: 'eve' } })
+      await world.pass(RUN_MS)
+      const { body } = await world.callback('asked', { ...run, status: 'success', values: {} })
+      assert.equal(body.outcome, 'adopted')
+      await world.sweepUntil(async () => (await world.stored(body.job_id)).status === 'awaiting_input')
+      const job = await change(world, await world.stored(body.job_id), 'resume', { body: { input: 'yes' } })
+      const caller = callerOf(job, { user_id: null, kind: null, actor: 'root' })
+      assert.deepEqual((await finish(world, job)).output, { caller, user_id: null, language: null })
+      assert.equal(lastRun(world).metadata.owner, null)
+    })
+
     test('a caller cannot be forged: not in the input, nor in the configuration, nor in other fields', async () => {
       const world = await started()
       const caller = { user_id: 'bob', kind: 'user', scopes: ['admin:*'] }

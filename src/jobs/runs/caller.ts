@@ -37,7 +37,8 @@ export interface RuntimeIdentity {
 /** How the runtime learns ids of principals. Null: it learns none. Only ids of people become pseudonyms. */
 export function identifyBy({ mode, secret }: RuntimeIdentity): JobContext['identify'] {
   if (mode === 'none') return null
-  if (mode === 'sub' || secret === null) return (id) => id
+  if (mode === 'sub') return (id) => id
+  if (secret === null) throw new Error('Pseudonyms need a secret')
   return (id) => (isOfPerson(id) ? createHmac('sha256', secret).update(id).digest('hex') : id)
 }
 
