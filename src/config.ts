@@ -1,5 +1,13 @@
 import { ConfigReader, type Env } from './config-reader.ts'
-import { ANY_AUDIENCE, isSetting, readSettings, SETTINGS, type Settings, type SettingTable, type SettingValue } from './settings.ts'
+import {
+  ANY_AUDIENCE,
+  isSetting,
+  readSettings,
+  SETTINGS,
+  type Settings,
+  type SettingTable,
+  type SettingValue,
+} from './settings.ts'
 
 /** The settings of `SETTINGS`, with those that belong together in one field. */
 export type Config = ReturnType<typeof toConfig>

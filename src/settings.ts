@@ -1,4 +1,4 @@
-import { type Algorithm, ALGORITHMS, DEFAULT_ALGORITHMS, isAlgorithm } from './auth/issuer/algorithms.ts'
+import { ALGORITHMS, type Algorithm, DEFAULT_ALGORITHMS, isAlgorithm } from './auth/issuer/algorithms.ts'
 import { isCognitoIssuer } from './auth/issuer/cognito.ts'
 import { parseScopesMap } from './auth/scopes.ts'
 import { DEFAULT_SCOPES_CLAIM } from './auth/token-claims.ts'

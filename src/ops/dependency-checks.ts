@@ -122,7 +122,7 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
         : { state: 'degraded', detail: 'the issuer does not answer: the service uses the keys that it has' }
     },
     probe: probeIdentityProvider,
-    howToFix: 
+    howToFix:
       'Check ISSUER_URL, or COGNITO_REGION and COGNITO_USER_POOL_ID, TOKEN_ALGORITHMS, and that this host may reach it',
   },
   {

@@ -170,7 +170,15 @@ const REFUSED: [setting: string, values: string[]][] = [
   ['TOKEN_AUDIENCE', [',', 'none,api', 'api, none']],
   [
     'SCOPES_MAP',
-    ['editor', 'editor=', '=admin:*', 'editor=write:all', 'a=admin:*,a=read:users', 'editor=admin:* x', 'a=constructor'],
+    [
+      'editor',
+      'editor=',
+      '=admin:*',
+      'editor=write:all',
+      'a=admin:*,a=read:users',
+      'editor=admin:* x',
+      'a=constructor',
+    ],
   ],
   ['CLOCK_TOLERANCE_SECONDS', ['301', '-1']],
   ['DATABASE_URL', ['mysql://db', 'db', 'sqlite:./x']],
