@@ -233,13 +233,16 @@ async function probeIdentityProvider({ config }: ProbeContext): Promise<ProbeRes
   const { discovery, keySet } = connectIssuer({ issuerUrl, algorithms, fetch, clock: systemClock, log: silentLog })
   await keySet.warmUp()
   const { keys, lastError } = keySet.state()
-  const isDiscovered = discovery.fetchedAtMs !== null
-  const url = (isDiscovered && (await discovery.get()).jwks_uri) || keySetUrl(issuerUrl)
+  const isFound = discovery.fetchedAtMs !== null
+  const url = (isFound && (await discovery.get()).jwks_uri) || keySetUrl(issuerUrl)
+  const missing = discovery.lastError
   await Promise.all([discovery.close(), keySet.close()])
-  // The discovery document failed before the keys could be fetched.
-  const failed = discovery.lastError === null ? url : discoveryUrl(issuerUrl)
-  if (keys === 0) return { ok: false, text: `${failed}: ${lastError ?? 'no usable key'}` }
+  if (keys === 0) return { ok: false, text: `${missing === null ? url : issuerUrl}: ${lastError ?? 'no usable key'}` }
   const text = `${keys} usable keys at ${url}`
+  if (missing !== null) {
+    const hint = 'The console cannot sign in without it, unless CONSOLE_AUTH_URL is set'
+    return { ok: true, text: `${text}; ${discoveryUrl(issuerUrl)}: ${missing}`, hint }
+  }
   if (config.tokenAudience !== null || isCognitoIssuer(issuerUrl)) return { ok: true, text }
   const hint = 'Set TOKEN_AUDIENCE to the audience of your tokens, or to "none"; in production `serve` demands it'
   return { ok: !config.production, text: `${text}; no TOKEN_AUDIENCE: tokens for other APIs are accepted`, hint }

@@ -1,9 +1,10 @@
 import type { Clock } from '../../core/clock.ts'
+import { reasonOf } from '../../core/errors.ts'
 import type { HttpAnswer } from '../../core/exchange.ts'
 import { isJsonObject } from '../../core/json.ts'
 import type { Log } from '../../core/log.ts'
 import { isLoopbackHost } from '../../core/loopback.ts'
-import { ProviderDocument, readJson } from './provider-document.ts'
+import { checkStatus, ProviderDocument } from './provider-document.ts'
 
 const ADDRESSES = ['jwks_uri', 'authorization_endpoint', 'token_endpoint', 'end_session_endpoint'] as const
 
@@ -14,6 +15,14 @@ export interface ProviderMetadata extends Partial<Record<(typeof ADDRESSES)[numb
 }
 
 export type Discovery = ProviderDocument<ProviderMetadata>
+
+/** The provider answered with a document that must not be used. */
+export class RefusedDocument extends Error {
+  constructor(reason: string, options?: ErrorOptions) {
+    super(`the discovery document cannot be used: ${reason}`, options)
+    this.name = 'RefusedDocument'
+  }
+}
 
 interface DiscoveryOptions {
   issuerUrl: string
@@ -27,7 +36,7 @@ export function discover({ issuerUrl, fetch, clock, log }: DiscoveryOptions): Di
   return new ProviderDocument({
     url: () => discoveryUrl(issuerUrl),
     read: (answer, before) => {
-      // Only this status says that there is no document. After any other failure, the keys may be at another address.
+      // Only this status says that there is no document.
       if (answer.status === 404 && before?.jwks_uri === undefined) return {}
       return readMetadata(answer, issuerUrl)
     },
@@ -42,8 +51,9 @@ export function discoveryUrl(issuerUrl: string): string {
 }
 
 function readMetadata(answer: HttpAnswer, issuerUrl: string): ProviderMetadata {
+  checkStatus(answer)
   try {
-    const document = readJson(answer)
+    const document: unknown = JSON.parse(answer.text)
     if (!isJsonObject(document)) throw new Error('it is not a JSON object')
     if (document.issuer !== issuerUrl) throw new Error(`it names the issuer ${JSON.stringify(document.issuer)}`)
     const addresses = ADDRESSES.flatMap((name) => {
@@ -60,7 +70,7 @@ function readMetadata(answer: HttpAnswer, issuerUrl: string): ProviderMetadata {
       ...(iss === true && { authorization_response_iss_parameter_supported: true }),
     }
   } catch (cause) {
-    throw new Error(`the discovery document cannot be used: ${(cause as Error).message}`, { cause })
+    throw new RefusedDocument(reasonOf(cause), { cause })
   }
 }
 

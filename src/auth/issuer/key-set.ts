@@ -1,16 +1,17 @@
 import type { Clock } from '../../core/clock.ts'
+import { UnavailableError } from '../../core/errors.ts'
 import type { HttpAnswer } from '../../core/exchange.ts'
 import type { Log } from '../../core/log.ts'
 import { type Algorithm, DEFAULT_ALGORITHMS } from './algorithms.ts'
-import type { Discovery } from './discovery.ts'
+import { type Discovery, RefusedDocument } from './discovery.ts'
 import { importKeys, type VerificationKey } from './jwk.ts'
-import { ProviderDocument, readJson } from './provider-document.ts'
+import { checkStatus, ProviderDocument } from './provider-document.ts'
 
 type Keys = ReadonlyMap<string, VerificationKey>
 
 export interface KeySetOptions {
   url: string
-  /** Takes precedence over `url` if the provider's discovery document names a `jwks_uri`. Absent: `url` alone. */
+  /** The `jwks_uri` of the provider's discovery document comes before `url`. Absent: `url` alone. */
   discovery?: Discovery | undefined
   /** Absent: RS256. */
   algorithms?: readonly Algorithm[]
@@ -79,12 +80,21 @@ export class KeySet {
 
   #locate(): string | Promise<string> {
     const { url, discovery } = this.#options
-    return discovery === undefined ? url : discovery.get().then(({ jwks_uri: named }) => named ?? url)
+    if (discovery === undefined) return url
+    return discovery.get().then(
+      ({ jwks_uri: named }) => named ?? url,
+      (error) => {
+        // The keys of a refused document are never looked for elsewhere: the setting or the provider is wrong.
+        if (error instanceof UnavailableError && error.cause instanceof RefusedDocument) throw error
+        return url
+      },
+    )
   }
 
   async #read(answer: HttpAnswer, before: Keys | null): Promise<Keys> {
+    checkStatus(answer)
     const { algorithms = DEFAULT_ALGORITHMS, log } = this.#options
-    const { keys, ignored } = await importKeys(readJson(answer), { known: before ?? new Map(), algorithms })
+    const { keys, ignored } = await importKeys(JSON.parse(answer.text), { known: before ?? new Map(), algorithms })
     // An empty set is probably a fault of the provider, not a decision to lock out every user.
     if (keys.size === 0) throw new Error(`the key set holds no usable key for ${algorithms.join(', ')}`)
     log.info({ keys: keys.size, ignored }, 'key_set.fetched')

@@ -27,7 +27,7 @@ export class ProviderDocument<Value> {
   #value: Value | null = null
   #fetchedAtMs: number | null = null
   #attemptedAtMs: number | null = null
-  #lastError: string | null = null
+  #failure: unknown = null
   #fetching: Promise<void> | null = null
 
   constructor(options: ProviderDocumentOptions<Value>) {
@@ -39,7 +39,7 @@ export class ProviderDocument<Value> {
   }
 
   get lastError(): string | null {
-    return this.#lastError
+    return this.#failure === null ? null : reasonOf(this.#failure)
   }
 
   /** The last good value; null before the first one. If it is older than its TTL, a fetch starts. */
@@ -61,7 +61,7 @@ export class ProviderDocument<Value> {
     if (this.#value !== null) return this.#value
     const cooldownLeftMs = this.#attemptedAtMs === null ? 0 : this.#leftMs(this.#attemptedAtMs, COOLDOWN_MS)
     throw new UnavailableError('The identity provider is unavailable', {
-      cause: new Error(this.#lastError ?? 'nothing was fetched yet'),
+      cause: this.#failure ?? new Error('nothing was fetched yet'),
       retryAfterSeconds: Math.max(1, Math.ceil(cooldownLeftMs / 1000)),
     })
   }
@@ -100,17 +100,16 @@ export class ProviderDocument<Value> {
       const answer = await exchange({ url, fetch, clock, timeoutMs: TIMEOUT_MS, maxBytes: MAX_BODY_BYTES, signal })
       this.#value = await read(answer, this.#value)
       this.#fetchedAtMs = clock.now()
-      this.#lastError = null
+      this.#failure = null
     } catch (error) {
       // For an unavailable document that this one needs, the reason is in the cause.
-      this.#lastError = reasonOf(error instanceof UnavailableError ? error.cause : error)
-      onFailure(this.#lastError)
+      this.#failure = error instanceof UnavailableError ? error.cause : error
+      onFailure(reasonOf(this.#failure))
     }
   }
 }
 
-/** The JSON of a good answer. Redirects are not followed: an answer of 301 is a failure. */
-export function readJson({ status, text }: HttpAnswer): unknown {
+/** Redirects are not followed: an answer of 301 is a failure. */
+export function checkStatus({ status }: HttpAnswer): void {
   if (status < 200 || status > 299) throw new Error(`the response was ${status}`)
-  return JSON.parse(text)
 }
