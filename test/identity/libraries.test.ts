@@ -12,11 +12,19 @@ import { importPackage } from '../support/oidc-provider.ts'
 
 const ISSUER = 'https://login.example.com/'
 const START_MS = Date.UTC(2026, 0, 1)
-const CLAIMS = { iss: ISSUER, sub: 'ada', iat: START_MS / 1000, exp: START_MS / 1000 + 60, 'custom:scopes': 'read:users' }
+const CLAIMS = {
+  iss: ISSUER,
+  sub: 'ada',
+  iat: START_MS / 1000,
+  exp: START_MS / 1000 + 60,
+  'custom:scopes': 'read:users',
+}
 const PAIRS = { ES256: generateKeyPairSync('ec', { namedCurve: 'P-256' }), EdDSA: generateKeyPairSync('ed25519') }
 
 interface Jose {
-  SignJWT: new (claims: object) => {
+  SignJWT: new (
+    claims: object,
+  ) => {
     setProtectedHeader(header: object): { sign(key: unknown): Promise<string> }
   }
 }

@@ -42,7 +42,9 @@ const SIGN: Record<string, (input: Buffer, key: KeyObject) => Buffer> = {
   ES256: (input, key) => sign('sha256', input, { key, dsaEncoding: 'ieee-p1363' }),
   EdDSA: (input, key) => sign(null, input, key),
   HS256: (input) =>
-    createHmac('sha256', PAIRS.rsa.publicKey.export({ type: 'spki', format: 'pem' })).update(input).digest(),
+    createHmac('sha256', PAIRS.rsa.publicKey.export({ type: 'spki', format: 'pem' }))
+      .update(input)
+      .digest(),
 }
 const KIDS = { RS256: 'rsa', ES256: 'ec', EdDSA: 'ed' } as const
 
@@ -87,30 +89,43 @@ const ODD_VALUES = [
   ...[undefined, null, '', 'x', 'JWT', 0, -1, 1e300, true, [], ['x'], [AUDIENCE], [AUDIENCE, 7], {}, AUDIENCE],
   ...['a\u0000b', '\ud800', 's'.repeat(256), 'svc_01arz3ndektsv4rrffq69g5fav', ISSUER, `${ISSUER}/`],
 ]
-const TIMES = [-3600, -1, 0, 1, 3600].flatMap((offset) => [NOW_SECONDS + offset, String(NOW_SECONDS + offset), undefined])
+const TIMES = [-3600, -1, 0, 1, 3600].flatMap((offset) => [
+  NOW_SECONDS + offset,
+  String(NOW_SECONDS + offset),
+  undefined,
+])
 const oneOf = fc.constantFrom
 
-const claim = fc
-  .tuple(oneOf(...Object.keys(CLAIMS), 'nbf', 'token_use', 'extra'), oneOf<unknown>(...ODD_VALUES))
-  .map(([name, value]): Mutation => (draft) => seal({ ...draft, claims: { ...draft.claims, [name]: value } }))
-const time = fc
-  .tuple(oneOf('exp', 'nbf', 'iat'), oneOf<unknown>(...TIMES))
-  .map(([name, value]): Mutation => (draft) => seal({ ...draft, claims: { ...draft.claims, [name]: value } }))
+const claim = fc.tuple(oneOf(...Object.keys(CLAIMS), 'nbf', 'token_use', 'extra'), oneOf<unknown>(...ODD_VALUES)).map(
+  ([name, value]): Mutation =>
+    (draft) =>
+      seal({ ...draft, claims: { ...draft.claims, [name]: value } }),
+)
+const time = fc.tuple(oneOf('exp', 'nbf', 'iat'), oneOf<unknown>(...TIMES)).map(
+  ([name, value]): Mutation =>
+    (draft) =>
+      seal({ ...draft, claims: { ...draft.claims, [name]: value } }),
+)
 const parameter = fc
   .tuple(oneOf('kid', 'typ', 'crit', 'b64', 'jwk', 'jku', 'x5u', 'x5c', 'x5t', 'extra'), oneOf<unknown>(...ODD_VALUES))
-  .map(([name, value]): Mutation => (draft) => seal({ ...draft, header: { ...draft.header, [name]: value } }))
+  .map(
+    ([name, value]): Mutation =>
+      (draft) =>
+        seal({ ...draft, header: { ...draft.header, [name]: value } }),
+  )
 const type = oneOf('at+jwt', 'application/at+jwt', 'AT+JWT', 'jwt', 'id+jwt', 'JWS', 'logout+jwt').map(
   (typ): Mutation =>
     (draft) =>
       seal({ ...draft, header: { ...draft.header, typ } }),
 )
-const algorithm = fc
-  .tuple(oneOf(...Object.keys(SIGN), 'none', 'rs256'), fc.boolean())
-  .map(([alg, honest]): Mutation => (draft) => {
-    const fits = honest && alg in SIGN && (alg[0] === 'R' || alg[0] === 'P' || alg[0] === 'H')
-    const parts = fits ? { by: alg, key: PAIRS.rsa.privateKey } : {}
-    return seal({ ...draft, header: { ...draft.header, alg, ...(fits ? { kid: 'rsa' } : {}) } }, parts)
-  })
+const algorithm = fc.tuple(oneOf(...Object.keys(SIGN), 'none', 'rs256'), fc.boolean()).map(
+  ([alg, honest]): Mutation =>
+    (draft) => {
+      const fits = honest && alg in SIGN && (alg[0] === 'R' || alg[0] === 'P' || alg[0] === 'H')
+      const parts = fits ? { by: alg, key: PAIRS.rsa.privateKey } : {}
+      return seal({ ...draft, header: { ...draft.header, alg, ...(fits ? { kid: 'rsa' } : {}) } }, parts)
+    },
+)
 const key = oneOf(...Object.keys(ODD_KEYS)).map(
   (kid): Mutation =>
     (draft) =>
@@ -134,10 +149,13 @@ const json = fc
       (text) => text.replace('{', `{"x":"${'x'.repeat(9000)}",`),
     ),
   )
-  .map(([part, change]): Mutation => (draft) => {
-    const text = JSON.stringify(part === 'header' ? draft.header : draft.claims)
-    return seal(draft, { [part]: encode(change(text)) })
-  })
+  .map(
+    ([part, change]): Mutation =>
+      (draft) => {
+        const text = JSON.stringify(part === 'header' ? draft.header : draft.claims)
+        return seal(draft, { [part]: encode(change(text)) })
+      },
+  )
 const spelling = fc
   .tuple(
     fc.nat(2),
@@ -154,19 +172,25 @@ const spelling = fc
     ),
     fc.boolean(),
   )
-  .map(([index, change, isSealed]): Mutation => (draft) => {
-    const [header = '', payload = '', signature = ''] = seal(draft).split('.')
-    if (index === 2) return `${header}.${payload}.${change(signature)}`
-    const parts = index === 0 ? { header: change(header), payload } : { header, payload: change(payload) }
-    return isSealed ? seal(draft, parts) : `${parts.header}.${parts.payload}.${signature}`
-  })
+  .map(
+    ([index, change, isSealed]): Mutation =>
+      (draft) => {
+        const [header = '', payload = '', signature = ''] = seal(draft).split('.')
+        if (index === 2) return `${header}.${payload}.${change(signature)}`
+        const parts = index === 0 ? { header: change(header), payload } : { header, payload: change(payload) }
+        return isSealed ? seal(draft, parts) : `${parts.header}.${parts.payload}.${signature}`
+      },
+  )
 const character = fc
   .tuple(fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }), oneOf('', 'A', '_', '=', '.', ' ', 'é'))
-  .map(([where, put]): Mutation => (draft) => {
-    const token = seal(draft)
-    const at = Math.floor(where * token.length)
-    return token.slice(0, at) + put + token.slice(at + 1)
-  })
+  .map(
+    ([where, put]): Mutation =>
+      (draft) => {
+        const token = seal(draft)
+        const at = Math.floor(where * token.length)
+        return token.slice(0, at) + put + token.slice(at + 1)
+      },
+  )
 
 const mutations = fc.oneof(claim, time, parameter, type, algorithm, key, json, spelling, character)
 const drafts = oneOf(...(Object.keys(KIDS) as Draft['alg'][])).map(draftOf)
