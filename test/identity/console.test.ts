@@ -88,6 +88,28 @@ describe('signing in to the console at a provider that others wrote', needsChrom
     await page.context().close()
   })
 
+  test('at a provider that cannot end its session, signing out says so', async () => {
+    const { page } = await openPage('about:blank')
+    await page.route('**/console/settings.json', async (route) => {
+      const response = await route.fetch()
+      const settings = (await response.json()) as { signIn: object }
+      await route.fulfill({ response, json: { ...settings, signIn: { ...settings.signIn, signOut: null } } })
+    })
+    await page.goto(`${service.url}/console`)
+    await signIn(page, 'olivia')
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.getByRole('alert').filter({ hasText: 'may still have an open session' }).waitFor()
+    await page.context().close()
+  })
+
+  test('while the provider cannot be reached, the page says so', async () => {
+    const ISSUER_URL = `http://127.0.0.1:${await freePort()}`
+    const { url } = await startServe({ settings: { ISSUER_URL, CONSOLE_CLIENT_ID: 'console' } })
+    const { page } = await openPage(`${url}/console`)
+    await page.getByText('The identity provider is unavailable').waitFor()
+    await page.context().close()
+  })
+
   test('a user whose role grants nothing is refused, and can sign out', async () => {
     const { page } = await openPage(`${service.url}/console`)
     await signIn(page, 'ursula')
