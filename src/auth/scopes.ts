@@ -25,10 +25,11 @@ export type ScopesMap = ReadonlyMap<string, readonly Scope[]>
 export function parseScopesMap(entries: readonly string[]): ScopesMap {
   const map = new Map<string, readonly Scope[]>()
   for (const entry of entries) {
-    const [, theirs, ours = ''] = /^(.*\S)\s*=([^=]+)$/s.exec(entry) ?? []
-    if (theirs === undefined) throw new Error(`holds "${entry}", which does not have the form theirs=ours`)
+    const end = Math.max(0, entry.lastIndexOf('='))
+    const theirs = entry.slice(0, end).trim()
+    if (theirs === '') throw new Error(`holds "${entry}", which does not have the form theirs=ours`)
     if (map.has(theirs)) throw new Error(`names "${theirs}" twice`)
-    const scopes = ours.trim().split(/ +/)
+    const scopes = entry.slice(end + 1).trim().split(/ +/)
     const unknown = scopes.find((scope) => !Object.hasOwn(SCOPES, scope))
     if (unknown !== undefined) throw new Error(`maps "${theirs}" to "${unknown}", which is not a scope of this service`)
     map.set(theirs, scopes as Scope[])

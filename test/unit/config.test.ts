@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { generateKeyPairSync } from 'node:crypto'
 import { describe, test } from 'node:test'
+import { isCognitoIssuer } from '../../src/auth/issuer/cognito.ts'
 import { type Config, parseConfig, requiredAudiences } from '../../src/config.ts'
 import { ConfigError, type Env } from '../../src/config-reader.ts'
 
@@ -309,6 +310,14 @@ describe('the audience of tokens', () => {
       serve({ ISSUER_URL, NODE_ENV: 'test' })()
     }
     for (const ISSUER_URL of POOLS) assert.equal(serve({ ISSUER_URL })().tokenAudience, null)
+  })
+
+  test('a pool is known by its https address alone', () => {
+    for (const issuer of POOLS) {
+      assert.equal(isCognitoIssuer(issuer), true)
+      assert.equal(isCognitoIssuer(issuer.replace('https:', 'http:')), false)
+    }
+    assert.equal(isCognitoIssuer('no address'), false)
   })
 
   test('a command that serves no requests needs no audience', () => {
