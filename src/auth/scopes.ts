@@ -29,7 +29,10 @@ export function parseScopesMap(entries: readonly string[]): ScopesMap {
     const theirs = entry.slice(0, end).trim()
     if (theirs === '') throw new Error(`holds "${entry}", which does not have the form theirs=ours`)
     if (map.has(theirs)) throw new Error(`names "${theirs}" twice`)
-    const scopes = entry.slice(end + 1).trim().split(/ +/)
+    const scopes = entry
+      .slice(end + 1)
+      .trim()
+      .split(/ +/)
     const unknown = scopes.find((scope) => !Object.hasOwn(SCOPES, scope))
     if (unknown !== undefined) throw new Error(`maps "${theirs}" to "${unknown}", which is not a scope of this service`)
     map.set(theirs, scopes as Scope[])
