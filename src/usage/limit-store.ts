@@ -7,9 +7,9 @@ import { sql } from '../db/sql.ts'
 /** How many jobs a caller may start and how many tokens they may use in a calendar month. */
 export type UsageLimits = { runs: number | null; tokens: number | null }
 
-type Threshold = { subject: string; period: string; reached: number }
+type ThresholdRow = { subject: string; period: string; reached: number }
 
-const THRESHOLDS = new Columns<Threshold>({
+const COLUMNS = new Columns<ThresholdRow>({
   subject: { type: 'text' },
   period: { type: 'text' },
   reached: { type: 'bigint' },
@@ -51,15 +51,15 @@ export async function lockCountersOf(tx: Transaction, { subject, period }: Usage
  */
 export async function writeThresholds(
   tx: Transaction,
-  thresholds: readonly Threshold[],
+  thresholds: readonly ThresholdRow[],
 ): Promise<ReadonlyMap<string, number>> {
   const sorted = thresholds.toSorted((a, b) => (a.subject < b.subject ? -1 : 1))
-  const rows = await tx.query<Threshold>(sql`
-    insert into usage_thresholds (${THRESHOLDS.list})
-    select ${THRESHOLDS.list} from ${THRESHOLDS.rows(tx.engine, sorted)} as r where true
+  const rows = await tx.query<ThresholdRow>(sql`
+    insert into usage_thresholds (${COLUMNS.list})
+    select ${COLUMNS.list} from ${COLUMNS.rows(tx.engine, sorted)} as r where true
     on conflict (subject, period) do update set reached = case
       when excluded.reached > usage_thresholds.reached then excluded.reached else usage_thresholds.reached end
-    returning ${THRESHOLDS.list}`)
+    returning ${COLUMNS.list}`)
   return new Map(rows.map(({ subject, reached }) => [subject, reached]))
 }
 

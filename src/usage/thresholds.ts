@@ -2,7 +2,8 @@ import type { Transaction } from '../db/database.ts'
 import { findLimits, sumUsage, type UsageLimits, writeThresholds } from './limit-store.ts'
 
 /** The percentages of a limit that are announced to its owner, each at most once a month. */
-const THRESHOLDS = [80, 100] as const
+export const THRESHOLDS = [80, 100] as const
+export type Threshold = (typeof THRESHOLDS)[number]
 
 /** The limits that apply: those of the caller, else the service's default. */
 export function limitsInForce(own: UsageLimits | undefined, defaultRuns: number | null): UsageLimits {
@@ -11,7 +12,7 @@ export function limitsInForce(own: UsageLimits | undefined, defaultRuns: number 
 
 interface Reached {
   subject: string
-  threshold: number
+  threshold: Threshold
   used: { runs: number; tokens: number }
   limits: UsageLimits
 }

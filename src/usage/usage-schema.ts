@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox'
 import { pathParams } from '../http/schemas.ts'
+import { THRESHOLDS, type Threshold } from './thresholds.ts'
 
 /** Large enough for any limit, and exact in every client. */
 const MAX_LIMIT = 1_000_000_000_000
@@ -71,20 +72,26 @@ const Usage = Type.Object(
 )
 export type Usage = Static<typeof Usage>
 
-const Used = (unit: string) =>
-  Type.Object({
-    used: Type.Integer({ description: `The ${unit} of the jobs that ended in the period.` }),
+const Used = Type.Object(
+  {
+    used: Type.Integer({ description: 'What the jobs that ended in the period used.' }),
     limit: nullableInteger('The limit at that time; null: none.'),
-  })
+  },
+  { title: 'UsedLimit', description: 'Usage and its limit.' },
+)
 
 /** The `data` of `usage.threshold`. */
 export const ThresholdData = Type.Object(
   {
     sub: Type.String({ description: 'The user, or the id of the service account.' }),
     period: Type.String({ description: 'The calendar month, UTC.' }),
-    threshold: Type.Integer({ description: 'The percentage that was reached: 80 or 100.' }),
-    runs: Used('number'),
-    tokens: Used('tokens'),
+    threshold: Type.Unsafe<Threshold>({
+      type: 'integer',
+      enum: [...THRESHOLDS],
+      description: 'The percentage that was reached.',
+    }),
+    runs: Used,
+    tokens: Used,
   },
   { title: 'UsageEventData', description: 'The threshold, and the usage and limits at that time.' },
 )

@@ -15,8 +15,7 @@ import { lockUsage, periodOf } from '../usage/usage-store.ts'
 export const UsageEvent = eventSchema({
   title: 'UsageEvent',
   types: ['usage.threshold'],
-  description:
-    'Your usage has reached 80 % or 100 % of a limit of the month: once each a month, whichever limit is first.',
+  description: 'Your usage of this month has reached 80 % or 100 % of one of your limits: once each a month.',
   data: ThresholdData,
 })
 
