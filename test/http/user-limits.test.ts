@@ -58,8 +58,10 @@ async function finish(world: JobWorld, sub: string, { count = 1, type = 'report'
   await world.pass(RUN_MS)
 }
 
+type Shown = Usage & { period: string; by_type: unknown; tokens: unknown }
+
 async function usageOf(world: JobWorld, sub: string): Promise<Usage> {
-  const { period: _p, by_type: _b, tokens: _t, ...usage } = (await world.request<never>('GET', '/v1/usage', sub)).body
+  const { period: _p, by_type: _b, tokens: _t, ...usage } = (await world.request<Shown>('GET', '/v1/usage', sub)).body
   return usage
 }
 
