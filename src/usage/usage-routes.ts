@@ -27,8 +27,8 @@ export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: Us
   )
 
   async function show(subject: string, period = periodOf(clock.now())): Promise<Usage> {
-    const counters = await findUsage(db, { subject, period })
-    const own = (await findLimits(db, [subject])).get(subject)
+    const [counters, found] = await Promise.all([findUsage(db, { subject, period }), findLimits(db, [subject])])
+    const own = found.get(subject)
     const limits = limitsInForce(own, limitRuns)
     const by_type = counters.map((counter) => ({
       type: counter.type,
