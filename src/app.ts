@@ -40,6 +40,7 @@ import type { Services } from './services.ts'
 import { statsRoute } from './stats/stats-route.ts'
 import { usageRoutes } from './usage/usage-routes.ts'
 import { blockRoutes } from './users/block-routes.ts'
+import { limitRoutes, UsageEvent } from './users/limit-routes.ts'
 import { recordActivity } from './users/user-activity.ts'
 import { userRoutes } from './users/user-routes.ts'
 import { VERSION } from './version.ts'
@@ -76,12 +77,13 @@ export async function buildApp(services: Services): Promise<App> {
   jobListRoutes(app, services)
   jobRoutes(app, services)
   await callbackRoutes(app, services)
-  eventRoutes(app, { ...services, events: { kinds: [JobEvent, ProjectEvent], example: jobEventExample } })
+  eventRoutes(app, { ...services, events: { kinds: [JobEvent, ProjectEvent, UsageEvent], example: jobEventExample } })
   deviceRoutes(app, services)
   notificationRoutes(app, services)
   usageRoutes(app, { ...services, limitRuns: config.usageLimitRuns, countRunning: countUnfinished })
   userRoutes(app, services)
   blockRoutes(app, services)
+  limitRoutes(app, { ...services, limitRuns: config.usageLimitRuns })
   peopleRoutes(app, services)
   serviceAccountRoutes(app, services)
   auditRoutes(app, services)
