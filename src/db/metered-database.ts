@@ -69,7 +69,8 @@ function timed<T>(
       onLockTimeout()
       return meter.count('database_lock_timeouts_total', kind)
     }
-    if (!(error instanceof UnavailableError)) return
+    // Without a cause, the work of the transaction threw it, for another reason.
+    if (!(error instanceof UnavailableError) || error.cause === undefined) return
     meter.count('database_unavailable_total', kind)
     note?.(error)
   })

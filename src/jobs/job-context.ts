@@ -23,6 +23,8 @@ export interface JobContext {
   tracer?: Tracer
   types: JobTypes
   pushOptOut: PushOptOut
+  /** How many jobs a caller without a limit of its own may start per month; null: any number. */
+  usageLimitRuns: number | null
   /** The statistics, which count a record before it is deleted with its job. */
   countDeleted?: CountDeleted
   /** Null when none is configured. Callbacks still settle jobs then, but no job can be started. */

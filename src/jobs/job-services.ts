@@ -20,7 +20,6 @@ interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl' 
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   runtimeIdentity: RuntimeIdentity
   publicUrl: string | null
-  usageLimitRuns: number | null
   maxUnfinishedJobs: number | null
   callbackAuthenticity: CallbackAuthenticity
   /** Holds the leases of this process. */
@@ -42,7 +41,6 @@ export function createJobServices(options: JobServicesOptions) {
     runtime,
     runtimeIdentity,
     publicUrl,
-    usageLimitRuns,
     maxUnfinishedJobs,
     callbackAuthenticity,
     node,
@@ -72,7 +70,6 @@ export function createJobServices(options: JobServicesOptions) {
     jobContext,
     jobs: new Jobs(jobContext, jobWorker, {
       reconciler,
-      usageLimitRuns,
       maxUnfinishedJobs,
       wakeSweep: () => sweep?.wake(),
     }),

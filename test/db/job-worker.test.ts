@@ -35,6 +35,7 @@ function contextOn(db: Database, clock: ManualClock): JobContext {
     meter: silentMeter,
     types: BUILT_IN_JOB_TYPES,
     pushOptOut: hasPushTurnedOff,
+    usageLimitRuns: null,
     runtime: null,
     identify: null,
     callbackUrl: () => null,

@@ -54,6 +54,7 @@ async function node(db: Database) {
     meter: silentMeter,
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
+    usageLimitRuns: null,
     runtime,
     identify: null,
     callbackUrl: () => null,

@@ -135,6 +135,17 @@ describe('/readyz', () => {
       await until(async () => (await database())?.state === 'ok')
     })
 
+    test('/readyz does not blame the database for a transaction whose own work was refused', async () => {
+      const { service, ask } = await start()
+      const { db } = service.services
+      const refused = db.transaction(async () => {
+        throw new UnavailableError('No agent runtime is configured')
+      })
+      await assert.rejects(refused)
+      await service.clock.leap(1_000)
+      assert.equal((await ask()).body.checks.database?.state, 'ok')
+    })
+
     test('/readyz is degraded for a minute after several statements gave up waiting for a lock', async () => {
       const { state, service, ask } = await start()
       const database = async () => {

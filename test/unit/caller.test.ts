@@ -40,6 +40,6 @@ test('a command is never taken for the owner, even if the operator is named like
   const asker = askerWithoutScopes({ kind: 'command_line', id: 'ada' })
   assert.deepEqual(askedBy(asker, 'ada'), { actor: 'command_line', scopes: null })
   assert.deepEqual(askedBy(askerWithoutScopes({ kind: 'user', id: 'ada' }), 'ada'), { actor: null, scopes: null })
-  assert.deepEqual(askedBy({ id: 'ada', scopes: [] }, 'ada'), { actor: null, scopes: '' })
+  assert.deepEqual(askedBy({ id: 'ada', scopes: ['a b'] }, 'ada'), { actor: null, scopes: '["a b"]' })
   assert.deepEqual(askedBy({ id: 'root', scopes: ['admin:*'] }, 'ada'), { actor: 'root', scopes: null })
 })

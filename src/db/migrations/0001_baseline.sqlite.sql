@@ -166,7 +166,7 @@ create table jobs (
   created_by text,
   -- Who asked for the current run, if that was not the owner.
   actor text,
-  -- The scopes of the owner's request for the current run, separated by spaces. Null if another principal asked.
+  -- The scopes of the owner's request for the current run, as a JSON list. Null if another principal asked.
   scopes text,
   -- The job that this one repeats.
   retry_of text,
@@ -401,6 +401,23 @@ create table usage_counters (
   output_tokens bigint not null,
   total_tokens bigint not null,
   primary key (subject, period, type)
+);
+
+-- The limits per month that an admin set for a caller. Null, or no row: the service's default.
+create table usage_limits (
+  subject text primary key,
+  runs bigint,
+  tokens bigint
+);
+
+-- The callers with a limit, by month. A change of their usage or of their limits locks the row.
+create table usage_thresholds (
+  subject text not null,
+  -- `2026-01`, in UTC.
+  period text not null,
+  -- The highest percentage whose event was written; 0: none.
+  reached bigint not null,
+  primary key (subject, period)
 );
 
 -- events/ ---------------------------------------------------------------------

@@ -38,7 +38,8 @@ export const createJob = {
     '`on_busy` decides: `reject` answers 409; `enqueue` lets up to five turns wait, each until the one before it has ended; ' +
     '`interrupt` cancels the unfinished turns and starts when the runtime has ended them. ' +
     'The job is durable before the runtime is called. If the runtime is down, the start is retried. ' +
-    'An owner with too many unfinished jobs gets 429 `usage_limit_exceeded`; a caller with `admin:*` is exempt.',
+    'At a limit of the month of its owner the answer is 429 `usage_limit_exceeded`. An owner with too many unfinished jobs ' +
+    'gets it too; a caller with `admin:*` is exempt from that quota.',
   headers: idempotencyHeader,
   body: Type.Object(
     {

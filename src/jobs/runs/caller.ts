@@ -1,7 +1,6 @@
 import { createHmac } from 'node:crypto'
 import { type Principal, principalId } from '../../auth/principal.ts'
 import type { JsonObject } from '../../core/json.ts'
-import { isStorableText } from '../../core/text.ts'
 import type { JobContext } from '../job-context.ts'
 import { ERASED_ACTOR, type JobRow, type SlimJob } from '../job-row.ts'
 
@@ -26,7 +25,7 @@ export function askerWithoutScopes({ kind, id }: { kind: string; id: string }): 
 /** What is stored of the asker. The owner acts with the scopes of the request, another principal with none. */
 export function askedBy({ id, scopes }: Asker, owner: string | null): Pick<JobRow, 'actor' | 'scopes'> {
   if (id !== owner) return { actor: id, scopes: null }
-  return { actor: null, scopes: scopes?.filter(isStorableText).join(' ') ?? null }
+  return { actor: null, scopes: scopes && JSON.stringify(scopes) }
 }
 
 export interface RuntimeIdentity {
@@ -63,7 +62,7 @@ export function callerKeys(
   const caller = {
     user_id,
     kind,
-    scopes: (scopes ?? '').split(' ').filter((scope) => scope !== ''),
+    scopes: JSON.parse(scopes ?? '[]') as string[],
     actor: actor === null ? null : identify(actor),
     job_id,
     type,

@@ -8,7 +8,7 @@ import { appendEvents, type NewEvent } from '../../events/event-store.ts'
 import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
 import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
-import { countUsage, type JobUsage } from '../../usage/usage-store.ts'
+import type { JobUsage } from '../../usage/usage-store.ts'
 import type { CallbackOutcome } from '../callback-store.ts'
 import { deleteChecks, type JobCheck, makeDue, newCheck, replaceChecks } from '../check-store.ts'
 import {
@@ -32,7 +32,7 @@ import { deadlineFrom, type JobTypes } from '../job-types.ts'
 import { jobEvent } from './job-event.ts'
 import { recordExtraRuns } from './record-extra-runs.ts'
 import { appendTimeline, type NewTimelineRow, type TimelineKind } from './timeline-store.ts'
-import { usageOf } from './usage-of.ts'
+import { recordUsage, usageOf } from './usage-of.ts'
 
 /** New information about a job, from a callback, a read, the sweep or a cancel request. */
 export interface JobUpdate extends RunObservation {
@@ -84,6 +84,7 @@ interface SettleContext {
   random: Random
   types: JobTypes
   pushOptOut: PushOptOut
+  usageLimitRuns: number | null
   tracer?: Tracer
   atMs: number
 }
@@ -179,7 +180,7 @@ export class Settlement {
       insertJobRuns(tx, this.#runs),
       this.#writeExtraRuns(),
       appendEvents(tx, this.#events),
-      countUsage(tx, this.#usage),
+      recordUsage(tx, this.#usage, this.#context),
       recordPushIntents(tx, this.#intents, pushOptOut),
       appendTimeline(tx, this.#timeline),
     ])

@@ -93,6 +93,7 @@ function contextOn(db: Database): JobContext {
     log: silentLog,
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
+    usageLimitRuns: null,
     runtime: null,
     identify: null,
     callbackUrl: () => null,

@@ -6,6 +6,7 @@ import type { Prng } from '../time/prng.ts'
 import { runDeviceScenario } from './device-scenario.ts'
 import { startErasure } from './erasure-scenario.ts'
 import { JobScenario } from './job-scenario.ts'
+import { startLimits } from './limit-scenario.ts'
 import { startBulkCancel, startOperators } from './operator-scenario.ts'
 
 /** Starts all clients of the service under this seed. */
@@ -22,6 +23,7 @@ export function startWorkload(system: SimulatedSystem): void {
   startOperators(system)
   startBulkCancel(system)
   startErasure(system)
+  startLimits(system)
 }
 
 function startUser(system: SimulatedSystem, { sub, token }: { sub: string; token: string }): void {
