@@ -5,6 +5,7 @@ import { toJobTypes } from '../../src/jobs/job-types.ts'
 import type { Run } from '../../src/sandbox/agent-runtime/records.ts'
 import { assertError } from '../support/assert-error.ts'
 import { type JobWorld, RUN_MS, type ShownJob, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
+import { overTime } from '../support/over-time.ts'
 import { forEachService } from '../support/service.ts'
 
 const CONFIGURABLE_SCHEMA = {
@@ -288,18 +289,15 @@ describe('the caller of a run', () => {
       const follow = (sub: string, run: object) =>
         send(world, '/jobs', { token: world.token(sub), body: { type: 'whoami', thread_id: job.thread_id, ...run } })
       assert.deepEqual([(await follow('ada', { run_id })).body.id, job.id], [job.id, job.id])
-      const pending = follow('bob', { run_id })
-      await world.pass(5_000)
-      assertError(under, await pending, { status: 404, code: 'not_found' })
+      const ofOther = await overTime(world, follow('bob', { run_id }))
+      assertError(under, ofOther, { status: 404, code: 'not_found' })
       const extra = await world.continueElsewhere(job, {
         assistant_id: 'whoami',
         input: {},
         metadata: { job_id: job.id, run_seq: 1, attempt: 2 },
       })
-      const refused = follow('ada', { run_id: extra })
-      await world.pass(5_000)
-      assertError(under, await refused, { status: 404, code: 'not_found' })
-      await world.pass(RUN_MS)
+      const refused = await overTime(world, follow('ada', { run_id: extra }))
+      assertError(under, refused, { status: 404, code: 'not_found' })
     })
 
     test('with pseudonyms the runtime learns the HMAC of each sub, and no sub', async () => {

@@ -7,6 +7,7 @@ import { eraseDevicesAndNotifications } from '../../src/push/trim-notifications.
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { type JobWorld, RUN_MS, type ShownJob, startJobWorld } from '../support/job-world.ts'
+import { overTime } from '../support/over-time.ts'
 import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
@@ -191,9 +192,8 @@ describe('DELETE /v1/users/{sub}', () => {
       assertError(under, replayed, { status: 409, code: 'conflict', message: 'The callback was erased with its user' })
       assertError(under, await post(`/jobs/${job.id}/retry`), { status: 409, code: 'conflict' })
       const body = { type: 'report', thread_id, run_id }
-      const claimed = world.service.request('POST', '/jobs', { token: world.admin, body })
-      await world.pass(5_000)
-      assertError(under, await claimed, { status: 404, code: 'not_found', message: 'No such run' })
+      const claimed = await overTime(world, world.service.request('POST', '/jobs', { token: world.admin, body }))
+      assertError(under, claimed, { status: 404, code: 'not_found', message: 'No such run' })
     })
 
     test('a retry that commits while the erasure runs keeps nothing: the new job is erased too', async () => {
