@@ -211,7 +211,7 @@ export class RuntimeClient {
   ): Promise<{ id: string; isSettled: boolean } | null> {
     const state = await this.#fetchStateOf(threadId, runId, NO_VALUES, signal)
     if (!state || state.checkpointId === null) return null
-    const isSettled = state.next.length === 0 || state.interrupts.length > 0 || state.error !== null
+    const isSettled = state.isDone || state.interrupts.length > 0 || state.error !== null
     return { id: state.checkpointId, isSettled }
   }
 

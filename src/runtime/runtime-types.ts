@@ -36,8 +36,10 @@ export interface Branch {
 export interface ThreadState {
   /** Null when the thread has none. */
   values: JsonPart | null
-  /** The nodes that have not run yet. Empty when the graph is done. */
+  /** The nodes that have not run yet. Also empty when all of them have run, and their step is not finished. */
   next: readonly string[]
+  /** The graph has nothing left to do: no step is open, finished or not. */
+  isDone: boolean
   checkpointId: string | null
   /** The run that wrote this checkpoint. */
   runId: string | null

@@ -132,6 +132,7 @@ for (const { name, start } of SUBJECTS) {
         {
           values: null,
           next: [],
+          isDone: true,
           checkpointId: null,
           runId: run.runId,
           error: null,
