@@ -383,7 +383,9 @@ for (const { name, start } of SUBJECTS) {
       const failed = await resume(paused, 'yes')
       assert.equal((await callbackOf(failed)).error, 'kaboom: after the answer')
       assert.equal((await look(failed)).status, 'error')
-      assert.equal((await stateOf(failed)).error, 'kaboom: after the answer')
+      const { error, next, isDone } = await stateOf(failed)
+      // The step is not finished, although none of its nodes is next.
+      assert.deepEqual({ error, next, isDone }, { error: 'kaboom: after the answer', next: [], isDone: false })
     })
 
     test('a run cancelled while it runs is interrupted, its callback has no values, and no question is open', async () => {
