@@ -33,7 +33,11 @@ export const WANTED_RUN = wantAll(
     ...WANTED_IDS,
     created_at: WHOLE,
     metadata: WANTED_TRACES,
-    kwargs: wantFields({ command: wantFields({ resume: WHOLE }), input: WHOLE }),
+    kwargs: wantFields({
+      command: wantFields({ resume: WHOLE }),
+      input: WHOLE,
+      config: wantFields({ configurable: wantFields({ checkpoint_id: WHOLE }) }),
+    }),
   }),
   WANTED_TRACES,
 )
@@ -79,6 +83,7 @@ export function readRun(run: JsonPart): RuntimeRun {
     threadId: threadId.toLowerCase(),
     status,
     metadata: asObject(metadata?.parse()),
+    checkpointId: idIn(run.at('kwargs', 'config', 'configurable'), 'checkpoint_id'),
     traces: readTraces(run, metadata),
   }
 }

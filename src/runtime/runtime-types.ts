@@ -9,6 +9,8 @@ export interface RuntimeRun {
   /** `pending`, `running`, `success`, `error`, `timeout`, `interrupted`, or a status of a newer runtime. */
   status: string
   metadata: JsonObject
+  /** The checkpoint that it began at. Null: it named none, and neither did a run before it on its thread. */
+  checkpointId: string | null
   traces: Traces
 }
 
@@ -23,14 +25,6 @@ export interface RunDescription {
 export interface Traces {
   traceId: string | null
   tracerTraceId: string | null
-}
-
-/** The part of a thread's history that a run belongs to. */
-export interface Branch {
-  /** The runs before it, newest first. */
-  runsBefore: readonly string[]
-  /** Whether a run belongs to another branch. */
-  excludes: (run: RuntimeRun) => boolean
 }
 
 export interface ThreadState {

@@ -161,7 +161,12 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(second.asked, ['q1', 'q2'])
       const third = await say('q3', second.checkpointId)
       assert.deepEqual(third.asked, ['q1', 'q2', 'q3'])
-      assert.deepEqual((await say('q4')).asked, ['q1', 'q2', 'q4'])
+      const fourth = await say('q4')
+      assert.deepEqual(fourth.asked, ['q1', 'q2', 'q4'])
+      // The list of runs tells where each of them began.
+      const listed = new Map((await client.listRuns(threadId)).map((run) => [run.runId, run.checkpointId]))
+      const bases = [first, late, second, third, fourth].map(({ run }) => listed.get(run.runId))
+      assert.deepEqual(bases, [null, null, first.checkpointId, second.checkpointId, second.checkpointId])
       assert.deepEqual((await say('q5', randomUUID())).asked, ['q5'])
       assert.equal((await client.fetchCheckpoint(threadId, late.run.runId))?.id, late.checkpointId)
     })

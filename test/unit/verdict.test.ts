@@ -37,6 +37,7 @@ describe('the verdict from an answer of the runtime', () => {
     threadId: 't',
     status,
     metadata: {},
+    checkpointId: null,
     traces: { traceId: null, tracerTraceId: null },
   })
   const left = ({

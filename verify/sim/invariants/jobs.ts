@@ -2,7 +2,7 @@ import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { EXPECTED } from '../expected-statuses.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
 import { DRAFT } from '../outside/run-plans.ts'
-import { isOwn, isZombie, type SimRun } from '../outside/runtime.ts'
+import { isZombie, type SimRun } from '../outside/runtime.ts'
 import { readLateChanges } from './change-triggers.ts'
 import type { Evidence } from './evidence.ts'
 
