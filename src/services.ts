@@ -97,7 +97,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const { random, log, pushCa, tracer = noTracer } = dependencies
   const redis = config.redisUrl === null ? null : { url: config.redisUrl, prefix: config.redisPrefix }
   const metrics = new Metrics()
-  const db = meteredDatabase(dependencies.db, metrics)
+  const db = meteredDatabase(dependencies.db, metrics, () => dependencies.clock.elapsed())
   const node = await Node.start({ db, clock: dependencies.clock, random, log, id: dependencies.nodeId })
   const clock: Clock = node.clock
   const ids = new IdGenerator(clock, random)

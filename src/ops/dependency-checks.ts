@@ -5,7 +5,7 @@ import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
 import { pendingIndexes } from '../db/build-indexes.ts'
 import type { Database } from '../db/database.ts'
-import type { MeteredDatabase } from '../db/metered-database.ts'
+import { MANY_LOCK_TIMEOUTS, type MeteredDatabase } from '../db/metered-database.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import type { Node } from '../db/nodes/node.ts'
 import type { ServiceClock } from '../db/nodes/service-clock.ts'
@@ -45,7 +45,7 @@ interface DependencySettings {
 /** The dependencies as the running service holds them. */
 export interface LiveDependencies {
   config: DependencySettings
-  db: Pick<MeteredDatabase, 'ping' | 'engine' | 'transactionFailure'>
+  db: Pick<MeteredDatabase, 'ping' | 'engine' | 'transactionFailure' | 'recentLockTimeouts'>
   node: Pick<Node, 'isAlive' | 'lastWriteAgeMs' | 'writeFailure'>
   clock: Pick<ServiceClock, 'offsetMs'>
   keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
@@ -185,7 +185,8 @@ function findWriteFault({ db, node }: Pick<LiveDependencies, 'db' | 'node'>): st
     const seconds = Math.floor(node.lastWriteAgeMs / 1_000)
     return `this node has written no heartbeat for ${seconds} s: ${failureReason(node.writeFailure)}`
   }
-  return db.transactionFailure === null ? null : `changes fail: ${failureReason(db.transactionFailure)}`
+  if (db.transactionFailure !== null) return `changes fail: ${failureReason(db.transactionFailure)}`
+  return db.recentLockTimeouts < MANY_LOCK_TIMEOUTS ? null : 'another session holds a lock: statements give up waiting'
 }
 
 async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResult> {

@@ -8,6 +8,7 @@ import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError, QuotaExceeded } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import { JsonText } from '../core/json/json-text.ts'
+import { takePage } from '../db/bounded-page.ts'
 import type { Database, Queryable } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
 import { etagOf, isNotModified, preconditionFailed, readIfMatch } from '../http/etag.ts'
@@ -48,8 +49,8 @@ export function projectRoutes(app: App, services: ProjectServices): void {
     const { limit, after } = readPageRequest(LIST, request.query)
     // Every caller sees the same list, so concurrent requests share one query and one serialized answer.
     const text = await pages.read(`${limit} ${after?.[0] ?? ''}`, async () => {
-      const rows = await store.findProjectPage(db, { limit, after })
-      const page = toPage(LIST, { rows, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
+      const taken = takePage(await store.findProjectPage(db, { limit, after }), limit, bytesOfProject)
+      const page = toPage(LIST, { ...taken, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
       return reply.serialize(page) as string
     })
     // The reply is typed as the page; this is its JSON text.
@@ -159,6 +160,10 @@ export function toProject(row: store.ProjectRow): schema.Project {
     created_at: toRfc3339(row.created_at),
     updated_at: toRfc3339(row.updated_at),
   }
+}
+
+function bytesOfProject({ description, metadata }: store.ProjectRow): number {
+  return Buffer.byteLength(description ?? '') + Buffer.byteLength(metadata)
 }
 
 function isCreator(request: FastifyRequest, { created_by }: store.ProjectRow): boolean {

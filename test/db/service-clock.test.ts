@@ -232,6 +232,40 @@ describe('a step of the database’s clock', () => {
       })
     }
 
+    for (const stepMs of [5_000, -2_500]) {
+      test(`a node that starts right after a step of ${stepMs} ms takes the time of the others, and no node notes it twice`, async () => {
+        const cluster = await Cluster.start(engine, 1)
+        await cluster.pass(2_000)
+        cluster.database.stepMs = stepMs
+        await cluster.startNode()
+        await cluster.pass(6_000)
+        cluster.assertRight('after two heartbeats')
+        await cluster.pass(20_000)
+        assert.deepEqual(
+          cluster.nodes.map(({ clock }) => clock.version),
+          [1, 1],
+        )
+        await cluster.close()
+      })
+    }
+
+    test('a node that starts in a step shorter than a heartbeat changes the time of no other node', async () => {
+      const cluster = await Cluster.start(engine, 1)
+      const [first] = cluster.nodes
+      await cluster.pass(500)
+      cluster.database.stepMs = 5_000
+      await cluster.startNode()
+      await cluster.pass(500)
+      cluster.database.stepMs = 0
+      for (let second = 0; second < 20; second++) {
+        await cluster.pass(1_000)
+        assertNear(first?.clock.now() ?? 0, cluster.time.now(), 'the first node')
+      }
+      cluster.assertRight('the new node')
+      assert.equal(first?.clock.version, 0)
+      await cluster.close()
+    })
+
     test('a service that starts again after a lasting step goes on with its own time', async () => {
       const cluster = await Cluster.start(engine, 1)
       cluster.database.stepMs = 2 * HOUR_MS

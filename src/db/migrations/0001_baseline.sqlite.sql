@@ -554,7 +554,9 @@ create index idempotency_keys_by_location on idempotency_keys (location);
 create table nodes (
   id text primary key,
   started_at bigint not null,
-  expires_at bigint not null
+  expires_at bigint not null,
+  -- Higher than that of every node that joined before.
+  joined bigint not null default 0
 );
 
 -- One row: the last step of the database's clock. The service's own time goes on without it.

@@ -7,6 +7,8 @@ interface Beat {
   step: ClockStep
   /** The latest heartbeat of another node, which may have crashed since; null if there is none. */
   othersBeatAtMs: number | null
+  /** The latest heartbeat of a running node that joined before this one; null if there is none. */
+  elderBeatAtMs: number | null
   /** When a node last stopped, in the service's time. */
   ranUntilMs: number
 }
@@ -14,7 +16,12 @@ interface Beat {
 /** The leases of a crashed node are free after this time. */
 export const NODE_LIFE_MS = 10_000
 
-type BeatRow = ClockStep & { database_ms: number; others_expire_at: number | null; ran_until: number }
+type BeatRow = ClockStep & {
+  database_ms: number
+  others_expire_at: number | null
+  elder_expires_at: number | null
+  ran_until: number
+}
 
 const STEP_COLUMNS = sql`version, offset_ms, calendar_offset_ms, stepped_at`
 
@@ -22,7 +29,8 @@ const STEP_COLUMNS = sql`version, offset_ms, calendar_offset_ms, stepped_at`
 export async function beat(db: Database, { id, nowMs }: { id: string; nowMs: number | null }): Promise<Beat> {
   const expiresAtMs = nowMs === null ? 0 : nowMs + NODE_LIFE_MS
   const [row] = await db.query<BeatRow>(sql`
-    insert into nodes (id, started_at, expires_at) values (${id}, ${db.now}, ${expiresAtMs})
+    insert into nodes (id, started_at, expires_at, joined)
+    values (${id}, ${db.now}, ${expiresAtMs}, (select coalesce(max(joined), 0) + 1 from nodes))
     on conflict (id) do update set expires_at = excluded.expires_at
     returning ${db.now} as database_ms,
       (select version from service_clock) as version,
@@ -30,10 +38,19 @@ export async function beat(db: Database, { id, nowMs }: { id: string; nowMs: num
       (select calendar_offset_ms from service_clock) as calendar_offset_ms,
       (select stepped_at from service_clock) as stepped_at,
       (select ran_until from service_clock) as ran_until,
-      (select max(other.expires_at) from nodes as other where other.id <> ${id} and other.expires_at > 0) as others_expire_at`)
+      (select max(other.expires_at) from nodes as other where other.id <> ${id} and other.expires_at > 0) as others_expire_at,
+      (select max(elder.expires_at) from nodes as elder
+        where elder.joined < nodes.joined and elder.expires_at > ${nowMs ?? 0}) as elder_expires_at`)
   if (!row) throw new Error('A heartbeat has no answer')
-  const { database_ms: databaseMs, others_expire_at: expiry, ran_until: ranUntilMs, ...step } = row
-  return { databaseMs, step, ranUntilMs, othersBeatAtMs: expiry === null ? null : expiry - NODE_LIFE_MS }
+  const { database_ms: databaseMs, others_expire_at, elder_expires_at, ran_until: ranUntilMs, ...step } = row
+  const beatOf = (expiry: number | null) => (expiry === null ? null : expiry - NODE_LIFE_MS)
+  return {
+    databaseMs,
+    step,
+    ranUntilMs,
+    othersBeatAtMs: beatOf(others_expire_at),
+    elderBeatAtMs: beatOf(elder_expires_at),
+  }
 }
 
 /** False if another node was first to note a step. */

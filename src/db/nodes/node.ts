@@ -19,7 +19,13 @@ const MAX_WAITS = 10
 const PRECISE_MS = 250
 const MAX_IMPRECISE = 5
 
+/** An older node notes a step in fewer heartbeats. */
+const ELDER_BEATS = MAX_IMPRECISE + 1
+
 type Reading = ClockReading & Awaited<ReturnType<typeof beat>>
+
+/** Why a reading differs from the node's own time: the database's clock was stepped, or this node alone is wrong. */
+type Cause = 'step' | 'own clock' | 'unknown yet'
 
 interface NodeParts {
   id: string
@@ -47,6 +53,8 @@ export class Node {
   #writeFailure: unknown = null
   #suspendedMs: number
   #impreciseReadings = 0
+  /** The heartbeats of an older node since this one first saw a small difference. */
+  #elderBeats: { latestMs: number; count: number } | null = null
 
   private constructor(parts: NodeParts) {
     const { id, own, clock, db, log, startedAtElapsedMs } = parts
@@ -150,11 +158,16 @@ export class Node {
     const differenceMs = clock.differenceOf(reading)
     const wasSuspended = this.#wasSuspendedFor(differenceMs)
     if (Math.abs(differenceMs) <= STEP_MS) {
+      this.#elderBeats = null
       this.#follow(reading)
       return true
     }
-    if (wasSuspended || contradicts(reading, clock.now())) {
-      this.#log.warn({ byMs: Math.round(differenceMs) }, 'clock.corrected')
+    const isSmall = Math.abs(differenceMs) <= NODE_LIFE_MS
+    const cause = wasSuspended ? 'own clock' : isSmall ? this.#judgeSmall(reading) : judgeLarge(reading, clock.now())
+    if (cause === 'unknown yet') return true
+    if (cause === 'own clock') {
+      if (reading.step.version === clock.version) this.#log.warn({ byMs: Math.round(differenceMs) }, 'clock.corrected')
+      this.#elderBeats = null
       this.#follow(reading, { mayJump: true })
       return true
     }
@@ -166,6 +179,21 @@ export class Node {
     if (!(await noteStep(this.#db, step))) return false
     this.#follow({ ...reading, step })
     return true
+  }
+
+  /**
+   * Nodes can disagree by seconds: a node that starts right after a step cannot tell it from the age of the others'
+   * heartbeats, and a node that was stopped approached a wrong clock for longer. So the first note of a step is right for
+   * all nodes, and the node that joined first makes it, or finds that there was no step.
+   */
+  #judgeSmall({ step, elderBeatAtMs }: Reading): Cause {
+    if (step.version > this.clock.version) return 'own clock'
+    if (elderBeatAtMs === null) return 'step'
+    this.#elderBeats ??= { latestMs: elderBeatAtMs, count: 0 }
+    if (elderBeatAtMs !== this.#elderBeats.latestMs) {
+      this.#elderBeats = { latestMs: elderBeatAtMs, count: this.#elderBeats.count + 1 }
+    }
+    return this.#elderBeats.count < ELDER_BEATS ? 'unknown yet' : 'own clock'
   }
 
   /** Whether this machine was suspended for about this long since the last heartbeat. */
@@ -206,10 +234,13 @@ function mayMissStep({ databaseMs, step, othersBeatAtMs }: Reading): boolean {
   return ageMs > NODE_LIFE_MS || ageMs < -STEP_MS
 }
 
-/** Whether the clock of this node alone is behind, because its machine was suspended: another node agrees with the reading. */
-function contradicts({ databaseMs, step, othersBeatAtMs }: Reading, ownMs: number): boolean {
-  if (othersBeatAtMs === null) return false
+/**
+ * The clock of this node alone is behind if another node agrees with the reading, because the machine was suspended. By
+ * this node's time, the heartbeat of the other one is in the future.
+ */
+function judgeLarge({ databaseMs, step, othersBeatAtMs }: Reading, ownMs: number): Cause {
+  if (othersBeatAtMs === null) return 'step'
   const ageMs = serviceTimeAt(databaseMs, step) - othersBeatAtMs
-  // By this node's time, the heartbeat of the other one is in the future.
-  return ownMs < othersBeatAtMs - STEP_MS && ageMs >= -STEP_MS && ageMs <= NODE_FRESH_MS
+  const isBehind = ownMs < othersBeatAtMs - STEP_MS && ageMs >= -STEP_MS && ageMs <= NODE_FRESH_MS
+  return isBehind ? 'own clock' : 'step'
 }

@@ -313,6 +313,7 @@ export class Settlement {
   #takeRun(job: SettlingJob, { runId, answered }: ContinuedElsewhere, via: JobUpdate['via']): Settled {
     const { types, atMs } = this.#context
     const type = types.get(job.type)
+    const isUnanswered = job.run_id === null && job.run_seq > 1
     job.status = 'generating'
     job.run_id = runId
     job.run_seq += 1
@@ -332,7 +333,8 @@ export class Settlement {
     // It was started once, elsewhere: its checks begin with short pauses.
     const started = { ...job, start_attempts: 1, lease_token: null, lease_until: null }
     this.#checks.push(newCheck(started, { limited_type }))
-    this.#note(job, 'continued_elsewhere', { via, detail: { run_seq: job.run_seq, run_id: runId } })
+    const unused = isUnanswered ? { answer: 'not_applied' } : {}
+    this.#note(job, 'continued_elsewhere', { via, detail: { run_seq: job.run_seq, run_id: runId, ...unused } })
     this.#announce(job, job.status, this.#startSpan(job, { via, cause: null }))
     return { outcome: 'deferred', job }
   }

@@ -1,3 +1,4 @@
+import { NODE_LIFE_MS } from '../../../src/db/nodes/node-store.ts'
 import { STEP_MS, serviceTimeAt } from '../../../src/db/nodes/service-clock.ts'
 import { NODE_NAMES } from '../faults/plan.ts'
 import type { SimNode } from '../system/node.ts'
@@ -10,7 +11,10 @@ const DOWN_MS = 60_000
 const SLOWED_MS = 600_000
 /** A smaller step of the clock is believed. The rest is the time that a heartbeat takes. */
 const SLACK_MS = STEP_MS + 500
-/** Before its first heartbeats, a node's time may be late by the time that the database needed to answer. */
+/**
+ * Before its first heartbeats, a node's time may be late by the time that the database needed to answer. A node that
+ * starts right after a small step believes it until the other node has noted it.
+ */
 const FIRST_HEARTBEATS_MS = 10_000
 
 /**
@@ -34,9 +38,10 @@ export function watchServiceTime(system: SimulatedSystem): void {
 function checkTime(system: SimulatedSystem, node: SimNode, wrongMs: { ahead: number; behind: number }): void {
   const { now } = system.time
   const aheadMs = (node.serviceMs ?? now) - now
-  const mayBeAheadMs = SLACK_MS + driftOf(1) * (wrongMs.ahead + WATCH_MS)
+  const isNew = now < Math.max(node.bootedAtMs, node.suspendedUntilMs) + FIRST_HEARTBEATS_MS
+  const mayBeAheadMs = SLACK_MS + driftOf(1) * (wrongMs.ahead + WATCH_MS) + (isNew ? NODE_LIFE_MS : 0)
   if (aheadMs > mayBeAheadMs) system.violate('time', `node ${node.name} is ${aheadMs} ms ahead`)
-  if (now < Math.max(node.bootedAtMs, node.suspendedUntilMs) + FIRST_HEARTBEATS_MS) return
+  if (isNew) return
   const mayBeBehindMs = SLACK_MS + driftOf(-1) * (wrongMs.behind + WATCH_MS)
   if (-aheadMs > mayBeBehindMs) system.violate('time', `node ${node.name} is ${-aheadMs} ms behind`)
 }

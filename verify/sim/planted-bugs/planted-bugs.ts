@@ -560,7 +560,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('step-believed-at-once', "a step of the database's clock changes the service's time at once", [
     'db/nodes/node.ts',
-    'if (Math.abs(differenceMs) <= STEP_MS) {\n      this.#follow(reading)',
+    'if (Math.abs(differenceMs) <= STEP_MS) {\n      this.#elderBeats = null\n      this.#follow(reading)',
     'if (Math.abs(differenceMs) >= 0) {\n      this.#follow(reading, { mayJump: true })',
   ]),
   bug('deleted-job-comes-back', 'a late callback of a deleted job creates a job for its run', [
