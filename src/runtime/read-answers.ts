@@ -33,7 +33,11 @@ export const WANTED_RUN = wantAll(
     ...WANTED_IDS,
     created_at: WHOLE,
     metadata: WANTED_TRACES,
-    kwargs: wantFields({ command: wantFields({ resume: WHOLE }), input: WHOLE }),
+    kwargs: wantFields({
+      command: wantFields({ resume: WHOLE }),
+      input: WHOLE,
+      config: wantFields({ configurable: wantFields({ checkpoint_id: WHOLE }) }),
+    }),
   }),
   WANTED_TRACES,
 )
@@ -79,6 +83,7 @@ export function readRun(run: JsonPart): RuntimeRun {
     threadId: threadId.toLowerCase(),
     status,
     metadata: asObject(metadata?.parse()),
+    checkpointId: idIn(run.at('kwargs', 'config', 'configurable'), 'checkpoint_id'),
     traces: readTraces(run, metadata),
   }
 }
@@ -120,11 +125,13 @@ function ownersIn(metadata: JsonPart | undefined): string[] {
 export function readState(state: JsonPart): ThreadState {
   if (state.kind !== 'object') throw new RuntimeUnavailable('not_a_state')
   const values = state.at('values')
-  const next = state.at('next')?.parse()
+  const listed = state.at('next')?.parse()
+  const next = Array.isArray(listed) ? listed.map(asName) : []
   const tasks = state.at('tasks')?.items ?? []
   return {
     values: values?.kind === 'object' ? values : null,
-    next: Array.isArray(next) ? next.map(asName) : [],
+    next,
+    isDone: next.length === 0 && tasks.length === 0,
     checkpointId: idIn(state.at('checkpoint'), 'checkpoint_id') ?? idIn(state, 'checkpoint_id'),
     runId: idIn(state.at('metadata'), 'run_id')?.toLowerCase() ?? null,
     error: tasks.map((task) => readError(task.at('error'))).find((error) => error !== null) ?? null,

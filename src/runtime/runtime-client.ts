@@ -35,7 +35,7 @@ import {
   wantedState,
 } from './read-answers.ts'
 import { followRunStream, type RunStreamEvent } from './run-stream.ts'
-import type { Branch, RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
+import type { RunDescription, RuntimeRefusal, RuntimeRun, StartRequest, ThreadState } from './runtime-types.ts'
 
 /** How long a start waits for its answer. A start that is given up may still take effect. */
 export const START_TIMEOUT_MS = 60_000
@@ -155,7 +155,7 @@ export class RuntimeClient {
    * the right one. Null when the run left no state.
    *
    * A resumed run that pauses or fails in its first step writes no checkpoint. Its question or error is then on the
-   * checkpoint that it resumed from: the newest one, or on a thread with branches that of the runs before it.
+   * checkpoint that it resumed from: the newest one, or on a thread with branches that of `runsBefore`, newest first.
    *
    * `wantedValues` are the parts of the graph's values to find.
    */
@@ -163,17 +163,18 @@ export class RuntimeClient {
     threadId: string,
     runId: string,
     wantedValues: Wanted,
-    { signal, branch }: { signal?: AbortSignal | undefined; branch?: Branch | undefined } = {},
+    { signal, runsBefore }: { signal?: AbortSignal | undefined; runsBefore?: readonly string[] | undefined } = {},
   ): Promise<ThreadState | null> {
     const newest = await this.fetchNewestState(threadId, wantedValues, signal)
     if (newest === null || newest.runId === runId) return newest
     const state = await this.#fetchStateOf(threadId, runId, wantedValues, signal)
     if (state !== null) return state
     const runs = await this.#list(threadId, signal)
-    const last = runs.find((run) => idIn(run, 'run_id') === runId || !branch?.excludes(readRun(run)))
+    // The newer runs of a thread with branches are on other branches.
+    const last = runsBefore ? runs.find((run) => idIn(run, 'run_id') === runId) : runs[0]
     if (last === undefined || idIn(last, 'run_id') !== runId || !resumedToItsEnd(last)) return null
-    if (branch === undefined) return newest
-    for (const before of branch.runsBefore) {
+    if (runsBefore === undefined) return newest
+    for (const before of runsBefore) {
       const left = await this.#fetchStateOf(threadId, before, wantedValues, signal)
       if (left !== null) return left
     }
@@ -215,7 +216,7 @@ export class RuntimeClient {
   ): Promise<{ id: string; isSettled: boolean } | null> {
     const state = await this.#fetchStateOf(threadId, runId, NO_VALUES, signal)
     if (!state || state.checkpointId === null) return null
-    const isSettled = state.next.length === 0 || state.interrupts.length > 0 || state.error !== null
+    const isSettled = state.isDone || state.interrupts.length > 0 || state.error !== null
     return { id: state.checkpointId, isSettled }
   }
 

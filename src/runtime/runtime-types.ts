@@ -9,6 +9,8 @@ export interface RuntimeRun {
   /** `pending`, `running`, `success`, `error`, `timeout`, `interrupted`, or a status of a newer runtime. */
   status: string
   metadata: JsonObject
+  /** The checkpoint that it began at. Null: it named none, and neither did a run before it on its thread. */
+  checkpointId: string | null
   traces: Traces
 }
 
@@ -27,19 +29,13 @@ export interface Traces {
   tracerTraceId: string | null
 }
 
-/** The part of a thread's history that a run belongs to. */
-export interface Branch {
-  /** The runs before it, newest first. */
-  runsBefore: readonly string[]
-  /** Whether a run belongs to another branch. */
-  excludes: (run: RuntimeRun) => boolean
-}
-
 export interface ThreadState {
   /** Null when the thread has none. */
   values: JsonPart | null
-  /** The nodes that have not run yet. Empty when the graph is done. */
+  /** The nodes that have not run yet. Also empty when all of them have run, and their step is not finished. */
   next: readonly string[]
+  /** The graph has nothing left to do: no step is open, finished or not. */
+  isDone: boolean
   checkpointId: string | null
   /** The run that wrote this checkpoint. */
   runId: string | null

@@ -180,7 +180,8 @@ async function check(on: Node, { job, runId, end }: EndedRun, via: 'read' | 'swe
   const type = typeNamed(end.type)
   const values = partOf(end.state.values ?? {}, wantAll(type.wantedValues, WANTED_TRACES))
   const traces = readTraces(values)
-  const state = { next: [], checkpointId: null, runId, error: null, interrupts: [], ...end.state, values, traces }
+  const none = { next: [], checkpointId: null, error: null, interrupts: [] }
+  const state = { ...none, runId, isDone: end.state.next === undefined, ...end.state, values, traces }
   const update = {
     jobId: job.id,
     runId,

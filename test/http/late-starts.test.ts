@@ -104,6 +104,30 @@ describe('a start that the runtime handles late', () => {
       assert.deepEqual(historyOf(world, next), ['q1', 'q2'])
     })
 
+    test('after a late run, a run from elsewhere continues a paused turn only if it begins at its question', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2', { pause: 'Sure?' }), continues: first.id })
+      await ended(world, second)
+      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+      const paused = await world.stored(second.id)
+      assert.equal(paused.status, 'awaiting_input')
+      // It names no checkpoint, so it begins where the turn of the paused job began.
+      await world.continueElsewhere(paused, { assistant_id: 'agent', input: says('other') })
+      await world.pass(20_000)
+      const asking = await world.get(paused.id)
+      assert.deepEqual([asking.status, asking.run_id], ['awaiting_input', paused.run_id])
+      const checkpoint_id = world.runtime.recentRuns.find(({ runId }) => runId === paused.run_id)?.head?.id
+      const answer = { assistant_id: 'agent', checkpoint: { checkpoint_id } }
+      const run = await world.answerElsewhere(paused, 'yes', answer)
+      await world.pass(20_000)
+      await world.get(paused.id)
+      const done = await ended(world, paused)
+      assert.deepEqual([done.status, done.run_id], ['completed', run])
+      assert.deepEqual(historyOf(world, done), ['q1', 'q2'])
+    })
+
     test('a late run of the turn before does not hold up the next turn', async () => {
       const world = await shared()
       const sub = newUser()

@@ -132,6 +132,7 @@ for (const { name, start } of SUBJECTS) {
         {
           values: null,
           next: [],
+          isDone: true,
           checkpointId: null,
           runId: run.runId,
           error: null,
@@ -160,7 +161,12 @@ for (const { name, start } of SUBJECTS) {
       assert.deepEqual(second.asked, ['q1', 'q2'])
       const third = await say('q3', second.checkpointId)
       assert.deepEqual(third.asked, ['q1', 'q2', 'q3'])
-      assert.deepEqual((await say('q4')).asked, ['q1', 'q2', 'q4'])
+      const fourth = await say('q4')
+      assert.deepEqual(fourth.asked, ['q1', 'q2', 'q4'])
+      // The list of runs tells where each of them began.
+      const listed = new Map((await client.listRuns(threadId)).map((run) => [run.runId, run.checkpointId]))
+      const bases = [first, late, second, third, fourth].map(({ run }) => listed.get(run.runId))
+      assert.deepEqual(bases, [null, null, first.checkpointId, second.checkpointId, second.checkpointId])
       assert.deepEqual((await say('q5', randomUUID())).asked, ['q5'])
       assert.equal((await client.fetchCheckpoint(threadId, late.run.runId))?.id, late.checkpointId)
     })
@@ -419,7 +425,9 @@ for (const { name, start } of SUBJECTS) {
       const failed = await resume(paused, 'yes')
       assert.equal((await callbackOf(failed)).error, 'kaboom: after the answer')
       assert.equal((await look(failed)).status, 'error')
-      assert.equal((await stateOf(failed)).error, 'kaboom: after the answer')
+      const { error, next, isDone } = await stateOf(failed)
+      // The step is not finished, although none of its nodes is next.
+      assert.deepEqual({ error, next, isDone }, { error: 'kaboom: after the answer', next: [], isDone: false })
     })
 
     test('a run cancelled while it runs is interrupted, its callback has no values, and no question is open', async () => {

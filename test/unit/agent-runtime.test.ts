@@ -411,7 +411,8 @@ test('runs queue, replace or roll back each other where the strategy says so', a
   const startBy = async (multitask_strategy: string): Promise<RuntimeRun> => {
     const response = await post(`/threads/${threadId}/runs`, { assistant_id: 'report', input: {}, multitask_strategy })
     const { run_id } = (await response.json()) as { run_id: string }
-    return { runId: run_id, threadId, status: 'pending', metadata: {}, traces: { traceId: null, tracerTraceId: null } }
+    const traces = { traceId: null, tracerTraceId: null }
+    return { runId: run_id, threadId, status: 'pending', metadata: {}, checkpointId: null, traces }
   }
   const first = await startBy('enqueue')
   const second = await startBy('enqueue')

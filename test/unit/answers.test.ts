@@ -138,6 +138,7 @@ describe('answers', () => {
   const left = (state: Partial<ThreadState>): ThreadState => ({
     values: null,
     next: [],
+    isDone: false,
     checkpointId: null,
     runId: null,
     error: null,

@@ -37,6 +37,7 @@ describe('the verdict from an answer of the runtime', () => {
     threadId: 't',
     status,
     metadata: {},
+    checkpointId: null,
     traces: { traceId: null, tracerTraceId: null },
   })
   const left = ({
@@ -45,6 +46,7 @@ describe('the verdict from an answer of the runtime', () => {
   }: Partial<Omit<ThreadState, 'values'>> & { values?: object } = {}): ThreadState => ({
     values: partOf(values, REPORT.wantedValues),
     next: [],
+    isDone: (state.next ?? []).length === 0 && (state.interrupts ?? []).length === 0,
     checkpointId: null,
     runId: 'r',
     error: null,
@@ -146,6 +148,15 @@ describe('the verdict from an answer of the runtime', () => {
     const state = left({ values: VALUES, next: ['write'] })
     assert.deepEqual(judgeRun(run('success'), state, first(REPORT)), { ...COMPLETED, confirm: 'unfinished_step' })
     assert.deepEqual(judgeRun(run('success'), left({ values: VALUES }), first(REPORT)), COMPLETED)
+  })
+
+  test('a draft beside a step that is not finished never completes a graph that may pause', () => {
+    const unfinished = { kind: 'awaiting_input', interrupts: [], confirm: 'unfinished_step' }
+    // All nodes of the step have run, so that `next` is empty.
+    for (const next of [['ask'], []]) {
+      const state = left({ values: VALUES, next, isDone: false })
+      assert.deepEqual(judgeRun(run('success'), state, first(PAUSING)), unfinished)
+    }
   })
 
   test('a question that the run was given the answer to must be seen twice; a new one beside it counts at once', () => {

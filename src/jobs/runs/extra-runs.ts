@@ -1,7 +1,7 @@
 import { silentMeter } from '../../core/metrics/meter.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import type { Branch, RuntimeRun } from '../../runtime/runtime-types.ts'
+import type { RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { JobContext } from '../job-context.ts'
 import { countExtraRuns, findJobRuns, lockSlimJobs } from '../job-store.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
@@ -25,11 +25,6 @@ function isActiveRun({ status }: RuntimeRun): boolean {
 /** Whether this service started the run. Runs of other clients may inherit the job id from the thread, but never the number. */
 export function isStartedHere({ metadata: { job_id, run_seq } }: Pick<RuntimeRun, 'metadata'>): boolean {
   return typeof job_id === 'string' && typeof run_seq === 'number'
-}
-
-/** The branch of a run that follows these. Other runs that this service started on the thread are late ones. */
-export function branchAfter(runsBefore: readonly string[]): Branch {
-  return { runsBefore, excludes: (run) => isStartedHere(run) && !runsBefore.includes(run.runId) }
 }
 
 /** The runs of the job's current number, of every attempt to start it, newest first. */

@@ -3,7 +3,6 @@ import { NO_VALUES } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { ThreadState } from '../../runtime/runtime-types.ts'
 import { findThread } from '../thread-store.ts'
-import { branchAfter } from './extra-runs.ts'
 
 /**
  * The state with the questions of a paused run, which is the first of `runs`; the runs before it follow, newest first. On a
@@ -16,7 +15,6 @@ export async function fetchQuestions(
   signal?: AbortSignal,
 ): Promise<ThreadState | null> {
   const isPinned = paused !== undefined && (await findThread(db, threadId))?.is_pinned === 1
-  const branch = branchAfter(runsBefore)
-  const ofBranch = isPinned ? await runtime.fetchState(threadId, paused, NO_VALUES, { signal, branch }) : null
+  const ofBranch = isPinned ? await runtime.fetchState(threadId, paused, NO_VALUES, { signal, runsBefore }) : null
   return ofBranch ?? runtime.fetchNewestState(threadId, NO_VALUES, signal)
 }

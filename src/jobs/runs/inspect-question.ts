@@ -7,8 +7,9 @@ import type { JobContext } from '../job-context.ts'
 import { findInterrupts, findJobRuns } from '../job-store.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
 import { THREAD_GONE } from '../settlement/verdict.ts'
-import { findThread } from '../thread-store.ts'
+import { findEarlierRuns, findThread } from '../thread-store.ts'
 import { isStartedHere } from './extra-runs.ts'
+import { fetchQuestions } from './fetch-questions.ts'
 
 interface PausedJob {
   job: LeasedJob
@@ -36,14 +37,36 @@ export async function inspectQuestion(
   const answered = questions ?? []
   if (isOpen && answered.length > 0) return stillPaused
   const run = await findForeignRun(context, runtime, { job, signal })
-  if (run && state.runId === run.runId) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered })
-  // Two breakpoints look the same: only a state that another run has written is another pause.
-  if (isOpen) return stillPaused
-  // On a pinned thread, the newest state may be that of a late run, which does not concern the job.
-  if ((await findThread(context.db, job.thread_id))?.is_pinned === 1) return stillPaused
+  const isPinned = (await findThread(context.db, job.thread_id))?.is_pinned === 1
+  if (
+    run &&
+    state.runId === run.runId &&
+    !(isPinned && (await isOnOtherBranch(context, runtime, { job, run, signal })))
+  ) {
+    return observe({ kind: 'continued_elsewhere', runId: run.runId, answered })
+  }
+  // Two breakpoints look the same: only a state that another run has written is another pause. On a pinned thread, the
+  // newest state may be that of a run on another branch, which does not concern the job.
+  if (isOpen || isPinned) return stillPaused
   const confirm = 'question_closed'
   if (run) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered, confirm })
   return observe({ kind: 'answered_elsewhere', interrupts: state.interrupts, confirm })
+}
+
+/**
+ * Whether the run began at another checkpoint than that of the questions. On a pinned thread, a run that names none begins
+ * at the last one that was named: the one before the job's run. Such a run does not know the question, nor the job's input.
+ */
+async function isOnOtherBranch(
+  { db }: JobContext,
+  runtime: RuntimeClient,
+  { job, run, signal }: PausedJob & { run: RuntimeRun },
+): Promise<boolean> {
+  if (run.checkpointId === null) return false
+  const earlier = (await findEarlierRuns(db, job)).map(({ run_id }) => run_id)
+  const runs = job.run_id === null ? [] : [job.run_id, ...earlier]
+  const asked = await fetchQuestions(db, runtime, { threadId: job.thread_id, runs }, signal)
+  return asked?.checkpointId !== run.checkpointId
 }
 
 /** The newest run of the thread that this service did not start, if it is newer than the job's own and has no job. */

@@ -1,5 +1,5 @@
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import type { Branch, RuntimeRun } from '../../runtime/runtime-types.ts'
+import type { RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { RunObservation } from '../job.ts'
 import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
@@ -17,8 +17,8 @@ interface Inspection {
   reported?: ReportedRun | undefined
   /** Called with what the first answer proves: a later call of this check may fail. */
   onFound: (observed: RunObservation) => void
-  /** Given for a thread with branches. */
-  branch?: Branch | undefined
+  /** Given for a thread with branches: the runs before it, newest first. */
+  runsBefore?: readonly string[] | undefined
   signal: AbortSignal
 }
 
@@ -29,7 +29,7 @@ interface Inspection {
  * A run that ended according to its callback is not fetched: only its state is missing.
  */
 export async function inspectRun(runtime: RuntimeClient, inspection: Inspection): Promise<RunObservation> {
-  const { job, runId, type, reported, onFound, branch, signal } = inspection
+  const { job, runId, type, reported, onFound, runsBefore, signal } = inspection
   const hasEnded = reported?.runId === runId && needsState(reported.status)
   let run: ReportedRun | null = hasEnded ? reported : await runtime.fetchRun(job.thread_id, runId, signal)
   if (run && !hasEnded) onFound({ runId, verdict: judgeStatus(run.status), traces: run.traces })
@@ -40,7 +40,7 @@ export async function inspectRun(runtime: RuntimeClient, inspection: Inspection)
   }
   if (run === null) return { runId, verdict: lost(job), traces: null }
   const state = needsState(run.status)
-    ? await runtime.fetchState(job.thread_id, runId, type.wantedValues, { signal, branch })
+    ? await runtime.fetchState(job.thread_id, runId, type.wantedValues, { signal, runsBefore })
     : null
   // The runtime may have deleted the run and its thread. Then its callback is accepted, as soon as that is confirmed.
   const isGone = hasEnded && state === null && (await runtime.fetchRun(job.thread_id, runId, signal)) === null

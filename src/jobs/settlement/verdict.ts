@@ -137,7 +137,7 @@ function pause({ interrupts }: ThreadState, { answered }: JudgedRun): Verdict {
 function judgeState(state: ThreadState | null, judged: JudgedRun): Verdict {
   const { type } = judged
   const completed = judgeOutput(state?.values ?? null, judged)
-  const paused = state !== null && (state.next.length > 0 || state.interrupts.length > 0)
+  const paused = state !== null && !state.isDone
   // The same rule as for callbacks: without `may_pause`, the output decides.
   if (paused && (type.mayPause || completed === null)) return pause(state, judged)
   if (completed === null)

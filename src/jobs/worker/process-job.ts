@@ -3,7 +3,6 @@ import { parseCallback } from '../../runtime/callback-payload.ts'
 import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
-import type { Branch } from '../../runtime/runtime-types.ts'
 import { findUnconfirmed } from '../callback-store.ts'
 import { isEnd, type RunObservation, type Verdict, type Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -11,7 +10,7 @@ import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
 import type { CheckOutcome } from '../runs/check-outcome.ts'
-import { branchAfter, stopFurtherRuns } from '../runs/extra-runs.ts'
+import { stopFurtherRuns } from '../runs/extra-runs.ts'
 import { inspectRun, type ReportedRun } from '../runs/inspect.ts'
 import { findForeignRun, inspectQuestion } from '../runs/inspect-question.ts'
 import { type RunStart, startJobRun } from '../runs/start.ts'
@@ -82,9 +81,9 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     // A run found after the deadline may have ended before the deadline: the next check shows it.
     if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
     if (mayHaveFurtherRuns(context, job)) await stopFurtherRuns(context, runtime, { job, signal })
-    const inspection = { job, runId: job.run_id, type, reported, onFound, signal }
-    const observed = await inspectRun(runtime, { ...inspection, branch: await findBranch(context, job) })
-    if (hasNoState(observed) && job.cancel_requested_at === null) {
+    const runsBefore = await findBranch(context, job)
+    const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, onFound, runsBefore, signal })
+    if (hasNoState(observed) && runsBefore === undefined && job.cancel_requested_at === null) {
       // The run paused again at the checkpoint of the run before it. A newer run of another client has answered.
       const next = await findForeignRun(context, runtime, { job, signal })
       if (next) return observe(job, continuedBy(next.runId))
@@ -112,10 +111,10 @@ function mayHaveFurtherRuns({ clock }: JobContext, { start_attempts, last_start_
   return start_attempts > 1 && clock.now() < (last_start_at ?? 0) + LATE_WITHIN_MS
 }
 
-/** Only a resumed run on a pinned thread needs it. */
-async function findBranch({ db }: JobContext, job: LeasedJob): Promise<Branch | undefined> {
+/** The runs before this one, newest first. Only a resumed run on a pinned thread needs them. */
+async function findBranch({ db }: JobContext, job: LeasedJob): Promise<string[] | undefined> {
   if (job.run_seq === 1 || (await findThread(db, job.thread_id))?.is_pinned !== 1) return undefined
-  return branchAfter((await findEarlierRuns(db, job)).map(({ run_id }) => run_id))
+  return (await findEarlierRuns(db, job)).map(({ run_id }) => run_id)
 }
 
 /** Without a runtime, runs can neither be checked nor stopped: a cancel request or the deadline ends the job. */

@@ -2,7 +2,7 @@ import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { EXPECTED } from '../expected-statuses.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
 import { DRAFT } from '../outside/run-plans.ts'
-import { isOwn, isZombie, type SimRun } from '../outside/runtime.ts'
+import { isZombie, type SimRun } from '../outside/runtime.ts'
 import { readLateChanges } from './change-triggers.ts'
 import type { Evidence } from './evidence.ts'
 
@@ -50,7 +50,6 @@ function allowedEnds(job: JobRow, evidence: Evidence): End[] {
   const cancelRequested = job.cancel_requested_at !== null
   const ends: End[] = run ? endsOf(run, cancelRequested) : []
   if (run?.forgotten && !wasReported(job, run, evidence)) ends.push(LOST)
-  if (run && mayHidePause(job, run, evidence)) ends.push(reportedEnd(run))
   if (!run && isContested(job, evidence)) ends.push(LOST)
   if (!run && wasAnsweredElsewhere(job, evidence)) ends.push({ status: 'failed', code: 'answer_not_applied' })
   if (!run && waitsForAnswer(job, evidence)) ends.push({ status: 'processing' })
@@ -104,20 +103,6 @@ function wasReported(job: JobRow, run: SimRun, { callbacks, suspensions, databas
   const heldUpMs = suspensions + databaseFaults > 0 ? LONGEST_HOLD_UP_MS : 0
   const byMs = (job.finished_at ?? 0) - MAX_SKEW_MS - heldUpMs
   return callbacks.reportedEnds.some(({ runId, jobId, atMs }) => runId === run.runId && jobId === job.id && atMs < byMs)
-}
-
-/**
- * Whether a run of another client went on after the breakpoint and failed there: then the state of the thread shows no
- * pause, and a service that did not see it before cannot know of it.
- */
-function mayHidePause(job: JobRow, run: SimRun, { runtime, transitionsByJob }: Evidence): boolean {
-  const { ending } = run.plan
-  if (!run.paused || ending.kind !== 'pause' || ending.asks !== 'nothing') return false
-  const transitions = transitionsByJob.get(job.id) ?? []
-  if (transitions.some(({ new: to, run_seq }) => to === 'awaiting_input' && run_seq === job.run_seq)) return false
-  return runtime
-    .runsOn(run.threadId)
-    .some((one) => !isOwn(one) && one.createdAtMs > run.createdAtMs && one.status === 'error')
 }
 
 /** Whether another client of the runtime may have answered the question before the job's own answer arrived. */

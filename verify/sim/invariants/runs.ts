@@ -96,7 +96,9 @@ async function checkFurtherRuns({
     if (!isAlone || hasPaused || gone.has(job.id)) continue
     for (const run of own.filter(({ metadata }) => metadata.job_id === job.id)) {
       if (run.runId === job.run_id) continue
-      const seen = network.listed.get(run.runId) ?? []
+      // A process found the run and crashed before it stored that; then the runtime deleted the run. It was no further one.
+      const sinceMs = run.removed ? Math.min(...own.filter((one) => isRepeated(run, one)).map(createdAt)) : 0
+      const seen = (network.listed.get(run.runId) ?? []).filter(({ atMs }) => atMs >= sinceMs)
       if (seen.length > 0 && !network.cancels.has(run.runId))
         violate(
           'one run',
@@ -111,6 +113,16 @@ async function checkFurtherRuns({
 
 function attemptOf({ metadata }: SimRun): number {
   return typeof metadata.attempt === 'number' ? metadata.attempt : 1
+}
+
+/** Whether `by` is the run of a later attempt of the same start. */
+function isRepeated(run: SimRun, by: SimRun): boolean {
+  const { job_id, run_seq } = run.metadata
+  return by.metadata.job_id === job_id && by.metadata.run_seq === run_seq && attemptOf(by) > attemptOf(run)
+}
+
+function createdAt({ createdAtMs }: SimRun): number {
+  return createdAtMs
 }
 
 /**

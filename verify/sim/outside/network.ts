@@ -109,10 +109,11 @@ export class Network {
     if (counts) this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
     const cancelled = /\/runs\/([^/]+)\/cancel/.exec(request.path)?.[1]
     if (cancelled && !this.cancels.has(cancelled)) this.cancels.set(cancelled, time.now)
-    // A request that answers a question reads the state, also while another node checks the paused job.
-    let asking = counts && !(request.path.endsWith('/state') && isResumed(thread))
-    // An answer does not wait for a check of the paused job that takes too long: the check loses its lease.
-    const mayOverlap = request.method === 'POST' && request.path.endsWith('/runs') && isResumed(thread)
+    // A request that answers a question reads the state, also while another node checks the paused job. A check of the
+    // paused job may outlive the request: then it goes on beside the start, loses its lease, and its result is dropped.
+    const isOfPaused = request.path.endsWith('/state') || isList(request)
+    let asking = counts && !(isOfPaused && isResumed(thread))
+    const mayOverlap = isStart(request) && isResumed(thread)
     if (asking) this.#noteCaller(thread, instance, { mayOverlap })
     let isOver = false
     const finished = () => {

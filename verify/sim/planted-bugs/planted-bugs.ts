@@ -222,6 +222,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'if (paused && (type.mayPause || completed === null))',
     'if (paused && completed === null)',
   ]),
+  bug('open-step-taken-for-done', 'a step whose nodes have all run, but that is not finished, counts as the end', [
+    'runtime/read-answers.ts',
+    'isDone: next.length === 0 && tasks.length === 0',
+    "isDone: next.length === 0 && tasks.every((task) => (task.at('interrupts')?.items ?? []).length === 0)",
+  ]),
   bug(
     'reader-cuts-check',
     'a check ends with the time of its reader, and makes the next one later',
