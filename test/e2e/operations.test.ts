@@ -9,6 +9,7 @@ import { sql } from '../../src/db/sql.ts'
 import { newJob } from '../../src/jobs/job-row.ts'
 import { insertJob } from '../../src/jobs/job-store.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
+import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { freshFolder, type Settings } from '../support/program.ts'
 import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
@@ -149,9 +150,13 @@ for (const { name, options, home } of ENGINES) {
       assert.deepEqual(rows, [{ retries: JOBS, retried: JOBS }])
     })
 
-    test('an erasure that is killed in the middle goes on, and nothing of the user is left', async () => {
+    test('an erasure that is killed in the middle goes on, and nothing of the user is left', async (t) => {
       const token = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
-      const start = () => startServe({ folder: place.folder, settings: { ...COMMON, ...place.settings } })
+      // The erasure ends once the runtime has deleted the user's threads.
+      const runtime = await startAgentRuntime()
+      t.after(() => runtime.close())
+      const settings = { ...COMMON, ...place.settings, RUNTIME_URL: runtime.url }
+      const start = () => startServe({ folder: place.folder, settings })
       const read = async (served: Served, id: string) =>
         (await served.request<Operation>('GET', `/v1/operations/${id}`, { token })).body
       const owned = () =>

@@ -8,7 +8,7 @@ function watchedDatabase(answer: (ids: string[]) => { id: string }[] = (ids) => 
   const seen = { batches: [] as number[], mostAtOnce: 0 }
   let underWay = 0
   const query = async ({ values }: { values: readonly unknown[] }) => {
-    const ids = JSON.parse(String(values[0])) as string[]
+    const ids = JSON.parse(String(values.at(-1))) as string[]
     seen.batches.push(ids.length)
     underWay += 1
     seen.mostAtOnce = Math.max(seen.mostAtOnce, underWay)
