@@ -7,6 +7,7 @@ import { forEachService } from '../support/service.ts'
 
 const jobTypes = toJobTypes({
   scarce: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 60, max_running: 2 },
+  fair: { assistant_id: 'report', output_key: 'report', may_pause: false, max_running_per_owner: 2 },
   single: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 3_600, max_running: 1 },
 })
 
@@ -32,6 +33,20 @@ describe('a job type with max_running', () => {
       await world.sweepUntil(() => world.calls(START_RUN) === 5, 10)
       await world.pass(RUN_MS)
       await world.sweepUntil(async () => (await statusesOf(world, ids)).every((status) => status === 'completed'))
+    })
+
+    test('with max_running_per_owner, an owner has no more active runs than that, and other owners do not wait', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const ids: string[] = []
+      for (let n = 0; n < 5; n++) ids.push((await world.start('fair', { sub: 'ada' })).id)
+      assert.equal(world.calls(START_RUN), 2)
+      ids.push((await world.start('fair', { sub: 'bob' })).id)
+      assert.equal(world.calls(START_RUN), 3)
+      await world.pass(RUN_MS)
+      await world.sweepUntil(() => world.calls(START_RUN) === 5, 10)
+      await world.pass(RUN_MS)
+      await world.sweepUntil(async () => (await statusesOf(world, ids)).every((status) => status === 'completed'))
+      assert.equal(world.calls(START_RUN), 6)
     })
 
     test('a job that has waited long is checked as soon after its start as any other', async () => {

@@ -16,6 +16,7 @@ interface NewJobBody {
   run_id?: string
   continues?: string
   on_busy?: OnBusy
+  run_at?: string
   project_id?: string | null
   created_by?: string
 }
@@ -34,7 +35,7 @@ export function readNewJob(request: FastifyRequest, body: NewJobBody): GivenJob 
   }
 }
 
-function readWork({ input, thread_id, run_id, continues, on_busy }: NewJobBody): NewJobRequest['work'] {
+function readWork({ input, thread_id, run_id, continues, on_busy, run_at }: NewJobBody): NewJobRequest['work'] {
   const follows = thread_id !== undefined || run_id !== undefined
   if (input !== undefined && follows) {
     throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
@@ -46,7 +47,16 @@ function readWork({ input, thread_id, run_id, continues, on_busy }: NewJobBody):
   if (on_busy !== undefined && continues === undefined) {
     throw new ApiError('invalid_request', 'body/on_busy needs the field "continues"')
   }
-  if (input !== undefined) return { input, continues: continues ?? null, ...(on_busy && { onBusy: on_busy }) }
+  if (run_at !== undefined && input === undefined) {
+    throw new ApiError('invalid_request', 'body/run_at needs the field "input"')
+  }
+  if (run_at !== undefined && on_busy === 'interrupt') {
+    throw new ApiError('invalid_request', 'body/on_busy must not be "interrupt" with "run_at": nothing starts now')
+  }
+  if (input !== undefined) {
+    const runAt = run_at === undefined ? {} : { runAtMs: Date.parse(run_at) }
+    return { input, continues: continues ?? null, ...(on_busy && { onBusy: on_busy }), ...runAt }
+  }
   if (thread_id !== undefined && run_id !== undefined) {
     return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }
   }
