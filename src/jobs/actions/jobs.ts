@@ -423,8 +423,10 @@ export class Jobs {
   ): Promise<Place> {
     const limited_type = limitedTypeOf(type)
     if (!(await takesPlace(tx, type, job.created_by))) {
-      // Until the job gets a place, only its deadline is due.
+      // Until the job gets a place, only its deadline is due. A check of its question may still hold a lease.
       job.start_attempts = 0
+      job.lease_token = null
+      job.lease_until = null
       job.next_check_at = job.deadline_at
       return { limited_type, queued_at: job.updated_at }
     }

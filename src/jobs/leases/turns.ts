@@ -57,8 +57,8 @@ async function beginUnlessLocked(context: JobContext, jobId: string): Promise<vo
 }
 
 /**
- * Its deadline begins now. If its type limits the active runs, it now waits for a place. The delayed job of a user that is
- * refused meanwhile is cancelled.
+ * Its deadline begins now. If its type limits the active runs, it now waits for a place. The delayed job of a user that was
+ * blocked meanwhile is cancelled.
  */
 async function beginTurn(context: JobContext, jobId: string): Promise<void> {
   const { ids, types, findRefusal } = context
@@ -74,6 +74,8 @@ async function beginTurn(context: JobContext, jobId: string): Promise<void> {
         { id: ids.next('tml'), job_id: jobId, at: atMs, kind, via: null, detail: JSON.stringify(detail) },
       ])
     const reason = job.run_at === null || job.created_by === null ? null : await findRefusal(tx, job.created_by)
+    // The erasure itself cancels the job.
+    if (reason === 'user_erased') return
     if (reason !== null) {
       job.cancel_requested_at = atMs
       await note('cancel_requested', { reason })

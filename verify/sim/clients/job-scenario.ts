@@ -23,6 +23,7 @@ export interface JobView {
   run_id: string | null
   thread_id: string
   queued_behind?: string | null
+  run_at?: string | null
   interrupts?: { id: string }[] | null
 }
 
@@ -78,16 +79,17 @@ export class JobScenario {
     this.#marker = marker
   }
 
-  /** `continues`: the job whose conversation this one continues. */
-  async start(type: string, continues?: JobView, onBusy?: OnBusy): Promise<void> {
+  /** `continues`: the job whose conversation this one continues. `runAtMs`: when it is to start. */
+  async start(type: string, continues?: JobView, onBusy?: OnBusy, runAtMs?: number): Promise<void> {
     const { client, prng, observed } = this.#options
     const key = prng.chance(0.75) ? `key-${this.#marker}` : undefined
     const busy = onBusy === undefined ? '' : `,"on_busy":"${onBusy}"`
     const turn = continues === undefined ? '' : `,"continues":"${continues.id}"${busy}`
+    const delay = runAtMs === undefined ? '' : `,"run_at":"${new Date(runAtMs).toISOString()}"`
     const request = {
       method: 'POST' as const,
       path: '/jobs',
-      body: { text: `{"type":"${type}","input":${inputOf(this.#marker, this.#options)}${turn}}` },
+      body: { text: `{"type":"${type}","input":${inputOf(this.#marker, this.#options)}${turn}${delay}}` },
       headers: key === undefined ? {} : { 'idempotency-key': key },
     }
     const created = new Set<string>()
@@ -119,7 +121,7 @@ export class JobScenario {
   async #perhapsReplaceInput(job: JobView): Promise<void> {
     const { client, observed, time } = this.#options
     const prng = this.#options.prng.split('replace')
-    if (typeof job.queued_behind !== 'string' || !prng.chance(0.4)) return
+    if ((typeof job.queued_behind !== 'string' && typeof job.run_at !== 'string') || !prng.chance(0.4)) return
     await time.sleep(prng.int(0, 10_000))
     const text = `{"marker":"${this.#marker}","document":${prng.pick(DOCUMENTS)},"replaced":true}`
     observed.perhapsInputs.set(this.#marker, text)
@@ -137,7 +139,8 @@ export class JobScenario {
     // A separate sequence, so that the random values of the first turn do not change.
     const prng = this.#options.prng.split('next turn')
     if (!this.#options.isActive() || !prng.chance(this.#options.continued)) return
-    await new JobScenario({ ...this.#options, prng }, `${this.#marker}+`).start(type, job)
+    const runAtMs = type === 'inquiry' && prng.chance(0.5) ? this.#options.time.now + prng.int(0, 30_000) : undefined
+    await new JobScenario({ ...this.#options, prng }, `${this.#marker}+`).start(type, job, undefined, runAtMs)
   }
 
   /** The user follows a run that was not started by the service. */
