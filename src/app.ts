@@ -1,5 +1,6 @@
 import { auditRoutes } from './audit/audit-routes.ts'
-import { effectiveSettings } from './config.ts'
+import { isCognitoIssuer } from './auth/issuer/cognito.ts'
+import { type Config, effectiveSettings, requiredAudiences } from './config.ts'
 import { eventRoutes } from './events/event-routes.ts'
 import { admitRequests, boundCallers } from './http/admission/admit-requests.ts'
 import type { App } from './http/app-instance.ts'
@@ -19,6 +20,7 @@ import { callbackRoutes } from './jobs/callbacks/callback-routes.ts'
 import { countUnfinished } from './jobs/uncommon-jobs.ts'
 import { operationRoutes } from './operations/operation-routes.ts'
 import { consolePages } from './ops/console-pages.ts'
+import { findSignIn } from './ops/console-sign-in.ts'
 import { healthRoutes } from './ops/health-routes.ts'
 import { metricsRoute } from './ops/metrics/metrics-route.ts'
 import { countRequests } from './ops/metrics/request-metrics.ts'
@@ -38,6 +40,7 @@ import type { Services } from './services.ts'
 import { statsRoute } from './stats/stats-route.ts'
 import { usageRoutes } from './usage/usage-routes.ts'
 import { blockRoutes } from './users/block-routes.ts'
+import { limitRoutes, UsageEvent } from './users/limit-routes.ts'
 import { recordActivity } from './users/user-activity.ts'
 import { userRoutes } from './users/user-routes.ts'
 import { VERSION } from './version.ts'
@@ -45,7 +48,6 @@ import { VERSION } from './version.ts'
 /** Builds the HTTP application: hooks first, then routes, in the order in which a request passes them. */
 export async function buildApp(services: Services): Promise<App> {
   const { config, metrics } = services
-  const { issuerUrl } = config
   const build = { version: VERSION, variant: config.variant, engine: services.db.engine }
   const shared = { ...services, envelope: envelopeOf(config.variant), meter: metrics }
   const app = createFramework({ ...shared, trustProxy: config.trustProxy, corsOrigins: config.corsOrigins })
@@ -70,18 +72,18 @@ export async function buildApp(services: Services): Promise<App> {
   settingsRoute(app, () => effectiveSettings(config))
   openapiRoute(app, description)
   referencePageRoutes(app)
-  if (config.console)
-    consolePages(app, { settings: { issuerUrl, ...config.console, dev: services.consoleDev ?? null } })
+  if (config.console) addConsole(app, services, config.console)
   projectRoutes(app, { ...services, maxProjects: config.maxProjects })
   jobListRoutes(app, services)
   jobRoutes(app, services)
   await callbackRoutes(app, services)
-  eventRoutes(app, { ...services, events: { kinds: [JobEvent, ProjectEvent], example: jobEventExample } })
+  eventRoutes(app, { ...services, events: { kinds: [JobEvent, ProjectEvent, UsageEvent], example: jobEventExample } })
   deviceRoutes(app, services)
   notificationRoutes(app, services)
   usageRoutes(app, { ...services, limitRuns: config.usageLimitRuns, countRunning: countUnfinished })
   userRoutes(app, services)
   blockRoutes(app, services)
+  limitRoutes(app, { ...services, limitRuns: config.usageLimitRuns })
   peopleRoutes(app, services)
   serviceAccountRoutes(app, services)
   auditRoutes(app, services)
@@ -90,6 +92,15 @@ export async function buildApp(services: Services): Promise<App> {
   statsRoute(app, services)
   await app.ready()
   return app
+}
+
+function addConsole(app: App, services: Services, { authUrl, ...client }: NonNullable<Config['console']>): void {
+  const { config, discovery, consoleDev: dev = null } = services
+  const { issuerUrl } = config
+  // Auth0 issues a token for an API only if the sign-in names it. Cognito has no such parameter.
+  const audience = isCognitoIssuer(issuerUrl) ? null : (requiredAudiences(config)?.[0] ?? null)
+  const findAddresses = () => findSignIn({ issuerUrl, authUrl, discovery })
+  consolePages(app, { settings: { issuerUrl, ...client, audience, dev }, findAddresses })
 }
 
 function describeApi(app: App, { envelope, config, jobContext }: Services & { envelope: Envelope }): ApiDescription {

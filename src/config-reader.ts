@@ -28,10 +28,13 @@ export class ConfigReader {
   readonly #readFile: (path: string) => string
   readonly #faults: string[] = []
   readonly #given = new Set<string>()
+  /** False for a command that serves no requests. */
+  readonly toServe: boolean
 
-  constructor(env: Env, readFile: (path: string) => string) {
+  constructor(env: Env, readFile: (path: string) => string, { toServe = false } = {}) {
     this.#env = env
     this.#readFile = readFile
+    this.toServe = toServe
   }
 
   fault(name: string, what: string): void {

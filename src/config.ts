@@ -1,13 +1,21 @@
 import { ConfigReader, type Env } from './config-reader.ts'
-import { isSetting, readSettings, SETTINGS, type Settings, type SettingTable, type SettingValue } from './settings.ts'
+import {
+  ANY_AUDIENCE,
+  isSetting,
+  readSettings,
+  SETTINGS,
+  type Settings,
+  type SettingTable,
+  type SettingValue,
+} from './settings.ts'
 
 /** The settings of `SETTINGS`, with those that belong together in one field. */
 export type Config = ReturnType<typeof toConfig>
 export type Variant = Config['variant']
 
 /** Turns the environment into settings, or throws a `ConfigError` with every fault. A fault never contains a secret's value. */
-export function parseConfig(env: Env, readFile: (path: string) => string): Config {
-  const read = new ConfigReader(env, readFile)
+export function parseConfig(env: Env, readFile: (path: string) => string, options: { toServe?: boolean } = {}): Config {
+  const read = new ConfigReader(env, readFile, options)
   const settings = readSettings(read)
   read.throwFaults()
   return toConfig(settings)
@@ -22,8 +30,17 @@ function toConfig({ cognito, ...settings }: Settings) {
     database: toDatabase(settings.database),
     runtime: runtime.url === null ? null : { ...runtime, url: runtime.url },
     push: projectId && clientEmail && privateKey ? { projectId, clientEmail, privateKey } : null,
-    console: console.state === 'off' ? null : { clientId: console.clientId, authUrl: console.authUrl },
+    console: console.state === 'off' ? null : toConsole(console),
   }
+}
+
+function toConsole({ state, ...console }: Settings['console']) {
+  return console
+}
+
+/** The audiences of which a token must name one; null if the audience is not checked. */
+export function requiredAudiences({ tokenAudience }: Config): readonly string[] | null {
+  return tokenAudience?.includes(ANY_AUDIENCE) ? null : tokenAudience
 }
 
 /** Absent: the defaults of `openPostgres`. */

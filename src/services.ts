@@ -1,9 +1,10 @@
 import { trimAudit } from './audit/audit-store.ts'
 import { CallbackAuthenticity } from './auth/callback-authenticity.ts'
-import { KeySet, keySetUrl } from './auth/key-set.ts'
+import { connectIssuer } from './auth/issuer/connect-issuer.ts'
+import { parseScopesMap } from './auth/scopes.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
 import { TokenVerifier } from './auth/token-verifier.ts'
-import type { Config } from './config.ts'
+import { type Config, requiredAudiences } from './config.ts'
 import type { Clock } from './core/clock.ts'
 import { IdGenerator } from './core/ids.ts'
 import type { Log } from './core/log.ts'
@@ -98,16 +99,21 @@ export async function createServices(config: Config, dependencies: Dependencies)
   const { random, log, pushCa, tracer = noTracer } = dependencies
   const redis = config.redisUrl === null ? null : { url: config.redisUrl, prefix: config.redisPrefix }
   const metrics = new Metrics()
-  const db = meteredDatabase(dependencies.db, metrics)
+  const db = meteredDatabase(dependencies.db, metrics, () => dependencies.clock.elapsed())
   const node = await Node.start({ db, clock: dependencies.clock, random, log, id: dependencies.nodeId })
   const clock: Clock = node.clock
   const ids = new IdGenerator(clock, random)
-  const keySet = new KeySet({ url: keySetUrl(config.issuerUrl), fetch: dependencies.fetch, clock, log })
+  const { issuerUrl, tokenAlgorithms: algorithms } = config
+  const { discovery, keySet } = connectIssuer({ issuerUrl, algorithms, fetch: dependencies.fetch, clock, log })
   const verifier = new TokenVerifier({
-    issuer: config.issuerUrl,
+    issuer: issuerUrl,
     keySet,
+    algorithms,
     clock,
     clockToleranceSeconds: config.clockToleranceSeconds,
+    audiences: requiredAudiences(config) ?? undefined,
+    scopesClaim: config.scopesClaim,
+    scopesMap: parseScopesMap(config.scopesMap),
     ...(config.clientIds.length > 0 ? { clientIds: config.clientIds } : {}),
     ...(config.tokenUse === null ? {} : { tokenUse: config.tokenUse }),
   })
@@ -217,6 +223,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     metrics,
     tracer,
     ids,
+    discovery,
     keySet,
     verifier,
     serviceKeys,
@@ -255,7 +262,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
       await userActivity.close()
       limiter.close()
       await serviceKeys.close()
-      await keySet.close()
+      await Promise.all([discovery.close(), keySet.close()])
       eventLoop.stop()
       await node.close()
     },

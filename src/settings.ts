@@ -1,3 +1,7 @@
+import { ALGORITHMS, type Algorithm, DEFAULT_ALGORITHMS, isAlgorithm } from './auth/issuer/algorithms.ts'
+import { isCognitoIssuer } from './auth/issuer/cognito.ts'
+import { parseScopesMap } from './auth/scopes.ts'
+import { DEFAULT_SCOPES_CLAIM } from './auth/token-claims.ts'
 import {
   anyText,
   baseUrl,
@@ -13,6 +17,7 @@ import {
   url,
   urlPrefix,
 } from './config-reader.ts'
+import { reasonOf } from './core/errors.ts'
 import { isLoopbackHost } from './core/loopback.ts'
 import { readRsaPrivateKey } from './core/rsa-key.ts'
 import { RATE_LIMIT_HEADER_STYLES } from './limits/rate-limit-headers.ts'
@@ -38,6 +43,8 @@ export interface SettingTable {
   readonly [key: string]: Setting | SettingTable
 }
 
+/** As `TOKEN_AUDIENCE`: tokens for every audience are accepted. */
+export const ANY_AUDIENCE = 'none'
 const NONE: readonly string[] = []
 const DAYS = integer({ min: 1, max: 3650 })
 const LIMIT = integer({ min: 1 })
@@ -62,6 +69,12 @@ export const SETTINGS = {
   },
   clientIds: { name: 'COGNITO_CLIENT_IDS', kind: list, default: NONE },
   tokenUse: { name: 'TOKEN_USE', kind: choice('access', 'id'), default: null },
+  tokenAlgorithms: { name: 'TOKEN_ALGORITHMS', kind: tokenAlgorithms, default: DEFAULT_ALGORITHMS },
+  /** `none`: the audience is not checked. Null: neither, because the setting was not given. */
+  tokenAudience: { name: 'TOKEN_AUDIENCE', kind: tokenAudience, default: null },
+  scopesClaim: { name: 'SCOPES_CLAIM', kind: anyText, default: DEFAULT_SCOPES_CLAIM },
+  /** Entries that `parseScopesMap` reads. */
+  scopesMap: { name: 'SCOPES_MAP', kind: scopesMap, default: NONE },
   clockToleranceSeconds: { name: 'CLOCK_TOLERANCE_SECONDS', kind: integer({ min: 0, max: 300 }), default: 0 },
   database: {
     url: { name: 'DATABASE_URL', kind: secretUrl('postgres:', 'postgresql:'), default: null, secret: 'line' },
@@ -101,6 +114,7 @@ export const SETTINGS = {
     state: { name: 'CONSOLE', kind: choice('on', 'off'), default: 'on' },
     clientId: { name: 'CONSOLE_CLIENT_ID', kind: anyText, default: null },
     authUrl: { name: 'CONSOLE_AUTH_URL', kind: consoleAuthUrl, default: null },
+    scope: { name: 'CONSOLE_SCOPE', kind: anyText, default: 'openid' },
   },
   usageLimitRuns: { name: 'USAGE_LIMIT_RUNS', kind: integer({ min: 0 }), default: null },
   /** Per owner. */
@@ -167,6 +181,40 @@ function cognitoIssuer(read: ConfigReader): string {
   else if (!/^[\w-]+$/.test(pool))
     read.fault('COGNITO_USER_POOL_ID', 'must be a pool id such as eu-central-1_AbCdEfGhI')
   return `https://cognito-idp.${region}.amazonaws.com/${pool}`
+}
+
+function tokenAlgorithms(text: string | null, name: string, read: ConfigReader): readonly Algorithm[] | null {
+  if (text === null) return null
+  const algorithms = list(text)
+  if (algorithms.length > 0 && algorithms.every(isAlgorithm)) return algorithms
+  read.fault(name, `must be one or more of ${Object.keys(ALGORITHMS).join(', ')}, not "${text}"`)
+  return null
+}
+
+/** A provider may sign tokens for many APIs. Without an audience, the service would accept all of them. */
+function tokenAudience(text: string | null, name: string, read: ConfigReader): readonly string[] | null {
+  if (text === null) {
+    const issuer = read.text('ISSUER_URL')
+    if (read.toServe && read.production && issuer !== null && !isCognitoIssuer(issuer)) {
+      read.fault(name, 'is missing: give the audience of your tokens, or "none" to accept tokens for every audience')
+    }
+    return null
+  }
+  const audiences = list(text)
+  if (audiences.length === 0 || (audiences.length > 1 && audiences.includes(ANY_AUDIENCE))) {
+    read.fault(name, `must be a list of audiences, or "${ANY_AUDIENCE}" alone`)
+  }
+  return audiences
+}
+
+function scopesMap(text: string | null, name: string, read: ConfigReader): readonly string[] {
+  const entries = list(text)
+  try {
+    parseScopesMap(entries)
+  } catch (error) {
+    read.fault(name, reasonOf(error))
+  }
+  return entries
 }
 
 /** Several Sentinels have no place in a URL as `URL` reads it. */

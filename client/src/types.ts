@@ -84,6 +84,7 @@ export type UserChange = Schemas['UserChange']
 export type Device = Schemas['Device']
 export type DeviceInput = Schemas['DeviceInput']
 export type Usage = Schemas['Usage']
+export type UsageLimits = Schemas['UsageLimits']
 
 interface EventOf<Type, Data> {
   /** The cursor to continue after. Store it to resume after a page load. */
@@ -121,7 +122,10 @@ export type ProjectEvent = EventOf<
   { project_id: string; name: string }
 >
 
+/** The caller's usage of this month has reached a threshold of one of its limits. */
+export type UsageEvent = EventOf<'usage.threshold', Schemas['UsageEventData']>
+
 /** Some events are missing: reload your data. The stream continues by itself. */
 export type ResetEvent = EventOf<'reset', Record<string, never>>
 
-export type ApiEvent<Types = AnyJobTypes> = JobEvent<Types> | ProjectEvent | ResetEvent
+export type ApiEvent<Types = AnyJobTypes> = JobEvent<Types> | ProjectEvent | UsageEvent | ResetEvent

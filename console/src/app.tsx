@@ -17,7 +17,7 @@ export function App({ session }: { session: Session }) {
   const queries = useMemo(() => createQueries(session), [session, api])
   if (state.kind === 'loading') return <Loading label="Loading the console" />
   if (state.kind === 'failed') {
-    return <Failure title="The service does not answer" message={state.message} onRetry={() => location.reload()} />
+    return <Failure title="The console could not start" message={state.message} onRetry={() => location.reload()} />
   }
   if (state.kind === 'signed_out') return <SignInPage session={session} state={state} />
   const { operator, settings } = state

@@ -6,6 +6,7 @@ export const AUDIT_ACTIONS = {
   'user.changed': 'a caller with `write:users` changed the profile of another user',
   'user.blocked': 'a user was blocked',
   'user.unblocked': 'a user was unblocked',
+  'user.limits_changed': 'the usage limits of a user were changed',
   'user.exported': 'the data of a user was exported',
   'user.erasure_started': 'the erasure of a user was started',
   'user.erased': 'the erasure of a user was completed',

@@ -15,6 +15,31 @@ export const SCOPES = {
 
 export type Scope = keyof typeof SCOPES
 
+/** A provider's names of scopes, with our scopes that each one stands for. */
+export type ScopesMap = ReadonlyMap<string, readonly Scope[]>
+
+/**
+ * Reads entries such as `editor=read:projects write:projects`. Throws with the reason if an entry is wrong. The last equals
+ * sign separates, because ours have none.
+ */
+export function parseScopesMap(entries: readonly string[]): ScopesMap {
+  const map = new Map<string, readonly Scope[]>()
+  for (const entry of entries) {
+    const end = Math.max(0, entry.lastIndexOf('='))
+    const theirs = entry.slice(0, end).trim()
+    if (theirs === '') throw new Error(`holds "${entry}", which does not have the form theirs=ours`)
+    if (map.has(theirs)) throw new Error(`names "${theirs}" twice`)
+    const scopes = entry
+      .slice(end + 1)
+      .trim()
+      .split(/ +/)
+    const unknown = scopes.find((scope) => !Object.hasOwn(SCOPES, scope))
+    if (unknown !== undefined) throw new Error(`maps "${theirs}" to "${unknown}", which is not a scope of this service`)
+    map.set(theirs, scopes as Scope[])
+  }
+  return map
+}
+
 export function hasAnyScope(granted: readonly string[], required: readonly Scope[]): boolean {
   return granted.includes(ADMIN_SCOPE) || required.some((scope) => granted.includes(scope))
 }

@@ -1,7 +1,7 @@
 import { BoundedMap } from '../core/bounded-map.ts'
 import type { Clock } from '../core/clock.ts'
-import type { VerificationKey } from './jwk.ts'
-import type { KeySet } from './key-set.ts'
+import type { VerificationKey } from './issuer/jwk.ts'
+import type { KeySet } from './issuer/key-set.ts'
 import type { UserPrincipal } from './principal.ts'
 
 interface CachedToken {

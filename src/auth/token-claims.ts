@@ -1,5 +1,6 @@
 import { isStorableText } from '../core/text.ts'
 import type { UserPrincipal } from './principal.ts'
+import type { ScopesMap } from './scopes.ts'
 import { TokenFault } from './token-fault.ts'
 import type { Claims } from './token-format.ts'
 
@@ -14,16 +15,25 @@ const SERVICE_ACCOUNT_ID = /^svc_[0-9a-z]{26}$/i
 /** The last time a Date can hold. A later `exp` is reduced to it, so that date arithmetic cannot fail. */
 const MAX_EPOCH_MS = 8.64e15
 
+/** The attribute of a Cognito user pool. */
+export const DEFAULT_SCOPES_CLAIM = 'custom:scopes'
+
 export interface ClaimRules {
   issuer: string
   clockToleranceSeconds: number
+  /** The claim `aud` must name one of these. Absent: it is not checked, because access tokens of Cognito have none. */
+  audiences?: readonly string[] | undefined
+  /** Absent: `custom:scopes`. */
+  scopesClaim?: string | undefined
+  /** Replaces the provider's names of scopes by ours. */
+  scopesMap?: ScopesMap | undefined
   /** Absent or empty: any client. */
   clientIds?: readonly string[] | undefined
   /** Absent: any use. */
   tokenUse?: string | undefined
 }
 
-/** Reads the caller from the claims, or throws a `TokenFault`. The audience is not checked: access tokens have none. */
+/** Reads the caller from the claims, or throws a `TokenFault`. */
 export function checkClaims(claims: Claims, rules: ClaimRules, nowMs: number): UserPrincipal {
   const { iss, sub, exp, nbf, iat, client_id: clientId, token_use: tokenUse } = claims
   if (iss !== rules.issuer) throw new TokenFault('issuer', 'The token is from another issuer')
@@ -35,7 +45,10 @@ export function checkClaims(claims: Claims, rules: ClaimRules, nowMs: number): U
   }
   if (SERVICE_ACCOUNT_ID.test(sub)) throw new TokenFault('claims', 'The claim sub has the form of a service account id')
   const email = readEmail(claims.email)
-  const scopes = readScopes(claims['custom:scopes'])
+  const scopes = readScopes(claims, rules)
+  if (rules.audiences && ![claims.aud].flat().some((one) => rules.audiences?.includes(one as string))) {
+    throw new TokenFault('audience', 'The token is for another audience')
+  }
   if (rules.clientIds?.length && !(typeof clientId === 'string' && rules.clientIds.includes(clientId))) {
     throw new TokenFault('client', 'The client is not on the list')
   }
@@ -67,9 +80,16 @@ function readEmail(value: unknown): string | null {
   return value.length > MAX_EMAIL_LENGTH ? null : value
 }
 
-/** A list is refused: it comes from a trigger of the identity provider, not from the user pool's attribute. */
-function readScopes(value: unknown): string[] {
+/**
+ * One text, split at spaces, or a list of names. A list in `custom:scopes` is refused: it comes from a trigger of the
+ * identity provider, not from the user pool's attribute.
+ */
+function readScopes(claims: Claims, { scopesClaim = DEFAULT_SCOPES_CLAIM, scopesMap }: ClaimRules): string[] {
+  const value = claims[scopesClaim]
   if (value === undefined) return []
-  if (typeof value !== 'string') throw new TokenFault('claims', 'The claim custom:scopes is not a string')
-  return value.split(' ').filter((scope) => scope !== '')
+  const names = typeof value === 'string' ? value.split(' ') : scopesClaim === DEFAULT_SCOPES_CLAIM ? null : value
+  if (!Array.isArray(names) || !names.every((name) => typeof name === 'string')) {
+    throw new TokenFault('claims', `The claim ${scopesClaim} holds no scopes`)
+  }
+  return names.filter((name) => name !== '').flatMap<string>((name) => scopesMap?.get(name) ?? [name])
 }

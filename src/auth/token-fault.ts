@@ -6,6 +6,7 @@ export type TokenFaultReason =
   | 'algorithm'
   | 'claims'
   | 'issuer'
+  | 'audience'
   | 'client'
   | 'token_use'
   | 'expired'

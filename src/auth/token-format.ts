@@ -1,17 +1,20 @@
 import { JsonScan } from '../core/json/json-scan.ts'
-import { MAX_KID_LENGTH } from './jwk.ts'
+import { type Algorithm, DEFAULT_ALGORITHMS, isAlgorithm } from './issuer/algorithms.ts'
+import { MAX_KID_LENGTH } from './issuer/jwk.ts'
 import { TokenFault } from './token-fault.ts'
 
 export type Claims = Readonly<Record<string, unknown>>
 
 interface ParsedToken {
+  alg: Algorithm
   kid: string
   claims: Claims
 }
 
 const SCHEME = /^Bearer +/i
 const BASE64URL = /^[A-Za-z0-9_-]+$/
-const TYPES = new Set(['jwt', 'at+jwt'])
+/** RFC 9068 allows both spellings of the type of an access token. */
+const TYPES = new Set(['jwt', 'at+jwt', 'application/at+jwt'])
 
 /**
  * Header parameters that change the verified content or choose the key. `crit` is refused with any content, since no
@@ -29,21 +32,23 @@ export function bearerToken(authorization = ''): string | undefined {
 }
 
 /**
- * Parses a compact RS256 token strictly: only one spelling of a token is accepted. So another spelling cannot bypass a
+ * Parses a compact token strictly: only one spelling of a token is accepted. So another spelling cannot bypass a
  * cache or a deny-list, and every parser reads the same claims. The result is not verified yet.
  */
-export function parseToken(token: string): ParsedToken {
+export function parseToken(token: string, algorithms: readonly Algorithm[] = DEFAULT_ALGORITHMS): ParsedToken {
   const [header, payload, signature, more] = token.split('.', 4)
   if (header === undefined || payload === undefined || signature === undefined || more !== undefined) {
     throw new TokenFault('malformed', 'The token does not have three parts')
   }
   decodeSegment(signature)
-  return { kid: checkHeader(decodeObject(header)), claims: decodeObject(payload) }
+  return { ...checkHeader(decodeObject(header), algorithms), claims: decodeObject(payload) }
 }
 
-function checkHeader(header: Claims): string {
+function checkHeader(header: Claims, algorithms: readonly Algorithm[]): Pick<ParsedToken, 'alg' | 'kid'> {
   const { alg, kid, typ } = header
-  if (alg !== 'RS256') throw new TokenFault('algorithm', 'The algorithm is not RS256')
+  if (!isAlgorithm(alg) || !algorithms.includes(alg)) {
+    throw new TokenFault('algorithm', `The algorithm is not ${algorithms.join(' or ')}`)
+  }
   for (const name of REFUSED_PARAMETERS) {
     if (Object.hasOwn(header, name)) throw new TokenFault('header', `The header parameter ${name} is not accepted`)
   }
@@ -53,7 +58,7 @@ function checkHeader(header: Claims): string {
   if (typeof kid !== 'string' || kid === '' || kid.length > MAX_KID_LENGTH) {
     throw new TokenFault('header', 'The kid is missing or not acceptable')
   }
-  return kid
+  return { alg, kid }
 }
 
 /**

@@ -4,8 +4,8 @@ import type { MaybePromise } from '../core/async/maybe-promise.ts'
 import { SingleFlight } from '../core/async/single-flight.ts'
 import type { Clock } from '../core/clock.ts'
 import { type BeginCheck, beginAlways, UNCHECKED } from './credential-check.ts'
-import type { VerificationKey } from './jwk.ts'
-import type { KeySet } from './key-set.ts'
+import type { Algorithm } from './issuer/algorithms.ts'
+import type { KeySet } from './issuer/key-set.ts'
 import type { UserPrincipal } from './principal.ts'
 import { TokenCache } from './token-cache.ts'
 import { type ClaimRules, checkClaims } from './token-claims.ts'
@@ -19,13 +19,15 @@ type Verdict = UserPrincipal | TokenFault | typeof UNCHECKED
 
 export interface TokenVerifierOptions extends ClaimRules {
   keySet: Pick<KeySet, 'find' | 'current'>
+  /** Absent: RS256. */
+  algorithms?: readonly Algorithm[]
   clock: Clock
   cacheSize?: number
 }
 
 /**
- * Verifies a bearer token: it must be strictly well-formed and signed with RS256 by a key of the issuer's set. Only valid
- * tokens are cached.
+ * Verifies a bearer token: it must be strictly well-formed and signed by a key of the issuer's set, with an algorithm that is
+ * accepted and that fits the key. Only valid tokens are cached.
  */
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
@@ -67,14 +69,16 @@ export class TokenVerifier {
   }
 
   async #check(token: string, digest: string, beginCheck: BeginCheck): Promise<Verdict> {
-    const { keySet, clock } = this.#options
-    const { kid, claims } = parseToken(token)
+    const { keySet, clock, algorithms } = this.#options
+    const { alg, kid, claims } = parseToken(token, algorithms)
     const principal = checkClaims(claims, this.#options, clock.calendar())
     const key = await keySet.find(kid)
     if (!key) throw new TokenFault('unknown_key', 'The key is not in the set')
+    const publicKey = key.publicKeys.get(alg)
+    if (!publicKey) throw new TokenFault('algorithm', 'The key is for another algorithm')
     const endCheck = beginCheck()
     if (endCheck === null) return UNCHECKED
-    const isSigned = await hasValidSignature(token, key)
+    const isSigned = await hasValidSignature(token, alg, publicKey)
     endCheck(!isSigned)
     if (!isSigned) throw new TokenFault('signature', 'The signature does not match')
     // The token may have expired while the keys were fetched.
@@ -88,9 +92,9 @@ function digestOf(token: string): string {
   return hash('sha256', token, 'base64')
 }
 
-async function hasValidSignature(token: string, key: VerificationKey): Promise<boolean> {
+async function hasValidSignature(token: string, alg: Algorithm, publicKey: CryptoKey): Promise<boolean> {
   try {
-    await compactVerify(token, key.publicKey, { algorithms: ['RS256'] })
+    await compactVerify(token, publicKey, { algorithms: [alg] })
     return true
   } catch {
     return false

@@ -90,6 +90,7 @@ function devEnvironment(
     PUSH_API_URL: sandbox.push.url,
     PUSH_TOKEN_URL: sandbox.push.tokenUrl,
     CONSOLE_CLIENT_ID: 'console',
+    TOKEN_AUDIENCE: 'none',
   }
   // A setting and its `_FILE` form must not both be given.
   const applicable = Object.entries(defaults).filter(([name]) => !env[`${name}_FILE`])

@@ -77,18 +77,30 @@ export function bytesOf(large: readonly Sql[]): Sql {
   return large.reduce((sum, column) => sql`${sum} + coalesce(octet_length(${column}), 0)`, sql`0`)
 }
 
-/**
- * The rows that one batch of a deletion takes: the first ones, bounded in rows and in bytes, but at least one.
- * `found` has one row more than the limit, to show that there are more.
- */
-export function takeBatch<R extends { bytes: number }>(
+/** The rows that one batch of a deletion takes: the first ones, bounded in rows and in bytes, but at least one. */
+export function takeBatch<R extends { bytes: number }>(found: readonly R[], limit: number): TakenRows<R> {
+  return takeRows(found, { limit, maxBytes: MAX_BATCH_BYTES, bytesOf: ({ bytes }) => bytes })
+}
+
+/** A page of rows that are small enough to be fetched before they are counted. */
+export function takePage<R>(found: readonly R[], limit: number, bytesOf: (row: R) => number): TakenRows<R> {
+  return takeRows(found, { limit, maxBytes: MAX_PAGE_BYTES, bytesOf })
+}
+
+interface TakenRows<R> {
+  rows: readonly R[]
+  hasMore: boolean
+}
+
+/** `found` has one row more than the limit, to show that there are more. */
+function takeRows<R>(
   found: readonly R[],
-  limit: number,
-): { rows: readonly R[]; hasMore: boolean } {
+  bounds: { limit: number; maxBytes: number; bytesOf: (row: R) => number },
+): TakenRows<R> {
   let bytesSoFar = 0
-  const end = found.findIndex(({ bytes }, place) => {
-    bytesSoFar += bytes
-    return place === limit || (place > 0 && bytesSoFar > MAX_BATCH_BYTES)
+  const end = found.findIndex((row, place) => {
+    bytesSoFar += bounds.bytesOf(row)
+    return place === bounds.limit || (place > 0 && bytesSoFar > bounds.maxBytes)
   })
   return end < 0 ? { rows: found, hasMore: false } : { rows: found.slice(0, end), hasMore: true }
 }

@@ -1,4 +1,4 @@
-import type { Engine } from './database.ts'
+import type { Engine, Transaction } from './database.ts'
 import { EMPTY, type Sql, sql } from './sql.ts'
 
 /**
@@ -14,6 +14,15 @@ export function forUpdate(engine: Engine, of?: Sql): Sql {
 export function forUpdateSkipLocked(engine: Engine, of?: Sql): Sql {
   if (engine === 'sqlite') return sql`/* for update skip locked */`
   return sql`for update ${ofTable(of)} skip locked`
+}
+
+/**
+ * Until the transaction ends, other transactions that lock the same name wait. On SQLite a transaction already excludes all
+ * others.
+ */
+export async function lockName(tx: Transaction, name: string): Promise<void> {
+  if (tx.engine === 'postgres')
+    await tx.query(sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0)) is null as locked`)
 }
 
 function ofTable(of: Sql | undefined): Sql {

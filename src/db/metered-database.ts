@@ -7,11 +7,22 @@ type Kind = CounterLabels<'database_unavailable_total'>
 export interface MeteredDatabase extends Database {
   /** Why the latest transaction failed, if the database was unavailable; null after one that succeeded. */
   readonly transactionFailure: unknown
+  /** How many statements and transactions gave up waiting for a lock in the last minute, counted up to 5. */
+  readonly recentLockTimeouts: number
 }
 
+/** More than single locked rows cause. */
+export const MANY_LOCK_TIMEOUTS = 5
+const RECENT_MS = 60_000
+
 /** The same database, with the duration of each statement and transaction measured, including the wait in the queue. */
-export function meteredDatabase(db: Database, meter: Meter): MeteredDatabase {
+export function meteredDatabase(db: Database, meter: Meter, elapsed = () => performance.now()): MeteredDatabase {
   let transactionFailure: unknown = null
+  const lockTimeoutsAtMs: number[] = []
+  const onLockTimeout = () => {
+    lockTimeoutsAtMs.push(elapsed())
+    if (lockTimeoutsAtMs.length > MANY_LOCK_TIMEOUTS) lockTimeoutsAtMs.shift()
+  }
   const note = (failure: unknown) => {
     transactionFailure = failure
   }
@@ -22,10 +33,15 @@ export function meteredDatabase(db: Database, meter: Meter): MeteredDatabase {
     get now() {
       return db.now
     },
-    query: (statement) => timed(meter, query, () => db.query(statement)),
-    transaction: (work, options) => timed(meter, transaction, () => db.transaction(work, options), note),
+    query: (statement) => timed(meter, query, () => db.query(statement), { onLockTimeout }),
+    transaction: (work, options) =>
+      timed(meter, transaction, () => db.transaction(work, options), { onLockTimeout, note }),
     get transactionFailure() {
       return transactionFailure
+    },
+    get recentLockTimeouts() {
+      const sinceMs = elapsed() - RECENT_MS
+      return lockTimeoutsAtMs.filter((atMs) => atMs > sinceMs).length
     },
     listen: (listener) => db.listen(listener),
     ping: () => db.ping(),
@@ -34,7 +50,12 @@ export function meteredDatabase(db: Database, meter: Meter): MeteredDatabase {
 }
 
 /** Measures without an additional promise, so that the caller is not delayed. */
-function timed<T>(meter: Meter, kind: Kind, begin: () => Promise<T>, note?: (failure: unknown) => void): Promise<T> {
+function timed<T>(
+  meter: Meter,
+  kind: Kind,
+  begin: () => Promise<T>,
+  { onLockTimeout, note }: { onLockTimeout: () => void; note?: (failure: unknown) => void },
+): Promise<T> {
   const sinceMs = performance.now()
   const work = begin()
   const observe = () => meter.observe('database_duration_seconds', (performance.now() - sinceMs) / 1_000, kind)
@@ -44,8 +65,12 @@ function timed<T>(meter: Meter, kind: Kind, begin: () => Promise<T>, note?: (fai
   }
   work.then(onSuccess, (error: unknown) => {
     observe()
-    if (error instanceof LockTimeout) return meter.count('database_lock_timeouts_total', kind)
-    if (!(error instanceof UnavailableError)) return
+    if (error instanceof LockTimeout) {
+      onLockTimeout()
+      return meter.count('database_lock_timeouts_total', kind)
+    }
+    // Without a cause, the work of the transaction threw it, for another reason.
+    if (!(error instanceof UnavailableError) || error.cause === undefined) return
     meter.count('database_unavailable_total', kind)
     note?.(error)
   })

@@ -14,6 +14,7 @@ export const EVENT_TYPES = [
   'project.created',
   'project.updated',
   'project.deleted',
+  'usage.threshold',
 ] as const
 
 export type EventType = (typeof EVENT_TYPES)[number]

@@ -25,6 +25,8 @@ export interface JobContext {
   pushOptOut: PushOptOut
   /** Why the service would refuse this user now; null: it would not. */
   findRefusal: (db: Queryable, sub: string) => Promise<CancelReason | null>
+  /** How many jobs a caller without a limit of its own may start per month; null: any number. */
+  usageLimitRuns: number | null
   /** The statistics, which count a record before it is deleted with its job. */
   countDeleted?: CountDeleted
   /** Null when none is configured. Callbacks still settle jobs then, but no job can be started. */

@@ -1,5 +1,6 @@
+import { bytesOf } from '../db/bounded-page.ts'
 import { Columns, type ColumnTable, initialValues } from '../db/columns.ts'
-import { sql } from '../db/sql.ts'
+import { join, sql } from '../db/sql.ts'
 import type { Evidence, FailureCode, JobStatus, Via } from './job.ts'
 import { deadlineFrom, type JobType } from './job-types.ts'
 import { IS_UNFINISHED } from './uncommon-jobs.ts'
@@ -140,6 +141,16 @@ const { interrupts: _interrupts, ...SLIM } = SUMMARY
 
 /** All fields of a job. */
 export const JOB_FIELDS = sql`${new Columns(READ).list}, ${CHECK_FIELDS}`
+
+/** Documents of a job that are larger in sum are fetched on their own. */
+export const INLINE_BYTES = 256 * 1024
+const DOCUMENT_BYTES = bytesOf(JOBS.large)
+/** All fields of a job; its documents are null if they are large. */
+export type SizedJob = JobRow & { document_bytes: number }
+export const SIZED_JOB_FIELDS = sql`${new Columns(SLIM).list}, ${CHECK_FIELDS}, ${DOCUMENT_BYTES} as document_bytes, ${join(
+  JOBS.large.map((document) => sql`case when ${DOCUMENT_BYTES} <= ${INLINE_BYTES} then ${document} end as ${document}`),
+  ', ',
+)}`
 
 /** What a list reads of a job. */
 export type ListedJob = Omit<JobRow, 'resume_input'>

@@ -18,7 +18,6 @@ interface JobServicesOptions extends Omit<JobContext, 'runtime' | 'callbackUrl'>
   fetch: typeof fetch
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
   publicUrl: string | null
-  usageLimitRuns: number | null
   maxUnfinishedJobs: number | null
   callbackAuthenticity: CallbackAuthenticity
   /** Holds the leases of this process. */
@@ -39,7 +38,6 @@ export function createJobServices(options: JobServicesOptions) {
     fetch,
     runtime,
     publicUrl,
-    usageLimitRuns,
     maxUnfinishedJobs,
     callbackAuthenticity,
     node,
@@ -68,7 +66,6 @@ export function createJobServices(options: JobServicesOptions) {
     jobContext,
     jobs: new Jobs(jobContext, jobWorker, {
       reconciler,
-      usageLimitRuns,
       maxUnfinishedJobs,
       wakeSweep: () => sweep?.wake(),
     }),

@@ -10,6 +10,8 @@ import {
   JOBS,
   JOBS_WITH_CHECKS,
   type JobRow,
+  SIZED_JOB_FIELDS,
+  type SizedJob,
   SLIM_FIELDS,
   type SlimJob,
   type StoredJob,
@@ -34,11 +36,14 @@ export async function findJob(db: Queryable, id: string): Promise<JobRow | undef
   return row
 }
 
-export function findJobs(db: Queryable, ids: readonly string[]): Promise<JobRow[]> {
-  return db.query<JobRow>(sql`select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(db.engine, sql`id`, ids)}`)
+/** Without the documents of jobs that have large ones. */
+export function findSizedJobs(db: Queryable, ids: readonly string[]): Promise<SizedJob[]> {
+  return db.query<SizedJob>(
+    sql`select ${SIZED_JOB_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(db.engine, sql`id`, ids)}`,
+  )
 }
 
-/** The same without the documents, which may be many megabytes. */
+/** The same without any documents, which may be many megabytes. */
 export function findSlimJobs(db: Queryable, ids: readonly string[]): Promise<SlimJob[]> {
   return db.query<SlimJob>(
     sql`select ${SLIM_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(db.engine, sql`id`, ids)}`,

@@ -45,19 +45,20 @@ export function findUnfinishedOf(
 }
 
 /**
- * The runs that count towards the usage limit: those that ended in the period, plus the unfinished ones. One statement,
- * so that a job that ends meanwhile is counted exactly once.
+ * What counts towards the usage limits: the runs that ended in the period plus the unfinished ones, and the tokens of those
+ * that ended. One statement, so that a job that ends meanwhile is counted exactly once.
  */
 export async function countRuns(
   db: Queryable,
   { createdBy, period }: { createdBy: string; period: string },
-): Promise<number> {
-  const [row] = await db.query<{ runs: number }>(sql`
+): Promise<{ runs: number; tokens: number }> {
+  const [row] = await db.query<{ unfinished: number; ended: number; tokens: number }>(sql`
     select
-      (select count(*) from uncommon_jobs where owner = ${createdBy} and ${IS_UNFINISHED}) +
-      (select cast(coalesce(sum(runs), 0) as bigint) from usage_counters
-        where subject = ${createdBy} and period = ${period}) as runs`)
-  return row?.runs ?? 0
+      (select count(*) from uncommon_jobs where owner = ${createdBy} and ${IS_UNFINISHED}) as unfinished,
+      cast(coalesce(sum(runs), 0) as bigint) as ended, cast(coalesce(sum(total_tokens), 0) as bigint) as tokens
+    from usage_counters where subject = ${createdBy} and period = ${period}`)
+  const { unfinished = 0, ended = 0, tokens = 0 } = row ?? {}
+  return { runs: unfinished + ended, tokens }
 }
 
 /** Counting stops here, to keep the statement cheap: beyond this number the exact backlog does not matter. */

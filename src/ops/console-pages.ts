@@ -6,14 +6,17 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../core/errors.ts'
 import type { App } from '../http/app-instance.ts'
 import { publicAccess } from '../http/gate/access.ts'
+import type { ConsoleSignIn } from './console-sign-in.ts'
 
 /** Settings that the console needs before the operator has signed in. They contain no secrets. */
 export interface ConsoleSettings {
   issuerUrl: string
   /** Null: no client is registered for the console, so operators paste a token or a key. */
   clientId: string | null
-  /** Where `/oauth2/authorize`, `/oauth2/token` and `/logout` are. Null: at the issuer. */
-  authUrl: string | null
+  /** The scopes that the sign-in asks for. */
+  scope: string
+  /** The API for which the sign-in asks for a token. Null: the provider knows it. */
+  audience: string | null
   /** In `dev` only: the sandbox's user that one click signs in, and the sandbox's pages. */
   dev: { user: string; links: Record<string, string> } | null
 }
@@ -22,6 +25,8 @@ interface ConsoleOptions {
   /** Default: the folder into which `npm run build` writes the console. */
   folder?: string
   settings: ConsoleSettings
+  /** Where operators sign in. Rejects while the identity provider cannot be reached. */
+  findAddresses: () => Promise<ConsoleSignIn>
 }
 
 const BUILT = fileURLToPath(new URL('../../console/dist', import.meta.url))
@@ -34,13 +39,16 @@ const TYPES: Readonly<Record<string, string>> = {
 }
 
 /** Serves the operator's console at `/console`. All of it comes from this service, so it works without internet access. */
-export function consolePages(app: App, { folder = BUILT, settings }: ConsoleOptions): void {
+export function consolePages(app: App, { folder = BUILT, settings, findAddresses }: ConsoleOptions): void {
   const page = { config: { access: publicAccess('the console', { charged: false }) }, schema: { hide: true } }
-  const policy = contentSecurityPolicy(settings)
+  // Without a client, the console signs in without the provider.
+  const findSignIn = async () => (settings.clientId === null ? null : await findAddresses())
   // Read on the first visit: a service without visitors should not hold it in memory.
   let build: Build | undefined
   const files = () => (build ??= readBuild(folder))
-  const answerPage = (_request: FastifyRequest, reply: FastifyReply) => {
+  const answerPage = async (_request: FastifyRequest, reply: FastifyReply) => {
+    // If the provider cannot be reached, the page is shown, and says so.
+    const policy = contentSecurityPolicy(settings, await findSignIn().catch(() => null))
     reply.header('content-security-policy', policy).header('referrer-policy', 'no-referrer')
     reply.type('text/html; charset=utf-8').header('cache-control', 'no-cache')
     const { page } = files()
@@ -50,8 +58,8 @@ export function consolePages(app: App, { folder = BUILT, settings }: ConsoleOpti
   app.get('/console', page, answerPage)
   // All paths get the same page; its script reads the rest of the path.
   app.get('/console/*', page, answerPage)
-  app.get('/console/settings.json', page, (_request, reply) =>
-    reply.header('cache-control', 'no-cache').send({ ...settings }),
+  app.get('/console/settings.json', page, async (_request, reply) =>
+    reply.header('cache-control', 'no-cache').send({ ...settings, signIn: await findSignIn() }),
   )
   app.get<{ Params: { name: string } }>('/console/assets/:name', page, (request, reply) => {
     // Only file names of the build are served: no path of a request reaches the file system.
@@ -89,8 +97,8 @@ function readBuild(folder: string): Build {
 }
 
 /** The sign-in calls the token endpoint, which may be on another origin. */
-function contentSecurityPolicy({ issuerUrl, authUrl }: ConsoleSettings): string {
-  const origins = new Set([new URL(issuerUrl).origin, new URL(authUrl ?? issuerUrl).origin])
+function contentSecurityPolicy({ issuerUrl }: ConsoleSettings, signIn: ConsoleSignIn | null): string {
+  const origins = new Set([issuerUrl, signIn?.server.token_endpoint ?? issuerUrl].map((url) => new URL(url).origin))
   return [
     "default-src 'none'",
     "script-src 'self'",

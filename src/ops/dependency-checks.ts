@@ -1,11 +1,15 @@
-import { KeySet, keySetUrl } from '../auth/key-set.ts'
+import type { Algorithm } from '../auth/issuer/algorithms.ts'
+import { isCognitoIssuer } from '../auth/issuer/cognito.ts'
+import { connectIssuer } from '../auth/issuer/connect-issuer.ts'
+import { discoveryUrl } from '../auth/issuer/discovery.ts'
+import { type KeySet, keySetUrl } from '../auth/issuer/key-set.ts'
 import { Breaker } from '../core/async/breaker.ts'
 import type { MaybePromise } from '../core/async/maybe-promise.ts'
 import { systemClock } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts'
 import { pendingIndexes } from '../db/build-indexes.ts'
 import type { Database } from '../db/database.ts'
-import type { MeteredDatabase } from '../db/metered-database.ts'
+import { MANY_LOCK_TIMEOUTS, type MeteredDatabase } from '../db/metered-database.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import type { Node } from '../db/nodes/node.ts'
 import type { ServiceClock } from '../db/nodes/service-clock.ts'
@@ -34,6 +38,8 @@ export interface ProbeResult {
 interface DependencySettings {
   production: boolean
   issuerUrl: string
+  tokenAlgorithms: readonly Algorithm[]
+  tokenAudience: readonly string[] | null
   redisUrl: string | null
   redisPrefix: string
   runtime: { url: string; apiKey: string | null; timeoutMs: number } | null
@@ -45,7 +51,7 @@ interface DependencySettings {
 /** The dependencies as the running service holds them. */
 export interface LiveDependencies {
   config: DependencySettings
-  db: Pick<MeteredDatabase, 'ping' | 'engine' | 'transactionFailure'>
+  db: Pick<MeteredDatabase, 'ping' | 'engine' | 'transactionFailure' | 'recentLockTimeouts'>
   node: Pick<Node, 'isAlive' | 'lastWriteAgeMs' | 'writeFailure'>
   clock: Pick<ServiceClock, 'offsetMs'>
   keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
@@ -116,7 +122,8 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
         : { state: 'degraded', detail: 'the issuer does not answer: the service uses the keys that it has' }
     },
     probe: probeIdentityProvider,
-    howToFix: 'Check ISSUER_URL, or COGNITO_REGION and COGNITO_USER_POOL_ID, and that this host may reach it',
+    howToFix:
+      'Check ISSUER_URL, or COGNITO_REGION and COGNITO_USER_POOL_ID, TOKEN_ALGORITHMS, and that this host may reach it',
   },
   {
     name: 'rate_limits',
@@ -185,7 +192,8 @@ function findWriteFault({ db, node }: Pick<LiveDependencies, 'db' | 'node'>): st
     const seconds = Math.floor(node.lastWriteAgeMs / 1_000)
     return `this node has written no heartbeat for ${seconds} s: ${failureReason(node.writeFailure)}`
   }
-  return db.transactionFailure === null ? null : `changes fail: ${failureReason(db.transactionFailure)}`
+  if (db.transactionFailure !== null) return `changes fail: ${failureReason(db.transactionFailure)}`
+  return db.recentLockTimeouts < MANY_LOCK_TIMEOUTS ? null : 'another session holds a lock: statements give up waiting'
 }
 
 async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResult> {
@@ -222,13 +230,23 @@ async function probeClock({ openDatabase }: ProbeContext): Promise<ProbeResult> 
 }
 
 async function probeIdentityProvider({ config }: ProbeContext): Promise<ProbeResult> {
-  const url = keySetUrl(config.issuerUrl)
-  const keySet = new KeySet({ url, fetch, clock: systemClock, log: silentLog })
+  const { issuerUrl, tokenAlgorithms: algorithms } = config
+  const { discovery, keySet } = connectIssuer({ issuerUrl, algorithms, fetch, clock: systemClock, log: silentLog })
   await keySet.warmUp()
   const { keys, lastError } = keySet.state()
-  await keySet.close()
-  if (keys > 0) return { ok: true, text: `${keys} usable keys at ${url}` }
-  return { ok: false, text: `${url}: ${lastError ?? 'no usable key'}` }
+  const isFound = discovery.fetchedAtMs !== null
+  const url = (isFound && (await discovery.get()).jwks_uri) || keySetUrl(issuerUrl)
+  const missing = discovery.lastError
+  await Promise.all([discovery.close(), keySet.close()])
+  if (keys === 0) return { ok: false, text: `${missing === null ? url : issuerUrl}: ${lastError ?? 'no usable key'}` }
+  const text = `${keys} usable keys at ${url}`
+  if (missing !== null) {
+    const hint = 'The console cannot sign in without it, unless CONSOLE_AUTH_URL is set'
+    return { ok: true, text: `${text}; ${discoveryUrl(issuerUrl)}: ${missing}`, hint }
+  }
+  if (config.tokenAudience !== null || isCognitoIssuer(issuerUrl)) return { ok: true, text }
+  const hint = 'Set TOKEN_AUDIENCE to the audience of your tokens, or to "none"; in production `serve` demands it'
+  return { ok: !config.production, text: `${text}; no TOKEN_AUDIENCE: tokens for other APIs are accepted`, hint }
 }
 
 async function probeRuntime({ config: { runtime } }: ProbeContext): Promise<ProbeResult> {

@@ -18,6 +18,7 @@ import { findOperation, insertOperation, type OperationRow } from '../operations
 import { removeCreator } from '../projects/project-store.ts'
 import { eraseDevicesAndNotifications } from '../push/trim-notifications.ts'
 import { removeAccountCreator } from '../service-accounts/service-account-store.ts'
+import { eraseLimits } from '../usage/limit-store.ts'
 import { eraseCounters } from '../usage/usage-store.ts'
 import { beginErasure, endErasure, findErasure } from '../users/user-state-store.ts'
 import { deleteUser } from '../users/user-store.ts'
@@ -102,6 +103,7 @@ async function eraseStep(
   if (untilRefusedMs > 0) return { done: 0, next: { waitMs: untilRefusedMs } }
   if (await eraseRest(tx, sub)) return { done: 0, next: 'more' }
   await eraseCounters(tx, sub)
+  await eraseLimits(tx, sub)
   await deleteUser(tx, sub)
   await endErasure(tx, { sub, atMs })
   const object = { kind: 'user', id: sub } as const

@@ -9,6 +9,7 @@ import { findProjectsOf } from '../projects/project-store.ts'
 import { toDevice } from '../push/api/device-routes.ts'
 import { listDevices } from '../push/device-store.ts'
 import { isRecipient, listNotificationsOf, listNotificationsTo } from '../push/notification-store.ts'
+import { findLimits } from '../usage/limit-store.ts'
 import { listUsagePeriods } from '../usage/usage-store.ts'
 import { toUser } from '../users/user-routes.ts'
 import { findUser } from '../users/user-store.ts'
@@ -18,13 +19,14 @@ const PAGE = 100
 /** Whether the service holds anything that belongs to this user. */
 export async function isKnownUser(db: Database, sub: string): Promise<boolean> {
   const first = { limit: 1, after: null }
-  const [user, devices, jobs, isNotified] = await Promise.all([
+  const [user, devices, jobs, isNotified, limits] = await Promise.all([
     findUser(db, sub),
     listDevices(db, sub, first),
     findJobPage(db, { filter: { createdBy: sub }, summary: true }, first),
     isRecipient(db, sub),
+    findLimits(db, [sub]),
   ])
-  return user !== undefined || devices.length > 0 || jobs.rows.length > 0 || isNotified
+  return user !== undefined || devices.length > 0 || jobs.rows.length > 0 || isNotified || limits.size > 0
 }
 
 /**
@@ -34,7 +36,9 @@ export async function isKnownUser(db: Database, sub: string): Promise<boolean> {
 export async function* exportUser(db: Database, sub: string, refresh: RefreshJobs): AsyncGenerator<string> {
   const user = await findUser(db, sub)
   const usage = await listUsagePeriods(db, sub)
-  yield `{"sub":${JSON.stringify(sub)},"profile":${writeJson(user ? toUser(user) : null)},"usage":${writeJson(usage)}`
+  const limits = (await findLimits(db, [sub])).get(sub) ?? { runs: null, tokens: null }
+  yield `{"sub":${JSON.stringify(sub)},"profile":${writeJson(user ? toUser(user) : null)}`
+  yield `,"limits":${writeJson(limits)},"usage":${writeJson(usage)}`
   yield* list('devices', (after) => pageOf(listDevices(db, sub, { limit: PAGE, after }), toDevice))
   yield* list('projects', (after) => pageOf(findProjectsOf(db, sub, { limit: PAGE, after }), toProject))
   yield* list('conversations', (after) =>

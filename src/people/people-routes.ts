@@ -20,6 +20,7 @@ import { exportUser, isKnownUser, type RefreshJobs } from './export-user.ts'
 const example = {
   sub: '8f14e45f-ceea-467f-a0e6-000000000001',
   profile: null,
+  limits: { runs: null, tokens: null },
   usage: [],
   devices: [],
   projects: [],
@@ -32,7 +33,7 @@ const exportOne = {
   tags: ['Users'],
   summary: 'Export everything about a user',
   description:
-    'One JSON document: profile, usage, devices, the projects the user created, conversations, all jobs with their exact input and ' +
+    'One JSON document: profile, usage limits, usage, devices, the projects the user created, conversations, all jobs with their exact input and ' +
     'output and their notifications, and the other notifications to the user. It is sent while it is read. A connection that breaks means an incomplete document.',
   params: pathParams('sub', 'The identity provider’s id of the user.'),
   response: {
@@ -48,7 +49,7 @@ const eraseOne = {
   tags: ['Users'],
   summary: 'Erase a user',
   description:
-    'A background operation that cannot be stopped: profile, devices, notifications, inputs, outputs, callback bodies, ' +
+    'A background operation that cannot be stopped: profile, usage limits, devices, notifications, inputs, outputs, callback bodies, ' +
     'timelines, events and kept answers are erased, and unfinished jobs are cancelled. Jobs and projects stay without their ' +
     'creator, and usage stays as numbers. Until it is done the user is refused like a blocked one; afterwards the user may ' +
     'sign in again and starts empty. While an erasure runs, another request answers with the same operation.',

@@ -8,7 +8,9 @@ import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError, QuotaExceeded } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
 import { JsonText } from '../core/json/json-text.ts'
+import { takePage } from '../db/bounded-page.ts'
 import type { Database, Queryable } from '../db/database.ts'
+import { lockName } from '../db/locking.ts'
 import type { App } from '../http/app-instance.ts'
 import { etagOf, isNotModified, preconditionFailed, readIfMatch } from '../http/etag.ts'
 import { callerOf, scopes } from '../http/gate/access.ts'
@@ -37,6 +39,7 @@ interface ProjectServices {
 export function projectRoutes(app: App, services: ProjectServices): void {
   const { db, clock, ids, creation, projectEvents, maxProjects } = services
   const read = { access: scopes('read:projects') }
+  const listing = { ...read, largeAnswer: sizeOfPage }
   const pages = new ReadCoalescer<string, string>()
   const write = { access: scopes('write:projects') }
   const one = { refusals: { not_found: 'No such project' } }
@@ -44,17 +47,21 @@ export function projectRoutes(app: App, services: ProjectServices): void {
   const documents = ['metadata']
   const serializerCompiler = writesDocuments
 
-  app.get('/v1/projects', { config: read, schema: schema.listProjects, serializerCompiler }, async (request, reply) => {
-    const { limit, after } = readPageRequest(LIST, request.query)
-    // Every caller sees the same list, so concurrent requests share one query and one serialized answer.
-    const text = await pages.read(`${limit} ${after?.[0] ?? ''}`, async () => {
-      const rows = await store.findProjectPage(db, { limit, after })
-      const page = toPage(LIST, { rows, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
-      return reply.serialize(page) as string
-    })
-    // The reply is typed as the page; this is its JSON text.
-    return reply.type('application/json; charset=utf-8').send(text as never)
-  })
+  app.get(
+    '/v1/projects',
+    { config: listing, schema: schema.listProjects, serializerCompiler },
+    async (request, reply) => {
+      const { limit, after } = readPageRequest(LIST, request.query)
+      // Every caller sees the same list, so concurrent requests share one query and one serialized answer.
+      const text = await pages.read(`${limit} ${after?.[0] ?? ''}`, async () => {
+        const taken = takePage(await store.findProjectPage(db, { limit, after }), limit, bytesOfProject)
+        const page = toPage(LIST, { ...taken, limit, toItem: toProject, positionOf: (row) => [row.id] as const })
+        return reply.serialize(page) as string
+      })
+      // The reply is typed as the page; this is its JSON text.
+      return reply.type('application/json; charset=utf-8').send(text as never)
+    },
+  )
 
   const refusals = { usage_limit_exceeded: 'The limit of 100 projects is reached' }
   const creating = { ...write, versioned, documents, refusals } as const
@@ -68,8 +75,10 @@ export function projectRoutes(app: App, services: ProjectServices): void {
         const id = ids.next('prj')
         const createdBy = principalId(callerOf(request))
         const isExempt = maxProjects === null || callerOf(request).scopes.includes(ADMIN_SCOPE)
-        if (!isExempt && (await store.countProjectsOf(tx, createdBy)) >= maxProjects) {
-          throw new QuotaExceeded(maxProjects, 'projects')
+        if (!isExempt) {
+          await lockName(tx, `projects of ${createdBy}`)
+          if ((await store.countProjectsOf(tx, createdBy)) >= maxProjects)
+            throw new QuotaExceeded(maxProjects, 'projects')
         }
         const row = await store.insertProject(tx, { id, name, description, metadata, createdBy, atMs: clock.now() })
         await projectEvents.record(tx, 'created', row)
@@ -159,6 +168,15 @@ export function toProject(row: store.ProjectRow): schema.Project {
     created_at: toRfc3339(row.created_at),
     updated_at: toRfc3339(row.updated_at),
   }
+}
+
+/** A page of the default length has at most 0.5 MB. */
+function sizeOfPage({ limit }: Readonly<Record<string, unknown>>): 'page' | 'document' {
+  return limit === undefined || Number(limit) <= 20 ? 'document' : 'page'
+}
+
+function bytesOfProject({ description, metadata }: store.ProjectRow): number {
+  return Buffer.byteLength(description ?? '') + Buffer.byteLength(metadata)
 }
 
 function isCreator(request: FastifyRequest, { created_by }: store.ProjectRow): boolean {

@@ -1,6 +1,8 @@
-import type { IncomingHttpHeaders } from 'node:http'
+import { Server as HttpServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo, Server } from 'node:net'
 import { isLoopbackAuthority, isLoopbackHost } from '../core/loopback.ts'
+
+const KEEP_ALIVE_MS = 72_000
 
 /**
  * Starts a sandbox server on this machine only. Rejects for any other address. If the port is in use, it rejects too,
@@ -11,6 +13,8 @@ export async function listenOnLoopback(
   { host, port, anyIfTaken = false }: { host: string; port: number; anyIfTaken?: boolean | undefined },
 ): Promise<void> {
   if (!isLoopbackHost(host)) throw new Error(`The sandbox listens on loopback only, not on ${host}`)
+  // Node closes an idle connection after 5 s. A busy client may send its next request at that moment and lose it.
+  if (server instanceof HttpServer) server.keepAliveTimeout = KEEP_ALIVE_MS
   await listen(server, host, port).catch((error: NodeJS.ErrnoException) => {
     if (!anyIfTaken || error.code !== 'EADDRINUSE') throw error
     return listen(server, host, 0)

@@ -1,85 +1,17 @@
-import { type Static, Type } from 'typebox'
 import { principalId } from '../auth/principal.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Database } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
 import { bearer, callerOf, namedUser, scopes } from '../http/gate/access.ts'
-import { pathParams } from '../http/schemas.ts'
+import { findLimits } from './limit-store.ts'
+import { limitsInForce } from './thresholds.ts'
+import { getUsage, getUserUsage, type Usage } from './usage-schema.ts'
 import { findUsage, periodOf } from './usage-store.ts'
-
-const Tokens = Type.Object(
-  {
-    input: Type.Integer({ description: 'Tokens that models read.' }),
-    output: Type.Integer({ description: 'Tokens that models wrote.' }),
-    total: Type.Integer({ description: 'Both together, as the graph reported it.' }),
-  },
-  { title: 'Tokens', description: 'Tokens, where the graph reports them; otherwise 0.' },
-)
-const nullableInteger = (description: string) => Type.Unsafe<number | null>({ type: ['integer', 'null'], description })
-
-const Usage = Type.Object(
-  {
-    period: Type.String({ description: 'A calendar month, UTC.', examples: ['2026-01'] }),
-    runs: Type.Integer({ description: 'Jobs that ended in the period.' }),
-    by_type: Type.Array(
-      Type.Object(
-        {
-          type: Type.String({ description: 'A job type.' }),
-          runs: Type.Integer({ description: 'Jobs of this type that ended in the period.' }),
-          tokens: Tokens,
-        },
-        { title: 'TypeUsage' },
-      ),
-      { description: 'The same, for each job type.' },
-    ),
-    tokens: Tokens,
-    limit: nullableInteger('How many jobs a caller may start per month; null: no limit.'),
-    remaining: nullableInteger('How many more jobs may be started. Running jobs count too. Null: no limit.'),
-  },
-  {
-    title: 'Usage',
-    examples: [
-      {
-        period: '2026-01',
-        runs: 2,
-        by_type: [{ type: 'report', runs: 2, tokens: { input: 1200, output: 340, total: 1540 } }],
-        tokens: { input: 1200, output: 340, total: 1540 },
-        limit: 100,
-        remaining: 97,
-      },
-    ],
-  },
-)
-type Usage = Static<typeof Usage>
-
-const querystring = Type.Object(
-  {
-    period: Type.Optional(
-      Type.String({ pattern: '^\\d{4}-(0[1-9]|1[0-2])$', description: 'A month, UTC. Default: the current one.' }),
-    ),
-  },
-  { additionalProperties: false },
-)
-const tags = ['Usage']
-const getUsage = {
-  operationId: 'getUsage',
-  tags,
-  summary: 'Your own usage',
-  querystring,
-  response: { 200: Usage },
-}
-const getUserUsage = {
-  operationId: 'getUserUsage',
-  tags,
-  summary: 'A user’s usage',
-  params: pathParams('sub', 'The identity provider’s id of the user.'),
-  querystring,
-  response: { 200: Usage },
-}
 
 interface UsageServices {
   db: Database
   clock: Clock
+  /** The service's default. */
   limitRuns: number | null
   /** How many jobs of a caller have not ended: they count against the limit too. */
   countRunning: (db: Database, subject: string) => Promise<number>
@@ -95,14 +27,17 @@ export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: Us
   )
 
   async function show(subject: string, period = periodOf(clock.now())): Promise<Usage> {
-    const counters = await findUsage(db, { subject, period })
+    const [counters, found] = await Promise.all([findUsage(db, { subject, period }), findLimits(db, [subject])])
+    const own = found.get(subject)
+    const limits = limitsInForce(own, limitRuns)
     const by_type = counters.map((counter) => ({
       type: counter.type,
       runs: counter.runs,
       tokens: { input: counter.input_tokens, output: counter.output_tokens, total: counter.total_tokens },
     }))
     const runs = sum(by_type.map((part) => part.runs))
-    const running = limitRuns === null || period !== periodOf(clock.now()) ? 0 : await countRunning(db, subject)
+    const total = sum(by_type.map((part) => part.tokens.total))
+    const running = limits.runs === null || period !== periodOf(clock.now()) ? 0 : await countRunning(db, subject)
     return {
       period,
       runs,
@@ -110,10 +45,13 @@ export function usageRoutes(app: App, { db, clock, limitRuns, countRunning }: Us
       tokens: {
         input: sum(by_type.map((part) => part.tokens.input)),
         output: sum(by_type.map((part) => part.tokens.output)),
-        total: sum(by_type.map((part) => part.tokens.total)),
+        total,
       },
-      limit: limitRuns,
-      remaining: limitRuns === null ? null : Math.max(0, limitRuns - runs - running),
+      limit: limits.runs,
+      remaining: limits.runs === null ? null : Math.max(0, limits.runs - runs - running),
+      limit_tokens: limits.tokens,
+      remaining_tokens: limits.tokens === null ? null : Math.max(0, limits.tokens - total),
+      own_limits: own ?? { runs: null, tokens: null },
     }
   }
 }

@@ -126,6 +126,30 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     assert.deepEqual(complaints, [])
   })
 
+  test('the limits of a person are shown and set; an empty field is the service’s default', async () => {
+    const { sub } = await world.request<{ sub: string }>('GET', '/v1/users/me', undefined, 'margaret')
+    const { page, complaints } = await world.open(`/people/${sub}`)
+    const limits = async () => (await world.request<{ own_limits: object }>('GET', `/v1/users/${sub}/usage`)).own_limits
+    await page.getByRole('button', { name: 'Limits' }).click()
+    await dialog(page).getByLabel('Runs').fill('2500')
+    await dialog(page).getByLabel('Tokens').fill('-1')
+    await dialog(page).getByRole('button', { name: 'Set limits' }).click()
+    assert.deepEqual(await limits(), { runs: null, tokens: null }, 'the browser refuses a negative number')
+    await dialog(page).getByLabel('Tokens').fill('1000000')
+    assert.deepEqual(await findAxeFaults(page), [])
+    await dialog(page).getByRole('button', { name: 'Set limits' }).click()
+    await said(page, 'The limits are set')
+    await page.getByRole('region', { name: 'Profile' }).getByText('0 of 1,000,000').waitFor()
+    assert.deepEqual(await limits(), { runs: 2_500, tokens: 1_000_000 })
+    await page.getByRole('button', { name: 'Limits' }).click()
+    assert.equal(await dialog(page).getByLabel('Runs').inputValue(), '2500')
+    await dialog(page).getByLabel('Runs').fill('')
+    await dialog(page).getByRole('button', { name: 'Set limits' }).click()
+    await page.getByRole('region', { name: 'Profile' }).getByText('of 2,500').waitFor({ state: 'detached' })
+    assert.deepEqual(await limits(), { runs: null, tokens: 1_000_000 })
+    assert.deepEqual(complaints, [])
+  })
+
   test('all devices of a person can be shown, also more than a page', async () => {
     for (let n = 1; n <= 21; n++) {
       await world.request('POST', '/v1/devices', { token: `phone-${n}-of-margaret`, platform: 'ios' }, 'margaret')

@@ -114,6 +114,16 @@ describe('retries', () => {
     assert.equal(server.requests.length, 1)
   })
 
+  test('the limits of a user are set with one PUT, which is repeated after a lost answer', async () => {
+    const limits = { runs: 5, tokens: null }
+    const { api, server } = await clientOf([breaks, { status: 200, body: limits }])
+    assert.deepEqual(await api.usage.setLimits('user/1', limits), limits)
+    assert.deepEqual(
+      server.requests.map(({ method, path, body }) => [method, path, body]),
+      Array(2).fill(['PUT', '/v1/users/user%2F1/limits', JSON.stringify(limits)]),
+    )
+  })
+
   test('all attempts of one creation have the same Idempotency-Key; the next creation has a new one', async () => {
     const { api, server } = await clientOf([
       refusal(503, 'service_unavailable', { 'retry-after': '1' }),

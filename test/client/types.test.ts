@@ -63,6 +63,8 @@ function describeEvent(event: ApiEvent<JobTypes>): string {
       return `${event.data.status satisfies 'failed'} ${event.data.error?.code}`
     case 'project.created':
       return event.data.name
+    case 'usage.threshold':
+      return `${event.data.threshold satisfies 80 | 100} % of ${event.data.runs.limit ?? event.data.tokens.limit}`
     case 'reset':
       return 'reload'
     default:

@@ -37,6 +37,7 @@ function contextOn(db: Database, clock: ManualClock): JobContext {
     types: BUILT_IN_JOB_TYPES,
     pushOptOut: hasPushTurnedOff,
     findRefusal,
+    usageLimitRuns: null,
     runtime: null,
     callbackUrl: () => null,
   }

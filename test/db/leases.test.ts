@@ -94,7 +94,7 @@ function setNode(db: Database, id: string, expiresAtMs: number): Promise<unknown
 async function settleAt(db: Database, atMs: number, update: JobUpdate): Promise<Settled | undefined> {
   const clock = new ManualClock(atMs)
   const types = BUILT_IN_JOB_TYPES
-  const context = { db, clock, random: systemRandom, ids, types, pushOptOut: hasPushTurnedOff }
+  const context = { db, clock, random: systemRandom, ids, types, pushOptOut: hasPushTurnedOff, usageLimitRuns: null }
   const [settled] = await settleJobs(context, (_tx, settlement) => settlement.settle([update]))
   return settled
 }

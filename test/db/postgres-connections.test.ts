@@ -148,11 +148,14 @@ describe('the connections to PostgreSQL', needsPostgres(), () => {
       `alter role current_user in database ${name} set default_transaction_isolation = serializable`,
     )
     assert.equal(await psql(database.url, 'show transaction_isolation'), 'serializable')
-    const db = await openPostgres({ url: database.url })
+    const url = new URL(database.url)
+    url.searchParams.set('options', '-c work_mem=5MB')
+    const db = await openPostgres({ url: url.href })
     t.after(async () => {
       await db.close()
       await database.drop()
     })
+    assert.deepEqual(await db.query(sql`select current_setting('work_mem') as kept`), [{ kept: '5MB' }])
     const level = sql`select current_setting('transaction_isolation') as level`
     const levels = await Promise.all([
       db.query(level),

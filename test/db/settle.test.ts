@@ -56,6 +56,7 @@ async function node(db: Database) {
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
     findRefusal,
+    usageLimitRuns: null,
     runtime,
     callbackUrl: () => null,
   }

@@ -81,7 +81,7 @@ describe('the jobs that a callback did not simply complete', () => {
       await addJob({ status: 'completed', created_by: 'ada' })
       await addJob({ created_by: 'bob' })
       assert.equal(await countUnfinished(db, 'ada'), 3)
-      assert.equal(await countRuns(db, { createdBy: 'bob', period: '2026-01' }), 1)
+      assert.deepEqual(await countRuns(db, { createdBy: 'bob', period: '2026-01' }), { runs: 1, tokens: 0 })
       const found = new Map((await findUnfinished(db)).map(({ status, ...rest }) => [status, rest]))
       assert.deepEqual(found.get('generating'), { jobs: 2, oldest_at: oldestMs })
       assert.equal(found.get('awaiting_input')?.jobs, 1)

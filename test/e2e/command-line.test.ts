@@ -160,7 +160,8 @@ describe('the command line', { concurrency: 2 }, () => {
   test('serve refuses a secret that callbacks could be forged with, and does not show it', async () => {
     const ISSUER_URL = 'https://login.example.com/pool'
     for (const WEBHOOK_SECRET of ['whsec_', 'x', 'whsec_!!!!', 'whsec_c2hvcnQ=']) {
-      const { code, output, errors } = await runCommand(['serve'], { ISSUER_URL, WEBHOOK_SECRET, PORT: '0' })
+      const settings = { ISSUER_URL, TOKEN_AUDIENCE: 'none', WEBHOOK_SECRET, PORT: '0' }
+      const { code, output, errors } = await runCommand(['serve'], settings)
       assert.deepEqual({ code, output }, { code: CONFIG, output: '' })
       assert.match(errors, /^Bad configuration:\n {2}WEBHOOK_SECRET must have [^\n]*\nEvery setting/)
       assert.doesNotMatch(errors, /!!!!|c2hvcnQ|"x"/)

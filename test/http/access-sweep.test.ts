@@ -57,6 +57,12 @@ const EXAMPLES: Record<string, Example> = {
   'DELETE /v1/users/:sub': { scope: 'admin:*', path: newUser, ok: 202 },
   'POST /v1/users/:sub/block': { scope: 'admin:*', path: '/v1/users/to-block/block', ok: 200 },
   'POST /v1/users/:sub/unblock': { scope: 'admin:*', path: '/v1/users/to-block/unblock', ok: 200 },
+  'PUT /v1/users/:sub/limits': {
+    scope: 'admin:*',
+    path: '/v1/users/swept/limits',
+    body: { runs: 5, tokens: null },
+    ok: 200,
+  },
   'GET /v1/users/:sub/usage': { scope: 'read:users', path: '/v1/users/swept/usage', ok: 200 },
   'GET /v1/usage': { scope: 'any', path: '/v1/usage', ok: 200 },
   'GET /v1/job-types': { scope: 'any', path: '/v1/job-types', ok: 200 },

@@ -110,6 +110,24 @@ describe('a question that is answered in another tool', () => {
       assert.ok((await kindsOf(world, paused)).includes('continued_elsewhere'))
     })
 
+    test('an answer that was accepted while the runtime was down is not applied if another client answered first: the job goes on with that run', async () => {
+      const world = await shared()
+      const paused = await pause(world)
+      world.runtime.setFaults({ lookup_failure: 1 })
+      assert.equal((await world.resume(paused, { input: 'too late' })).status, 202)
+      await world.quiet()
+      const run = await world.answerElsewhere(paused, 'from elsewhere')
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      await world.sweepUntil(async () => hasEnded(await world.stored(paused.id)))
+      const job = await world.stored(paused.id)
+      assert.deepEqual([job.status, job.run_id], ['completed', run])
+      assert.deepEqual(job.output, { title: 'Done', answer: 'from elsewhere' })
+      const path = `/jobs/${job.id}/timeline?limit=100`
+      const { body } = await world.service.request<{ data: TimelineEntry[] }>('GET', path, { token: world.admin })
+      const entry = body.data.find(({ kind }) => kind === 'continued_elsewhere')
+      assert.deepEqual(entry?.detail, { run_seq: 3, run_id: run, answer: 'not_applied' })
+    })
+
     test('a job at a breakpoint that was continued elsewhere goes on, too', async () => {
       const world = await shared()
       const paused = await pause(world, 'stopping')

@@ -4,15 +4,27 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import fastify from 'fastify'
-import { ApiError } from '../../src/core/errors.ts'
+import { ApiError, UnavailableError } from '../../src/core/errors.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import { consolePages } from '../../src/ops/console-pages.ts'
+import { findSignIn } from '../../src/ops/console-sign-in.ts'
 
 const SETTINGS = {
   issuerUrl: 'https://issuer.example.com/pool',
   clientId: '4k2n',
-  authUrl: 'https://login.example.com',
+  scope: 'openid',
+  audience: null,
   dev: null,
+}
+
+const AUTH_URL = 'https://login.example.com'
+const SIGN_IN = {
+  server: {
+    issuer: SETTINGS.issuerUrl,
+    authorization_endpoint: `${AUTH_URL}/oauth2/authorize`,
+    token_endpoint: `${AUTH_URL}/oauth2/token`,
+  },
+  signOut: { url: `${AUTH_URL}/logout`, returnParameter: 'logout_uri' as const },
 }
 
 describe('the pages of the console', () => {
@@ -27,10 +39,13 @@ describe('the pages of the console', () => {
   })
   after(() => rmSync(folder, { recursive: true }))
 
-  function serve(from: string): App {
+  function serve(
+    from: string,
+    { clientId = SETTINGS.clientId as string | null, findAddresses = async () => SIGN_IN } = {},
+  ) {
     const app: App = fastify()
     app.setErrorHandler((error, _request, reply) => reply.code(error instanceof ApiError ? error.status : 500).send())
-    consolePages(app, { folder: from, settings: SETTINGS })
+    consolePages(app, { folder: from, settings: { ...SETTINGS, clientId }, findAddresses })
     return app
   }
 
@@ -60,7 +75,78 @@ describe('the pages of the console', () => {
   })
 
   test('the settings name the client and the sign-in address', async () => {
-    assert.deepEqual((await serve(folder).inject('/console/settings.json')).json(), SETTINGS)
+    const answer = await serve(folder).inject('/console/settings.json')
+    assert.deepEqual(answer.json(), { ...SETTINGS, signIn: SIGN_IN })
+  })
+
+  test('while the provider cannot be reached, the page is shown and the settings say why', async () => {
+    const findAddresses = () => Promise.reject(new UnavailableError('The identity provider is unavailable'))
+    const app = serve(folder, { findAddresses })
+    assert.equal((await app.inject('/console')).statusCode, 200)
+    assert.equal((await app.inject('/console/settings.json')).statusCode, 503)
+  })
+
+  test('without a client, the provider is not asked', async () => {
+    const findAddresses = () => Promise.reject(new Error('asked'))
+    const app = serve(folder, { clientId: null, findAddresses })
+    const { headers } = await app.inject('/console')
+    assert.match(String(headers['content-security-policy']), /connect-src 'self' https:\/\/issuer\.example\.com;/)
+    assert.equal((await app.inject('/console/settings.json')).json().signIn, null)
+  })
+
+  const issuer = 'https://login.example.com/realm/'
+  const ENDPOINTS = {
+    authorization_endpoint: 'https://login.example.com/auth',
+    token_endpoint: 'https://tokens.example.com/token',
+  }
+  const pool = 'https://cognito-idp.eu-central-1.amazonaws.com/eu-central-1_AbC'
+  const domain = 'https://acme.auth.eu-central-1.amazoncognito.com'
+  const OF_POOL = { authorization_endpoint: `${domain}/oauth2/authorize`, token_endpoint: `${domain}/oauth2/token` }
+  const CASES: { name: string; issuerUrl: string; metadata: object; server: object; signOut: object | null }[] = [
+    {
+      name: 'the discovery document names the addresses',
+      issuerUrl: issuer,
+      metadata: {
+        ...ENDPOINTS,
+        jwks_uri: 'https://x.example',
+        end_session_endpoint: 'https://login.example.com/end',
+        id_token_signing_alg_values_supported: ['ES256'],
+      },
+      server: { issuer, ...ENDPOINTS, id_token_signing_alg_values_supported: ['ES256'] },
+      signOut: { url: 'https://login.example.com/end', returnParameter: 'post_logout_redirect_uri' },
+    },
+    {
+      name: 'a provider without an end-session endpoint has no sign-out page',
+      issuerUrl: issuer,
+      metadata: ENDPOINTS,
+      server: { issuer, ...ENDPOINTS },
+      signOut: null,
+    },
+    {
+      name: 'a Cognito pool signs out at its own page',
+      issuerUrl: pool,
+      metadata: OF_POOL,
+      server: { issuer: pool, ...OF_POOL },
+      signOut: { url: `${domain}/logout`, returnParameter: 'logout_uri' },
+    },
+    {
+      name: 'a provider without a discovery document has the paths of a pool',
+      issuerUrl: issuer,
+      metadata: {},
+      server: { issuer, authorization_endpoint: `${issuer}oauth2/authorize`, token_endpoint: `${issuer}oauth2/token` },
+      signOut: { url: `${issuer}logout`, returnParameter: 'logout_uri' },
+    },
+  ]
+  for (const { name, issuerUrl, metadata, ...expected } of CASES) {
+    test(`the sign-in: ${name}`, async () => {
+      const discovery = { get: async () => metadata }
+      assert.deepEqual(await findSignIn({ issuerUrl, authUrl: null, discovery }), expected)
+    })
+  }
+
+  test('an address that is set comes before the discovery document', async () => {
+    const discovery = { get: () => Promise.reject(new Error('asked')) }
+    assert.deepEqual(await findSignIn({ issuerUrl: SETTINGS.issuerUrl, authUrl: AUTH_URL, discovery }), SIGN_IN)
   })
 
   test('a console that is not built says how to build it', async () => {

@@ -51,7 +51,7 @@ describe('scripts of other origins', () => {
         assert.deepEqual([status, text], [204, ''], path)
         assertReadable(headers, path)
         assert.equal(headers['access-control-max-age'], '7200')
-        assert.equal(headers['access-control-allow-methods'], 'GET, HEAD, POST, PATCH, DELETE')
+        assert.equal(headers['access-control-allow-methods'], 'GET, HEAD, POST, PUT, PATCH, DELETE')
         const accepted = String(headers['access-control-allow-headers']).toLowerCase().split(', ')
         for (const name of ['authorization', 'content-type', 'x-api-key', 'idempotency-key', 'if-match']) {
           assert.ok(accepted.includes(name), name)

@@ -90,6 +90,7 @@ const OPERATIONS = {
   'DELETE /v1/users/{sub}': 'eraseUser: 202 400 401 403 404 409 413 415 429 500 503',
   'POST /v1/users/{sub}/block': 'blockUser: 200 400 401 403 404 409 413 415 429 500 503',
   'POST /v1/users/{sub}/unblock': 'unblockUser: 200 400 401 403 404 413 415 429 500 503',
+  'PUT /v1/users/{sub}/limits': 'setUserLimits: 200 400 401 403 404 413 415 429 500 503',
   'GET /v1/service-accounts': 'listServiceAccounts: 200 400 401 403 429 500 503',
   'POST /v1/service-accounts': 'createServiceAccount: 201 400 401 403 409 413 415 422 429 500 503',
   'GET /v1/service-accounts/{id}': 'getServiceAccount: 200 400 401 403 404 429 500 503',
@@ -98,7 +99,7 @@ const OPERATIONS = {
 }
 
 const RECORDS = ['Project', 'User', 'Job', 'JobType', 'TimelineEntry', 'Callback', 'Device', 'Notification']
-const EVENTS = ['StreamEvent', 'JobStreamEvent', 'JobEvent', 'ProjectEvent', 'ResetEvent']
+const EVENTS = ['StreamEvent', 'JobStreamEvent', 'JobEvent', 'ProjectEvent', 'UsageEvent', 'ResetEvent']
 const ENUMS = ['ErrorCode', 'JobStatus', 'JobErrorCode', 'TimelineKind', 'DeliveryState', 'NotificationPriority']
 const LISTED = ['Project', 'User', 'Job', 'TimelineEntry', 'Callback', 'Device', 'ServiceAccount', 'AuditEntry']
 const NAMED = [
@@ -110,6 +111,7 @@ const NAMED = [
   'Delivery',
   'ServiceAccount',
   'Usage',
+  'UsageLimits',
   'CallbackPayload',
   ...LISTED.map((name) => `${name}Page`),
 ]

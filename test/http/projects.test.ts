@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
 import type { Project } from '../../src/projects/project-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest } from '../support/http-client.ts'
@@ -504,6 +505,30 @@ describe('the list of projects', () => {
       const query = `/v1/projects?limit=4&cursor=${next_cursor}`
       const elsewhere = await other.request<Page<Project>>('GET', query, { token })
       assert.deepEqual(elsewhere.body, (await list(`?limit=4&cursor=${next_cursor}`)).body)
+    })
+
+    test('a page of projects ends at 2 MB, and the next one goes on there', async () => {
+      const { service, list } = await lister()
+      await service.db.query(sql`delete from projects`)
+      const metadata = JSON.stringify({ text: 'x'.repeat(16_300) })
+      const description = '界'.repeat(2_000)
+      const all = Array.from({ length: 110 }, (_, n) => `prj_${1_000 + n}`)
+      for (const id of all) {
+        await service.db.query(sql`
+          insert into projects (id, name, description, metadata, created_by, version, created_at, updated_at)
+          values (${id}, 'Large', ${description}, ${metadata}, 'user', 1, 1, 1)`)
+      }
+      const first = (await list('?limit=100')).body
+      assert.equal(first.has_more, true)
+      assert.ok(first.data.length < 100)
+      const bytes = (projects: Project[]) => Buffer.byteLength(JSON.stringify(projects))
+      assert.ok(bytes(first.data) < 2.1 * 1024 * 1024, `${bytes(first.data)} bytes`)
+      const second = (await list(`?limit=100&cursor=${first.next_cursor}`)).body
+      assert.equal(second.has_more, false)
+      assert.deepEqual(
+        [...first.data, ...second.data].map(({ id }) => id),
+        all.toReversed(),
+      )
     })
   })
 })

@@ -16,6 +16,33 @@ const TOO_MANY = {
 const REPORT = { type: 'report', input: {} }
 const newUser = () => `user-${randomUUID()}`
 
+describe('the quotas of projects and devices', () => {
+  forEachServiceAndVariant((under) => {
+    /** Creates many at once, and returns how many were created. */
+    const createAtOnce = async (service: TestService, path: string, bodyOf: (n: number) => object) => {
+      const token = service.tokenFor({ sub: newUser(), scopes: ['write:projects'] })
+      const answers = await Promise.all(
+        Array.from({ length: 30 }, (_, n) => service.request('POST', path, { token, body: bodyOf(n) })),
+      )
+      const refused = answers.filter(({ status }) => status !== 201)
+      for (const { status } of refused) assert.equal(status, 429)
+      return answers.length - refused.length
+    }
+
+    test('the quotas hold when one owner creates many projects or devices at once', async () => {
+      const service = await under.start({ env: { MAX_PROJECTS: '2' } })
+      assert.equal(await createAtOnce(service, '/v1/projects', (n) => ({ name: `Project ${n}` })), 2)
+      const sub = newUser()
+      const token = service.tokenFor({ sub })
+      const register = (n: number) =>
+        service.request('POST', '/v1/devices', { token, body: { token: `device-${sub}-${n}`, platform: 'web' } })
+      for (let n = 0; n < 90; n++) assert.equal((await register(n)).status, 201)
+      const answers = await Promise.all(Array.from({ length: 30 }, (_, n) => register(100 + n)))
+      assert.equal(answers.filter(({ status }) => status === 201).length, 10)
+    })
+  })
+})
+
 describe('the quota of unfinished jobs', () => {
   forEachServiceAndVariant((under) => {
     const startWorld = () => startJobWorld(under, { env: { MAX_UNFINISHED_JOBS: String(LIMIT) } })

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test'
 import { isDeepStrictEqual } from 'node:util'
 import { UnavailableError } from '../../src/core/errors.ts'
 import type { Log } from '../../src/core/log.ts'
-import type { Database } from '../../src/db/database.ts'
+import { type Database, LockTimeout } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { MetricsText } from '../support/metrics-text.ts'
 import { forEachService } from '../support/service.ts'
@@ -133,6 +133,40 @@ describe('/readyz', () => {
       await until(async () => isDeepStrictEqual(await database(), expected))
       state.transactionFault = null
       await until(async () => (await database())?.state === 'ok')
+    })
+
+    test('/readyz does not blame the database for a transaction whose own work was refused', async () => {
+      const { service, ask } = await start()
+      const { db } = service.services
+      const refused = db.transaction(async () => {
+        throw new UnavailableError('No agent runtime is configured')
+      })
+      await assert.rejects(refused)
+      await service.clock.leap(1_000)
+      assert.equal((await ask()).body.checks.database?.state, 'ok')
+    })
+
+    test('/readyz is degraded for a minute after several statements gave up waiting for a lock', async () => {
+      const { state, service, ask } = await start()
+      const database = async () => {
+        await service.clock.leap(1_000)
+        return (await ask()).body.checks.database?.state
+      }
+      const { db } = service.services
+      const giveUp = async () => {
+        state.transactionFault = new LockTimeout(undefined)
+        const failed = db.transaction(async () => {})
+        // The transactions of the service itself go on.
+        state.transactionFault = null
+        await assert.rejects(failed)
+      }
+      for (let count = 0; count < 4; count++) await giveUp()
+      assert.equal(await database(), 'ok', 'single locked rows')
+      await giveUp()
+      await until(async () => (await database()) === 'degraded')
+      await service.clock.leap(60_000)
+      // The heartbeat was too late as well.
+      await until(async () => (await database()) === 'ok')
     })
 
     test('/readyz shows a drain at once, even if a recent report is cached', async () => {

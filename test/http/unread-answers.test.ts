@@ -6,6 +6,7 @@ import { CALLER_BOUNDS, EXPECTED_BYTES, Hold } from '../../src/http/admission/ad
 import { ANSWER_BOUNDS } from '../../src/http/admission/byte-budget.ts'
 import { HANDLER_DEADLINE } from '../../src/http/admission/handler-deadline.ts'
 import { BUSY_TURN, OVERLOAD_BOUNDS } from '../../src/http/admission/overload.ts'
+import { STALLED_READER } from '../../src/http/admission/stalled-readers.ts'
 import type { App } from '../../src/http/app-instance.ts'
 import { bearer, callerOf } from '../../src/http/gate/access.ts'
 import { SERVER_LIMITS } from '../../src/http/server/server-limits.ts'
@@ -132,6 +133,67 @@ describe('unread answers', () => {
       await until(() => unreadBytes(service) > LARGE)
       await assertReleased(service)
       await until(() => connectionsOf(service).then((count) => count === 0))
+    })
+
+    test('a reader that takes nothing for 30 s is cut, also if it sends bytes meanwhile', async () => {
+      const service = await under.start({ extend: largeRoutes().extend })
+      const [deaf, slow] = [await ask(service, 'deaf', '/large'), await ask(service, 'slow', '/large')]
+      slow.pause()
+      await until(() => unreadBytes(service) > 2 * LARGE)
+      for (let round = 0; round < 4; round++) {
+        // Empty lines between requests are allowed.
+        deaf.write('\r\n')
+        const enough = Math.min(slow.bytesRead + MB, LARGE)
+        slow.resume()
+        await until(() => slow.bytesRead >= enough)
+        slow.pause()
+        await service.clock.advance(STALLED_READER.everyMs)
+      }
+      await until(() => service.services.admission.callers.get('deaf') === undefined)
+      assert.equal(slow.destroyed, false)
+      slow.resume()
+      await assertReleased(service)
+      destroy([deaf, slow])
+    })
+
+    test('a read whose client has left before it had to wait does not run', async () => {
+      const { services } = await under.start({ extend: largeRoutes().extend })
+      for (const [kind, runs] of [
+        ['read', false],
+        ['change', true],
+      ] as const) {
+        const hold = new Hold(services.admission, { kind, urgency: 'ordinary', expects: 'page' })
+        hold.enterCaller('gone')
+        hold.take()
+        let hasRoom: boolean | null = null
+        hold.awaitRoom((room) => {
+          hasRoom = room
+        })
+        assert.equal(hasRoom, runs)
+        hold.endWork()
+      }
+      assert.ok(services.admission.isEmpty)
+    })
+
+    test('handlers that find large documents run one after the other, as much as the principal has room for', async () => {
+      const { services } = await under.start({ extend: largeRoutes().extend })
+      const { admission } = services
+      const begun: Hold[] = []
+      const holds = Array.from({ length: 10 }, () => {
+        const hold = new Hold(admission, { kind: 'read', urgency: 'ordinary', expects: 'document' })
+        hold.enterCaller('reader')
+        hold.awaitRoom(() => {
+          void hold.reserve(2 * MB).then(() => begun.push(hold))
+        })
+        return hold
+      })
+      for (let done = 0; done < holds.length; done++) {
+        await until(() => begun.length === Math.min(holds.length, done + 2))
+        assert.ok((admission.callers.get('reader')?.reservedBytes ?? 0) <= 16 * MB)
+        begun[done]?.endWork()
+        begun[done]?.take()
+      }
+      assert.ok(admission.isEmpty)
     })
 
     test('a stream whose reader takes nothing for 30 s is cut', async () => {

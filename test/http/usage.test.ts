@@ -20,6 +20,9 @@ interface Usage {
   tokens: Tokens
   limit: number | null
   remaining: number | null
+  limit_tokens: number | null
+  remaining_tokens: number | null
+  own_limits: { runs: number | null; tokens: number | null }
 }
 
 const NONE = { input: 0, output: 0, total: 0 }
@@ -45,6 +48,9 @@ describe('usage', () => {
         tokens: NONE,
         limit: null,
         remaining: null,
+        limit_tokens: null,
+        remaining_tokens: null,
+        own_limits: { runs: null, tokens: null },
       })
     })
 

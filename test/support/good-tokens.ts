@@ -39,6 +39,7 @@ export function goodTokens(idp: IdentityProvider): { name: string; token: string
     ['typ jwt', by({ typ: 'jwt' })],
     ['typ at+jwt', by({ typ: 'at+jwt' })],
     ['typ AT+JWT', by({ typ: 'AT+JWT' })],
+    ['typ application/at+jwt', by({ typ: 'application/at+jwt' })],
     ['a thumbprint', by({ x5t: 'AAAA' })],
     ['an unknown header parameter', by({ 'urn:example': [1] })],
   ]

@@ -1,18 +1,16 @@
-import { execFile } from 'node:child_process'
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
+import { installPackages } from './install-packages.ts'
 import { ServerProcess, startOnFreePort } from './server-process.ts'
 import { until } from './until.ts'
 
 const HOME = fileURLToPath(new URL('../runtime/langgraph/', import.meta.url))
 const STATE_FILE = '.langgraph_api/.langgraphjs_ops.json'
-const INSTALL_TIMEOUT_MS = 5 * 60_000
 
 /** The real agent runtime in a process of its own, with the graphs of test/runtime/langgraph. */
 export async function startLangGraph(): Promise<LangGraph> {
-  await installOnce()
+  await installPackages(HOME)
   const server = new ServerProcess('langgraph')
   const port = await startOnFreePort((port) =>
     server.start({
@@ -63,24 +61,5 @@ export class LangGraph {
     } catch {
       return undefined // Not there yet, or being written.
     }
-  }
-}
-
-/** Installs into a temporary folder and renames it, so that two test files may install at the same time. */
-async function installOnce(): Promise<void> {
-  const place = join(HOME, 'node_modules')
-  if (existsSync(place)) return
-  process.stderr.write('Installing the agent runtime for the tests (npm ci in test/runtime/langgraph)\n')
-  mkdirSync(join(HOME, '.scratch'), { recursive: true })
-  const aside = mkdtempSync(join(HOME, '.scratch', 'install-'))
-  try {
-    for (const file of ['package.json', 'package-lock.json', '.npmrc'])
-      copyFileSync(join(HOME, file), join(aside, file))
-    await promisify(execFile)('npm', ['ci'], { cwd: aside, timeout: INSTALL_TIMEOUT_MS })
-    if (!existsSync(place)) renameSync(join(aside, 'node_modules'), place)
-  } catch (error) {
-    if (!existsSync(place)) throw error
-  } finally {
-    rmSync(aside, { recursive: true, force: true })
   }
 }

@@ -5,6 +5,7 @@ import { CALLER_BOUNDS, EXPECTED_BYTES, SMALL_ANSWER } from '../../src/http/admi
 import { ANSWER_BOUNDS, BODY_BOUNDS } from '../../src/http/admission/byte-budget.ts'
 import { HANDLER_DEADLINE } from '../../src/http/admission/handler-deadline.ts'
 import { OVERLOAD_BOUNDS } from '../../src/http/admission/overload.ts'
+import { STALLED_READER } from '../../src/http/admission/stalled-readers.ts'
 import { SERVER_LIMITS } from '../../src/http/server/server-limits.ts'
 import { readPages } from '../support/doc-pages.ts'
 
@@ -33,7 +34,11 @@ test('the table of bounds in docs/reliability.md has the numbers of the code', (
     ['headers', size(SERVER_LIMITS.http.maxHeaderSize)],
     ['time until the headers have arrived', time(SERVER_LIMITS.http.headersTimeout)],
     ['time until the request has arrived', time(SERVER_LIMITS.requestTimeout)],
-    ['time without data on a connection, or in which a reader takes nothing', time(SERVER_LIMITS.connectionTimeout)],
+    [
+      'time without data on a connection, or in which the reader of a stream takes nothing',
+      time(SERVER_LIMITS.connectionTimeout),
+    ],
+    ['time in which a reader takes nothing of an answer over 64 KB, whatever it sends', time(STALLED_READER.afterMs)],
     ['time on an idle connection', time(SERVER_LIMITS.keepAliveTimeout)],
     ['time of a handler, including the wait for room', time(HANDLER_DEADLINE.rounds * HANDLER_DEADLINE.roundMs)],
     ['changes in progress', count(change.inFlight)],
@@ -53,7 +58,10 @@ test('the table of bounds in docs/reliability.md has the numbers of the code', (
     [`answers over ${size(SMALL_ANSWER)} that are not taken`, size(ANSWER_BOUNDS.totalBytes)],
     ...sharesOf(ANSWER_BOUNDS),
     ['reserved in the share of a principal for a page or an export', size(EXPECTED_BYTES.page)],
-    ['reserved in the share of a principal for an answer with one document', size(EXPECTED_BYTES.document)],
+    [
+      'reserved in the share of a principal for an answer with one document',
+      `${size(EXPECTED_BYTES.document)}; four times the document if it is larger`,
+    ],
     ['documents of a page', size(MAX_PAGE_BYTES)],
   ]
   const page = readPages().find(({ path }) => path === 'docs/reliability.md')

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { generateKeyPairSync } from 'node:crypto'
 import { describe, test } from 'node:test'
-import { type Config, parseConfig } from '../../src/config.ts'
+import { isCognitoIssuer } from '../../src/auth/issuer/cognito.ts'
+import { type Config, parseConfig, requiredAudiences } from '../../src/config.ts'
 import { ConfigError, type Env } from '../../src/config-reader.ts'
 
 const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
@@ -41,6 +42,10 @@ test('every setting has its documented default if it is not set', () => {
     issuerUrl: 'https://login.example.com/pool',
     clientIds: [],
     tokenUse: null,
+    tokenAlgorithms: ['RS256'],
+    tokenAudience: null,
+    scopesClaim: 'custom:scopes',
+    scopesMap: [],
     clockToleranceSeconds: 0,
     database: { engine: 'sqlite', dataDir: './data' },
     redisUrl: null,
@@ -55,7 +60,7 @@ test('every setting has its documented default if it is not set', () => {
     rateLimitHeaders: 'draft-6',
     trustProxy: [],
     corsOrigins: [],
-    console: { clientId: null, authUrl: null },
+    console: { clientId: null, authUrl: null, scope: 'openid' },
     usageLimitRuns: null,
     maxUnfinishedJobs: 1000,
     maxProjects: null,
@@ -80,6 +85,13 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
   [{ API_VARIANT: 'A' }, { variant: 'A' }],
   [{ COGNITO_CLIENT_IDS: 'one, two,,' }, { clientIds: ['one', 'two'] }],
   [{ TOKEN_USE: 'access' }, { tokenUse: 'access' }],
+  [{ TOKEN_ALGORITHMS: 'ES256, EdDSA,PS256' }, { tokenAlgorithms: ['ES256', 'EdDSA', 'PS256'] }],
+  [{ TOKEN_AUDIENCE: 'https://api.example.com/, api' }, { tokenAudience: ['https://api.example.com/', 'api'] }],
+  [{ SCOPES_CLAIM: 'permissions' }, { scopesClaim: 'permissions' }],
+  [
+    { SCOPES_MAP: 'editor=read:projects write:projects, urn:x=1 = admin:*' },
+    { scopesMap: ['editor=read:projects write:projects', 'urn:x=1 = admin:*'] },
+  ],
   [{ CLOCK_TOLERANCE_SECONDS: '300' }, { clockToleranceSeconds: 300 }],
   [{ DATA_DIR: '/srv/data' }, { database: { engine: 'sqlite', dataDir: '/srv/data' } }],
   [
@@ -116,7 +128,11 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
   [{ CONSOLE: 'off' }, { console: null }],
   [
     { CONSOLE_CLIENT_ID: '4k2n', CONSOLE_AUTH_URL: 'https://login.example.com/' },
-    { console: { clientId: '4k2n', authUrl: 'https://login.example.com' } },
+    { console: { clientId: '4k2n', authUrl: 'https://login.example.com', scope: 'openid' } },
+  ],
+  [
+    { CONSOLE_SCOPE: 'openid offline_access' },
+    { console: { clientId: null, authUrl: null, scope: 'openid offline_access' } },
   ],
   [{ NODE_ENV: 'development', CORS_ORIGINS: '*' }, { corsOrigins: ['*'] }],
   [{ USAGE_LIMIT_RUNS: '0' }, { usageLimitRuns: 0 }],
@@ -151,6 +167,20 @@ const REFUSED: [setting: string, values: string[]][] = [
   ['PUBLIC_URL', ['api.example.com', 'ftp://api.example.com']],
   ['ISSUER_URL', ['login.example.com', 'ftp://login.example.com', 'http://login.example.com', 'http://127.0.0.1']],
   ['TOKEN_USE', ['refresh']],
+  ['TOKEN_ALGORITHMS', ['HS256', 'rs256', 'RS256,none', ',', 'toString']],
+  ['TOKEN_AUDIENCE', [',', 'none,api', 'api, none']],
+  [
+    'SCOPES_MAP',
+    [
+      'editor',
+      'editor=',
+      '=admin:*',
+      'editor=write:all',
+      'a=admin:*,a=read:users',
+      'editor=admin:* x',
+      'a=constructor',
+    ],
+  ],
   ['CLOCK_TOLERANCE_SECONDS', ['301', '-1']],
   ['DATABASE_URL', ['mysql://db', 'db', 'sqlite:./x']],
   ['DATABASE_POOL_SIZE', ['0', '501']],
@@ -255,6 +285,49 @@ describe('the issuer', () => {
     }
     const outside = { ISSUER_URL: 'http://127.0.0.1.example.com', NODE_ENV: 'development' }
     assert.deepEqual(faultsOf(outside), ['ISSUER_URL may be http only for a loopback address'])
+  })
+})
+
+describe('the audience of tokens', () => {
+  const serve = (env: Env) => () => parseConfig({ ...SOUND, ...env }, () => '', { toServe: true })
+  const POOLS = [
+    'https://cognito-idp.eu-central-1.amazonaws.com/eu-central-1_AbC',
+    'https://issuer-cognito-idp.eu-central-1.amazonaws.com/eu-central-1_AbC',
+    'https://cognito-idp.cn-north-1.amazonaws.com.cn/cn-north-1_AbC',
+  ]
+  const OTHERS = [
+    'https://login.example.com/pool',
+    'https://cognito-idp.eu-central-1.amazonaws.com.example.com/pool',
+    'https://example.com/cognito-idp.eu-central-1.amazonaws.com/pool',
+    'https://x.cognito-idp.eu-central-1.amazonaws.com/pool',
+    'https://cognito-idp.amazonaws.com/pool',
+  ]
+
+  test('a service in production must be given an audience, unless the issuer is a Cognito pool', () => {
+    for (const ISSUER_URL of OTHERS) {
+      assert.throws(serve({ ISSUER_URL }), /^ConfigError: Bad configuration:\n {2}TOKEN_AUDIENCE is missing: [^\n]+$/)
+      for (const TOKEN_AUDIENCE of ['none', 'api']) serve({ ISSUER_URL, TOKEN_AUDIENCE })()
+      serve({ ISSUER_URL, NODE_ENV: 'test' })()
+    }
+    for (const ISSUER_URL of POOLS) assert.equal(serve({ ISSUER_URL })().tokenAudience, null)
+  })
+
+  test('a pool is known by its https address alone', () => {
+    for (const issuer of POOLS) {
+      assert.equal(isCognitoIssuer(issuer), true)
+      assert.equal(isCognitoIssuer(issuer.replace('https:', 'http:')), false)
+    }
+    assert.equal(isCognitoIssuer('no address'), false)
+  })
+
+  test('a command that serves no requests needs no audience', () => {
+    assert.equal(parse(SOUND).tokenAudience, null)
+  })
+
+  test('no audience is required where the setting says none', () => {
+    assert.equal(requiredAudiences(parse({ ...SOUND, TOKEN_AUDIENCE: 'none' })), null)
+    assert.equal(requiredAudiences(parse(SOUND)), null)
+    assert.deepEqual(requiredAudiences(parse({ ...SOUND, TOKEN_AUDIENCE: 'api' })), ['api'])
   })
 })
 

@@ -23,9 +23,9 @@ import { readSources } from '../support/source-files.ts'
 const EXAMPLES: [page: string, begins: string, reason: string][] = [
   ['README.md', 'npm ci', 'CI runs both commands'],
   ['README.md', 'npm ci --omit=dev', 'needs a user pool and a runtime'],
-  ['docs/authentication.md', 'aws cognito-idp add-custom-attributes', 'needs an account of the provider'],
-  ['docs/authentication.md', 'aws cognito-idp update-user-pool-client', 'needs an account of the provider'],
-  ['docs/authentication.md', 'aws lambda add-permission', 'needs an account of the provider'],
+  ['docs/cognito.md', 'aws cognito-idp add-custom-attributes', 'needs an account of the provider'],
+  ['docs/cognito.md', 'aws cognito-idp update-user-pool-client', 'needs an account of the provider'],
+  ['docs/cognito.md', 'aws lambda add-permission', 'needs an account of the provider'],
   [
     'docs/authentication.md',
     'node_modules/.bin/node bin/project-api.js keys create',

@@ -46,7 +46,7 @@ const LEVELS: Record<string, readonly (readonly string[])[]> = {
 /** Modules of `src/` outside its levels: what they may import, and which modules may import them. */
 const SIDE_MODULES: Record<string, { imports: string[]; importedBy: string[] }> = {
   config: { imports: ['config-reader', 'settings'], importedBy: ['services', 'app', 'cli'] },
-  settings: { imports: ['config-reader', 'limits', 'core'], importedBy: ['config', 'cli'] },
+  settings: { imports: ['config-reader', 'auth', 'limits', 'core'], importedBy: ['config', 'cli'] },
   'config-reader': { imports: [], importedBy: ['config', 'settings', 'cli'] },
   version: { imports: [], importedBy: ['app', 'cli'] },
   sandbox: { imports: ['core'], importedBy: ['cli'] },

@@ -4,7 +4,7 @@ import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, test } from 'node:test'
 import { gzipSync } from 'node:zlib'
-import { KeySet, type KeySetOptions } from '../../src/auth/key-set.ts'
+import { KeySet, type KeySetOptions } from '../../src/auth/issuer/key-set.ts'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { silentLog } from '../../src/core/log.ts'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
@@ -366,7 +366,7 @@ test('the first usable one of two keys under one kid counts', async () => {
   const { idp, keySet } = await setUp()
   const [first, second] = [rsaJwk('twice'), rsaJwk('twice', rsaPair('other'))]
   idp.breakBody(JSON.stringify({ keys: [{ ...second, use: 'enc' }, first, second] }))
-  assert.equal((await keySet.find('twice'))?.modulus, first.n)
+  assert.ok((await keySet.find('twice'))?.material.includes(String(first.n)))
 })
 
 test('no more than 100 keys are taken', async () => {

@@ -34,6 +34,10 @@ test('every setting is shown with the value that it has', () => {
     API_VARIANT: 'A',
     COGNITO_CLIENT_IDS: ['one', 'two'],
     TOKEN_USE: 'access',
+    TOKEN_ALGORITHMS: ['ES256', 'PS256'],
+    TOKEN_AUDIENCE: ['api'],
+    SCOPES_CLAIM: 'permissions',
+    SCOPES_MAP: ['boss=admin:*'],
     CLOCK_TOLERANCE_SECONDS: 5,
     DATABASE_POOL_SIZE: 20,
     DATABASE_PREPARED: 'off',
@@ -52,6 +56,7 @@ test('every setting is shown with the value that it has', () => {
     CONSOLE: 'on',
     CONSOLE_CLIENT_ID: '4k2n',
     CONSOLE_AUTH_URL: 'https://login.example.com',
+    CONSOLE_SCOPE: 'openid email',
     USAGE_LIMIT_RUNS: 500,
     MAX_UNFINISHED_JOBS: 501,
     MAX_PROJECTS: 502,
@@ -75,7 +80,7 @@ test('every setting is shown with the value that it has', () => {
   const all = { ...given, NODE_ENV: 'development or test', ISSUER_URL, DATA_DIR: null }
   assert.deepEqual(shown({ DATABASE_URL: 'postgres://db' }), all)
   const notInForce = { DATABASE_POOL_SIZE: null, DATABASE_PREPARED: null, RUNTIME_URL: null, RUNTIME_TIMEOUT_MS: null }
-  const off = { CONSOLE: 'off', CONSOLE_CLIENT_ID: null, CONSOLE_AUTH_URL: null }
+  const off = { CONSOLE: 'off', CONSOLE_CLIENT_ID: null, CONSOLE_AUTH_URL: null, CONSOLE_SCOPE: null }
   const least = { ...all, ...notInForce, ...off, DATA_DIR: './data' }
   assert.deepEqual(shown({ RUNTIME_URL: '', CONSOLE: 'off' }), least)
 })

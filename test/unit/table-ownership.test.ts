@@ -8,7 +8,7 @@ const TABLES: Record<string, readonly string[]> = {
   users: ['users', 'user_states', 'user_state_version'],
   'service-accounts': ['service_accounts', 'service_keys'],
   jobs: ['jobs', 'job_runs', 'callbacks', 'job_timeline', 'job_tombstones', 'uncommon_jobs', 'job_checks', 'threads'],
-  usage: ['usage_counters'],
+  usage: ['usage_counters', 'usage_limits', 'usage_thresholds'],
   events: ['events', 'event_log'],
   push: ['devices', 'notifications', 'notification_recipients', 'deliveries'],
   stats: ['stats', 'stats_cursors'],

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { MAX_KID_LENGTH } from '../../src/auth/jwk.ts'
+import { MAX_KID_LENGTH } from '../../src/auth/issuer/jwk.ts'
 import { TokenFault } from '../../src/auth/token-fault.ts'
 import { parseToken } from '../../src/auth/token-format.ts'
 
@@ -23,8 +23,8 @@ function refuses(token: string, reason: string, message: RegExp): void {
 
 describe('the spelling of a token', () => {
   test('a well-formed token gives its kid and its claims', () => {
-    assert.deepEqual(parseToken(tokenOf(HEADER)), { kid: 'key-1', claims: { sub: 'ada' } })
-    for (const typ of ['JWT', 'jwt', 'at+jwt', 'AT+JWT'])
+    assert.deepEqual(parseToken(tokenOf(HEADER)), { alg: 'RS256', kid: 'key-1', claims: { sub: 'ada' } })
+    for (const typ of ['JWT', 'jwt', 'at+jwt', 'AT+JWT', 'application/at+jwt', 'Application/AT+JWT'])
       assert.equal(parseToken(tokenOf({ ...HEADER, typ })).kid, 'key-1')
     assert.equal(parseToken(tokenOf({ ...HEADER, x5t: 'thumbprint' })).kid, 'key-1')
     const longest = 'k'.repeat(MAX_KID_LENGTH)
@@ -91,7 +91,7 @@ describe('the spelling of a token', () => {
   })
 
   test('a type, if given, is that of an access token', () => {
-    for (const typ of ['JWS', '', 7, null, 'id+jwt', ['jwt']])
+    for (const typ of ['JWS', '', 7, null, 'id+jwt', 'application/jwt', ['jwt']])
       refuses(tokenOf({ ...HEADER, typ }), 'header', /The type/)
   })
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { KeySet } from '../../src/auth/key-set.ts'
+import { KeySet } from '../../src/auth/issuer/key-set.ts'
 import type { UserPrincipal } from '../../src/auth/principal.ts'
 import { TokenFault } from '../../src/auth/token-fault.ts'
 import { TokenVerifier, type TokenVerifierOptions } from '../../src/auth/token-verifier.ts'

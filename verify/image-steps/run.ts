@@ -16,7 +16,12 @@ const TRUSTED_INSIDE = '/etc/trusted-by-the-builder.crt'
 const HEALTHY_WITHIN_MS = 60_000
 const PORT = '18080'
 /** What an operator gives. The issuer is not asked before the first token. */
-const SETTINGS = { ISSUER_URL: 'https://issuer.example.com', WEBHOOK_SECRET: 'a-secret-of-the-image-check-only', PORT }
+const SETTINGS = {
+  ISSUER_URL: 'https://issuer.example.com',
+  TOKEN_AUDIENCE: 'none',
+  WEBHOOK_SECRET: 'a-secret-of-the-image-check-only',
+  PORT,
+}
 
 /**
  * Runs the steps of the Dockerfile without Docker, in a bare Debian made by debootstrap, and starts the result as Docker

@@ -74,7 +74,15 @@ function configOf(
     jsonReporter: { fileName: report },
     tempDirName: join(folder, 'sandbox'),
     // The tests read the source only, and everything else takes time to copy.
-    ignorePatterns: ['**', '!src/**', '!test/unit/**', '!test/support/**', '!package.json', '!job-types.json'],
+    ignorePatterns: [
+      '**',
+      '!src/**',
+      '!test/unit/**',
+      '!test/support/**',
+      '!console/src/**',
+      '!package.json',
+      '!job-types.json',
+    ],
     concurrency: workers,
     timeoutMS: 20_000,
     timeoutFactor: 4,

@@ -12,6 +12,7 @@ import { CHANGE_TRIGGERS } from './invariants/change-triggers.ts'
 import { checkEffects } from './invariants/effects.ts'
 import { type Evidence, gather } from './invariants/evidence.ts'
 import { checkJobs } from './invariants/jobs.ts'
+import { checkLimits, LIMIT_TRIGGERS } from './invariants/limits.ts'
 import { checkOperators } from './invariants/operators.ts'
 import { checkRuns } from './invariants/runs.ts'
 import { checkStreams } from './invariants/streams.ts'
@@ -94,7 +95,7 @@ async function openStore(): Promise<Store> {
   const db = await openSqlite({ path: ':memory:', clock: { now: () => now() } })
   const migrations = await readMigrations(MIGRATIONS, 'sqlite')
   await db.transaction((tx) =>
-    tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS, LOCK_TRIGGERS].join('\n')),
+    tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS, LIMIT_TRIGGERS, LOCK_TRIGGERS].join('\n')),
   )
   const tables = await db.query<{ name: string }>(sql`
     select name from sqlite_schema where type = 'table' and name not in ('event_log', 'stats_cursors', 'user_state_version', 'service_clock', 'sqlite_sequence')
@@ -233,4 +234,5 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
   await checkWire(evidence)
   await checkStreams(evidence)
   await checkOperators(evidence)
+  await checkLimits(evidence)
 }

@@ -1,5 +1,15 @@
 import { type Answer, type Connection, type Failure, idempotency } from '../http/connection.ts'
-import type { Device, DeviceInput, Project, ProjectChange, ProjectInput, Usage, User, UserChange } from '../types.ts'
+import type {
+  Device,
+  DeviceInput,
+  Project,
+  ProjectChange,
+  ProjectInput,
+  Usage,
+  UsageLimits,
+  User,
+  UserChange,
+} from '../types.ts'
 import { type CallOptions, type ListOptions, listOf } from './pages.ts'
 
 export interface ChangeOptions extends CallOptions {
@@ -100,6 +110,11 @@ export function usageOf(connection: Connection) {
     get: (options?: CallOptions & { period?: string }) => read('/v1/usage', options),
     of: (sub: string, options?: CallOptions & { period?: string }) =>
       read(`/v1/users/${encodeURIComponent(sub)}/usage`, options),
+    /** Replaces both limits per month of a user; null: the service's default. Needs `admin:*`. */
+    setLimits: async (sub: string, limits: UsageLimits, { signal }: CallOptions = {}) => {
+      const path = `/v1/users/${encodeURIComponent(sub)}/limits`
+      return (await connection.send<UsageLimits>('PUT', path, { body: limits, signal })).body
+    },
   }
 }
 

@@ -42,7 +42,7 @@ export function useList<Item>(path: string, options: { query?: Query; refreshMs?
 }
 
 export interface Action {
-  method: 'POST' | 'PATCH' | 'DELETE'
+  method: 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   path: string
   body?: unknown
   headers?: Record<string, string>

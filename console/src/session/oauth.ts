@@ -1,10 +1,12 @@
 import * as oauth from 'oauth4webapi'
-import type { ConsoleSettings } from './settings.ts'
+import type { ConsoleSettings, SignInAddresses } from './settings.ts'
 
 /** Tokens are kept in memory only. A reload signs in again; while the provider's session lasts, it asks no question. */
 export interface Tokens {
   accessToken: string
   refreshToken: string | null
+  /** Names the session to the provider at sign-out. Null if the provider issued none. */
+  idToken: string | null
   /** From this time on, the token is renewed before its next use. */
   renewAtMs: number
 }
@@ -37,18 +39,21 @@ export async function beginSignIn(settings: ConsoleSettings, hint: SignInHint): 
   const state = oauth.generateRandomState()
   const pending: Pending = { verifier, state, returnTo: hint.returnTo }
   sessionStorage.setItem(PENDING, JSON.stringify(pending))
-  const url = new URL(`${baseOf(settings)}/oauth2/authorize`)
-  url.search = new URLSearchParams({
+  const url = new URL(addressesOf(settings).server.authorization_endpoint)
+  const parameters = {
     response_type: 'code',
     client_id: settings.clientId ?? '',
     redirect_uri: redirectUri(),
-    scope: 'openid',
+    scope: settings.scope,
     state,
     code_challenge: await oauth.calculatePKCECodeChallenge(verifier),
     code_challenge_method: 'S256',
+    ...(settings.audience === null ? {} : { audience: settings.audience }),
     ...(hint.user === undefined ? {} : { login_hint: hint.user }),
     ...(hint.asAnother ? { prompt: 'login' } : {}),
-  }).toString()
+  }
+  // The address may have a query of its own.
+  for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value)
   location.assign(url)
 }
 
@@ -58,7 +63,7 @@ export async function finishSignIn(settings: ConsoleSettings): Promise<{ tokens:
   const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? 'null') as Pending | null
   sessionStorage.removeItem(PENDING)
   if (!pending) throw new Error('This sign-in was not started here. Start it again.')
-  const server = serverOf(settings)
+  const { server } = addressesOf(settings)
   const client = clientOf(settings)
   const parameters = oauth.validateAuthResponse(server, client, new URL(location.href), pending.state)
   const response = await oauth.authorizationCodeGrantRequest(
@@ -74,26 +79,31 @@ export async function finishSignIn(settings: ConsoleSettings): Promise<{ tokens:
   return { tokens: toTokens(result, null), returnTo: pending.returnTo }
 }
 
-export async function renew(settings: ConsoleSettings, refreshToken: string): Promise<Tokens> {
-  const server = serverOf(settings)
+export async function renew(settings: ConsoleSettings, tokens: Tokens & { refreshToken: string }): Promise<Tokens> {
+  const { server } = addressesOf(settings)
   const client = clientOf(settings)
   const response = await oauth.refreshTokenGrantRequest(
     server,
     client,
     oauth.None(),
-    refreshToken,
+    tokens.refreshToken,
     options(server.token_endpoint),
   )
-  return toTokens(await oauth.processRefreshTokenResponse(server, client, response), refreshToken)
+  return toTokens(await oauth.processRefreshTokenResponse(server, client, response), tokens)
 }
 
-/** Also ends the session at the provider, so that the next user of this browser is not signed in. */
-export function signOutUrl(settings: ConsoleSettings): string {
-  const url = new URL(`${baseOf(settings)}/logout`)
-  url.search = new URLSearchParams({
-    client_id: settings.clientId ?? '',
-    logout_uri: `${location.origin}/console`,
-  }).toString()
+/**
+ * The page that ends the session at the provider, so that the next user of this browser is not signed in. Null if the
+ * provider has none.
+ */
+export function signOutUrl(settings: ConsoleSettings, idToken: string | null): string | null {
+  const { signOut } = addressesOf(settings)
+  if (signOut === null) return null
+  const url = new URL(signOut.url)
+  url.searchParams.set('client_id', settings.clientId ?? '')
+  url.searchParams.set(signOut.returnParameter, `${location.origin}/console`)
+  const isStandard = signOut.returnParameter === 'post_logout_redirect_uri'
+  if (isStandard && idToken !== null) url.searchParams.set('id_token_hint', idToken)
   return url.href
 }
 
@@ -102,21 +112,21 @@ export function isRefusal(error: unknown): boolean {
   return error instanceof oauth.ResponseBodyError
 }
 
-function toTokens(result: oauth.TokenEndpointResponse, refreshToken: string | null): Tokens {
+/** A renewal may leave out what has not changed. */
+function toTokens(result: oauth.TokenEndpointResponse, before: Tokens | null): Tokens {
   const lifetimeMs = (result.expires_in ?? DEFAULT_LIFETIME_SECONDS) * 1_000
   return {
     accessToken: result.access_token,
-    refreshToken: result.refresh_token ?? refreshToken,
+    refreshToken: result.refresh_token ?? before?.refreshToken ?? null,
+    idToken: result.id_token ?? before?.idToken ?? null,
     renewAtMs: Date.now() + lifetimeMs - Math.min(RENEW_BEFORE_MS, lifetimeMs / 2),
   }
 }
 
-function baseOf({ authUrl, issuerUrl }: ConsoleSettings): string {
-  return authUrl ?? issuerUrl
-}
-
-function serverOf(settings: ConsoleSettings) {
-  return { issuer: settings.issuerUrl, token_endpoint: `${baseOf(settings)}/oauth2/token` }
+/** The service names the addresses whenever there is a client, and without one the console does not get here. */
+function addressesOf({ signIn }: ConsoleSettings): SignInAddresses {
+  if (signIn === null) throw new Error('No sign-in is configured')
+  return signIn
 }
 
 function clientOf({ clientId }: ConsoleSettings): oauth.Client {

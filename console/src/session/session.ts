@@ -17,6 +17,7 @@ export interface Operator {
   mayReadUsers: boolean
 }
 
+const STILL_OPEN = 'You are signed out here. The identity provider may still have an open session of yours.'
 const SESSION_ENDED = 'Your session has ended. Sign in again to continue here.'
 /** Set while signed in, so that a reload signs in again by itself. */
 const WAS_SIGNED_IN = 'console.was-signed-in'
@@ -68,11 +69,15 @@ export class Session {
 
   signOut(): void {
     const state = this.#state
+    const idToken = this.#tokens?.idToken ?? null
     this.#tokens = null
     sessionStorage.removeItem(WAS_SIGNED_IN)
     if (state.kind !== 'signed_in' && state.kind !== 'signed_out') return
-    if (state.settings.clientId !== null) location.assign(signOutUrl(state.settings))
-    else this.#set({ kind: 'signed_out', settings: state.settings, message: null })
+    const { settings } = state
+    if (settings.clientId === null) return this.#set({ kind: 'signed_out', settings, message: null })
+    const url = signOutUrl(settings, idToken)
+    if (url === null) this.#set({ kind: 'signed_out', settings, message: STILL_OPEN })
+    else location.assign(url)
   }
 
   /** The service or the provider no longer accepts the operator. The address stays, so a sign-in returns to this page. */
@@ -114,15 +119,15 @@ export class Session {
   async #accessToken(settings: ConsoleSettings, isRefused: boolean): Promise<string> {
     const tokens = this.#tokens
     if (tokens?.refreshToken && (isRefused || Date.now() >= tokens.renewAtMs)) {
-      this.#renewal ??= this.#renew(settings, tokens.refreshToken)
+      this.#renewal ??= this.#renew(settings, { ...tokens, refreshToken: tokens.refreshToken })
       await this.#renewal
     }
     return this.#tokens?.accessToken ?? ''
   }
 
-  async #renew(settings: ConsoleSettings, refreshToken: string): Promise<void> {
+  async #renew(settings: ConsoleSettings, tokens: Tokens & { refreshToken: string }): Promise<void> {
     try {
-      this.#tokens = await renew(settings, refreshToken)
+      this.#tokens = await renew(settings, tokens)
     } catch (error) {
       // If the provider does not answer, the next request asks it again. Until then the old token may still work.
       if (isRefusal(error)) this.end()

@@ -32,7 +32,7 @@ export class JobTypesError extends Error {
 /** The settings and the job types; the faults of both are reported together. */
 export function loadSettings(line: Pick<CommandLine, 'env' | 'readFile'>): LoadedJobTypes & { config: Config } {
   const faults: string[] = []
-  const config = collect(faults, () => parseConfig(line.env, line.readFile))
+  const config = collect(faults, () => parseConfig(line.env, line.readFile, { toServe: true }))
   const loaded = collect(faults, () => loadJobTypes(line))
   if (!config || !loaded) throw new ConfigError(faults)
   return { config, ...loaded }

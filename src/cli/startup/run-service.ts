@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { hostname } from 'node:os'
 import { pino } from 'pino'
 import { buildApp } from '../../app.ts'
+import { isCognitoIssuer } from '../../auth/issuer/cognito.ts'
 import type { Config } from '../../config.ts'
 import { ConfigError } from '../../config-reader.ts'
 import { systemClock } from '../../core/clock.ts'
@@ -72,6 +73,7 @@ export async function runService(
     void services.outbox.start().catch(() => {})
     log.info({ url, variant: config.variant, engine: db.engine }, 'service.started')
     if (config.webhookSecrets.length === 0) log.warn({}, 'callbacks.not_authenticated')
+    if (config.tokenAudience === null && !isCognitoIssuer(config.issuerUrl)) log.warn({}, 'tokens.audience_not_checked')
     log.flush(() => {})
     void warmUp(services)
     const stopping = new AbortController()

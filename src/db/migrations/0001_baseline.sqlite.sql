@@ -403,6 +403,23 @@ create table usage_counters (
   primary key (subject, period, type)
 );
 
+-- The limits per month that an admin set for a caller. Null, or no row: the service's default.
+create table usage_limits (
+  subject text primary key,
+  runs bigint,
+  tokens bigint
+);
+
+-- The callers with a limit, by month. A change of their usage or of their limits locks the row.
+create table usage_thresholds (
+  subject text not null,
+  -- `2026-01`, in UTC.
+  period text not null,
+  -- The highest percentage whose event was written; 0: none.
+  reached bigint not null,
+  primary key (subject, period)
+);
+
 -- events/ ---------------------------------------------------------------------
 
 -- The log that clients stream. There is one writer at a time, so events appear in the order of their numbers.

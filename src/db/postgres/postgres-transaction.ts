@@ -22,7 +22,7 @@ export class PostgresTransaction implements Transaction {
   }
 
   begin(): void {
-    this.#begun = this.#client.query('begin')
+    this.#begun = this.#client.query('begin isolation level read committed')
     // The next statement reports the failure; this only prevents an unhandled rejection.
     this.#begun.catch(() => {})
   }

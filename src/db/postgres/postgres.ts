@@ -38,6 +38,7 @@ const INT8 = 20
 const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off -c enable_material=off'
 /** Whatever the default of the role or the database is: a stricter level would abort transactions that only wait here. */
 const ISOLATION = '-c default_transaction_isolation=read\\ committed'
+const OPTIONS = `${PLANNING} ${ISOLATION}`
 
 /** The server acknowledges commits that a crash can lose, or cannot store every text. */
 export class UnfitServerError extends Error {
@@ -89,10 +90,10 @@ class PostgresDatabase implements Database {
     const { queryTimeoutMs = QUERY_TIMEOUT_MS, connectTimeoutMs = CONNECT_TIMEOUT_MS } = options
     this.#isNamed = isNamed
     const config: ClientConfig & { pipeline: true } = {
-      connectionString: url,
+      connectionString: withOptions(url),
       pipeline: true,
       application_name: 'project-api',
-      options: `${PLANNING} ${ISOLATION}`,
+      options: OPTIONS,
       keepAlive: true,
       connectionTimeoutMillis: connectTimeoutMs,
       // The server's timeout is shorter, so it ends a statement first. Our own timeout is for a server that no longer
@@ -204,3 +205,12 @@ function createPool(config: ClientConfig, max: number): Pool {
 /** Times and counts are 64-bit in PostgreSQL; their values stay below 2^53. */
 const parserOf: typeof types.getTypeParser = (oid: number, format?: string) =>
   oid === INT8 ? Number : types.getTypeParser(oid, format as 'text')
+
+/** Options in the address would replace those of this service. */
+function withOptions(url: string): string {
+  const address = new URL(url)
+  const given = address.searchParams.get('options')
+  if (given === null) return url
+  address.searchParams.set('options', `${given} ${OPTIONS}`)
+  return address.href
+}

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { accessSync, constants, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 
@@ -10,7 +10,7 @@ export function lockDataFolder(folder: string): { release: () => void } {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   const pidFile = join(folder, 'lock.pid')
   // Node has no file locks, so an exclusive SQLite transaction serves as one.
-  const lock = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 })
+  const lock = openLock(folder)
   try {
     lock.exec('begin exclusive')
     writeFileSync(pidFile, `${process.pid}\n`)
@@ -28,6 +28,16 @@ export function lockDataFolder(folder: string): { release: () => void } {
       removePid(pidFile)
       lock.close()
     },
+  }
+}
+
+/** SQLite does not tell that the disk is read-only if it cannot create the file; the file system does. */
+function openLock(folder: string): DatabaseSync {
+  try {
+    return new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 })
+  } catch (error) {
+    accessSync(folder, constants.W_OK)
+    throw error
   }
 }
 

@@ -1,17 +1,20 @@
 import type { Clock } from '../../core/clock.ts'
-import { UnavailableError } from '../../core/errors.ts'
+import { ApiError, UnavailableError } from '../../core/errors.ts'
 import { ANSWER_BOUNDS, BODY_BOUNDS, ByteBudget, type ByteOwner, type ExceededBound } from './byte-budget.ts'
 import { Overload, type Urgency } from './overload.ts'
 
 /** The most requests that one principal may have in progress on one node, until their answers are taken. */
 export const CALLER_BOUNDS = { read: 250, change: 50 } as const
 
+/** A large answer is in memory as the answer of the database, as rows, as JSON and as bytes. */
+const COPIES = 4
+
 /**
- * Reserved for an answer that may be large, before its handler runs. A page of 2 MB takes four times that: as the answer of
- * the database, as rows, as JSON and as bytes. So one principal has at most two pages at a time. On PostgreSQL, two of the
- * four connections that all callers share are left for others meanwhile.
+ * Reserved for an answer that may be large, before its handler runs. A page has up to 2 MB. So one principal has at most two
+ * pages at a time. On PostgreSQL, two of the four connections that all callers share are left for others meanwhile. A
+ * handler that finds a larger document calls `reserve`.
  */
-export const EXPECTED_BYTES = { page: 8 * 1024 * 1024, document: 256 * 1024 } as const
+export const EXPECTED_BYTES = { page: COPIES * 2 * 1024 * 1024, document: 256 * 1024 } as const
 
 /** An answer of at most this size is always sent. */
 export const SMALL_ANSWER = 64 * 1024
@@ -139,8 +142,10 @@ export class Hold {
    * the client disconnects while it waits, but not if the request was answered meanwhile.
    */
   awaitRoom(onRoom: (hasRoom: boolean) => void): void {
-    const { expects } = this.#traits
-    if (expects === undefined || this.#caller === null || this.#isTaken) return onRoom(true)
+    const { expects, kind } = this.#traits
+    if (expects === undefined || this.#caller === null) return onRoom(true)
+    // The client has left. A change is made nevertheless; a read would be for nothing.
+    if (this.#isTaken) return onRoom(kind === 'change')
     // The answer to a change repeats the documents of its body.
     this.#reservedBytes = Math.max(EXPECTED_BYTES[expects], this.#bodyBytes)
     const { waiting } = this.#caller
@@ -149,6 +154,25 @@ export class Hold {
     this.#onRoom = onRoom
     waiting.push(this)
     this.#admission.admitWaiting(this.#caller)
+  }
+
+  /**
+   * The handler has found that its answer has this many bytes: waits again until the principal has room for it. Rejects
+   * when the client has left.
+   */
+  async reserve(bytes: number): Promise<void> {
+    const caller = this.#caller
+    if (this.#isTaken) throw connectionClosed()
+    if (caller === null) return
+    // While it waits, it holds nothing. Otherwise several requests would wait for each other.
+    this.#returnRoom()
+    this.#reservedBytes = Math.min(COPIES * bytes, ANSWER_BOUNDS.principal.callerBytes)
+    const hasRoom = await new Promise<boolean>((resolve) => {
+      this.#onRoom = resolve
+      caller.waiting.push(this)
+      this.#admission.admitWaiting(caller)
+    })
+    if (!hasRoom) throw connectionClosed()
   }
 
   /** The first of the principal's waiting requests continues, if there is room for its answer. */
@@ -264,4 +288,8 @@ export class Hold {
     caller.counts[this.#traits.kind] -= 1
     if (caller.counts.read + caller.counts.change === 0) this.#admission.callers.delete(caller.owner.id)
   }
+}
+
+export function connectionClosed(): ApiError {
+  return new ApiError('invalid_request', 'The connection was closed')
 }

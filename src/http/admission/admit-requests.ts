@@ -5,13 +5,23 @@ import { ApiError, UnavailableError } from '../../core/errors.ts'
 import type { Meter } from '../../core/metrics/meter.ts'
 import { addressKey } from '../../limits/client-address.ts'
 import type { App } from '../app-instance.ts'
-import { type Admission, type EXPECTED_BYTES, Hold, type RequestTraits, SMALL_ANSWER } from './admission.ts'
+import {
+  type Admission,
+  connectionClosed,
+  type EXPECTED_BYTES,
+  Hold,
+  type RequestTraits,
+  SMALL_ANSWER,
+} from './admission.ts'
 import type { ByteOwner, ExceededBound } from './byte-budget.ts'
 import { countBody } from './counted-body.ts'
 import { HandlerDeadline } from './handler-deadline.ts'
 import { awaitLateBody } from './late-body.ts'
 import type { Urgency } from './overload.ts'
 import { createRefusal, type RefusalOptions } from './refusal.ts'
+import { StalledReaders } from './stalled-readers.ts'
+
+type ExpectedSize = keyof typeof EXPECTED_BYTES
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -20,7 +30,7 @@ declare module 'fastify' {
     /** Its handler may wait for the agent runtime, so it must not count as waiting for the database. */
     awaitsRuntime?: true
     /** Its answer may be large: a principal gets only a few of them at a time, and the next requests wait. */
-    largeAnswer?: keyof typeof EXPECTED_BYTES
+    largeAnswer?: ExpectedSize | ((query: Readonly<Record<string, unknown>>) => ExpectedSize)
   }
   interface FastifyRequest {
     /** Null for a stream: streams have limits of their own. */
@@ -41,13 +51,14 @@ export function admitRequests(app: App, options: AdmissionOptions): void {
   const { admission, clock, meter } = options
   const refuse = createRefusal(options)
   const deadline = new HandlerDeadline({ clock })
+  const readers = new StalledReaders({ clock })
   app.decorateRequest('hold', null)
   app.decorateRequest('wasShed', false)
 
   app.addHook('onRequest', (request, reply, done) => {
     // Read once: Fastify builds this object again on each access.
     const { config } = request.routeOptions
-    const traits = traitsOf(config, request.method)
+    const traits = traitsOf(config, request)
     if (traits.urgency !== null && !admission.overload.admits(traits.urgency)) {
       return refuse(request, reply, traits.urgency)
     }
@@ -75,12 +86,19 @@ export function admitRequests(app: App, options: AdmissionOptions): void {
     deadline.end(reply)
     const bytes = request.method === 'HEAD' ? 0 : bytesOf(payload)
     const bound = request.hold?.answer(bytes, bytes === 0 ? null : ownerOf(request)) ?? null
-    if (bound !== null) return done(tooMuch(meter, bound, 'Too many answers wait to be read'))
+    if (bound !== null) {
+      if (payload instanceof Readable) payload.destroy()
+      return done(tooMuch(meter, bound, 'Too many answers wait to be read'))
+    }
+    if (bytes === 'streamed' || bytes > SMALL_ANSWER) readers.watch(reply.raw)
     const arrival = awaitLateBody(request.raw, { willClose: !reply.raw.shouldKeepAlive, clock })
     if (arrival === null) done(null, payload)
     else void arrival.then(() => done(null, payload))
   })
-  app.addHook('onClose', async () => deadline.close())
+  app.addHook('onClose', async () => {
+    deadline.close()
+    readers.close()
+  })
 }
 
 /**
@@ -115,9 +133,11 @@ export function boundCallers(app: App, { admission, meter }: { admission: Admiss
 /** Methods whose bodies are never read. */
 const BODYLESS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'TRACE'])
 
-function traitsOf(config: FastifyContextConfig, method: string): RequestTraits {
+function traitsOf(config: FastifyContextConfig, { method, query }: FastifyRequest): RequestTraits {
   const kind = method === 'GET' || method === 'HEAD' ? 'read' : 'change'
-  return { kind, urgency: urgencyOf(config, kind), expects: config.largeAnswer }
+  const { largeAnswer } = config
+  const expects = typeof largeAnswer === 'function' ? largeAnswer(query as Record<string, unknown>) : largeAnswer
+  return { kind, urgency: urgencyOf(config, kind), expects }
 }
 
 function urgencyOf(
@@ -146,8 +166,4 @@ function bytesOf(payload: unknown): number | 'streamed' {
 function tooMuch(meter: Meter, bound: ExceededBound, message: string): UnavailableError {
   meter.count('requests_bounded_total', { bound })
   return new UnavailableError(message)
-}
-
-function connectionClosed(): ApiError {
-  return new ApiError('invalid_request', 'The connection was closed')
 }

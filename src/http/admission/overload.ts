@@ -24,7 +24,7 @@ interface OverloadBound {
  * refused. This many callbacks with their bodies still fit into memory.
  */
 export const OVERLOAD_BOUNDS: Readonly<Record<Urgency, OverloadBound>> = {
-  change: { inFlight: 250, turnMs: 100, queue: { length: 50, forMs: 500 } },
+  change: { inFlight: 250, turnMs: 100, queue: { length: 100, forMs: 500 } },
   runtime: { inFlight: 1_000, turnMs: 100 },
   ordinary: { inFlight: 1_000, turnMs: 100 },
   callback: { inFlight: 4_000, turnMs: 1_000 },

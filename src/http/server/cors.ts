@@ -41,7 +41,7 @@ const ACCEPTED = [
 /** The longest time that any browser keeps the answer to a preflight. */
 const MAX_AGE_SECONDS = 2 * 3600
 const PREFLIGHT_HEADERS = {
-  'access-control-allow-methods': 'GET, HEAD, POST, PATCH, DELETE',
+  'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
   'access-control-allow-headers': ACCEPTED.join(', '),
   'access-control-max-age': String(MAX_AGE_SECONDS),
 }

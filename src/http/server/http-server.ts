@@ -17,7 +17,7 @@ import { SERVER_LIMITS } from './server-limits.ts'
 
 const KNOWN_METHODS: ReadonlySet<string> = new Set(METHODS)
 const NO_TUNNEL = new ApiError('method_not_allowed', 'CONNECT is not allowed here', {
-  headers: { allow: 'DELETE, GET, HEAD, PATCH, POST' },
+  headers: { allow: 'DELETE, GET, HEAD, PATCH, POST, PUT' },
 })
 
 interface FrameworkOptions {

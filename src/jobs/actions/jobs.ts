@@ -10,7 +10,9 @@ import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { ThreadState } from '../../runtime/runtime-types.ts'
-import { countUsage, endOfPeriodMs, lockUsage, periodOf } from '../../usage/usage-store.ts'
+import { findLimits } from '../../usage/limit-store.ts'
+import { limitsInForce } from '../../usage/thresholds.ts'
+import { endOfPeriodMs, lockUsage, periodOf } from '../../usage/usage-store.ts'
 import { fitAnswer, type GivenAnswer, isStillOpen } from '../answers.ts'
 import {
   changeOwner,
@@ -33,7 +35,7 @@ import { jobEvent } from '../settlement/job-event.ts'
 import { settleJobs, settleWithin } from '../settlement/settle.ts'
 import { CONFIRM_AFTER_MS, type Settlement, type SettlingJob } from '../settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
-import { usageOf } from '../settlement/usage-of.ts'
+import { recordUsage, usageOf } from '../settlement/usage-of.ts'
 import { claimThread, findEarlierRuns, findThread } from '../thread-store.ts'
 import { countRuns, countUnfinished, findUnfinishedOn } from '../uncommon-jobs.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
@@ -84,7 +86,6 @@ export class Jobs {
   readonly #context: JobContext
   readonly #worker: JobWorker
   readonly #reconciler: Reconciler
-  readonly #usageLimitRuns: number | null
   readonly #maxUnfinishedJobs: number | null
   readonly #wakeSweep: () => void
 
@@ -93,7 +94,6 @@ export class Jobs {
     worker: JobWorker,
     options: {
       reconciler: Reconciler
-      usageLimitRuns: number | null
       maxUnfinishedJobs: number | null
       wakeSweep: () => void
     },
@@ -101,7 +101,6 @@ export class Jobs {
     this.#context = context
     this.#worker = worker
     this.#reconciler = options.reconciler
-    this.#usageLimitRuns = options.usageLimitRuns
     this.#maxUnfinishedJobs = options.maxUnfinishedJobs
     this.#wakeSweep = options.wakeSweep
   }
@@ -399,7 +398,8 @@ export class Jobs {
     await updateJobs(tx, [job])
     await changeOwner(tx, jobId, createdBy)
     await this.#addToTimeline(tx, job, 'claimed', { created_by: createdBy })
-    if (job.finished_at !== null) await countUsage(tx, [usageOf(job, createdBy)])
+    const usage = job.finished_at === null ? [] : [usageOf(job, createdBy)]
+    await recordUsage(tx, usage, { ...this.#context, atMs: job.updated_at })
     return job
   }
 
@@ -438,9 +438,14 @@ export class Jobs {
   }
 
   /** Before a transaction creates jobs of several owners, one by one: locks the usage of all of them in one order. */
-  async lockUsageOf(tx: Transaction, subjects: readonly string[]): Promise<void> {
-    if (this.#usageLimitRuns === null) return
-    await lockUsage(tx, { subjects, period: periodOf(this.#context.clock.now()) })
+  async lockUsageOf(tx: Transaction, owners: readonly string[]): Promise<void> {
+    const subjects = await this.#limited(tx, owners)
+    if (subjects.length > 0) await lockUsage(tx, { subjects, period: periodOf(this.#context.clock.now()) })
+  }
+
+  /** The owners that may have a limit. */
+  async #limited(tx: Transaction, owners: readonly string[]): Promise<readonly string[]> {
+    return this.#context.usageLimitRuns === null ? [...(await findLimits(tx, owners)).keys()] : owners
   }
 
   async #checkLimits(tx: Transaction, { createdBy, byAdmin }: NewJobRequest): Promise<void> {
@@ -463,19 +468,26 @@ export class Jobs {
     if (unfinished >= limit) throw new QuotaExceeded(limit, 'unfinished jobs')
   }
 
-  /** Unfinished jobs count too. Otherwise a caller could start any number of jobs before the first one ends. */
+  /**
+   * Unfinished jobs count too. Otherwise a caller could start any number of jobs before the first one ends. The tokens of
+   * a job are known when it has ended.
+   */
   async #checkUsageLimit(tx: Transaction, subject: string): Promise<void> {
-    const limit = this.#usageLimitRuns
-    if (limit === null) return
+    if ((await this.#limited(tx, [subject])).length === 0) return
     const nowMs = this.#context.clock.now()
     const period = periodOf(nowMs)
     await lockUsage(tx, { subjects: [subject], period })
-    const runs = await countRuns(tx, { createdBy: subject, period })
-    if (runs < limit) return
-    const retryAfterSeconds = Math.ceil((endOfPeriodMs(nowMs) - nowMs) / 1000)
-    throw new ApiError('usage_limit_exceeded', `The limit of ${limit} runs for ${period} is reached`, {
-      headers: { 'retry-after': String(retryAfterSeconds) },
-    })
+    // Read under the lock: a change of the limits holds it too.
+    const limits = limitsInForce((await findLimits(tx, [subject])).get(subject), this.#context.usageLimitRuns)
+    const used = await countRuns(tx, { createdBy: subject, period })
+    for (const unit of ['runs', 'tokens'] as const) {
+      const limit = limits[unit]
+      if (limit === null || used[unit] < limit) continue
+      const retryAfterSeconds = Math.ceil((endOfPeriodMs(nowMs) - nowMs) / 1000)
+      throw new ApiError('usage_limit_exceeded', `The limit of ${limit} ${unit} for ${period} is reached`, {
+        headers: { 'retry-after': String(retryAfterSeconds) },
+      })
+    }
   }
 
   /** Records nothing without an origin: changes by the owner are in the timeline. */

@@ -31,7 +31,8 @@ export const createJob = {
     'the conversation while it waits, and `on_busy` cannot be `interrupt`. If its owner is blocked then, or was erased, it ' +
     'ends `cancelled`. ' +
     'The job is durable before the runtime is called. If the runtime is down, the start is retried. ' +
-    'An owner with too many unfinished jobs gets 429 `usage_limit_exceeded`; a caller with `admin:*` is exempt.',
+    'At a limit of the month of its owner the answer is 429 `usage_limit_exceeded`. An owner with too many unfinished jobs ' +
+    'gets it too; a caller with `admin:*` is exempt from that quota.',
   headers: idempotencyHeader,
   body: Type.Object(
     {

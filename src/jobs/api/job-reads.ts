@@ -1,9 +1,9 @@
 import { ReadCoalescer } from '../../core/async/read-coalescer.ts'
 import type { Database } from '../../db/database.ts'
-import type { JobRow, SlimJob } from '../job-row.ts'
-import { findJobs, findSlimJobs } from '../job-store.ts'
+import type { SizedJob, SlimJob } from '../job-row.ts'
+import { findSizedJobs, findSlimJobs } from '../job-store.ts'
 
-/** An output may be many megabytes, so one statement fetches no more than this many jobs. */
+/** The documents of each job may have 256 KB, so one statement fetches no more than this many jobs. */
 const MAX_BATCH = 20
 
 /**
@@ -11,15 +11,16 @@ const MAX_BATCH = 20
  * after the other. Each request continues as soon as its own statement is done.
  */
 export class JobReads {
-  readonly #whole: BatchedReads<JobRow>
+  readonly #whole: BatchedReads<SizedJob>
   readonly #slim: BatchedReads<SlimJob>
 
   constructor(db: Database) {
-    this.#whole = new BatchedReads((ids) => findJobs(db, ids))
+    this.#whole = new BatchedReads((ids) => findSizedJobs(db, ids))
     this.#slim = new BatchedReads((ids) => findSlimJobs(db, ids))
   }
 
-  find(id: string): Promise<JobRow | undefined> {
+  /** Without its documents if they are large. */
+  find(id: string): Promise<SizedJob | undefined> {
     return this.#whole.find(id)
   }
 

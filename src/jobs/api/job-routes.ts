@@ -16,7 +16,7 @@ import type { Jobs, NewJobRequest } from '../actions/jobs.ts'
 import { repeatJob } from '../actions/retry-job.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobRow, SlimJob } from '../job-row.ts'
+import { INLINE_BYTES, type JobRow, type SlimJob } from '../job-row.ts'
 import { findJob } from '../job-store.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
@@ -325,7 +325,10 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
 
   /** For routes that use the documents of the job. */
   async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
-    return checkMaySee(request, await reads.find(id))
+    const job = checkMaySee(request, await reads.find(id))
+    if (job.document_bytes <= INLINE_BYTES) return job
+    await request.hold?.reserve(job.document_bytes)
+    return checkMaySee(request, await findJob(db, id))
   }
 
   /** For routes that do not use the documents: an output may be many megabytes. */

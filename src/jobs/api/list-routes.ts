@@ -23,7 +23,12 @@ export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reco
   app.get(
     '/jobs',
     {
-      config: { ...config, awaitsRuntime: true, largeAnswer: 'page', refusals: { forbidden: 'Insufficient scope' } },
+      config: {
+        ...config,
+        awaitsRuntime: true,
+        largeAnswer: sizeOfPage,
+        refusals: { forbidden: 'Insufficient scope' },
+      },
       schema: schema.listJobs,
       serializerCompiler: writesDocuments,
     },
@@ -47,6 +52,11 @@ export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reco
     const { counts, atLeast } = await countJobs(db, seesAllJobs(request) ? null : principalId(callerOf(request)))
     return { counts, at_least: atLeast }
   })
+}
+
+/** A summary has neither input nor output. */
+function sizeOfPage({ fields }: Readonly<Record<string, unknown>>): 'page' | 'document' {
+  return fields === 'summary' ? 'document' : 'page'
 }
 
 type JobQuery = Partial<

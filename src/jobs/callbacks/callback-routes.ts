@@ -56,7 +56,7 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
     return toPage(LIST, { ...found, limit: page.limit, toItem, positionOf: (row) => [row.id] as const })
   })
 
-  const one = { ...reading, largeAnswer: 'document' as const, refusals: { not_found: 'No such callback' } }
+  const one = { ...reading, largeAnswer: 'page' as const, refusals: { not_found: 'No such callback' } }
   const showing = { config: one, schema: schema.getCallback, serializerCompiler: writesDocuments }
   app.get('/v1/callbacks/:id', showing, async (request) => {
     const row = await findCallback(jobContext.db, request.params.id)

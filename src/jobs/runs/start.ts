@@ -5,7 +5,7 @@ import { NO_VALUES } from '../../runtime/read-answers.ts'
 import { type RuntimeClient, START_TIMEOUT_MS } from '../../runtime/runtime-client.ts'
 import type { RuntimeRefusal, RuntimeRun, StartRequest } from '../../runtime/runtime-types.ts'
 import { isStillOpen } from '../answers.ts'
-import type { RunObservation } from '../job.ts'
+import type { RunObservation, Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type JobType, streamModesOf } from '../job-types.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
@@ -15,6 +15,7 @@ import { type EarlierRun, findEarlierRuns } from '../thread-store.ts'
 import type { CheckOutcome, FailedCheck } from './check-outcome.ts'
 import { attemptOf, findKnownExtras, findOwnRuns, stopExtraRuns, stopLateRuns } from './extra-runs.ts'
 import { fetchQuestions } from './fetch-questions.ts'
+import { findForeignRun } from './inspect-question.ts'
 import { countAttempt, leaveAttempt, moveToNewThread, type StartAttempt } from './start-attempt.ts'
 
 /** How long an attempt that was cut off may still arrive. */
@@ -225,18 +226,31 @@ async function findBlockingRun(
   return found
 }
 
-/** Whether the questions are still open. A fresh resume has just read the state; a repeated start must read it again. */
+/**
+ * Whether the questions are still open. A fresh resume has just read the state; a repeated start must read it again. If
+ * another client answered them meanwhile, the job goes on with that client's run.
+ */
 async function findWhyUnanswerable(
-  { db }: JobContext,
+  context: JobContext,
   runtime: RuntimeClient,
   { job, signal }: Pick<RunStart, 'job' | 'signal'>,
 ): Promise<RunObservation | null> {
+  const { db } = context
+  const observe = (verdict: Verdict): RunObservation => ({ runId: null, verdict, traces: null })
   const runs = (await findEarlierRuns(db, job)).map(({ run_id }) => run_id)
   const state = await fetchQuestions(db, runtime, { threadId: job.thread_id, runs }, signal)
-  if (state === null) return { runId: null, verdict: THREAD_GONE, traces: null }
+  if (state === null) return observe(THREAD_GONE)
   const questions = JSON.parse(job.resume_questions ?? 'null') as string[] | null
   if (isStillOpen(questions, state)) return null
-  return { runId: null, verdict: ANSWER_NOT_APPLIED, traces: null }
+  const paused = { ...job, run_id: runs[0] ?? null }
+  const run = await findForeignRun(context, runtime, { job: paused, signal })
+  if (run === undefined) return observe(ANSWER_NOT_APPLIED)
+  return observe({
+    kind: 'continued_elsewhere',
+    runId: run.runId,
+    answered: questions ?? [],
+    confirm: 'question_closed',
+  })
 }
 
 function started(run: RuntimeRun): RunObservation {

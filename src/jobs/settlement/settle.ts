@@ -3,7 +3,10 @@ import type { Transaction, TransactionOptions } from '../../db/database.ts'
 import type { JobContext } from '../job-context.ts'
 import { Settlement } from './settlement.ts'
 
-type SettlingContext = Pick<JobContext, 'clock' | 'random' | 'ids' | 'types' | 'pushOptOut' | 'meter' | 'tracer'>
+type SettlingContext = Pick<
+  JobContext,
+  'clock' | 'random' | 'ids' | 'types' | 'pushOptOut' | 'usageLimitRuns' | 'meter' | 'tracer'
+>
 
 /**
  * The only way to settle jobs: runs `work` in one transaction and, after the commit, counts the jobs that ended. The

@@ -9,7 +9,7 @@ import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
 import type { NotificationText } from '../../push/notification-text.ts'
 import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
-import { countUsage, type JobUsage } from '../../usage/usage-store.ts'
+import type { JobUsage } from '../../usage/usage-store.ts'
 import type { CallbackOutcome } from '../callback-store.ts'
 import { deleteChecks, type JobCheck, makeDue, newCheck, replaceChecks } from '../check-store.ts'
 import {
@@ -33,7 +33,7 @@ import { deadlineFrom, type JobTypes, limitedTypeOf, questionTimes } from '../jo
 import { jobEvent } from './job-event.ts'
 import { recordExtraRuns } from './record-extra-runs.ts'
 import { appendTimeline, type NewTimelineRow, type TimelineKind } from './timeline-store.ts'
-import { usageOf } from './usage-of.ts'
+import { recordUsage, usageOf } from './usage-of.ts'
 import { ANSWER_EXPIRED } from './verdict.ts'
 
 /** New information about a job, from a callback, a read, the sweep or a cancel request. */
@@ -98,6 +98,7 @@ interface SettleContext {
   random: Random
   types: JobTypes
   pushOptOut: PushOptOut
+  usageLimitRuns: number | null
   tracer?: Tracer
   atMs: number
 }
@@ -210,7 +211,7 @@ export class Settlement {
       insertJobRuns(tx, this.#runs),
       this.#writeExtraRuns(),
       appendEvents(tx, this.#events),
-      countUsage(tx, this.#usage),
+      recordUsage(tx, this.#usage, this.#context),
       recordPushIntents(tx, this.#intents, pushOptOut),
       appendTimeline(tx, this.#timeline),
     ])
@@ -346,6 +347,7 @@ export class Settlement {
   #takeRun(job: SettlingJob, { runId, answered }: ContinuedElsewhere, via: JobUpdate['via']): Settled {
     const { types, atMs } = this.#context
     const type = types.get(job.type)
+    const isUnanswered = job.run_id === null && job.run_seq > 1
     job.status = 'generating'
     job.run_id = runId
     job.run_seq += 1
@@ -365,7 +367,8 @@ export class Settlement {
     // It was started once, elsewhere: its checks begin with short pauses.
     const started = { ...job, start_attempts: 1, lease_token: null, lease_until: null }
     this.#checks.push(newCheck(started, { limited_type: limitedTypeOf(type) }))
-    this.#note(job, 'continued_elsewhere', { via, detail: { run_seq: job.run_seq, run_id: runId } })
+    const unused = isUnanswered ? { answer: 'not_applied' } : {}
+    this.#note(job, 'continued_elsewhere', { via, detail: { run_seq: job.run_seq, run_id: runId, ...unused } })
     this.#announceStatus(job, this.#startSpan(job, { via, cause: null }))
     return { outcome: 'deferred', job }
   }

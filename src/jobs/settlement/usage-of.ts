@@ -1,4 +1,8 @@
-import { type JobUsage, periodOf } from '../../usage/usage-store.ts'
+import type { Transaction } from '../../db/database.ts'
+import { appendEvents } from '../../events/event-store.ts'
+import { reachThresholds } from '../../usage/thresholds.ts'
+import { countUsage, type JobUsage, periodOf } from '../../usage/usage-store.ts'
+import type { JobContext } from '../job-context.ts'
 import type { SlimJob } from '../job-row.ts'
 
 /** What an ended job adds to the usage of its owner, in the month in which it ended. */
@@ -10,5 +14,18 @@ export function usageOf(job: SlimJob, subject: string): JobUsage {
     input_tokens: job.input_tokens ?? 0,
     output_tokens: job.output_tokens ?? 0,
     total_tokens: job.total_tokens ?? 0,
+  }
+}
+
+/** Counts ended jobs, and writes an event for each threshold that their owners reach with them, in the same transaction. */
+export async function recordUsage(
+  tx: Transaction,
+  ended: readonly JobUsage[],
+  { usageLimitRuns: defaultRuns, atMs }: Pick<JobContext, 'usageLimitRuns'> & { atMs: number },
+): Promise<void> {
+  await countUsage(tx, ended)
+  for (const [period, group] of Map.groupBy(ended, (usage) => usage.period)) {
+    const subjects = [...new Set(group.map(({ subject }) => subject))]
+    await appendEvents(tx, await reachThresholds(tx, { subjects, period, defaultRuns, atMs }))
   }
 }

@@ -1,4 +1,4 @@
-import type { KeySet } from '../../auth/key-set.ts'
+import type { KeySet } from '../../auth/issuer/key-set.ts'
 import type { Breaker } from '../../core/async/breaker.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { EventStreams } from '../../events/event-streams.ts'

@@ -169,7 +169,7 @@ const SECURITY_SCHEMES = {
     type: 'http',
     scheme: 'bearer',
     bearerFormat: 'JWT',
-    description: `An access token of the user pool. Scopes come from the claim \`custom:scopes\`:\n\n${SCOPE_TABLE}`,
+    description: `An access token of the identity provider. Scopes come from one of its claims, by default \`custom:scopes\`:\n\n${SCOPE_TABLE}`,
   },
   callbackToken: {
     type: 'apiKey',

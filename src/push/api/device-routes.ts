@@ -3,6 +3,7 @@ import { type Clock, toRfc3339 } from '../../core/clock.ts'
 import { ApiError, QuotaExceeded } from '../../core/errors.ts'
 import type { IdGenerator } from '../../core/ids.ts'
 import type { Database } from '../../db/database.ts'
+import { lockName } from '../../db/locking.ts'
 import type { App } from '../../http/app-instance.ts'
 import { bearer, callerOf, namedUser, scopes } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
@@ -36,6 +37,7 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
     const subject = principalId(callerOf(request))
     return creation.create(request, reply, async (tx) => {
       const device = { id: ids.next('dev'), subject, token, platform, provider: DEFAULT_PROVIDER.name }
+      await lockName(tx, `devices of ${subject}`)
       const row = await store.upsertDevice(tx, { ...device, atMs: clock.now() })
       const devices = await store.dropSurplusDevices(tx, row)
       // A known device is only refreshed, which is never refused.

@@ -30,10 +30,11 @@ export function authorize(
   return renderSignInPage({ users: users.map((one) => ({ name: one.name, scopes: one.scopes, href: hrefOf(one) })) })
 }
 
-/** Ends the session and returns to `logout_uri`, as Cognito does. */
+/** Ends the session and returns to `post_logout_redirect_uri`, as OpenID Connect has it, or to Cognito's `logout_uri`. */
 export function signOut(authorization: Authorization, request: IncomingMessage): HttpResponse {
-  const target = new URL(request.url ?? '/', 'http://localhost').searchParams.get('logout_uri') ?? ''
-  if (!isLoopbackUrl(target)) return refuse('logout_uri must be an address of this machine')
+  const query = new URL(request.url ?? '/', 'http://localhost').searchParams
+  const target = query.get('post_logout_redirect_uri') ?? query.get('logout_uri') ?? ''
+  if (!isLoopbackUrl(target)) return refuse('post_logout_redirect_uri or logout_uri must be an address of this machine')
   authorization.endSession(sessionOf(request))
   return redirect(target, { 'set-cookie': `${cookieOf('')}; Max-Age=0` })
 }

@@ -95,6 +95,7 @@ function contextOn(db: Database): JobContext {
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
     findRefusal,
+    usageLimitRuns: null,
     runtime: null,
     callbackUrl: () => null,
   }

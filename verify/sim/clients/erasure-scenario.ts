@@ -1,5 +1,6 @@
 import type { SimulatedSystem } from '../system/simulated-system.ts'
 import type { JobView } from './job-scenario.ts'
+import { setLimits } from './limit-scenario.ts'
 import { ERASED_USER, send, startJob, unexpected } from './operator-scenario.ts'
 
 const SHARE_OF_SEEDS = 0.2
@@ -28,6 +29,9 @@ async function liveAndLeave(system: SimulatedSystem): Promise<void> {
   if (!system.faultsActive || jobs.length === 0) return
   const { sub } = identity.user(ERASED_USER)
   const admin = system.client('eraser', identity.admin.token)
+  const limited = system.prng.split('limits of the erased user')
+  // The limit is below the usage of some, so that a threshold is erased too.
+  if (limited.chance(0.5)) await setLimits(system, { admin, part: limited, sub, limits: { runs: 1, tokens: null } })
   const answer = await send(system, { admin, part: random }, { method: 'DELETE', path: `/v1/users/${sub}` })
   // The erasure has ended, and the answer was lost.
   const hasEnded = answer?.status === 404

@@ -12,8 +12,8 @@ export const OPERATED_USER = 2
 const BLOCKED_USER = 3
 export const ERASED_USER = 4
 /** The users of delayed jobs and of questions that expire, and the one who is blocked before the jobs start. */
-export const TIMED_USER = 5
-export const BARRED_USER = 6
+export const TIMED_USER = 6
+export const BARRED_USER = 7
 const SHARE_OF_SEEDS = 0.3
 /** A block holds on every node within this time. */
 const BLOCKED_WITHIN_MS = 5_000

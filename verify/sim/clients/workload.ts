@@ -6,6 +6,7 @@ import type { Prng } from '../time/prng.ts'
 import { runDeviceScenario } from './device-scenario.ts'
 import { startErasure } from './erasure-scenario.ts'
 import { JobScenario } from './job-scenario.ts'
+import { startLimits } from './limit-scenario.ts'
 import {
   BARRED_USER,
   send,
@@ -30,6 +31,7 @@ export function startWorkload(system: SimulatedSystem): void {
   startOperators(system)
   startBulkCancel(system)
   startErasure(system)
+  startLimits(system)
   startTimed(system)
 }
 

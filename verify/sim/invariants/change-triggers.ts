@@ -106,6 +106,7 @@ create view sim_audited_actions as
   select 'job.deleted' as action union all select 'job.retried' union all select 'job.cancelled'
   union all select 'user.blocked' union all select 'user.unblocked'
   union all select 'user.erasure_started' union all select 'user.erased'
+  union all select 'user.limits_changed'
   union all select 'operation.started' union all select 'operation.cancelled';`
 
 export type Transition = {

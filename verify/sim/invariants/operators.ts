@@ -40,6 +40,8 @@ const LEFT_OF_ERASED = {
   events: `subject = '${subOf(ERASED_USER)}' or data like '%"erased-%'`,
   idempotency_keys: `principal = '${subOf(ERASED_USER)}'`,
   usage_counters: `subject = '${subOf(ERASED_USER)}'`,
+  usage_limits: `subject = '${subOf(ERASED_USER)}'`,
+  usage_thresholds: `subject = '${subOf(ERASED_USER)}'`,
   callbacks: `body <> 'null' and job_id in (select id from jobs where erased_at is not null)`,
   // The result of a check that was under way may come later. It is one of our own words.
   job_timeline: `kind not in ('start', 'check') and job_id in (select id from jobs where erased_at is not null)`,

@@ -1,7 +1,7 @@
 import { generateKeyPairSync, KeyObject, verify } from 'node:crypto'
 import { type MintRequest, TokenMint } from '../../../src/sandbox/identity-provider/token-mint.ts'
 
-export const ISSUER = 'http://127.0.0.1:9100'
+export const ISSUER = 'https://cognito-idp.eu-central-1.amazonaws.com/eu-central-1_Simulated'
 /** A minute and a half before a month ends, so that usage falls into two periods. */
 export const START_MS = Date.UTC(2026, 0, 31, 23, 58, 30)
 /** When the short-lived token expires, counted from the start. */
@@ -17,7 +17,7 @@ export interface Identity {
   forged: string
 }
 
-const MAX_USERS = 7
+const MAX_USERS = 8
 const MONTH_MS = 30 * 86_400_000
 
 export function subOf(index: number): string {

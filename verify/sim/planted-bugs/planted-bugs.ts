@@ -407,8 +407,27 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('claim-leaves-usage', 'a job that gets its owner late leaves the usage without an owner', [
     'jobs/actions/jobs.ts',
-    'if (job.finished_at !== null) await countUsage(tx, [usageOf(job, createdBy)])',
-    '',
+    'const usage = job.finished_at === null ? [] : [usageOf(job, createdBy)]',
+    'const usage = job.finished_at === null ? [] : []',
+  ]),
+  bug(
+    'threshold-told-twice',
+    'the threshold of a limit is announced again with each job that ends after it',
+    [
+      'usage/thresholds.ts',
+      'const isNew = (threshold: number) => threshold > (announced.get(subject) ?? 0)',
+      'const isNew = (threshold: number) => threshold > 0 || announced.has(subject)',
+    ],
+    [
+      'usage/thresholds.ts',
+      'cause: `usage:${period}:${threshold}:${subject}`,',
+      'cause: `usage:${atMs}:${threshold}:${subject}`,',
+    ],
+  ),
+  bug('limit-forgets-unfinished', 'a start is accepted beyond the limit of runs, because only ended jobs count', [
+    'jobs/uncommon-jobs.ts',
+    'return { runs: unfinished + ended, tokens }',
+    'return { runs: ended, tokens }',
   ]),
   bug(
     'stream-repeats',

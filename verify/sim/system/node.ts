@@ -11,7 +11,7 @@ import { ProcessInstance } from './process-instance.ts'
 import { configOf } from './sim-config.ts'
 
 export interface NodeRequest {
-  method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   path: string
   headers: Record<string, string>
   body?: string

@@ -13,6 +13,7 @@ import { Time } from '../../ui/time.tsx'
 import { useToast } from '../../ui/toasts.tsx'
 import { OperationProgress } from '../jobs/operation.tsx'
 import { EraseAction } from './erase-action.tsx'
+import { LimitsAction, type UsageView, Used } from './limits-action.tsx'
 import type { Person } from './people-page.tsx'
 
 interface DeviceView {
@@ -21,12 +22,6 @@ interface DeviceView {
   token: string
   last_seen_at: string
   disabled_at: string | null
-}
-
-interface UsageView {
-  period: string
-  runs: number
-  limit: number | null
 }
 
 export function PersonPage({ params }: { params: { sub: string } }) {
@@ -57,7 +52,13 @@ function PersonDetails({ sub, onErase }: { sub: string; onErase: (operationId: s
   return (
     <>
       <PageHead title={data?.display_name ?? data?.email ?? sub}>
-        <PersonActions sub={sub} path={path} isBlocked={Boolean(data?.blocked_at)} onErase={onErase} />
+        <PersonActions
+          sub={sub}
+          path={path}
+          isBlocked={Boolean(data?.blocked_at)}
+          usage={usage.data}
+          onErase={onErase}
+        />
       </PageHead>
       <Loaded query={person}>
         {data && (
@@ -81,8 +82,11 @@ function PersonDetails({ sub, onErase }: { sub: string; onErase: (operationId: s
               <dd>{data.push_enabled ? 'on' : 'off'}</dd>
               <dt>Runs this month</dt>
               <dd>
-                {usage.data ? usage.data.runs.toLocaleString() : '–'}
-                {usage.data?.limit != null && ` of ${usage.data.limit.toLocaleString()}`}
+                <Used amount={usage.data?.runs} limit={usage.data?.limit} />
+              </dd>
+              <dt>Tokens this month</dt>
+              <dd>
+                <Used amount={usage.data?.tokens.total} limit={usage.data?.limit_tokens} />
               </dd>
             </dl>
           </section>
@@ -137,10 +141,11 @@ interface PersonActionsProps {
   sub: string
   path: string
   isBlocked: boolean
+  usage: UsageView | undefined
   onErase: (operationId: string) => void
 }
 
-function PersonActions({ sub, path, isBlocked, onErase }: PersonActionsProps) {
+function PersonActions({ sub, path, isBlocked, usage, onErase }: PersonActionsProps) {
   const { api, operator } = useOperator()
   const toast = useToast()
   const [isAsked, setAsked] = useState(false)
@@ -164,6 +169,7 @@ function PersonActions({ sub, path, isBlocked, onErase }: PersonActionsProps) {
   return (
     <>
       <Button onClick={() => void download()}>Export</Button>
+      {usage && <LimitsAction path={path} own={usage.own_limits} />}
       <Button onClick={() => setAsked(true)}>{isBlocked ? 'Unblock' : 'Block'}</Button>
       <EraseAction sub={sub} path={path} onStarted={onErase} />
       {isAsked && (
