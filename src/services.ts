@@ -52,6 +52,7 @@ import { ServiceAccounts } from './service-accounts/service-accounts.ts'
 import { countDeleted, startStatsRollup } from './stats/stats-rollup.ts'
 import { trimStats } from './stats/stats-store.ts'
 import { UserActivity } from './users/user-activity.ts'
+import { findRefusal } from './users/user-state-store.ts'
 import { UserStates } from './users/user-states.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
 
@@ -160,6 +161,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     log,
     types: dependencies.jobTypes ?? BUILT_IN_JOB_TYPES,
     pushOptOut: hasPushTurnedOff,
+    findRefusal,
     countDeleted,
     fetch: dependencies.fetch,
     runtime: config.runtime,

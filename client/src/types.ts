@@ -118,7 +118,7 @@ interface JobEventData<Types, Status> {
 interface StatusEvents {
   processing: 'job.created' | 'job.updated'
   generating: 'job.created' | 'job.updated'
-  awaiting_input: 'job.awaiting_input'
+  awaiting_input: 'job.awaiting_input' | 'job.reminder' | 'job.updated'
   completed: 'job.completed'
   failed: 'job.failed'
   cancelled: 'job.cancelled'

@@ -10,6 +10,7 @@ export const EVENT_TYPES = [
   'job.failed',
   'job.cancelled',
   'job.awaiting_input',
+  'job.reminder',
   'project.created',
   'project.updated',
   'project.deleted',

@@ -19,6 +19,7 @@ export type JobCheck = {
   limited_type: string | null
   queued_at: number | null
   waits_on: string | null
+  not_before: number | null
   due_at: number
   lease_id: string | null
   lease_node: string | null
@@ -35,6 +36,7 @@ const CHECKS = new Columns<JobCheck>({
   limited_type: { type: 'text' },
   queued_at: { type: 'bigint' },
   waits_on: { type: 'text' },
+  not_before: { type: 'bigint' },
   due_at: { type: 'bigint' },
   lease_id: { type: 'text' },
   lease_node: { type: 'text' },
@@ -46,7 +48,7 @@ const CHECKS = new Columns<JobCheck>({
 })
 
 /** The extra columns of the check of a job with a new run. */
-export type Place = Partial<Pick<JobCheck, 'limited_type' | 'queued_at' | 'waits_on' | 'lease_node'>>
+export type Place = Partial<Pick<JobCheck, 'limited_type' | 'queued_at' | 'waits_on' | 'not_before' | 'lease_node'>>
 
 /** When the check of a job that waits for its turn is due: its turn makes it due. */
 const NEVER_MS = 8.64e15
@@ -58,6 +60,7 @@ export function newCheck(job: SlimJob, place: Place = {}): JobCheck {
     limited_type: place.limited_type ?? null,
     queued_at: place.queued_at ?? null,
     waits_on: place.waits_on ?? null,
+    not_before: place.not_before ?? null,
     due_at: place.waits_on ? NEVER_MS : (job.next_check_at ?? job.updated_at),
     lease_id: job.lease_token,
     lease_node: place.lease_node ?? null,
@@ -69,7 +72,7 @@ export function newCheck(job: SlimJob, place: Place = {}): JobCheck {
   }
 }
 
-function ownerOf(createdBy: string | null): string {
+export function ownerOf(createdBy: string | null): string {
   return createdBy ?? ''
 }
 

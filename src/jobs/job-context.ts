@@ -4,7 +4,7 @@ import type { Log } from '../core/log.ts'
 import type { Meter } from '../core/metrics/meter.ts'
 import type { Random } from '../core/random.ts'
 import type { Tracer } from '../core/tracing.ts'
-import type { Database, Transaction } from '../db/database.ts'
+import type { Database, Queryable, Transaction } from '../db/database.ts'
 import type { DeletedEvent } from '../events/event-store.ts'
 import type { PushOptOut } from '../push/push-opt-out.ts'
 import type { DeletedMark } from '../push/trim-notifications.ts'
@@ -23,6 +23,8 @@ export interface JobContext {
   tracer?: Tracer
   types: JobTypes
   pushOptOut: PushOptOut
+  /** Why the service would refuse this user now; null: it would not. */
+  findRefusal: (db: Queryable, sub: string) => Promise<CancelReason | null>
   /** How many jobs a caller without a limit of its own may start per month; null: any number. */
   usageLimitRuns: number | null
   /** The statistics, which count a record before it is deleted with its job. */
@@ -34,6 +36,9 @@ export interface JobContext {
   /** Where the runtime posts the end of this job's run. Null when this service has no public URL. */
   callbackUrl: (job: { id: string; type: string; start_attempts: number }) => string | null
 }
+
+/** Why the service itself cancelled a job, as its timeline says. */
+export type CancelReason = 'user_blocked' | 'user_erased'
 
 /** Records that are deleted with their job, as the statistics count them. */
 export interface DeletedRecords {

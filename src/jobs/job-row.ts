@@ -48,6 +48,12 @@ export type JobRow = {
   checked_at: number | null
   check_attempts: number
   deadline_at: number
+  /** When its owner wanted it to start, by the calendar. */
+  run_at: number | null
+  /** When its owner is reminded of the open question; null once that was done. */
+  remind_at: number | null
+  /** When the job fails without an answer. */
+  answer_by: number | null
   created_at: number
   started_at: number | null
   finished_at: number | null
@@ -115,6 +121,9 @@ const COLUMNS = {
   checked_at: { type: 'bigint', initial: null },
   check_attempts: { type: 'bigint', initial: 0 },
   deadline_at: { type: 'bigint' },
+  run_at: { type: 'bigint', fixed: true, initial: null },
+  remind_at: { type: 'bigint', initial: null },
+  answer_by: { type: 'bigint', initial: null },
   created_at: { type: 'bigint', fixed: true },
   started_at: { type: 'bigint' },
   finished_at: { type: 'bigint', initial: null },
@@ -182,6 +191,7 @@ export function isLaterTurn(job: SlimJob & Partial<Pick<JobRow, 'input'>>): bool
 type Given = Pick<JobRow, 'id' | 'input' | 'project_id' | 'created_by' | 'thread_id' | 'run_id'> & {
   continues?: JobRow['continues']
   retry_of?: JobRow['retry_of']
+  run_at?: JobRow['run_at']
   trace_context?: JobRow['trace_context']
   actor?: JobRow['actor']
   scopes?: JobRow['scopes']
@@ -195,6 +205,7 @@ export function newJob(type: JobType, given: Given, atMs: number): JobRow {
     ...given,
     continues: given.continues ?? null,
     retry_of: given.retry_of ?? null,
+    run_at: given.run_at ?? null,
     trace_context: given.trace_context ?? null,
     actor: given.actor ?? null,
     scopes: given.scopes ?? null,

@@ -15,6 +15,12 @@ import { DocumentSchema, type SchemaJson } from './schemas/document-schema.ts'
 export const LIVE_MODES = ['messages', 'custom'] as const
 export type LiveMode = (typeof LIVE_MODES)[number]
 
+/** The push notifications that a type may define: one for each of these statuses, and the reminder of an open question. */
+const NOTIFICATIONS = [...NOTIFIED_STATUSES, 'reminder'] as const
+type NotificationName = NotifiedStatus | 'reminder'
+
+const MAX_ANSWER_SECONDS = 365 * 86_400
+
 const optionalSchema = Type.Optional(Type.Unsafe<SchemaJson>({}))
 const optionalText = Type.Optional(notificationTextSchema)
 
@@ -27,11 +33,14 @@ const jobTypeFields = Type.Object(
     may_pause: Type.Optional(Type.Boolean()),
     deadline_seconds: Type.Optional(Type.Integer({ minimum: 1, maximum: 30 * 86_400 })),
     max_running: Type.Optional(Type.Integer({ minimum: 1, maximum: 100_000 })),
+    max_running_per_owner: Type.Optional(Type.Integer({ minimum: 1, maximum: 100_000 })),
+    answer_within_seconds: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_ANSWER_SECONDS })),
+    remind_after_seconds: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_ANSWER_SECONDS })),
     live: Type.Optional(Type.Array(Type.Enum(LIVE_MODES), { uniqueItems: true })),
     notifications: Type.Optional(
       Type.Object(
-        Object.fromEntries(NOTIFIED_STATUSES.map((status) => [status, optionalText])) as Record<
-          NotifiedStatus,
+        Object.fromEntries(NOTIFICATIONS.map((name) => [name, optionalText])) as Record<
+          NotificationName,
           typeof optionalText
         >,
         { additionalProperties: false },
@@ -65,9 +74,15 @@ export interface JobType extends OutputPlaces {
   deadlineMs: number
   /** How many of its runs may be active at once, over all nodes; null: any number. Further jobs wait. */
   maxRunning: number | null
+  /** The same for the runs of each owner. */
+  maxRunningPerOwner: number | null
+  /** How long its questions wait for an answer; null: for any time. */
+  answerWithinMs: number | null
+  /** After which time the owner is reminded of an open question; null: never. */
+  remindAfterMs: number | null
   /** The parts of a run that viewers see while it works. Empty: only its end. */
   live: readonly LiveMode[]
-  notifications: Partial<Record<NotifiedStatus, NotificationText>>
+  notifications: Partial<Record<NotificationName, NotificationText>>
   outputFields: Record<string, string>
   /** The schemas of inputs, outputs and answers. Null: anything is allowed. */
   inputSchema: DocumentSchema | null
@@ -87,6 +102,8 @@ const DEFAULT_NOTIFICATIONS: JobType['notifications'] = {
   failed: { title: 'Something went wrong', body: 'The job could not be finished.' },
   awaiting_input: { title: 'Your answer is needed', body: 'A job is waiting for you.' },
 }
+/** A type that sets `remind_after_seconds` asks for this push, even if it defines other notifications only. */
+const DEFAULT_REMINDER: NotificationText = { title: 'Your answer is still needed', body: 'A job is waiting for you.' }
 
 const BUILT_IN_AGENT: Static<typeof jobTypeFields> = { assistant_id: 'agent', live: [...LIVE_MODES] }
 
@@ -109,7 +126,7 @@ export function faultsOfJobTypes(types: ConfiguredJobTypes): string[] {
 }
 
 function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): string[] {
-  const { output_key, usage_key, notifications = {} } = fields
+  const { output_key, usage_key, notifications = {}, answer_within_seconds, remind_after_seconds } = fields
   const { input_schema, output_schema, resume_schema, configurable_schema } = fields
   const place = `/types/${name}`
   const faults: string[] = []
@@ -117,6 +134,9 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
   if (name !== 'agent' && output_key === undefined) faults.push(`${place} must have an output_key`)
   for (const [field, key] of Object.entries({ output_key, usage_key })) {
     if (key?.startsWith('/') && /~(?![01])/.test(key)) faults.push(`${place}/${field} must be a key or a JSON Pointer`)
+  }
+  if (answer_within_seconds !== undefined && (remind_after_seconds ?? 0) >= answer_within_seconds) {
+    faults.push(`${place}/remind_after_seconds must be less than answer_within_seconds`)
   }
   faults.push(...faultsOfTexts(`${place}/notifications`, notifications))
   for (const [field, schema] of Object.entries({ input_schema, output_schema, resume_schema, configurable_schema })) {
@@ -146,8 +166,11 @@ function createJobType(name: string, fields: Static<typeof jobTypeFields>): JobT
     mayPause: fields.may_pause ?? true,
     deadlineMs: (fields.deadline_seconds ?? DEFAULT_DEADLINE_SECONDS) * 1000,
     maxRunning: fields.max_running ?? null,
+    maxRunningPerOwner: fields.max_running_per_owner ?? null,
+    answerWithinMs: toMs(fields.answer_within_seconds),
+    remindAfterMs: toMs(fields.remind_after_seconds),
     live: fields.live ?? (name === 'agent' ? LIVE_MODES : []),
-    notifications: fields.notifications ?? DEFAULT_NOTIFICATIONS,
+    notifications: { reminder: DEFAULT_REMINDER, ...(fields.notifications ?? DEFAULT_NOTIFICATIONS) },
     outputFields: fields.output_fields ?? {},
     inputSchema: toSchema(fields.input_schema),
     outputSchema: toSchema(fields.output_schema),
@@ -160,6 +183,10 @@ function createJobType(name: string, fields: Static<typeof jobTypeFields>): JobT
 export function streamModesOf({ live }: Pick<JobType, 'live'>): StreamMode[] {
   if (live.length === 0) return []
   return [...live.map((mode) => (mode === 'messages' ? ('messages-tuple' as const) : mode)), 'updates']
+}
+
+function toMs(seconds: number | undefined): number | null {
+  return seconds === undefined ? null : seconds * 1000
 }
 
 function toSchema(json: SchemaJson | undefined): DocumentSchema | null {
@@ -183,4 +210,18 @@ export function faultOfConfigurable(
 /** When a run that begins now must have ended. A step of the clock does not make it earlier. */
 export function deadlineFrom(atMs: number, { deadlineMs }: Pick<JobType, 'deadlineMs'>): number {
   return atMs + neverShorter(deadlineMs)
+}
+
+/** When the owner is reminded of a question that is asked now, and when the job fails without an answer. */
+export function questionTimes(
+  atMs: number,
+  type: Pick<JobType, 'answerWithinMs' | 'remindAfterMs'> | undefined,
+): { remind_at: number | null; answer_by: number | null } {
+  const after = (ms: number | null | undefined) => (ms == null ? null : atMs + neverShorter(ms))
+  return { remind_at: after(type?.remindAfterMs), answer_by: after(type?.answerWithinMs) }
+}
+
+/** The type's name if it limits how many of its runs are active at once; null otherwise. */
+export function limitedTypeOf(type: JobType | undefined): string | null {
+  return type && (type.maxRunning ?? type.maxRunningPerOwner) !== null ? type.name : null
 }

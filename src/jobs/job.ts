@@ -59,6 +59,7 @@ export const FAILURE_CODES = [
   'run_timeout',
   'run_lost',
   'answer_not_applied',
+  'answer_expired',
   'output_missing',
   'output_invalid',
   'start_rejected',

@@ -64,6 +64,9 @@ export async function countRuns(
 /** Counting stops here, to keep the statement cheap: beyond this number the exact backlog does not matter. */
 const MAX_COUNTED = 10_000
 
+/** Jobs that wait for their `run_at` are not old. At most this many are passed over. */
+const MAX_DELAYED = 1_000
+
 type UnfinishedJobs = { status: JobStatus; jobs: number; oldest_at: number | null }
 
 /** The number and the oldest of the unfinished jobs, by status. Counts stop at one above `MAX_COUNTED`. */
@@ -78,7 +81,9 @@ export function findUnfinished(db: Queryable): Promise<UnfinishedJobs[]> {
     select s.status,
       (select count(*) from (
         select 1 from uncommon_jobs where state = s.status limit ${MAX_COUNTED + 1}) as counted) as jobs,
-      (select created_at from jobs where id = (
-        select id from uncommon_jobs where state = s.status order by id limit 1)) as oldest_at
+      (select case when run_at > created_at then run_at else created_at end from jobs where id = (
+        select min(id) from (
+          select id from uncommon_jobs where state = s.status order by id limit ${MAX_DELAYED}) as first
+        where not exists (select 1 from job_checks where job_id = first.id and not_before is not null))) as oldest_at
     from ${statuses} as s`)
 }

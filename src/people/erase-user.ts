@@ -139,7 +139,7 @@ async function requestCancels(
   for (const job of await settlement.lock(ids)) {
     // The job may have ended meanwhile.
     if (isTerminal(job.status)) continue
-    if (await jobs.requestCancel(tx, settlement, { job, by })) running.push(job.id)
+    if (await jobs.requestCancel(tx, settlement, { job, by, reason: 'user_erased' })) running.push(job.id)
   }
   await settlement.write()
   const stopRuns = () => {

@@ -33,6 +33,15 @@ export async function findErasure(db: Queryable, sub: string): Promise<string | 
   return row?.erasing ?? null
 }
 
+/** Why the user is refused; null: the user is not. */
+export async function findRefusal(db: Queryable, sub: string): Promise<'user_blocked' | 'user_erased' | null> {
+  const [row] = await db.query<Pick<UserStateRow, 'blocked_at' | 'erasing'>>(
+    sql`select blocked_at, erasing from user_states where sub = ${sub}`,
+  )
+  if (row && row.erasing !== null) return 'user_erased'
+  return row && row.blocked_at !== null ? 'user_blocked' : null
+}
+
 /** From now on the user is refused until the erasure ends. False when another erasure of the user runs. */
 export async function beginErasure(
   tx: Transaction,

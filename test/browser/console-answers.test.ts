@@ -40,6 +40,7 @@ const JOB_TYPES = {
   },
   anything: { assistant_id: 'pause', output_key: 'report' },
   both: { assistant_id: 'ask_both', output_key: 'report' },
+  hurried: { assistant_id: 'pause', output_key: 'report', answer_within_seconds: 3_600, remind_after_seconds: 1_800 },
 }
 
 describe('answers to questions in the console', needsChromium(), () => {
@@ -65,6 +66,36 @@ describe('answers to questions in the console', needsChromium(), () => {
     const response = await fetch(`${world.url}/jobs/${id}`, { headers: { authorization: `Bearer ${token}` } })
     return { sent, stored: await response.text() }
   }
+
+  test('the pages of a job, of jobs and of questions show when a question expires and when a delayed job starts', async () => {
+    const asking = await ask('hurried')
+    const run_at = new Date(Date.now() + 7_200_000).toISOString()
+    const delayed = await world.request<{ id: string }>('POST', '/jobs', { type: 'anything', input: {}, run_at }, 'ada')
+    const { page, complaints } = await world.open(`/jobs/${asking}`)
+    const facts = page.getByRole('region', { name: 'Facts' })
+    await facts.getByText('Answer expires').waitFor()
+    await assertAccessible(page, 'a job whose question expires')
+    await world.open(`/jobs/${delayed.id}`)
+    await facts.getByText('Starts', { exact: true }).waitFor()
+    await world.open('/jobs')
+    await page
+      .getByRole('row', { name: delayed.id })
+      .getByText(/starts in/)
+      .waitFor()
+    await page
+      .getByRole('row', { name: asking })
+      .getByText(/expires in/)
+      .waitFor()
+    await assertAccessible(page, 'a list with a delayed job')
+    await world.open('/waiting')
+    await page
+      .getByRole('region', { name: asking })
+      .getByText(/, expires in/)
+      .waitFor()
+    await world.open('/job-types')
+    await page.getByRole('region', { name: 'hurried' }).getByText('Reminder after').waitFor()
+    assert.deepEqual(complaints, [])
+  })
 
   test('a question that is a number is shown with every digit', async () => {
     const input = { sandbox: { pause: { question: rawJSON(LONG) } } }

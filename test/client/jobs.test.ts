@@ -123,6 +123,29 @@ describe('the client on the real service', () => {
       assert.deepEqual(await overTime(world, job.result()), { title: 'Plan', answer: 'yes' })
     })
 
+    test('a job starts at its time, and a question that is not answered in time fails with answer_expired', async () => {
+      const jobTypes = toJobTypes({
+        report: { assistant_id: 'report', output_key: 'report', may_pause: false },
+        pausing: { assistant_id: 'pause', output_key: 'report', answer_within_seconds: 60, remind_after_seconds: 30 },
+      })
+      const world = await startJobWorld(under, { jobTypes })
+      const api = clientOf(world)
+      const runAt = new Date(world.clock.now() + 600_000)
+      const later = await api.jobs.start('report', { title: 'Later', n: 1 }, { runAt })
+      const asking = await api.jobs.start('pausing', { title: 'Plan' })
+      assert.equal(later.data?.run_at, runAt.toISOString())
+      const expired = assert.rejects(asking.result({ waitForAnswer: true }), (error) => {
+        assert.ok(error instanceof JobFailed)
+        assert.equal(error.code, 'answer_expired')
+        return true
+      })
+      await overTime(world, expired)
+      assert.ok(asking.data?.answer_by === null)
+      assert.equal((await later.get()).run_id, null)
+      await world.leap(600_000)
+      assert.deepEqual(await overTime(world, later.result()), { title: 'Later', n: 1 })
+    })
+
     test('several questions are answered together, and a breakpoint is continued', async () => {
       const world = await shared()
       const api = clientOf(world)

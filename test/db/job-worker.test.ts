@@ -15,6 +15,7 @@ import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { startWatch } from '../../src/jobs/worker/watch.ts'
 import type { RuntimeClient } from '../../src/runtime/runtime-client.ts'
+import { findRefusal } from '../../src/users/user-state-store.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -35,6 +36,7 @@ function contextOn(db: Database, clock: ManualClock): JobContext {
     meter: silentMeter,
     types: BUILT_IN_JOB_TYPES,
     pushOptOut: hasPushTurnedOff,
+    findRefusal,
     usageLimitRuns: null,
     runtime: null,
     identify: null,

@@ -185,7 +185,7 @@ describe('leases', () => {
       await createDueJobs(one, { owner: 'ada', count: 20, dueAtMs: NOW })
       await createDueJobs(one, { owner: 'bob', count: 2, dueAtMs: NOW + 5_000 })
       await one.query(sql`update job_checks set limited_type = 'agent', queued_at = due_at, due_at = ${NOW + 99_000}`)
-      const type = { name: 'agent', maxRunning: 4 }
+      const type = { name: 'agent', maxRunning: 4, maxRunningPerOwner: null }
       const gives = Array.from({ length: 6 }, (_, n) =>
         givePlaces(n % 2 ? one : two, type, { nowMs: NOW, after: null }),
       )
@@ -203,7 +203,43 @@ describe('leases', () => {
       assert.equal(await leaseJob(one, waiting[0]?.job_id ?? '', leaseAt(NOW)), undefined, 'it has no place yet')
       assert.ok(await leaseJob(one, waiting[0]?.job_id ?? '', leaseAt(NOW + 99_000)), 'its deadline is due')
       const agent = { ...AGENT, maxRunning: 4 }
-      assert.equal(await one.transaction((tx) => takesPlace(tx, agent)), false)
+      assert.equal(await one.transaction((tx) => takesPlace(tx, agent, 'ada')), false)
+    })
+
+    test('an owner never has more places of a type than it allows each owner, and the others do not wait for that', async () => {
+      const [one, two] = await nodes()
+      await one.query(sql`delete from job_checks`)
+      for (const owner of ['ada', 'bob']) await createDueJobs(one, { owner, count: 5, dueAtMs: NOW })
+      await one.query(sql`update job_checks set limited_type = 'agent', queued_at = due_at, due_at = ${NOW + 99_000}`)
+      const takes = (maxRunning: number | null, owner: string) =>
+        one.transaction((tx) => takesPlace(tx, { ...AGENT, maxRunning, maxRunningPerOwner: 2 }, owner))
+      const activeOf = async () => {
+        const rows = await one.query<{ owner: string; jobs: number }>(sql`
+          select owner, count(*) as jobs from job_checks where queued_at is null group by owner order by owner`)
+        return rows.map(({ owner, jobs }) => [owner, jobs])
+      }
+      const give = (maxRunning: number | null) => {
+        const type = { name: 'agent', maxRunning, maxRunningPerOwner: 2 }
+        const gives = [one, two, one, two].map((db) => givePlaces(db, type, { nowMs: NOW, after: null }))
+        return Promise.all(gives)
+      }
+      await give(3)
+      assert.equal(
+        (await activeOf()).reduce((sum, [, jobs]) => sum + Number(jobs), 0),
+        3,
+        'both limits hold',
+      )
+      await give(null)
+      assert.deepEqual(await activeOf(), [
+        ['ada', 2],
+        ['bob', 2],
+      ])
+      assert.equal(await takes(null, 'ada'), false)
+      assert.equal(await takes(null, 'carl'), true)
+      assert.equal(await takes(4, 'carl'), false, 'the type has no place')
+      await one.query(sql`delete from job_checks where queued_at is not null`)
+      assert.equal(await takes(5, 'carl'), true)
+      assert.equal(await takes(5, 'ada'), false, 'the owner has no place')
     })
 
     test('places that become free one at a time are given in turn by owner', async () => {
@@ -211,7 +247,7 @@ describe('leases', () => {
       await db.query(sql`delete from job_checks`)
       for (const owner of ['ada', 'bob', 'carl']) await createDueJobs(db, { owner, count: 5, dueAtMs: NOW })
       await db.query(sql`update job_checks set limited_type = 'agent', queued_at = due_at, due_at = ${NOW + 99_000}`)
-      const type = { name: 'agent', maxRunning: 1 }
+      const type = { name: 'agent', maxRunning: 1, maxRunningPerOwner: null }
       const turns: string[] = []
       let after: string | null = null
       for (let n = 0; n < 6; n++) {

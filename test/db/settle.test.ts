@@ -27,6 +27,7 @@ import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { readTraces, WANTED_TRACES } from '../../src/runtime/read-answers.ts'
 import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
+import { findRefusal } from '../../src/users/user-state-store.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { addDevice, essenceOf, type JobRows, readJobRows } from '../support/job-rows.ts'
@@ -54,6 +55,7 @@ async function node(db: Database) {
     meter: silentMeter,
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
+    findRefusal,
     usageLimitRuns: null,
     runtime,
     identify: null,

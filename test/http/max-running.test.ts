@@ -7,6 +7,8 @@ import { forEachService } from '../support/service.ts'
 
 const jobTypes = toJobTypes({
   scarce: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 60, max_running: 2 },
+  fair: { assistant_id: 'report', output_key: 'report', may_pause: false, max_running_per_owner: 2 },
+  asking: { assistant_id: 'pause', output_key: 'report', max_running: 1 },
   single: { assistant_id: 'report', output_key: 'report', may_pause: false, deadline_seconds: 3_600, max_running: 1 },
 })
 
@@ -32,6 +34,37 @@ describe('a job type with max_running', () => {
       await world.sweepUntil(() => world.calls(START_RUN) === 5, 10)
       await world.pass(RUN_MS)
       await world.sweepUntil(async () => (await statusesOf(world, ids)).every((status) => status === 'completed'))
+    })
+
+    test('with max_running_per_owner, an owner has no more active runs than that, and other owners do not wait', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const ids: string[] = []
+      for (let n = 0; n < 5; n++) ids.push((await world.start('fair', { sub: 'ada' })).id)
+      assert.equal(world.calls(START_RUN), 2)
+      ids.push((await world.start('fair', { sub: 'bob' })).id)
+      assert.equal(world.calls(START_RUN), 3)
+      await world.pass(RUN_MS)
+      await world.sweepUntil(() => world.calls(START_RUN) === 5, 10)
+      await world.pass(RUN_MS)
+      await world.sweepUntil(async () => (await statusesOf(world, ids)).every((status) => status === 'completed'))
+      assert.equal(world.calls(START_RUN), 6)
+    })
+
+    test('an answered job without a free place waits, also if another worker was checking its question', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const paused = await world.start('asking')
+      await world.sweepUntil(async () => (await world.stored(paused.id)).status === 'awaiting_input', RUN_MS)
+      world.runtime.setFaults({ ...NO_RUNTIME_FAULTS, zombie: true })
+      await world.start('asking', { sub: 'bob' })
+      assert.equal(world.calls(START_RUN), 2)
+      await world.leaseElsewhere(paused.id)
+      assert.equal((await world.resume(await world.stored(paused.id), { input: 'yes' })).status, 202)
+      await world.pass(5_000)
+      assert.equal(world.calls(START_RUN), 2)
+      assert.deepEqual(
+        [(await world.stored(paused.id)).status, (await world.stored(paused.id)).run_id],
+        ['processing', null],
+      )
     })
 
     test('a job that has waited long is checked as soon after its start as any other', async () => {

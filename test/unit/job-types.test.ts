@@ -34,8 +34,11 @@ describe('job types', () => {
         may_pause: true,
         deadline_seconds: 60,
         max_running: 5,
+        max_running_per_owner: 2,
+        answer_within_seconds: 60,
+        remind_after_seconds: 59,
         live: ['custom'],
-        notifications: { cancelled: { title: 'Gone', body: '' } },
+        notifications: { cancelled: { title: 'Gone', body: '' }, reminder: { title: 'Well?', body: '' } },
         output_fields: { title: 'The headline' },
         input_schema: { type: 'object' },
         output_schema: true,
@@ -53,8 +56,11 @@ describe('job types', () => {
       mayPause: true,
       deadlineMs: 60_000,
       maxRunning: 5,
+      maxRunningPerOwner: 2,
+      answerWithinMs: 60_000,
+      remindAfterMs: 59_000,
       live: ['custom'],
-      notifications: { cancelled: { title: 'Gone', body: '' } },
+      notifications: { cancelled: { title: 'Gone', body: '' }, reminder: { title: 'Well?', body: '' } },
       outputFields: { title: 'The headline' },
       inputSchema: new DocumentSchema({ type: 'object' }),
       outputSchema: new DocumentSchema(true),
@@ -72,7 +78,8 @@ describe('job types', () => {
     assert.equal(type?.usageKey, null)
     assert.equal(type?.description, null)
     assert.deepEqual(type?.outputFields, {})
-    assert.deepEqual(Object.keys(type?.notifications ?? {}), ['completed', 'failed', 'awaiting_input'])
+    assert.deepEqual([type?.maxRunningPerOwner, type?.answerWithinMs, type?.remindAfterMs], [null, null, null])
+    assert.deepEqual(Object.keys(type?.notifications ?? {}), ['reminder', 'completed', 'failed', 'awaiting_input'])
   })
 
   test('a configurable_schema that would allow a reserved key is refused', () => {
@@ -131,6 +138,11 @@ describe('job types', () => {
     assert.equal(agent?.mayPause, true, 'its messages are there while it pauses, too')
   })
 
+  test('a type that defines its own notifications still has a text for the reminder', () => {
+    const { notifications } = read({ report: { ...REPORT, notifications: {} } }).get('report') ?? {}
+    assert.deepEqual(Object.keys(notifications ?? {}), ['reminder'])
+  })
+
   test('the shipped file is valid', () => {
     const shipped = readFileSync(new URL('../../job-types.json', import.meta.url), 'utf8')
     const types = parseJobTypesFile(shipped).jobTypes
@@ -154,6 +166,21 @@ describe('job types', () => {
       'an assistant of another type',
       { report: { ...REPORT, assistant_id: 1 } },
       /^\/types\/report\/assistant_id .*string/,
+    ],
+    [
+      'a reminder that is not before the end',
+      { report: { ...REPORT, answer_within_seconds: 60, remind_after_seconds: 60 } },
+      /^\/types\/report\/remind_after_seconds must be less than answer_within_seconds$/,
+    ],
+    [
+      'no time to answer',
+      { report: { ...REPORT, answer_within_seconds: 0 } },
+      /^\/types\/report\/answer_within_seconds /,
+    ],
+    [
+      'no run of an owner',
+      { report: { ...REPORT, max_running_per_owner: 0 } },
+      /^\/types\/report\/max_running_per_owner /,
     ],
     ['an empty output key', { report: { ...REPORT, output_key: '' } }, /^\/types\/report\/output_key .*1 char/],
     ['no output key', { report: { assistant_id: 'x' } }, /^\/types\/report must have an output_key$/],

@@ -14,6 +14,7 @@ import { sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { createJobServices } from '../../src/jobs/job-services.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
+import { findRefusal } from '../../src/users/user-state-store.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { startPostgres } from '../../test/support/postgres.ts'
 import { seedRunningJobs } from './callbacks/seed.ts'
@@ -60,6 +61,7 @@ async function measure(db: Database, { jobs, runtimeUrl }: { jobs: number; runti
     log: silentLog,
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
+    findRefusal,
     fetch,
     runtime: { url: runtimeUrl, apiKey: null, timeoutMs: 3_000 },
     runtimeIdentity: { mode: 'sub', secret: null },

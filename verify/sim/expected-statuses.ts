@@ -31,7 +31,7 @@ export const EXPECTED: Record<JobStatus, ExpectedStatus> = {
     isFinal: false,
     isActive: false,
     event: 'job.awaiting_input',
-    next: ['processing', 'generating', 'cancelled'],
+    next: ['processing', 'generating', 'failed', 'cancelled'],
   },
   completed: { isFinal: true, isActive: false, event: 'job.completed', next: [] },
   failed: { isFinal: true, isActive: false, event: 'job.failed', next: [] },

@@ -17,6 +17,7 @@ import { checkLimits, LIMIT_TRIGGERS } from './invariants/limits.ts'
 import { checkOperators } from './invariants/operators.ts'
 import { checkRuns } from './invariants/runs.ts'
 import { checkStreams } from './invariants/streams.ts'
+import { checkTimes } from './invariants/times.ts'
 import { checkTurns } from './invariants/turns.ts'
 import { checkWire } from './invariants/wire.ts'
 import { createIdentity, type Identity, makeSignaturesSynchronous, START_MS } from './outside/identity.ts'
@@ -229,6 +230,7 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
   await checkRuns(evidence)
   await checkTurns(evidence)
   checkCallers(evidence)
+  await checkTimes(evidence)
   checkBounds(evidence)
   await checkEffects(evidence)
   await checkWire(evidence)

@@ -25,7 +25,10 @@ import { followLive, type LiveOptions, type LivePart } from './live.ts'
 import { waitForJob } from './wait-for-job.ts'
 
 export interface ResultOptions extends CallOptions {
-  /** True: keep waiting while the job awaits input that a user gives elsewhere. Default: throws `JobAwaitingInput`. */
+  /**
+   * True: keep waiting while the job awaits input that a user gives elsewhere; if its `answer_by` passes without an answer,
+   * throws `JobFailed` with `answer_expired`. Default: throws `JobAwaitingInput`.
+   */
   waitForAnswer?: boolean
   /** The longest time to wait. Then `request_timeout` is thrown; the job continues. */
   timeoutMs?: number
@@ -133,7 +136,7 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     return new JobHandle<Types, Name>(this.#context, next.id, next)
   }
 
-  /** Replaces the input of a turn that waits for the turn before it; `conflict` once it has started. */
+  /** Replaces the input of a job that waits for its `run_at` or the turn before it; `conflict` once it has started. */
   async replaceInput(input: InputOf<Types, Name>, { signal }: CallOptions = {}): Promise<Job<Types, Name>> {
     return this.#keep(await requestJob(this.#context, 'PATCH', pathOf(this.id), { body: { input }, signal }))
   }

@@ -21,6 +21,8 @@ export interface StartOptions<Configurable = Record<string, unknown>> extends An
   projectId?: string
   /** The user who owns the job. Needs `admin:*`. */
   createdBy?: string
+  /** When the job starts, at most 30 days ahead. Default: now. A followed run has started already. */
+  runAt?: Date
   /**
    * Calls with the same key start one job, even after a restart of your program. 1 to 255 visible ASCII characters. Default:
    * a new key for each call.
@@ -31,7 +33,7 @@ export interface StartOptions<Configurable = Record<string, unknown>> extends An
 export interface ContinueOptions<Configurable = Record<string, unknown>> extends StartOptions<Configurable> {
   /**
    * What happens while a turn of the conversation is unfinished. `reject`: a `conflict`. `enqueue`: the new turn waits.
-   * `interrupt`: the unfinished turns are cancelled first. Default: `reject`.
+   * `interrupt`: the unfinished turns are cancelled first, so it does not fit `runAt`. Default: `reject`.
    */
   onBusy?: 'reject' | 'enqueue' | 'interrupt'
 }
@@ -62,7 +64,7 @@ export async function requestJob(
 
 /** Creates one job, however often the request is sent. */
 export function startJob(context: ClientContext, work: Work, options: StartOptions<unknown>): Promise<Job> {
-  const { configurable, projectId, createdBy, idempotencyKey, signal } = options
-  const body = { ...work, configurable, project_id: projectId, created_by: createdBy }
+  const { configurable, projectId, createdBy, runAt, idempotencyKey, signal } = options
+  const body = { ...work, configurable, project_id: projectId, created_by: createdBy, run_at: runAt?.toISOString() }
   return requestJob(context, 'POST', '/jobs', { body, headers: idempotency(idempotencyKey), signal })
 }

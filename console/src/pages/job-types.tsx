@@ -11,6 +11,10 @@ interface JobTypeView {
   output_key: string | null
   may_pause: boolean
   deadline_seconds: number
+  answer_within_seconds: number | null
+  remind_after_seconds: number | null
+  max_running: number | null
+  max_running_per_owner: number | null
   [field: string]: unknown
 }
 
@@ -38,6 +42,10 @@ export function JobTypesPage() {
               <dd>{duration(type.deadline_seconds * 1_000)}</dd>
               <dt>May pause</dt>
               <dd>{type.may_pause ? 'yes' : 'no'}</dd>
+              <Limit name="Answer within" value={inSeconds(type.answer_within_seconds)} />
+              <Limit name="Reminder after" value={inSeconds(type.remind_after_seconds)} />
+              <Limit name="Active runs" value={type.max_running} />
+              <Limit name="Active runs of an owner" value={type.max_running_per_owner} />
             </dl>
             <div class="columns">
               {SCHEMAS.filter((name) => type[name]).map((name) => (
@@ -47,6 +55,21 @@ export function JobTypesPage() {
           </section>
         ))}
       </Loaded>
+    </>
+  )
+}
+
+function inSeconds(seconds: number | null): string | null {
+  return seconds === null ? null : duration(seconds * 1_000)
+}
+
+/** Absent if the type has no such limit. */
+function Limit({ name, value }: { name: string; value: string | number | null }) {
+  if (value === null) return null
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
     </>
   )
 }

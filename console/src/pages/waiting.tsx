@@ -5,7 +5,7 @@ import type { Job } from '../api/types.ts'
 import { Button } from '../ui/button.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Empty, Loaded } from '../ui/states.tsx'
-import { Elapsed } from '../ui/time.tsx'
+import { Elapsed, Time } from '../ui/time.tsx'
 import { AnswerForm, questionText } from './job/answer-form.tsx'
 
 /** Every job that awaits an answer, with its question and a form. */
@@ -25,6 +25,11 @@ export function WaitingPage() {
               </Link>{' '}
               <span class="muted">
                 waiting for <Elapsed since={job.updated_at} />
+                {job.answer_by && (
+                  <>
+                    , expires <Time at={job.answer_by} />
+                  </>
+                )}
               </span>
             </p>
             {operator.mayAct ? (

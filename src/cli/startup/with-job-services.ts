@@ -7,6 +7,7 @@ import { systemRandom } from '../../core/random.ts'
 import type { Database } from '../../db/database.ts'
 import { Node } from '../../db/nodes/node.ts'
 import { createJobServices, type JobServices } from '../../jobs/job-services.ts'
+import { findRefusal } from '../../users/user-state-store.ts'
 import { hasPushTurnedOff } from '../../users/user-store.ts'
 import { type CommandLine, EXIT, type ExitCode } from '../io.ts'
 import { loadSettings } from './load-job-types.ts'
@@ -30,6 +31,7 @@ export async function withJobServices(
     log: silentLog,
     types,
     pushOptOut: hasPushTurnedOff,
+    findRefusal,
     fetch,
     runtime: config.runtime,
     runtimeIdentity: config.runtimeIdentity,

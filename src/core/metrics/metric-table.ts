@@ -102,7 +102,7 @@ export const HISTOGRAMS = {
     buckets: ANSWER_SECONDS,
   },
   job_duration_seconds: {
-    help: 'Time from a job’s creation to its end',
+    help: 'Time from a job’s creation, or from its `run_at`, to its end',
     labels: ['type', 'status'],
     buckets: [1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600],
   },

@@ -198,6 +198,11 @@ create table jobs (
   checked_at bigint,
   check_attempts integer not null,
   deadline_at bigint not null,
+  -- When its owner wanted it to start.
+  run_at bigint,
+  -- While it awaits an answer: when its owner is reminded, null if that was done; and when the job fails without an answer.
+  remind_at bigint,
+  answer_by bigint,
   created_at bigint not null,
   started_at bigint,
   finished_at bigint,
@@ -307,6 +312,8 @@ create table job_checks (
   queued_at bigint,
   -- The thread on which the job waits for its turn, behind unfinished jobs; null when it does not wait.
   waits_on text,
+  -- The calendar's time before which its turn does not begin; null when that time has come.
+  not_before bigint,
   due_at bigint not null,
   lease_id text,
   -- The lease ends at `leased_until`, or earlier if this node stops.
@@ -326,10 +333,11 @@ create table job_checks (
 create index job_checks_due on job_checks (due_at);
 create index job_checks_by_owner on job_checks (owner, due_at);
 -- The jobs that have a place among the active runs of their type, and those that wait for one.
-create index job_checks_active on job_checks (limited_type) where limited_type is not null and queued_at is null;
+create index job_checks_active on job_checks (limited_type, owner) where limited_type is not null and queued_at is null;
 create index job_checks_queued on job_checks (limited_type, owner, queued_at) where queued_at is not null;
 -- The turns that wait, in their order on each thread.
-create index job_checks_waiting on job_checks (waits_on, job_id) where waits_on is not null;
+create index job_checks_waiting on job_checks (waits_on, job_id) where waits_on is not null and not_before is null;
+create index job_checks_delayed on job_checks (not_before) where not_before is not null;
 
 -- Every run a job ever had, so that a late callback of an earlier run is recognized.
 create table job_runs (

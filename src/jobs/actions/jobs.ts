@@ -1,4 +1,5 @@
 import { type AuditedChange, type AuditOrigin, recordAudit } from '../../audit/record-audit.ts'
+import { toRfc3339 } from '../../core/clock.ts'
 import { ApiError, QuotaExceeded, UnavailableError } from '../../core/errors.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import { uuidFrom } from '../../core/random.ts'
@@ -23,11 +24,11 @@ import {
   replaceChecks,
 } from '../check-store.ts'
 import { isTerminal, isWatched, type JobStatus, STATUSES } from '../job.ts'
-import type { JobContext } from '../job-context.ts'
+import type { CancelReason, JobContext } from '../job-context.ts'
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, newJob } from '../job-row.ts'
 import { changeJobs, findJob, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../job-store.ts'
-import { deadlineFrom, faultOfConfigurable, type JobType } from '../job-types.ts'
+import { deadlineFrom, faultOfConfigurable, type JobType, limitedTypeOf, questionTimes } from '../job-types.ts'
 import { takesPlace } from '../leases/places-store.ts'
 import { type Asker, askedBy } from '../runs/caller.ts'
 import { isStartedHere } from '../runs/extra-runs.ts'
@@ -46,6 +47,8 @@ import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } fr
 const STATE_BUDGET_MS = 3_000
 /** A run to follow may be missing on a lagging replica: the runtime is asked again after these pauses. */
 const FOLLOW_PAUSES_MS = [300, 700, 2_000]
+/** A job with an earlier `run_at` is not delayed. */
+const STARTS_AT_ONCE_MS = 1_000
 /** Starts of one owner that may be in progress at once: 50 changes on each of four nodes. */
 const STARTS_IN_PROGRESS = 200
 
@@ -73,6 +76,8 @@ interface NewRun {
   onThread?: string
   onBusy?: OnBusy
   configurable?: JsonText
+  /** When it starts, by the calendar; absent: now. */
+  runAtMs?: number
 }
 
 interface Resume {
@@ -180,7 +185,7 @@ export class Jobs {
   async requestCancel(
     tx: Transaction,
     settlement: Settlement,
-    { job, by }: { job: SettlingJob | undefined; by: AuditOrigin | undefined },
+    { job, by, reason }: { job: SettlingJob | undefined; by: AuditOrigin | undefined; reason?: CancelReason },
   ): Promise<boolean> {
     if (!job) throw noSuchJob()
     const { atMs } = settlement
@@ -190,7 +195,7 @@ export class Jobs {
     if (job.cancel_requested_at === null) {
       job.cancel_requested_at = atMs
       if (!nothingRuns) await makeDue(tx, [id], atMs)
-      await this.#addToTimeline(tx, job, 'cancel_requested', {})
+      await this.#addToTimeline(tx, job, 'cancel_requested', { reason })
       await this.#audit(tx, job, { by, action: 'job.cancelled', before: { status } })
     }
     if (nothingRuns) {
@@ -226,6 +231,9 @@ export class Jobs {
       const isSame = job.run_seq === paused.run_seq && job.interrupts === paused.interrupts
       if (!isSame) throw new ApiError('conflict', 'The job asks something else meanwhile')
       const atMs = clock.now()
+      if (atMs >= (job.answer_by ?? Number.POSITIVE_INFINITY)) {
+        throw new ApiError('conflict', 'The time to answer is over')
+      }
       job.status = to
       job.run_id = null
       job.run_seq += 1
@@ -234,6 +242,7 @@ export class Jobs {
       job.interrupts = null
       Object.assign(job, askedBy(asker, job.created_by))
       job.configurable = configurable?.text ?? job.configurable
+      Object.assign(job, questionTimes(atMs, undefined))
       job.settled_by = null
       job.first_hint = null
       job.awaiting_confirmation = null
@@ -291,7 +300,7 @@ export class Jobs {
   async #createOwn(tx: Transaction, request: NewJobRequest, work: NewRun): Promise<CreatedJob> {
     const { ids, random, clock } = this.#context
     const { type, createdBy: owner } = request
-    const { input, continues, onThread, onBusy = 'reject' } = work
+    const { input, continues, onThread, onBusy = 'reject', runAtMs = null } = work
     const afterCommit: (() => void)[] = []
     const interruption = this.#interruption(tx, afterCommit)
     const threadId =
@@ -306,6 +315,7 @@ export class Jobs {
       created_by: owner,
       continues,
       retry_of: request.retryOf ?? null,
+      run_at: runAtMs,
       thread_id: threadId ?? uuidFrom(random),
       run_id: null,
       ...askedBy(request.asker, owner),
@@ -314,8 +324,9 @@ export class Jobs {
     }
     const job = newJob(type, given, clock.now())
     const isPinned = turn?.thread.is_pinned === 1
-    if (turn?.waits) {
-      await this.#insert(tx, job, { place: { waits_on: job.thread_id } })
+    const not_before = runAtMs !== null && runAtMs > clock.calendar() + STARTS_AT_ONCE_MS ? runAtMs : null
+    if (turn?.waits || not_before !== null) {
+      await this.#insert(tx, job, { place: { waits_on: job.thread_id, not_before }, title: titleOf(input) })
       job.queued_behind = (await findUnfinishedOn(tx, job.thread_id)).at(-2)?.id ?? null
       job.next_check_at = null
       afterCommit.push(() => this.#wakeSweep())
@@ -381,7 +392,7 @@ export class Jobs {
       run_id: run.runId,
       trace_context: this.#context.tracer?.current ?? null,
     }
-    const place = { limited_type: request.type.maxRunning === null ? null : request.type.name }
+    const place = { limited_type: limitedTypeOf(request.type) }
     const job = await this.#insert(tx, newJob(request.type, given, clock.now()), { place })
     const followed = { run_id: run.runId, job_id: job.id, run_seq: 1, is_extra: 0, created_at: job.created_at }
     await insertJobRuns(tx, [followed])
@@ -420,6 +431,7 @@ export class Jobs {
       type: job.type,
       ...(traceId !== undefined && { request_trace_id: traceId }),
       ...(job.retry_of !== null && { retry_of: job.retry_of }),
+      ...(job.run_at !== null && { run_at: toRfc3339(job.run_at) }),
     })
     await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])
     return job
@@ -430,10 +442,12 @@ export class Jobs {
     tx: Transaction,
     { job, type, isPossible = true }: { job: JobRow; type: JobType; isPossible?: boolean },
   ): Promise<Place> {
-    const limited_type = type.maxRunning === null ? null : type.name
-    if (!(await takesPlace(tx, type))) {
-      // Until the job gets a place, only its deadline is due.
+    const limited_type = limitedTypeOf(type)
+    if (!(await takesPlace(tx, type, job.created_by))) {
+      // Until the job gets a place, only its deadline is due. A check of its question may still hold a lease.
       job.start_attempts = 0
+      job.lease_token = null
+      job.lease_until = null
       job.next_check_at = job.deadline_at
       return { limited_type, queued_at: job.updated_at }
     }

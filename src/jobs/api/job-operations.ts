@@ -37,6 +37,9 @@ export const createJob = {
     'With `continues`, the run is the next turn on the thread of an earlier job. While a job on the thread is unfinished, ' +
     '`on_busy` decides: `reject` answers 409; `enqueue` lets up to five turns wait, each until the one before it has ended; ' +
     '`interrupt` cancels the unfinished turns and starts when the runtime has ended them. ' +
+    'With `run_at`, the job is accepted now and starts then; until then its input can be replaced. A turn keeps its place in ' +
+    'the conversation while it waits, and `on_busy` cannot be `interrupt`. If its owner is blocked then, or was erased, it ' +
+    'ends `cancelled`. ' +
     'The job is durable before the runtime is called. If the runtime is down, the start is retried. ' +
     'At a limit of the month of its owner the answer is 429 `usage_limit_exceeded`. An owner with too many unfinished jobs ' +
     'gets it too; a caller with `admin:*` is exempt from that quota.',
@@ -61,6 +64,13 @@ export const createJob = {
           type: 'string',
           enum: [...ON_BUSY],
           description: 'With `continues`: what happens while a job on the thread is unfinished. Absent: `reject`.',
+        }),
+      ),
+      run_at: Type.Optional(
+        Type.String({
+          format: 'date-time',
+          description:
+            'With `input`: the time at which it starts, at most 30 days ahead. A time in the past starts it at once.',
         }),
       ),
       project_id: Type.Optional(nullableText({ maxLength: 255, description: 'The project it belongs to.' })),
@@ -88,7 +98,7 @@ export const replaceJobInput = {
   operationId: 'replaceJobInput',
   tags,
   summary: 'Replace the input of a turn that waits',
-  description: 'Only while `queued_behind` names the job before it; afterwards 409.',
+  description: 'Only before its `run_at`, and while `queued_behind` names the job before it; afterwards 409.',
   params,
   body: Type.Object(
     { input: jsonDocument({ description: 'The graph’s new input.' }) },
@@ -135,8 +145,9 @@ export const resumeJob = {
   params,
   description:
     'The state of the thread is read first, within three seconds. 409: the question was answered elsewhere meanwhile (the ' +
-    'job then goes on with that answer), or its thread is gone (the job then fails `run_lost`). If the runtime cannot be ' +
-    'asked, the answer is kept and sent later. `configurable` replaces that of the job; without it, that of the job is sent again.',
+    'job then goes on with that answer), its thread is gone (the job then fails `run_lost`), or `answer_by` is over. If ' +
+    'the runtime cannot be asked, the answer is kept and sent later. `configurable` replaces that of the job; without it, ' +
+    'that of the job is sent again.',
   body: Type.Object(
     {
       input: Type.Optional(

@@ -33,6 +33,8 @@ import { openLiveStream, streamLive } from './live-operation.ts'
 import { toJob, toJobType, toTimelineEntry, withDocuments, withoutDocuments } from './present-job.ts'
 import { type GivenJob, readGivenAnswer, readNewJob } from './read-job-request.ts'
 
+const MAX_DELAY_MS = 30 * 86_400_000
+
 const TIMELINE = listById('timeline')
 
 interface JobRouteServices {
@@ -366,6 +368,10 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
           faultOfConfigurable(type, work.configurable, 'body/configurable'))
         : null
     if (fault) throw new ApiError('invalid_request', fault)
+    const latestMs = jobContext.clock.calendar() + MAX_DELAY_MS
+    if ('input' in work && work.runAtMs !== undefined && work.runAtMs > latestMs) {
+      throw new ApiError('invalid_request', 'body/run_at must be at most 30 days ahead')
+    }
     const wanted = { ...given, type }
     await checkMayFollow(request, wanted)
     return wanted

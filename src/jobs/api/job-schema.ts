@@ -22,6 +22,8 @@ const started = {
   retry_of: null,
   continues: null,
   queued_behind: null,
+  run_at: null,
+  answer_by: null,
   type: 'report',
   status: 'processing',
   input: { topic: 'sales' },
@@ -110,6 +112,10 @@ export const Job = Type.Object(
     retry_of: nullableTextField('The job that this one repeats.'),
     continues: nullableTextField('The job whose conversation this one continues.'),
     queued_behind: nullableTextField('The unfinished job before it, while it waits for its turn; null otherwise.'),
+    run_at: nullableTimeField('When it was to start; null: at once.'),
+    answer_by: nullableTimeField(
+      'While the job awaits input: it fails with `answer_expired` if it is not answered before. Null: at no time.',
+    ),
     type: Type.String({ description: 'Its job type.' }),
     status: jobStatus,
     input: jsonDocument({ description: 'The input of its first run.' }),
@@ -210,6 +216,9 @@ const jobTypeExample = {
   may_pause: false,
   deadline_seconds: 3600,
   max_running: null,
+  max_running_per_owner: null,
+  answer_within_seconds: null,
+  remind_after_seconds: null,
   live: ['messages', 'custom'],
   output_fields: { title: 'What it is called' },
   input_schema: { type: 'object', properties: { title: { type: 'string' } }, required: ['title'] },
@@ -231,6 +240,15 @@ const JobType = Type.Object(
     deadline_seconds: Type.Integer({ description: 'A job that takes longer fails with `deadline_exceeded`.' }),
     max_running: Type.Union([Type.Integer(), Type.Null()], {
       description: 'How many of its runs are active at once; further jobs wait. Null is any number.',
+    }),
+    max_running_per_owner: Type.Union([Type.Integer(), Type.Null()], {
+      description: 'How many runs of one owner are active at once; further jobs wait. Null is any number.',
+    }),
+    answer_within_seconds: Type.Union([Type.Integer(), Type.Null()], {
+      description: 'A question that is open for longer fails its job with `answer_expired`. Null is any time.',
+    }),
+    remind_after_seconds: Type.Union([Type.Integer(), Type.Null()], {
+      description: 'After this time the owner is reminded of an open question, once. Null is never.',
     }),
     live: Type.Array(Type.Unsafe<LiveMode>({ type: 'string', enum: [...LIVE_MODES] }), {
       description:

@@ -14,6 +14,8 @@ export function toJob(row: ListedJob): Job {
     retry_of: row.retry_of,
     continues: row.continues,
     queued_behind: row.queued_behind,
+    run_at: orNull(row.run_at, toRfc3339),
+    answer_by: orNull(row.answer_by, toRfc3339),
     type: row.type,
     status: row.status,
     input: toDocument(row.input),
@@ -81,6 +83,9 @@ export function toJobType(type: JobType) {
     may_pause: type.mayPause,
     deadline_seconds: type.deadlineMs / 1000,
     max_running: type.maxRunning,
+    max_running_per_owner: type.maxRunningPerOwner,
+    answer_within_seconds: orNull(type.answerWithinMs, toSeconds),
+    remind_after_seconds: orNull(type.remindAfterMs, toSeconds),
     live: [...type.live],
     output_fields: type.outputFields,
     input_schema: type.inputSchema?.json ?? null,
@@ -92,6 +97,10 @@ export function toJobType(type: JobType) {
 
 function toDocument(text: string | null): JsonText {
   return new JsonText(text ?? 'null')
+}
+
+function toSeconds(ms: number): number {
+  return ms / 1000
 }
 
 function orNull<T, U>(value: T | null, convert: (value: T) => U): U | null {

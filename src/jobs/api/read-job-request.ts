@@ -18,6 +18,7 @@ interface NewJobBody {
   run_id?: string
   continues?: string
   on_busy?: OnBusy
+  run_at?: string
   project_id?: string | null
   created_by?: string
 }
@@ -37,7 +38,8 @@ export function readNewJob(request: FastifyRequest, body: NewJobBody): GivenJob 
   }
 }
 
-function readWork({ input, configurable, thread_id, run_id, continues, on_busy }: NewJobBody): NewJobRequest['work'] {
+function readWork(body: NewJobBody): NewJobRequest['work'] {
+  const { input, configurable, thread_id, run_id, continues, on_busy, run_at } = body
   const follows = thread_id !== undefined || run_id !== undefined
   if (input !== undefined && follows) {
     throw new ApiError('invalid_request', 'body must have either "input" or "thread_id" and "run_id", not both')
@@ -55,9 +57,16 @@ function readWork({ input, configurable, thread_id, run_id, continues, on_busy }
       'body/configurable needs the field "input": a run started elsewhere has its own',
     )
   }
+  if (run_at !== undefined && input === undefined) {
+    throw new ApiError('invalid_request', 'body/run_at needs the field "input"')
+  }
+  if (run_at !== undefined && on_busy === 'interrupt') {
+    throw new ApiError('invalid_request', 'body/on_busy must not be "interrupt" with "run_at": nothing starts now')
+  }
   if (input !== undefined) {
     const turn = { continues: continues ?? null, ...(on_busy && { onBusy: on_busy }) }
-    return { input, ...turn, ...(configurable && { configurable }) }
+    const runAt = run_at === undefined ? {} : { runAtMs: Date.parse(run_at) }
+    return { input, ...turn, ...(configurable && { configurable }), ...runAt }
   }
   if (thread_id !== undefined && run_id !== undefined) {
     return { threadId: thread_id.toLowerCase(), runId: run_id.toLowerCase() }

@@ -10,8 +10,11 @@ export interface Lease {
   node: string
   nowMs: number
   untilMs: number
-  /** Whether only jobs with a run are taken, because too many starts are in progress. */
-  onlyChecks?: boolean
+  /**
+   * Takes only some of the due jobs. `checks`: those with a run, because too many starts are in progress. `questions`: those
+   * whose owner is to be reminded or whose time to answer is over, because the runtime cannot be asked now.
+   */
+  only?: 'checks' | 'questions' | undefined
 }
 
 /** A job that this process has leased, without its documents. */
@@ -23,9 +26,10 @@ function isFree(nowMs: number): Sql {
 }
 
 /** A condition on a due job: no worker holds it, and it is of the kind that the lease is for. */
-export function isWanted({ nowMs, onlyChecks = false }: Lease): Sql {
-  if (!onlyChecks) return isFree(nowMs)
-  return sql`${isFree(nowMs)} and exists (select 1 from jobs where jobs.id = job_checks.job_id and run_id is not null)`
+export function isWanted({ nowMs, only }: Lease): Sql {
+  if (only === undefined) return isFree(nowMs)
+  const isOfKind = only === 'checks' ? sql`run_id is not null` : sql`(remind_at <= ${nowMs} or answer_by <= ${nowMs})`
+  return sql`${isFree(nowMs)} and exists (select 1 from jobs where jobs.id = job_checks.job_id and ${isOfKind})`
 }
 
 /** A condition: the job waits neither for a place nor for its turn; or its deadline is over. */

@@ -1,28 +1,32 @@
-import { LockTimeout } from '../../db/database.ts'
+import { type Database, LockTimeout } from '../../db/database.ts'
+import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import type { JobContext } from '../job-context.ts'
-import { changeJobs, lockSlimJobs } from '../job-store.ts'
-import { deadlineFrom } from '../job-types.ts'
-import { appendTimeline } from '../settlement/timeline-store.ts'
+import { changeJobs } from '../job-store.ts'
+import { deadlineFrom, limitedTypeOf } from '../job-types.ts'
+import { settleJobs } from '../settlement/settle.ts'
+import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { lockThread } from '../thread-store.ts'
 import { findUnfinishedOn, IS_UNFINISHED } from '../uncommon-jobs.ts'
 
 /** One round looks at this many threads on which turns wait. The next round continues with the next ones. */
 const THREADS_PER_ROUND = 200
+const RELEASED_PER_ROUND = 1_000
 
 /**
- * Begins the turns that wait for the end of the turn before them. `after` is the last thread of the round before;
- * `areWanted`: turns still wait.
+ * Begins the turns that wait for the end of the turn before them, and those whose `run_at` has come. `after` is the last
+ * thread of the round before; `areWanted`: turns still wait.
  */
 export async function beginTurns(
   context: JobContext,
   after: string | null,
 ): Promise<{ areWanted: boolean; last: string | null }> {
-  const { db } = context
+  const { db, clock } = context
+  await releaseDelayed(db, clock.calendar())
   const waiting = await db.query<{ thread_id: string; job_id: string }>(sql`
     select waits_on as thread_id, min(job_id) as job_id from job_checks
-    where waits_on is not null and waits_on > ${after ?? ''} group by waits_on order by waits_on
+    where waits_on is not null and not_before is null and waits_on > ${after ?? ''} group by waits_on order by waits_on
     limit ${THREADS_PER_ROUND}`)
   if (waiting.length === 0) return { areWanted: after !== null, last: null }
   const ids = waiting.map(({ thread_id }) => thread_id)
@@ -35,6 +39,14 @@ export async function beginTurns(
   return { areWanted: true, last: waiting.length < THREADS_PER_ROUND ? null : (ids.at(-1) ?? null) }
 }
 
+/** The time of these delayed jobs has come: from now on they only wait for their turn. */
+async function releaseDelayed(db: Database, calendarMs: number): Promise<void> {
+  await db.query(sql`
+    update job_checks set not_before = null where job_id in (
+      select job_id from job_checks where not_before <= ${calendarMs} order by not_before limit ${RELEASED_PER_ROUND}
+      ${forUpdateSkipLocked(db.engine)})`)
+}
+
 /** A turn whose job or thread another transaction locks is left for a later round, so that it delays no other. */
 async function beginUnlessLocked(context: JobContext, jobId: string): Promise<void> {
   try {
@@ -44,24 +56,41 @@ async function beginUnlessLocked(context: JobContext, jobId: string): Promise<vo
   }
 }
 
-/** Its deadline begins now. If its type limits the active runs, it now waits for a place. */
-async function beginTurn({ db, clock, ids, types }: JobContext, jobId: string): Promise<void> {
-  await db.transaction(async (tx) => {
-    const [job] = await lockSlimJobs(tx, [jobId], { skipLocked: true })
+/**
+ * Its deadline begins now. If its type limits the active runs, it now waits for a place. The delayed job of a user that was
+ * blocked meanwhile is cancelled.
+ */
+async function beginTurn(context: JobContext, jobId: string): Promise<void> {
+  const { ids, types, findRefusal } = context
+  await settleJobs(context, async (tx, settlement) => {
+    const [job] = await settlement.lock([jobId], { skipLocked: true })
     const thread = job && (await lockThread(tx, job.thread_id))
     if (!thread || job.waits_on === null) return
     const [first] = await findUnfinishedOn(tx, thread.id)
     if (first?.id !== jobId) return
-    const atMs = clock.now()
+    const { atMs } = settlement
+    const note = (kind: TimelineKind, detail: object) =>
+      appendTimeline(tx, [
+        { id: ids.next('tml'), job_id: jobId, at: atMs, kind, via: null, detail: JSON.stringify(detail) },
+      ])
+    const reason = job.run_at === null || job.created_by === null ? null : await findRefusal(tx, job.created_by)
+    // The erasure itself cancels the job.
+    if (reason === 'user_erased') return
+    if (reason !== null) {
+      job.cancel_requested_at = atMs
+      await note('cancel_requested', { reason })
+      settlement.apply({ jobId, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null })
+      return settlement.write()
+    }
     const type = types.get(job.type)
     const deadlineMs = type ? deadlineFrom(atMs, type) : atMs
-    const isLimited = type !== undefined && type.maxRunning !== null
+    const limitedType = limitedTypeOf(type)
+    const isLimited = limitedType !== null
     await changeJobs(tx, [{ id: jobId, deadline_at: deadlineMs, updated_at: atMs }])
     await tx.query(sql`
-      update job_checks set waits_on = null, limited_type = ${isLimited ? type.name : null},
+      update job_checks set waits_on = null, limited_type = ${limitedType},
         queued_at = ${isLimited ? atMs : null}, due_at = ${isLimited ? deadlineMs : atMs}
       where job_id = ${jobId}`)
-    const entry = { id: ids.next('tml'), job_id: jobId, at: atMs, kind: 'turn_began', via: null, detail: '{}' } as const
-    await appendTimeline(tx, [entry])
+    await note('turn_began', {})
   })
 }

@@ -44,8 +44,9 @@ function countEnds(
 ): void {
   if (extraRuns.length > 0) meter.count('extra_runs_total', undefined, extraRuns.length)
   for (const misfit of misfits) meter.count('job_output_misfits_total', misfit)
-  for (const { type, status, settled_by, created_at, finished_at } of ended) {
+  for (const { type, status, settled_by, run_at, created_at, finished_at } of ended) {
+    const sinceMs = Math.max(created_at, run_at ?? created_at)
     meter.count('jobs_ended_total', { type, status, settled_by: settled_by ?? 'none' })
-    meter.observe('job_duration_seconds', ((finished_at ?? created_at) - created_at) / 1_000, { type, status })
+    meter.observe('job_duration_seconds', Math.max(0, (finished_at ?? sinceMs) - sinceMs) / 1_000, { type, status })
   }
 }

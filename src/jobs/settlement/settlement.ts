@@ -4,8 +4,9 @@ import { writeJson } from '../../core/json/json-text.ts'
 import type { Random } from '../../core/random.ts'
 import { isSameTrace, noTracer, type Span, type Tracer } from '../../core/tracing.ts'
 import type { Transaction } from '../../db/database.ts'
-import { appendEvents, type NewEvent } from '../../events/event-store.ts'
+import { appendEvents, type EventType, type NewEvent } from '../../events/event-store.ts'
 import { type PushIntent, recordPushIntents } from '../../push/intent-store.ts'
+import type { NotificationText } from '../../push/notification-text.ts'
 import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
 import type { JobUsage } from '../../usage/usage-store.ts'
@@ -28,11 +29,12 @@ import {
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, type SlimJob, STORED_NAMES, type StoredJob } from '../job-row.ts'
 import { changeJobs, insertJobRuns, type JobChange, type JobRun, lockSlimJobs } from '../job-store.ts'
-import { deadlineFrom, type JobTypes } from '../job-types.ts'
+import { deadlineFrom, type JobTypes, limitedTypeOf, questionTimes } from '../job-types.ts'
 import { jobEvent } from './job-event.ts'
 import { recordExtraRuns } from './record-extra-runs.ts'
 import { appendTimeline, type NewTimelineRow, type TimelineKind } from './timeline-store.ts'
 import { recordUsage, usageOf } from './usage-of.ts'
+import { ANSWER_EXPIRED } from './verdict.ts'
 
 /** New information about a job, from a callback, a read, the sweep or a cancel request. */
 export interface JobUpdate extends RunObservation {
@@ -59,8 +61,20 @@ export const CONFIRM_AFTER_MS = 10_000
 /** The longest time between two checks of a paused job that no client reads. */
 const PAUSED_CHECK_MS = 3_600_000
 
+/** Evidence that a question was closed elsewhere delays its reminder and its expiry by this much at most. */
+const CLOSED_WITHIN_MS = 60_000
+
 export function nextCheckOfPaused(atMs: number, random: Random): number {
   return atMs + backoffMs({ baseMs: PAUSED_CHECK_MS, maxMs: PAUSED_CHECK_MS }, 0, random)
+}
+
+/** A check of a paused job is due at the latest when its owner is to be reminded, or when the time to answer is over. */
+export function dueForQuestion(
+  dueMs: number,
+  { remind_at, answer_by }: Pick<JobRow, 'remind_at' | 'answer_by'>,
+  atMs: number,
+): number {
+  return Math.min(dueMs, ...[remind_at, answer_by].filter((time) => time !== null && time > atMs).map(Number))
 }
 
 /** applied: it paused or ended the job. duplicate, stale: known already. deferred: it did neither. */
@@ -164,6 +178,23 @@ export class Settlement {
     if (verdict.kind === 'answered_elsewhere') return this.#replaceQuestions(job, verdict, update.via)
     const transition = this.#move(job, to, { ...update, verdict })
     return { outcome: isWatched(to) ? 'deferred' : 'applied', job, ...(update.keepsTransition && { transition }) }
+  }
+
+  /** After a check of a locked job: once the time of its question has come, ends the job or reminds its owner. */
+  applyQuestionTimes(job: SettlingJob): void {
+    const { types, atMs } = this.#context
+    const { id: jobId, run_seq, awaiting_confirmation_since: doubtfulSinceMs } = job
+    const mayBeClosed = doubtfulSinceMs !== null && atMs < doubtfulSinceMs + CLOSED_WITHIN_MS
+    if (job.status !== 'awaiting_input' || mayBeClosed) return
+    if (job.answer_by !== null && atMs >= job.answer_by) {
+      this.apply({ jobId, runId: null, verdict: ANSWER_EXPIRED, via: null, isCheck: true, traces: null })
+    } else if (job.remind_at !== null && atMs >= job.remind_at) {
+      job.remind_at = null
+      this.#note(job, 'reminded', { via: null, detail: {} })
+      const text = types.get(job.type)?.notifications.reminder
+      const span = this.#startSpan(job, { via: null, cause: null })
+      this.#announce(job, 'job.reminder', { cause: `${jobId}:${run_seq}:reminder`, text, span })
+    }
   }
 
   async write(): Promise<void> {
@@ -274,6 +305,8 @@ export class Settlement {
     }
     if (verdict.kind === 'awaiting_input') job.interrupts = writeJson(verdict.interrupts)
     else if (from === 'awaiting_input') job.interrupts = null
+    const asked = verdict.kind === 'awaiting_input' ? this.#context.types.get(job.type) : undefined
+    Object.assign(job, questionTimes(atMs, asked))
     if (!isWatched(to)) {
       this.#awaitConfirmation(job, null)
       job.settled_by = via === null ? null : (job.first_hint ?? via)
@@ -298,7 +331,7 @@ export class Settlement {
       this.#timeline.push({ id: ids.next('tml'), job_id: job.id, at: atMs, kind: 'transition', via, detail })
     }
     if (verdict.kind === 'completed' && verdict.misfit) this.#noteMisfit(job, verdict.misfit, via)
-    this.#announce(job, to, this.#startSpan(job, { via, cause: traceContext }))
+    this.#announceStatus(job, this.#startSpan(job, { via, cause: traceContext }))
     return detail
   }
 
@@ -306,7 +339,7 @@ export class Settlement {
   #pauseChecks(job: SettlingJob): void {
     const { atMs, random } = this.#context
     job.first_hint = null
-    job.next_check_at = nextCheckOfPaused(atMs, random)
+    job.next_check_at = dueForQuestion(nextCheckOfPaused(atMs, random), job, atMs)
     this.#checks.push(newCheck({ ...job, start_attempts: 0, lease_token: null, lease_until: null }))
   }
 
@@ -321,6 +354,7 @@ export class Settlement {
     job.resume_input = null
     job.resume_questions = JSON.stringify(answered)
     job.interrupts = null
+    Object.assign(job, questionTimes(atMs, undefined))
     job.settled_by = null
     job.first_hint = null
     this.#awaitConfirmation(job, null)
@@ -330,13 +364,12 @@ export class Settlement {
     job.check_attempts = 0
     job.next_check_at = atMs
     this.#runs.push({ run_id: runId, job_id: job.id, run_seq: job.run_seq, is_extra: 0, created_at: atMs })
-    const limited_type = type && type.maxRunning !== null ? type.name : null
     // It was started once, elsewhere: its checks begin with short pauses.
     const started = { ...job, start_attempts: 1, lease_token: null, lease_until: null }
-    this.#checks.push(newCheck(started, { limited_type }))
+    this.#checks.push(newCheck(started, { limited_type: limitedTypeOf(type) }))
     const unused = isUnanswered ? { answer: 'not_applied' } : {}
     this.#note(job, 'continued_elsewhere', { via, detail: { run_seq: job.run_seq, run_id: runId, ...unused } })
-    this.#announce(job, job.status, this.#startSpan(job, { via, cause: null }))
+    this.#announceStatus(job, this.#startSpan(job, { via, cause: null }))
     return { outcome: 'deferred', job }
   }
 
@@ -383,14 +416,22 @@ export class Settlement {
     if (job.created_by !== null) this.#usage.push(usageOf(job, job.created_by))
   }
 
-  #announce(job: SettlingJob, to: JobStatus, { context }: Span): void {
-    const { ids, types, atMs, tracer = noTracer } = this.#context
-    const cause = `${job.id}:${job.run_seq}:${to}`
-    const { event } = STATUSES[to]
+  #announceStatus(job: SettlingJob, span: Span): void {
+    const { status } = job
+    const text = isNotified(status) ? this.#context.types.get(job.type)?.notifications[status] : undefined
+    this.#announce(job, STATUSES[status].event, { cause: `${job.id}:${job.run_seq}:${status}`, text, span })
+  }
+
+  #announce(
+    job: SettlingJob,
+    event: EventType,
+    { cause, text, span }: { cause: string; text: NotificationText | undefined; span: Span },
+  ): void {
+    const { ids, atMs, tracer = noTracer } = this.#context
+    const { context } = span
     this.#events.push(jobEvent(job, event, cause, atMs))
     const attributes = { 'event.cause': cause }
     this.#spans.unshift(tracer.start(`event ${event}`, { kind: 'producer', parent: context, attributes }))
-    const text = isNotified(to) ? types.get(job.type)?.notifications[to] : undefined
     if (text === undefined || job.created_by === null) return
     this.#intents.push({
       id: ids.next('ntf'),
@@ -399,7 +440,7 @@ export class Settlement {
       subject: job.created_by,
       title: text.title,
       body: text.body,
-      data: JSON.stringify({ job_id: job.id, type: job.type, status: to }),
+      data: JSON.stringify({ job_id: job.id, type: job.type, status: job.status }),
       created_at: atMs,
       trace_context: context,
     })

@@ -20,6 +20,7 @@ export const TIMELINE_KINDS = [
   'delivery',
   'output_check',
   'turn_began',
+  'reminded',
   'input_replaced',
   'extra_run',
 ] as const

@@ -175,6 +175,12 @@ export const ANSWER_NOT_APPLIED: Failure = {
   confirm: 'question_closed',
 }
 
+export const ANSWER_EXPIRED: Failure = {
+  kind: 'failed',
+  code: 'answer_expired',
+  message: 'The question was not answered in time',
+}
+
 export function deadlineExceeded(): Verdict {
   return { kind: 'failed', code: 'deadline_exceeded', message: 'The run did not end in time' }
 }

@@ -165,13 +165,16 @@ export class JobWorker {
     }
   }
 
-  /** For the sweep: leases due jobs, as many as there are free slots and at most `limit`. Returns how many it leased. */
-  async takeDue(limit: number): Promise<number> {
+  /**
+   * For the sweep: leases due jobs, as many as there are free slots and at most `limit`. Returns how many it leased.
+   * `onlyQuestions`: the runtime is not to be asked now.
+   */
+  async takeDue(limit: number, { onlyQuestions = false } = {}): Promise<number> {
     const slots = Math.min(limit, this.freeSlots)
     this.#isFull = slots <= 0
     if (slots <= 0) return 0
-    const onlyChecks = this.#starts.size >= this.#slots
-    const due = await this.#turns.lease(this.#context.db, slots, { ...this.newLease(), onlyChecks })
+    const only = onlyQuestions ? 'questions' : this.#starts.size >= this.#slots ? 'checks' : undefined
+    const due = await this.#turns.lease(this.#context.db, slots, { ...this.newLease(), only })
     this.#isFull = due.length === slots
     for (const job of due) {
       const cause = { via: 'sweep' } as const

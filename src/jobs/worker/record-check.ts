@@ -8,7 +8,7 @@ import type { JobContext } from '../job-context.ts'
 import { type LeasedJob, releaseLeases } from '../leases/lease-store.ts'
 import type { CheckOutcome } from '../runs/check-outcome.ts'
 import { settleJobs } from '../settlement/settle.ts'
-import { CONFIRM_AFTER_MS, nextCheckOfPaused, type SettlingJob } from '../settlement/settlement.ts'
+import { CONFIRM_AFTER_MS, dueForQuestion, nextCheckOfPaused, type SettlingJob } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
@@ -84,6 +84,7 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
       return seen ? [{ jobId: job.id, runSeq: job.run_seq, via, isCheck: true, askedAtMs, traceContext, ...seen }] : []
     })
     const settled = updates.map((update) => settlement.apply(update))
+    for (const job of locked) settlement.applyQuestionTimes(job)
     await settlement.write()
     const unconfirmedSince = new Map(settled.map(({ job }) => [job.id, job.awaiting_confirmation_since]))
     await releaseLeases(
@@ -91,7 +92,7 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
       checks.map(({ job, outcome }) => {
         const sinceMs = unconfirmedSince.get(job.id) ?? null
         const confirmAtMs = sinceMs === null ? null : sinceMs + CONFIRM_AFTER_MS
-        const planned = nextCheckAt({ job, outcome }, { atMs, random })
+        const planned = dueForQuestion(nextCheckAt({ job, outcome }, { atMs, random }), stored.get(job.id) ?? job, atMs)
         return {
           job_id: job.id,
           token: job.lease_token ?? '',

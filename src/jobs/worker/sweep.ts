@@ -10,8 +10,9 @@ const EVERY_MS = 1_000
 
 /**
  * Checks the jobs that no client reads: those whose check is due, one for each free slot, on every node. While the circuit
- * breaker probes a failing runtime, only one job is checked and the rest stay due. Without a runtime, the sweep still ends
- * jobs at their deadlines.
+ * breaker probes a failing runtime, only one job is checked and the rest stay due. While it is open, and without a runtime,
+ * the sweep still reminds owners of their questions and ends questions that were not answered in time. Without a runtime,
+ * it also ends jobs at their deadlines.
  */
 export function startSweep(context: JobContext, worker: JobWorker, breaker: Breaker): Loop {
   const { clock, log, meter = silentMeter } = context
@@ -23,9 +24,10 @@ export function startSweep(context: JobContext, worker: JobWorker, breaker: Brea
     run: async () => {
       turns = await beginTurns(context, turns.last)
       await places.give()
-      if (breaker.state === 'open') return meter.count('sweep_rounds_total', { result: 'skipped' })
-      const taken = await worker.takeDue(breaker.state === 'probing' ? 1 : Number.POSITIVE_INFINITY)
-      meter.count('sweep_rounds_total', { result: 'looked' })
+      const onlyQuestions = breaker.state === 'open'
+      const limit = breaker.state === 'probing' ? 1 : Number.POSITIVE_INFINITY
+      const taken = await worker.takeDue(limit, { onlyQuestions })
+      meter.count('sweep_rounds_total', { result: onlyQuestions ? 'skipped' : 'looked' })
       meter.count('sweep_jobs_taken_total', undefined, taken)
     },
     onError: (error) => {

@@ -10,7 +10,7 @@ export const READINGS = {
   jobs_oldest_unfinished_age_seconds: {
     type: 'gauge',
     labels: ['status'],
-    help: 'Age of the oldest job that has not ended; 0 if there is none',
+    help: 'Age of the oldest job that has not ended and does not wait for its `run_at`; 0 if there is none',
   },
   callbacks_waiting: { type: 'gauge', labels: [], help: 'Callbacks received and not yet committed' },
   runtime_breaker_state: { type: 'gauge', labels: ['state'], help: '1 for the current state of the circuit breaker' },

@@ -14,6 +14,7 @@ import { openPostgres } from '../../../src/db/postgres/postgres.ts'
 import { openSqlite } from '../../../src/db/sqlite/sqlite.ts'
 import { createJobServices } from '../../../src/jobs/job-services.ts'
 import { type JobType, toJobTypes } from '../../../src/jobs/job-types.ts'
+import { findRefusal } from '../../../src/users/user-state-store.ts'
 import { hasPushTurnedOff } from '../../../src/users/user-store.ts'
 import { startPostgres } from '../../../test/support/postgres.ts'
 import { median } from '../comparison.ts'
@@ -126,6 +127,7 @@ async function fill(db: Database, jobs: number): Promise<GrowthWorld> {
     log: silentLog,
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
+    findRefusal,
     fetch: () => Promise.reject(new Error('there is no runtime')),
     runtime: { url: 'http://127.0.0.1:9', apiKey: null, timeoutMs: 1_000 },
     runtimeIdentity: { mode: 'sub', secret: null },

@@ -19,6 +19,7 @@ import { insertJob, insertJobRuns } from '../../../src/jobs/job-store.ts'
 import { type JobType, toJobTypes } from '../../../src/jobs/job-types.ts'
 import { JobWorker } from '../../../src/jobs/worker/job-worker.ts'
 import { parseCallback } from '../../../src/runtime/callback-payload.ts'
+import { findRefusal } from '../../../src/users/user-state-store.ts'
 import { hasPushTurnedOff } from '../../../src/users/user-store.ts'
 import { startPostgres } from '../../../test/support/postgres.ts'
 import { WatchedDatabase } from '../../../test/support/watched-database.ts'
@@ -93,6 +94,7 @@ function contextOn(db: Database): JobContext {
     log: silentLog,
     types: TYPES,
     pushOptOut: hasPushTurnedOff,
+    findRefusal,
     usageLimitRuns: null,
     runtime: null,
     identify: null,

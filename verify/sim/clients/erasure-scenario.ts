@@ -16,8 +16,11 @@ async function liveAndLeave(system: SimulatedSystem): Promise<void> {
   const { identity, observed, plan, time } = system
   const random = system.prng.split('erased user')
   const jobs: JobView[] = []
+  const delays = system.prng.split('erased delays')
   for (let index = random.int(1, 4); index > 0; index--) {
-    await startJob(system, { part: random.split(`job ${index}`), jobs, user: ERASED_USER, marker: `erased-${index}` })
+    const delay = delays.chance(0.3) ? { inMs: delays.int(2_000, plan.faultsMs) } : {}
+    const marker = `erased-${index}`
+    await startJob(system, { part: random.split(`job ${index}`), jobs, user: ERASED_USER, marker, ...delay })
   }
   const waitMs = random.int(0, plan.faultsMs * 0.4)
   // In some of them the callbacks of the jobs arrive during the erasure.

@@ -23,6 +23,7 @@ export interface JobView {
   run_id: string | null
   thread_id: string
   queued_behind?: string | null
+  run_at?: string | null
   interrupts?: { id: string }[] | null
 }
 
@@ -82,8 +83,8 @@ export class JobScenario {
     this.#marker = marker
   }
 
-  /** `continues`: the job whose conversation this one continues. */
-  async start(type: string, continues?: JobView, onBusy?: OnBusy): Promise<void> {
+  /** `continues`: the job whose conversation this one continues. `runAtMs`: when it is to start. */
+  async start(type: string, continues?: JobView, onBusy?: OnBusy, runAtMs?: number): Promise<void> {
     const { client, prng, observed } = this.#options
     const key = prng.chance(0.75) ? `key-${this.#marker}` : undefined
     const busy = onBusy === undefined ? '' : `,"on_busy":"${onBusy}"`
@@ -92,10 +93,11 @@ export class JobScenario {
     const owner = asker === client ? '' : `,"created_by":"${client.name}"`
     const named = nameRequest(observed, { by: asker.name, marker: this.#marker })
     const input = inputOf(this.#marker, this.#options)
+    const delay = runAtMs === undefined ? '' : `,"run_at":"${new Date(runAtMs).toISOString()}"`
     const request = {
       method: 'POST' as const,
       path: '/jobs',
-      body: { text: `{"type":"${type}","input":${input},${named}${turn}${owner}}` },
+      body: { text: `{"type":"${type}","input":${input},${named}${turn}${owner}${delay}}` },
       headers: key === undefined ? {} : { 'idempotency-key': key },
     }
     const created = new Set<string>()
@@ -133,7 +135,7 @@ export class JobScenario {
   async #perhapsReplaceInput(job: JobView): Promise<void> {
     const { observed, time } = this.#options
     const prng = this.#options.prng.split('replace')
-    if (typeof job.queued_behind !== 'string' || !prng.chance(0.4)) return
+    if ((typeof job.queued_behind !== 'string' && typeof job.run_at !== 'string') || !prng.chance(0.4)) return
     await time.sleep(prng.int(0, 10_000))
     const asker = this.#pickAsker('replace')
     const text = `{"marker":"${this.#marker}","document":${prng.pick(DOCUMENTS)},"replaced_by":"${asker.name}"}`
@@ -152,7 +154,8 @@ export class JobScenario {
     // A separate sequence, so that the random values of the first turn do not change.
     const prng = this.#options.prng.split('next turn')
     if (!this.#options.isActive() || !prng.chance(this.#options.continued)) return
-    await new JobScenario({ ...this.#options, prng }, `${this.#marker}+`).start(type, job)
+    const runAtMs = type === 'inquiry' && prng.chance(0.5) ? this.#options.time.now + prng.int(0, 30_000) : undefined
+    await new JobScenario({ ...this.#options, prng }, `${this.#marker}+`).start(type, job, undefined, runAtMs)
   }
 
   /** The user follows a run that was not started by the service. */

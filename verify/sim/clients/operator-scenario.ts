@@ -11,6 +11,9 @@ import { inputOf, nameRequest } from './sent-documents.ts'
 export const OPERATED_USER = 2
 const BLOCKED_USER = 3
 export const ERASED_USER = 4
+/** The users of delayed jobs and of questions that expire, and the one who is blocked before the jobs start. */
+export const TIMED_USER = 6
+export const BARRED_USER = 7
 const SHARE_OF_SEEDS = 0.3
 /** A block holds on every node within this time. */
 const BLOCKED_WITHIN_MS = 5_000
@@ -23,6 +26,8 @@ export class OperatorObservations {
   readonly operations = new Set<string>()
   /** Whether the erasure of a user was accepted, or had ended when its answer was lost. */
   hasErased = false
+  /** When the block of a user with delayed jobs was confirmed; null: it was not. */
+  barredAtMs: number | null = null
 }
 
 /**
@@ -76,14 +81,15 @@ export function startBulkCancel(system: SimulatedSystem): void {
 
 export async function startJob(
   system: SimulatedSystem,
-  { part, jobs, user, marker }: { part: Prng; jobs: JobView[]; user: number; marker: string },
+  { part, jobs, user, marker, inMs }: { part: Prng; jobs: JobView[]; user: number; marker: string; inMs?: number },
 ): Promise<void> {
   const { sub, token } = system.identity.user(user)
   const created = new Set<string>()
   system.observed.created.set(marker, created)
   const type = part.weighted({ report: 4, agent: 2, review: 2 })
   const named = nameRequest(system.observed, { by: sub, marker })
-  const text = `{"type":"${type}","input":${inputOf(marker, { prng: part, observed: system.observed })},${named}}`
+  const delay = inMs === undefined ? '' : `,"run_at":"${new Date(system.time.now + inMs).toISOString()}"`
+  const text = `{"type":"${type}","input":${inputOf(marker, { prng: part, observed: system.observed })},${named}${delay}}`
   const headers = { 'idempotency-key': `key-${marker}` }
   const client = system.client(sub, token)
   const answer = await client.requestUntilAnswered({ method: 'POST', path: '/jobs', body: { text }, headers })

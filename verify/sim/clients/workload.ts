@@ -7,7 +7,15 @@ import { runDeviceScenario } from './device-scenario.ts'
 import { startErasure } from './erasure-scenario.ts'
 import { JobScenario } from './job-scenario.ts'
 import { startLimits } from './limit-scenario.ts'
-import { startBulkCancel, startOperators } from './operator-scenario.ts'
+import {
+  BARRED_USER,
+  send,
+  startBulkCancel,
+  startJob,
+  startOperators,
+  TIMED_USER,
+  unexpected,
+} from './operator-scenario.ts'
 
 /** Starts all clients of the service under this seed. */
 export function startWorkload(system: SimulatedSystem): void {
@@ -24,6 +32,50 @@ export function startWorkload(system: SimulatedSystem): void {
   startBulkCancel(system)
   startErasure(system)
   startLimits(system)
+  startTimed(system)
+}
+
+/** In some seeds a user has questions that expire, jobs that start later, and more jobs than may run at once. */
+function startTimed(system: SimulatedSystem): void {
+  const random = system.prng.split('timed')
+  if (!random.chance(0.3)) return
+  const { plan, time, identity, provider } = system
+  const user = identity.user(TIMED_USER)
+  const client = system.client(user.sub, user.token)
+  const devices = { client, time, prng: random.split('devices'), provider, isActive: () => system.faultsActive }
+  void runDeviceScenario(devices)
+  for (let index = random.int(2, 5); index > 0; index--) {
+    const part = random.split(`job ${index}`)
+    const scenario = scenarioOf(system, user, part, `timed-${index}`)
+    const isDelayed = part.chance(0.5)
+    time.after(random.int(0, plan.faultsMs * 0.5), () => {
+      const runAtMs = isDelayed ? time.now + part.int(-1_000, 40_000) : undefined
+      void scenario.start('inquiry', undefined, undefined, runAtMs)
+    })
+  }
+  if (random.chance(0.5)) void barUser(system, random.split('barred'))
+}
+
+/** An admin blocks a user, about when the delayed jobs of that user are to start. */
+async function barUser(system: SimulatedSystem, random: Prng): Promise<void> {
+  const { time, identity, observed } = system
+  const { sub } = identity.user(BARRED_USER)
+  for (let index = random.int(1, 3); index > 0; index--) {
+    const inMs = random.int(2_000, 40_000)
+    await startJob(system, {
+      part: random.split(`job ${index}`),
+      jobs: [],
+      user: BARRED_USER,
+      marker: `barred-${index}`,
+      inMs,
+    })
+  }
+  await time.sleep(random.int(0, 20_000))
+  if (!system.faultsActive) return
+  const admin = system.client('barrer', identity.admin.token)
+  const answer = await send(system, { admin, part: random }, { method: 'POST', path: `/v1/users/${sub}/block` })
+  if (answer?.status !== 200) return unexpected(system, 'block', answer)
+  observed.operators.barredAtMs = time.now
 }
 
 function startUser(system: SimulatedSystem, { sub, token }: { sub: string; token: string }): void {

@@ -26,7 +26,8 @@ export function checkBounds(evidence: Evidence): void {
   for (const watched of observed.watched) checkWatched(watched, byId.get(watched.jobId), evidence)
   for (const job of jobs) {
     const run = runtime.runs.get(job.run_id ?? '')
-    if (!run || run.endedAtMs === null || !isFinal(job.status)) continue
+    // An expired question: `checkQuestionTimes` has its bounds.
+    if (!run || run.endedAtMs === null || !isFinal(job.status) || job.error_code === 'answer_expired') continue
     // A job that a late callback created may wait for the loops of its node.
     const heldUpMs = job.created_at > calmEndedAtMs ? slowUntilMs : 0
     const lateMs = (job.finished_at ?? 0) - Math.max(run.endedAtMs, faultsStoppedAtMs, job.created_at, heldUpMs)

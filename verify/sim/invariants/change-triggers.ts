@@ -25,6 +25,7 @@ create table sim_deleted_jobs (
   job_id text primary key, type text not null, status text not null, created_by text, finished_at integer);
 create table sim_deleted_events (seq integer primary key);
 create table sim_audited_changes (action text not null, object_id text not null);
+create table sim_reminders (cause text not null, wants_push integer not null, devices text);
 create table sim_devices (id text primary key, token text not null);
 
 create trigger sim_device_made after insert on devices begin
@@ -45,6 +46,12 @@ create trigger sim_job_changed after update of status on jobs when old.status <>
     coalesce((select push_enabled from users where sub = new.created_by), 1),
     (select group_concat(id, ',') from (
       select id from devices where subject = new.created_by and disabled_at is null order by id)));
+end;
+create trigger sim_reminded after insert on events when new.type = 'job.reminder' begin
+  insert into sim_reminders (cause, wants_push, devices)
+  values (new.cause, coalesce((select push_enabled from users where sub = new.subject), 1),
+    (select group_concat(id, ',') from (
+      select id from devices where subject = new.subject and disabled_at is null order by id)));
 end;
 create trigger sim_job_changed_late after update of status, output, error_code, error_message, run_id, finished_at, settled_by
   on jobs when old.status in ${FINAL} and new.erased_at is old.erased_at and (

@@ -59,7 +59,7 @@ async function checkEvents({ store, transitionsByJob, violate }: Evidence): Prom
   )
   const timesClosed = new Map(closed.map(({ job_id, times }) => [job_id, times]))
   const rows = await store.query<{ job_id: string; type: string; data: string }>(
-    sql`select job_id, type, data from events where job_id is not null order by seq`,
+    sql`select job_id, type, data from events where job_id is not null and type <> 'job.reminder' order by seq`,
   )
   const byJob = Map.groupBy(rows, (row) => row.job_id)
   for (const [jobId, transitions] of transitionsByJob) {
@@ -109,7 +109,7 @@ async function checkIntents({ store, jobs, transitionsByJob, violate }: Evidence
     select n.job_id, n.data ->> '$.status' as status,
       (select group_concat(device_id, ',') from (
         select device_id from deliveries where notification_id = n.id order by device_id)) as devices
-    from notifications n where n.job_id is not null order by n.id`)
+    from notifications n where n.job_id is not null and n.cause not like '%:reminder' order by n.id`)
   const found = Map.groupBy(rows, ({ job_id, status }) => `${job_id} ${status}`)
   const types = new Map(jobs.map((job) => [job.id, JOB_TYPES.get(job.type)]))
   const wanted = [...transitionsByJob.values()].flat().filter((transition) => {

@@ -16,6 +16,8 @@ type End = { status: string; code?: string; outputText?: string; message?: strin
 
 const CANCELLED: End = { status: 'cancelled' }
 const LOST: End = { status: 'failed', code: 'run_lost' }
+/** `checkQuestionTimes` decides whether it is right. */
+const EXPIRED: End = { status: 'failed', code: 'answer_expired' }
 const OVERDUE: End = { status: 'failed', code: 'deadline_exceeded' }
 
 /** I1, I3, I4: every job ends as its run did, with the run's own output, and stays as it ended. */
@@ -81,7 +83,7 @@ function endsOf(run: SimRun, cancelRequested: boolean): End[] {
       ...endsOf({ ...run, forgotten: false, removed: false }, cancelRequested),
     ]
   if (run.removed) return cancelRequested || run.plan.ending.kind === 'rolled_back' ? [CANCELLED, LOST] : [LOST]
-  if (run.paused) return [{ status: 'awaiting_input' }, ...(cancelRequested ? [CANCELLED] : [])]
+  if (run.paused) return [{ status: 'awaiting_input' }, EXPIRED, ...(cancelRequested ? [CANCELLED] : [])]
   switch (run.status) {
     case 'success':
       return run.plan.ending.kind === 'success'

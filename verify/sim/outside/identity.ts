@@ -17,7 +17,7 @@ export interface Identity {
   forged: string
 }
 
-const MAX_USERS = 6
+const MAX_USERS = 8
 const MONTH_MS = 30 * 86_400_000
 
 export function subOf(index: number): string {

@@ -54,8 +54,8 @@ export const DOCUMENTS = [
 /** The output that a graph writes before it pauses. */
 export const DRAFT = '"a draft"'
 
-export const ASSISTANTS = ['agent', 'report', 'review', 'archive'] as const
-const PAUSING = new Set(['agent', 'review'])
+export const ASSISTANTS = ['agent', 'report', 'review', 'archive', 'inquiry'] as const
+const PAUSING = new Set(['agent', 'review', 'inquiry'])
 
 /** Runs that go on after this end, or that have none. */
 const REMEMBERED = new Set<Ending['kind']>(['pause', 'rolled_back', 'vanished', 'endless', 'zombie'])
@@ -104,7 +104,7 @@ function planEnding(prng: Prng, { assistant, resumed, hosted, theme, calm }: Run
     error: 12,
     timeout: 3,
     no_output: 5,
-    pause: PAUSING.has(assistant) ? (resumed ? 12 : theme === 'pauses' ? 150 : 35) : 0,
+    pause: PAUSING.has(assistant) ? (resumed ? 12 : theme === 'pauses' || assistant === 'inquiry' ? 150 : 35) : 0,
     ...(calm
       ? {}
       : {

@@ -602,4 +602,39 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     '    if (job && job.erased_at !== null) return { callback, deletedJobId: job.id }\n',
     '',
   ]),
+  bug(
+    'expiry-lost-by-restart',
+    'only the process that saw the pause knows when its question expires',
+    [
+      'jobs/settlement/settlement.ts',
+      'const CLOSED_WITHIN_MS = 60_000',
+      'const CLOSED_WITHIN_MS = 60_000\nconst known = new WeakMap()',
+    ],
+    [
+      'jobs/settlement/settlement.ts',
+      '    this.#checks.push(newCheck({ ...job, start_attempts: 0, lease_token: null, lease_until: null }))',
+      `    this.#checks.push(newCheck({ ...job, start_attempts: 0, lease_token: null, lease_until: null }))
+    known.set(this.#context.ids, (known.get(this.#context.ids) ?? new Set()).add(job.id))`,
+    ],
+    [
+      'jobs/settlement/settlement.ts',
+      'if (job.answer_by !== null && atMs >= job.answer_by) {',
+      'if (job.answer_by !== null && atMs >= job.answer_by && known.get(this.#context.ids)?.has(jobId)) {',
+    ],
+  ),
+  bug(
+    'delayed-job-started-twice',
+    'the node that accepted a delayed job starts it at its time, and so does the sweep',
+    [
+      'jobs/actions/jobs.ts',
+      '      afterCommit.push(() => this.#wakeSweep())\n',
+      `      const startItself = async () => {
+        await clock.sleep((not_before ?? 0) - clock.calendar())
+        const { token, untilMs } = this.#worker.newLease()
+        this.#worker.startFresh({ ...job, start_attempts: 1, lease_token: token, lease_until: untilMs }, { isPinned })
+      }
+      if (not_before !== null) afterCommit.push(() => void startItself())
+`,
+    ],
+  ),
 ]

@@ -54,6 +54,16 @@ export const JOB_TYPES: JobTypes = toJobTypes({
       awaiting_input: text('A question'),
     },
   },
+  /** Its questions are open for a moment, and an owner has few runs at once. */
+  inquiry: {
+    assistant_id: 'inquiry',
+    output_key: 'report',
+    usage_key: 'usage',
+    deadline_seconds: 300,
+    answer_within_seconds: 15,
+    remind_after_seconds: 5,
+    max_running_per_owner: 2,
+  },
   /** Runs for long; its deadline leaves the sweep many checks. */
   archive: {
     configurable_schema,

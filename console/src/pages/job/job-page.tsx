@@ -83,6 +83,22 @@ function Facts({ job }: { job: Job }) {
         </dd>
         <dt>Duration</dt>
         <dd>{job.finished_at ? duration(Date.parse(job.finished_at) - Date.parse(job.created_at)) : 'not ended'}</dd>
+        {job.run_at && (
+          <>
+            <dt>{job.run_id ? 'Delayed until' : 'Starts'}</dt>
+            <dd>
+              <Time at={job.run_at} />
+            </dd>
+          </>
+        )}
+        {job.answer_by && (
+          <>
+            <dt>Answer expires</dt>
+            <dd>
+              <Time at={job.answer_by} />
+            </dd>
+          </>
+        )}
         {job.queued_behind && (
           <>
             <dt>Waits for</dt>

@@ -52,7 +52,7 @@ export function JobTimeline({ job }: { job: Job }) {
 }
 
 function describe({ kind, via, detail, times }: TimelineEntry): string {
-  const { from, to, error, outcome, status, state, found, run_id, request_trace_id } = detail as Record<
+  const { from, to, error, outcome, status, state, found, run_id, request_trace_id, reason } = detail as Record<
     string,
     string | undefined
   >
@@ -64,5 +64,6 @@ function describe({ kind, via, detail, times }: TimelineEntry): string {
   if (kind === 'delivery') return `push: ${state ?? status ?? ''}${more}`
   if (kind === 'created' && request_trace_id) return `created, trace ${request_trace_id}`
   if (kind === 'extra_run') return `extra run ${run_id}: a late start, not followed`
+  if (kind === 'cancel_requested' && reason) return `cancelled by the service: ${reason.replaceAll('_', ' ')}`
   return `${kind.replaceAll('_', ' ')}${by}${more}`
 }

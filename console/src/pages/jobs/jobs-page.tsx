@@ -88,7 +88,7 @@ export function JobsPage() {
           current={current}
           {...(operator.mayAct ? { selection: { ids: selected, toggle } } : {})}
           columns={[
-            { title: 'Status', render: ({ status }) => <Badge state={status} /> },
+            { title: 'Status', render: (job) => <State job={job} /> },
             {
               title: 'Job',
               render: ({ id, type }) => (
@@ -105,6 +105,22 @@ export function JobsPage() {
           more={{ has: jobs.hasNextPage, busy: jobs.isFetchingNextPage, load: () => void jobs.fetchNextPage() }}
         />
       </Loaded>
+    </>
+  )
+}
+
+/** The status, with what the job waits for: its start or an answer. */
+function State({ job: { status, run_at, run_id, answer_by } }: { job: JobRow }) {
+  const [does, at] = answer_by ? ['expires', answer_by] : status === 'processing' && !run_id ? ['starts', run_at] : []
+  return (
+    <>
+      <Badge state={status} />
+      {at && (
+        <span class="muted">
+          {' '}
+          {does} <Time at={at} />
+        </span>
+      )}
     </>
   )
 }
