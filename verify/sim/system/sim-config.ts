@@ -56,6 +56,7 @@ export const JOB_TYPES: JobTypes = toJobTypes({
   },
   /** Its questions are open for a moment, and an owner has few runs at once. */
   inquiry: {
+    configurable_schema,
     assistant_id: 'inquiry',
     output_key: 'report',
     usage_key: 'usage',
