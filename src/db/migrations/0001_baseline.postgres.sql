@@ -312,7 +312,7 @@ create table job_checks (
   queued_at bigint,
   -- The thread on which the job waits for its turn, behind unfinished jobs; null when it does not wait.
   waits_on text,
-  -- The calendar's time before which its turn does not begin; null when that time has come.
+  -- The calendar's time before which its turn does not begin; null: at any time.
   not_before bigint,
   due_at bigint not null,
   lease_id text,

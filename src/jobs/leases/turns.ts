@@ -1,5 +1,4 @@
-import { type Database, LockTimeout } from '../../db/database.ts'
-import { forUpdateSkipLocked } from '../../db/locking.ts'
+import { LockTimeout } from '../../db/database.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import type { JobContext } from '../job-context.ts'
@@ -12,7 +11,6 @@ import { findUnfinishedOn, IS_UNFINISHED } from '../uncommon-jobs.ts'
 
 /** One round looks at this many threads on which turns wait. The next round continues with the next ones. */
 const THREADS_PER_ROUND = 200
-const RELEASED_PER_ROUND = 1_000
 
 /**
  * Begins the turns that wait for the end of the turn before them, and those whose `run_at` has come. `after` is the last
@@ -23,11 +21,14 @@ export async function beginTurns(
   after: string | null,
 ): Promise<{ areWanted: boolean; last: string | null }> {
   const { db, clock } = context
-  await releaseDelayed(db, clock.calendar())
+  const isNext = sql`waits_on is not null and waits_on > ${after ?? ''}`
+  // Two parts, each with its index: delayed jobs whose time has not come are not read.
   const waiting = await db.query<{ thread_id: string; job_id: string }>(sql`
-    select waits_on as thread_id, min(job_id) as job_id from job_checks
-    where waits_on is not null and not_before is null and waits_on > ${after ?? ''} group by waits_on order by waits_on
-    limit ${THREADS_PER_ROUND}`)
+    select waits_on as thread_id, min(job_id) as job_id from (
+      select waits_on, job_id from job_checks where ${isNext} and not_before is null
+      union all
+      select waits_on, job_id from job_checks where ${isNext} and not_before <= ${clock.calendar()}) as waiting
+    group by waits_on order by waits_on limit ${THREADS_PER_ROUND}`)
   if (waiting.length === 0) return { areWanted: after !== null, last: null }
   const ids = waiting.map(({ thread_id }) => thread_id)
   const busy = await db.query<{ thread_id: string }>(sql`
@@ -37,14 +38,6 @@ export async function beginTurns(
   const isBusy = new Set(busy.map(({ thread_id }) => thread_id))
   for (const { thread_id, job_id } of waiting) if (!isBusy.has(thread_id)) await beginUnlessLocked(context, job_id)
   return { areWanted: true, last: waiting.length < THREADS_PER_ROUND ? null : (ids.at(-1) ?? null) }
-}
-
-/** The time of these delayed jobs has come: from now on they only wait for their turn. */
-async function releaseDelayed(db: Database, calendarMs: number): Promise<void> {
-  await db.query(sql`
-    update job_checks set not_before = null where job_id in (
-      select job_id from job_checks where not_before <= ${calendarMs} order by not_before limit ${RELEASED_PER_ROUND}
-      ${forUpdateSkipLocked(db.engine)})`)
 }
 
 /** A turn whose job or thread another transaction locks is left for a later round, so that it delays no other. */
@@ -88,7 +81,7 @@ async function beginTurn(context: JobContext, jobId: string): Promise<void> {
     const isLimited = limitedType !== null
     await changeJobs(tx, [{ id: jobId, deadline_at: deadlineMs, updated_at: atMs }])
     await tx.query(sql`
-      update job_checks set waits_on = null, limited_type = ${limitedType},
+      update job_checks set waits_on = null, not_before = null, limited_type = ${limitedType},
         queued_at = ${isLimited ? atMs : null}, due_at = ${isLimited ? deadlineMs : atMs}
       where job_id = ${jobId}`)
     await note('turn_began', {})
