@@ -49,8 +49,8 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
     if (!job) violate('one run', `run ${run.runId} was started for a job that does not exist`)
     else if (run.metadata.run_seq === 1 && 'input' in run.work) {
       const given = JSON.stringify(run.work.input)
-      const { marker } = run.work.input as { marker?: string }
-      const sent = [observed.inputs.get(marker ?? ''), observed.perhapsInputs.get(marker ?? '')]
+      const marker = (run.work.input as { marker?: string } | null)?.marker ?? ''
+      const sent = [observed.inputs.get(marker), observed.perhapsInputs.get(marker)]
       if (!sent.includes(given) || job.input !== given)
         violate('one run', `run ${run.runId} was given ${given} instead of ${sent[0]}`)
     }

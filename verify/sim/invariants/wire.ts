@@ -1,6 +1,7 @@
 import { sql } from '../../../src/db/sql.ts'
 import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { LEASE_HELD_MS } from '../faults/incidents.ts'
+import { JOB_TYPES } from '../system/sim-config.ts'
 import { readUnleasedChecks } from './change-triggers.ts'
 import type { Evidence } from './evidence.ts'
 
@@ -74,6 +75,7 @@ async function checkCalls({
   suspensions,
   databaseFaults,
   streams,
+  runtime,
   nowMs,
   violate,
 }: Evidence): Promise<void> {
@@ -89,7 +91,7 @@ async function checkCalls({
     const ofTurns = turns.map((job) => {
       const lifetimeMs = (job.finished_at ?? nowMs) - job.created_at
       return (
-        CHECKS_PER_RUN * job.run_seq +
+        (CHECKS_PER_RUN + checksOfQuestion(job)) * job.run_seq +
         Math.ceil(lifetimeMs / LONGEST_PAUSE_MS) +
         (observed.lists.get(job.created_by ?? '') ?? 0) +
         2 * (crashes + suspensions + databaseFaults) +
@@ -104,7 +106,11 @@ async function checkCalls({
       countOf(observed.requests) +
       countOf(callbacks.arrived)
     const calls = countOf(network.calls)
-    if (calls > checks * CALLS_PER_CHECK)
+    // After a start was repeated, the checks list the runs of the thread, too.
+    const wasRepeated = [...runtime.runs.values()].some(
+      ({ threadId, metadata }) => threads.includes(threadId) && metadata.attempt !== undefined,
+    )
+    if (calls > checks * (CALLS_PER_CHECK + (wasRepeated ? 1 : 0)))
       violate('I7', `${turns.map(({ id }) => id)} cost ${calls} calls of the runtime for ${checks} checks`)
   }
 }
@@ -162,4 +168,10 @@ async function checkDeliveries({
     const known = pushes.filter(({ verdict }) => verdict === 'sent').length
     if (known > (due.get(key)?.length ?? 0)) violate('push', `${key} was delivered ${known} times`)
   }
+}
+
+/** A question is checked once more when its owner is reminded, and when it expires. */
+function checksOfQuestion({ type }: JobRow): number {
+  const { answerWithinMs = null, remindAfterMs = null } = JOB_TYPES.get(type) ?? {}
+  return (answerWithinMs === null ? 0 : 1) + (remindAfterMs === null ? 0 : 1)
 }
