@@ -221,10 +221,15 @@ export class RuntimeClient {
   }
 
   /** Some threads with this metadata. */
-  async searchThreads(metadata: JsonObject, limit: number): Promise<{ threadId: string; metadata: JsonObject }[]> {
-    const answer = await this.#call('POST', '/threads/search', undefined, { metadata, limit })
+  async searchThreads(
+    metadata: JsonObject,
+    page: { limit: number; offset: number },
+  ): Promise<{ threadId: string; metadata: JsonObject }[]> {
+    const answer = await this.#call('POST', '/threads/search', undefined, { metadata, ...page })
     const options = { wanted: wantItems(WANTED_THREAD), maxDepth: MAX_RUN_DEPTH }
-    return (await readAnswer(this.#expectSuccess(answer).text, options)).items.map(readThread)
+    const found = await readAnswer(this.#expectSuccess(answer).text, options)
+    if (found.kind !== 'array') throw new RuntimeUnavailable('not_a_list')
+    return found.items.map(readThread)
   }
 
   /** Succeeds also for a thread that is not known. */

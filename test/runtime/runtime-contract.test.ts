@@ -199,12 +199,12 @@ for (const { name, start } of SUBJECTS) {
       await untilStatus(inherited, 'success')
       const replaced = await begin('ok', { threadId, metadata: { job_id: 'job-1', run_seq: 2, owner: null } })
       assert.deepEqual([inherited.metadata.owner, replaced.metadata.owner], ['ada', null])
-      const found = await client.searchThreads({ owner: 'ada' }, 10)
+      const found = await client.searchThreads({ owner: 'ada' }, { limit: 10, offset: 0 })
       assert.deepEqual(
         found.map((one) => [one.threadId, one.metadata.job_id]),
         [[threadId, 'job-1']],
       )
-      assert.deepEqual(await client.searchThreads({ owner: 'bob' }, 10), [])
+      assert.deepEqual(await client.searchThreads({ owner: 'bob' }, { limit: 10, offset: 0 }), [])
       await untilStatus(replaced, 'success')
     })
 

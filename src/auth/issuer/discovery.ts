@@ -40,6 +40,7 @@ export function discover({ issuerUrl, fetch, clock, log }: DiscoveryOptions): Di
       if (answer.status === 404 && before?.jwks_uri === undefined) return {}
       return readMetadata(answer, issuerUrl)
     },
+    isComplete: ({ jwks_uri }) => jwks_uri !== undefined,
     onFailure: (error) => log.warn({ error }, 'discovery.fetch_failed'),
     fetch,
     clock,
@@ -59,8 +60,10 @@ function readMetadata(answer: HttpAnswer, issuerUrl: string): ProviderMetadata {
     const addresses = ADDRESSES.flatMap((name) => {
       const value = document[name]
       if (value === undefined) return []
-      if (typeof value !== 'string' || !isSafeAddress(value)) throw new Error(`its ${name} is not an https address`)
-      return [[name, value]]
+      if (typeof value === 'string' && isSafeAddress(value)) return [[name, value]]
+      if (name === 'jwks_uri') throw new Error('its jwks_uri is not an https address')
+      // Only the console needs the other addresses.
+      return []
     })
     const { id_token_signing_alg_values_supported: algorithms, authorization_response_iss_parameter_supported: iss } =
       document

@@ -12,6 +12,8 @@ interface ProviderDocumentOptions<Value> {
   url: () => MaybePromise<string>
   /** Rejects an answer that is not the document. `before` is the value of the last good answer. */
   read: (answer: HttpAnswer, before: Value | null) => MaybePromise<Value>
+  /** False: the provider may not be up yet, so the document is fetched again when it is needed. Absent: every value is. */
+  isComplete?: (value: Value) => boolean
   onFailure: (error: string) => void
   fetch: typeof fetch
   clock: Clock
@@ -48,10 +50,10 @@ export class ProviderDocument<Value> {
     return this.#value
   }
 
-  /** The last good value, for which the first caller waits. Rejects only if there never was one. */
+  /** The last good value, for which the first caller waits, or a caller without a complete one. Rejects if there is none. */
   async get(): Promise<Value> {
     const known = this.current()
-    if (known !== null) return known
+    if (known !== null && this.#options.isComplete?.(known) !== false) return known
     await this.renew()
     return this.known()
   }

@@ -5,6 +5,9 @@ import { findReplaced, findThreadsToErase } from '../thread-store.ts'
 import { hasJobs } from './erase-store.ts'
 
 const AT_ONCE = 20
+/** How many pages of threads of other clients are passed over. */
+const MAX_PAGES = 50
+const JOB_ID = /^job_[0-9a-z]{26}$/
 /** How long a runtime that fails is asked again. After that the erasure goes on without it. */
 const DELETE_WITHIN_MS = 10 * 60_000
 
@@ -67,9 +70,17 @@ async function deleteThread({ db, runtime }: JobContext, threadId: string): Prom
 /** True if there may be more. */
 async function deleteForgotten({ runtime, identify }: JobContext, owner: string): Promise<boolean> {
   if (runtime === null || identify === null) return false
-  const found = await runtime.searchThreads({ owner: identify(owner) }, AT_ONCE)
-  // Another client may name the user, too, in threads of its own.
-  const own = found.filter(({ metadata }) => typeof metadata.job_id === 'string')
-  for (const { threadId } of own) await runtime.deleteThread(threadId)
-  return own.length > 0 && found.length === AT_ONCE
+  const find = (offset: number) => runtime.searchThreads({ owner: identify(owner) }, { limit: AT_ONCE, offset })
+  for (let page = 0; page < MAX_PAGES; page++) {
+    const found = await find(page * AT_ONCE)
+    // Another client may name the user, too, in threads of its own.
+    const own = found.filter(({ metadata }) => JOB_ID.test(String(metadata.job_id)))
+    if (own.length === 0 && found.length < AT_ONCE) return false
+    if (own.length === 0) continue
+    for (const { threadId } of own) await runtime.deleteThread(threadId)
+    const left = new Set((await find(page * AT_ONCE)).map(({ threadId }) => threadId))
+    if (own.some(({ threadId }) => left.has(threadId))) throw new RuntimeUnavailable('threads_stay')
+    return true
+  }
+  throw new RuntimeUnavailable('too_many_threads')
 }

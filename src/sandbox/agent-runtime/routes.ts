@@ -170,14 +170,15 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     })
 
   const search = ({ body }: Call): HttpResponse => {
-    const { limit, ids, metadata } = isJsonObject(body) ? body : {}
+    const { limit, offset, ids, metadata } = isJsonObject(body) ? body : {}
     const wanted = isJsonObject(metadata) ? Object.entries(metadata) : []
     const threads = state
       .threads()
       .filter(({ threadId }) => !Array.isArray(ids) || ids.includes(threadId))
       .filter((thread) => wanted.every(([key, value]) => holds(thread.metadata, { key, value })))
     const newest = threads.sort((a, b) => b.createdAtMs - a.createdAtMs)
-    return json(200, newest.slice(0, limitOf(limit)).map(renderThread))
+    const from = typeof offset === 'number' ? offset : 0
+    return json(200, newest.slice(from, from + limitOf(limit)).map(renderThread))
   }
 
   return [
