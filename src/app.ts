@@ -83,7 +83,8 @@ export async function buildApp(services: Services): Promise<App> {
   usageRoutes(app, { ...services, limitRuns: config.usageLimitRuns, countRunning: countUnfinished })
   userRoutes(app, services)
   blockRoutes(app, services)
-  limitRoutes(app, { ...services, limitRuns: config.usageLimitRuns })
+  const typeNames = [...services.jobContext.types.keys()]
+  limitRoutes(app, { ...services, limitRuns: config.usageLimitRuns, typeNames })
   peopleRoutes(app, services)
   serviceAccountRoutes(app, services)
   auditRoutes(app, services)

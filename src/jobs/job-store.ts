@@ -234,6 +234,7 @@ export async function findForStreams(
     const newest = wanted.subjects.slice(from, from + OWNERS_PER_STATEMENT).map(
       (subject) => sql`select id from (
         select id from uncommon_jobs where owner = ${subject} and state in (${WATCHED})
+          and not exists (select 1 from job_checks where job_id = id and waits_on is not null)
         order by id desc limit ${STREAMED_PER_OWNER}) as newest`,
     )
     await add(sql`

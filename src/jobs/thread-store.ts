@@ -145,7 +145,9 @@ export async function replaceThread(
   await tx.query(sql`insert into threads (${THREADS.list}) values (${THREADS.values(row)})`)
   await tx.query(sql`update threads set replaced_by = ${to} where id = ${from.id} or replaced_by = ${from.id}`)
   await tx.query(sql`update jobs set thread_id = ${to} where thread_id = ${from.id}`)
-  await tx.query(sql`update job_checks set waits_on = ${to} where waits_on = ${from.id}`)
+  await tx.query(sql`
+    update job_checks set waits_on = ${to} where waits_on = ${from.id}
+      and job_id in (select id from jobs where thread_id = ${to})`)
 }
 
 /** The threads that this one replaced. */

@@ -65,13 +65,16 @@ export async function eraseCounters(tx: Transaction, subject: string): Promise<v
 
 /**
  * Locks the usage of these callers in the period until the transaction ends: two concurrent starts cannot both use the last
- * run of the limit. A transaction that starts jobs of several callers locks them all at once.
+ * run of the limit. A transaction that starts jobs of several callers locks them all at once. With `types`, it also waits
+ * for the settlements in progress that count jobs of these types, also if they count the first one.
  */
 export async function lockUsage(
   tx: Transaction,
-  { subjects, period }: { subjects: readonly string[]; period: string },
+  { subjects, period, types = [] }: { subjects: readonly string[]; period: string; types?: readonly string[] },
 ): Promise<void> {
-  const counters = subjects.toSorted().map((subject) => newCounter({ subject, period, type: '' }))
+  const counters = subjects
+    .toSorted()
+    .flatMap((subject) => ['', ...types.toSorted()].map((type) => newCounter({ subject, period, type })))
   await tx.query(sql`
     insert into usage_counters (${COUNTERS.list})
     select ${COUNTERS.list} from ${COUNTERS.rows(tx.engine, counters)} as r where true
@@ -110,14 +113,14 @@ export function findUsage(
 ): Promise<UsageCounter[]> {
   return db.query<UsageCounter>(sql`
     select ${COUNTERS.list} from usage_counters
-    where subject = ${subject} and period = ${period} and type <> '' order by type`)
+    where subject = ${subject} and period = ${period} and type <> '' and runs > 0 order by type`)
 }
 
 /** Every period of a subject, oldest first. */
 export function listUsagePeriods(db: Queryable, subject: string): Promise<Omit<UsageCounter, 'subject'>[]> {
   return db.query(sql`
     select period, type, runs, input_tokens, output_tokens, total_tokens from usage_counters
-    where subject = ${subject} and type <> '' order by period, type`)
+    where subject = ${subject} and type <> '' and runs > 0 order by period, type`)
 }
 
 function sumUp(ended: readonly JobUsage[]): UsageCounter[] {

@@ -25,10 +25,12 @@ interface LimitServices {
   ids: IdGenerator
   /** The service's default. */
   limitRuns: number | null
+  /** The names of the job types. */
+  typeNames: readonly string[]
 }
 
 /** Admins set the limits of a user per month. Repeating a request changes nothing. */
-export function limitRoutes(app: App, { db, clock, ids, limitRuns }: LimitServices): void {
+export function limitRoutes(app: App, { db, clock, ids, limitRuns, typeNames }: LimitServices): void {
   const config = { access: scopes('admin:*') }
   app.put('/v1/users/:sub/limits', { config, schema: setUserLimits }, async (request) => {
     const subject = namedUser(request)
@@ -38,7 +40,7 @@ export function limitRoutes(app: App, { db, clock, ids, limitRuns }: LimitServic
       const atMs = clock.now()
       const period = periodOf(atMs)
       // Starts and settlements of the user come before this change or after it.
-      await lockUsage(tx, { subjects: [subject], period })
+      await lockUsage(tx, { subjects: [subject], period, types: typeNames })
       await lockCountersOf(tx, { subject, period })
       const before = (await findLimits(tx, [subject])).get(subject) ?? { runs: null, tokens: null }
       if (before.runs === after.runs && before.tokens === after.tokens) return

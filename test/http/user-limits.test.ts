@@ -415,19 +415,21 @@ describe('the thresholds of a limit, where others commit meanwhile', () => {
       ])
     })
 
-    test('a limit that is set while a job ends counts that job', async () => {
-      const world = await shared()
-      const sub = newUser()
-      await finish(world, sub)
-      let setting: Promise<void> | undefined
-      await world.db.transaction(async (tx) => {
-        await record(tx, world, { sub, type: 'report' })
-        setting = limit(world, sub, { runs: 2 })
-        await until(() => isWaiting(world))
+    for (const jobs of [1, 2]) {
+      test(`a limit that is set while job ${jobs} of the month ends counts that job`, async () => {
+        const world = await shared()
+        const sub = newUser()
+        if (jobs > 1) await finish(world, sub)
+        let setting: Promise<void> | undefined
+        await world.db.transaction(async (tx) => {
+          await record(tx, world, { sub, type: 'report' })
+          setting = limit(world, sub, { runs: jobs })
+          await until(() => isWaiting(world))
+        })
+        await setting
+        assert.deepEqual(await thresholdsOf(world, sub), [80, 100])
       })
-      await setting
-      assert.deepEqual(await thresholdsOf(world, sub), [80, 100])
-    })
+    }
 
     test('a start that waits for a change of the limit obeys the new one', async () => {
       const world = await shared()

@@ -168,12 +168,15 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     return this.#data?.status === 'awaiting_input' ? this.#data : this.get(options)
   }
 
-  /** Done if the job has a newer run: another device, or an attempt whose response was lost, has answered. */
+  /**
+   * Done if the job has a newer run: another device, or an attempt whose response was lost, has answered. A job that ended
+   * without one has no answer.
+   */
   async #resume(answer: object, { configurable, signal }: Answering<Types, Name>): Promise<Job<Types, Name>> {
     const body = { ...answer, configurable }
     const paused = await this.#paused({ signal })
-    if (paused.status !== 'awaiting_input') return paused
-    const isDone = ({ status, run_id }: Job<Types, Name>) => status !== 'awaiting_input' || run_id !== paused.run_id
+    if (paused.status !== 'awaiting_input' && paused.error?.code !== 'answer_expired') return paused
+    const isDone = ({ run_id }: Job<Types, Name>) => run_id !== paused.run_id
     return this.#change('resume', { body, signal, isDone })
   }
 

@@ -47,8 +47,6 @@ import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } fr
 const STATE_BUDGET_MS = 3_000
 /** A run to follow may be missing on a lagging replica: the runtime is asked again after these pauses. */
 const FOLLOW_PAUSES_MS = [300, 700, 2_000]
-/** A job with an earlier `run_at` is not delayed. */
-const STARTS_AT_ONCE_MS = 1_000
 /** Starts of one owner that may be in progress at once: 50 changes on each of four nodes. */
 const STARTS_IN_PROGRESS = 200
 
@@ -324,7 +322,7 @@ export class Jobs {
     }
     const job = newJob(type, given, clock.now())
     const isPinned = turn?.thread.is_pinned === 1
-    const not_before = runAtMs !== null && runAtMs > clock.calendar() + STARTS_AT_ONCE_MS ? runAtMs : null
+    const not_before = runAtMs !== null && runAtMs > clock.calendar() ? runAtMs : null
     if (turn?.waits || not_before !== null) {
       await this.#insert(tx, job, { place: { waits_on: job.thread_id, not_before }, title: titleOf(input) })
       job.queued_behind = (await findUnfinishedOn(tx, job.thread_id)).at(-2)?.id ?? null

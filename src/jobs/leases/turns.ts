@@ -13,32 +13,38 @@ import { findUnfinishedOn, IS_UNFINISHED } from '../uncommon-jobs.ts'
 const THREADS_PER_ROUND = 200
 
 /**
- * Begins the turns that wait for the end of the turn before them, and those whose `run_at` has come. `after` is the last
- * thread of the round before; `areWanted`: turns still wait.
+ * Begins the turns that wait for the end of the turn before them. A delayed job is such a turn once its `run_at` has come.
+ * `after` is the last thread of the round before; `areWanted`: turns still wait.
  */
 export async function beginTurns(
   context: JobContext,
   after: string | null,
 ): Promise<{ areWanted: boolean; last: string | null }> {
   const { db, clock } = context
-  const isNext = sql`waits_on is not null and waits_on > ${after ?? ''}`
-  // Two parts, each with its index: delayed jobs whose time has not come are not read.
-  const waiting = await db.query<{ thread_id: string; job_id: string }>(sql`
-    select waits_on as thread_id, min(job_id) as job_id from (
-      select waits_on, job_id from job_checks where ${isNext} and not_before is null
-      union all
-      select waits_on, job_id from job_checks where ${isNext} and not_before <= ${clock.calendar()}) as waiting
+  const due = await db.query<WaitingTurn>(sql`
+    update job_checks set not_before = null where job_id in (
+      select job_id from job_checks where not_before <= ${clock.calendar()} order by not_before limit ${THREADS_PER_ROUND})
+    returning waits_on as thread_id, job_id`)
+  const waiting = await db.query<WaitingTurn>(sql`
+    select waits_on as thread_id, min(job_id) as job_id from job_checks
+    where waits_on is not null and not_before is null and waits_on > ${after ?? ''}
     group by waits_on order by waits_on limit ${THREADS_PER_ROUND}`)
-  if (waiting.length === 0) return { areWanted: after !== null, last: null }
-  const ids = waiting.map(({ thread_id }) => thread_id)
-  const busy = await db.query<{ thread_id: string }>(sql`
-    select distinct thread_id from jobs cross join uncommon_jobs left join job_checks on job_id = jobs.id
+  const turns = [...due, ...waiting]
+  if (turns.length === 0) return { areWanted: after !== null, last: null }
+  const ids = [...new Set(turns.map(({ thread_id }) => thread_id))]
+  const unfinished = await db.query<{ thread_id: string; first: string; is_busy: number }>(sql`
+    select thread_id, min(jobs.id) as first, max(case when waits_on is null then 1 else 0 end) as is_busy
+    from jobs cross join uncommon_jobs left join job_checks on job_id = jobs.id
     where ${isAmong(db.engine, sql`thread_id`, ids)} and uncommon_jobs.id = jobs.id and ${IS_UNFINISHED}
-      and waits_on is null`)
-  const isBusy = new Set(busy.map(({ thread_id }) => thread_id))
-  for (const { thread_id, job_id } of waiting) if (!isBusy.has(thread_id)) await beginUnlessLocked(context, job_id)
-  return { areWanted: true, last: waiting.length < THREADS_PER_ROUND ? null : (ids.at(-1) ?? null) }
+    group by thread_id`)
+  const next = new Set(unfinished.filter(({ is_busy }) => is_busy === 0).map(({ first }) => first))
+  for (const jobId of new Set(turns.map(({ job_id }) => job_id))) {
+    if (next.has(jobId)) await beginUnlessLocked(context, jobId)
+  }
+  return { areWanted: true, last: waiting.length < THREADS_PER_ROUND ? null : (waiting.at(-1)?.thread_id ?? null) }
 }
+
+type WaitingTurn = { thread_id: string; job_id: string }
 
 /** A turn whose job or thread another transaction locks is left for a later round, so that it delays no other. */
 async function beginUnlessLocked(context: JobContext, jobId: string): Promise<void> {

@@ -25,7 +25,7 @@ async function checkUsage({ store, jobs, erased, violate }: Evidence): Promise<v
     const tokens = job.total_tokens ?? 0
     if (tokens !== tokensOf(job)) violate('I2', `${job.id} is ${job.status} and has ${tokens} tokens`)
   }
-  const counters = await store.query<CounterRow>(sql`select * from usage_counters where type <> ''`)
+  const counters = await store.query<CounterRow>(sql`select * from usage_counters where type <> '' and runs > 0`)
   const counted = counters.map(({ subject, period, type, runs, total_tokens }) =>
     JSON.stringify([subject, period, type, runs, total_tokens]),
   )

@@ -504,7 +504,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug(
     'queued-turn-overlaps',
     'a turn that waits begins before the end of the turn before it',
-    ['jobs/leases/turns.ts', 'if (!isBusy.has(thread_id)) await beginUnlessLocked', 'await beginUnlessLocked'],
+    ['jobs/leases/turns.ts', 'if (next.has(jobId)) await beginUnlessLocked', 'await beginUnlessLocked'],
     ['jobs/leases/turns.ts', 'if (first?.id !== jobId) return', ''],
   ),
   bug('further-run-goes-on', 'a further run of a repeated start is noted, but not cancelled', [
