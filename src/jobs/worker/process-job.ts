@@ -14,6 +14,7 @@ import { stopFurtherRuns } from '../runs/extra-runs.ts'
 import { inspectRun, type ReportedRun } from '../runs/inspect.ts'
 import { findForeignRun, inspectQuestion } from '../runs/inspect-question.ts'
 import { type RunStart, startJobRun } from '../runs/start.ts'
+import { leaveAttempt } from '../runs/start-attempt.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { findEarlierRuns, findThread } from '../thread-store.ts'
@@ -99,7 +100,7 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     if (!(error instanceof RuntimeUnavailable)) throw error
     const isPaused = job.status === 'awaiting_input'
     if (!isPaused && context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS)
-      return endOverdue(context, job, seen)
+      return giveUp(context, job, seen)
     // Users see only the sentence; the cause is only in the log.
     if (error.cause !== undefined) context.log.warn({ jobId: job.id, err: error }, 'job.runtime_failed')
     return { error: error.message, seen, isUnsent: error.isUnsent }
@@ -123,6 +124,12 @@ async function checkWithoutRuntime(context: JobContext, job: LeasedJob): Promise
   if (!isOverdue(context, job)) return { error: CHECK_ERRORS.not_configured }
   const type = context.types.get(job.type)
   return (type && (await findReportedEnd(context, job, type))?.end) ?? observe(job, deadlineExceeded())
+}
+
+/** The runtime could not be asked for long. It may have a run of an attempt to start the job, or handle the attempt later. */
+async function giveUp(context: JobContext, job: LeasedJob, seen?: RunObservation): Promise<CheckOutcome> {
+  if (job.run_id === null && job.start_attempts > 0) await leaveAttempt(context, job)
+  return endOverdue(context, job, seen)
 }
 
 /**
