@@ -23,10 +23,10 @@ const IS_COUNTED = `subject = new.created_by and period = ${monthOf('new.created
 export const LIMIT_TRIGGERS = `
 create table sim_reached (subject text not null, period text not null, threshold integer not null);
 create table sim_beyond_limits (job_id text not null);
-create trigger sim_usage_began after insert on usage_counters when new.type <> '' begin
+create trigger sim_usage_began after insert on usage_counters when new.type <> '' and new.runs > 0 begin
   ${noteReached('new.subject', 'new.period')}
 end;
-create trigger sim_usage_grew after update on usage_counters when new.type <> '' begin
+create trigger sim_usage_grew after update on usage_counters when new.type <> '' and new.runs > old.runs begin
   ${noteReached('new.subject', 'new.period')}
 end;
 create trigger sim_limits_audited after insert on audit when new.action = 'user.limits_changed' begin
