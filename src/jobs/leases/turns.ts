@@ -1,4 +1,5 @@
 import { LockTimeout } from '../../db/database.ts'
+import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { isAmong } from '../../db/rows.ts'
 import { sql } from '../../db/sql.ts'
 import type { JobContext } from '../job-context.ts'
@@ -23,7 +24,8 @@ export async function beginTurns(
   const { db, clock } = context
   const due = await db.query<WaitingTurn>(sql`
     update job_checks set not_before = null where job_id in (
-      select job_id from job_checks where not_before <= ${clock.calendar()} order by not_before limit ${THREADS_PER_ROUND})
+      select job_id from job_checks where not_before <= ${clock.calendar()} order by not_before limit ${THREADS_PER_ROUND}
+      ${forUpdateSkipLocked(db.engine)})
     returning waits_on as thread_id, job_id`)
   const waiting = await db.query<WaitingTurn>(sql`
     select waits_on as thread_id, min(job_id) as job_id from job_checks
