@@ -2,7 +2,7 @@ import { auditRoutes } from './audit/audit-routes.ts'
 import { isCognitoIssuer } from './auth/issuer/cognito.ts'
 import { type Config, effectiveSettings, requiredAudiences } from './config.ts'
 import { eventRoutes } from './events/event-routes.ts'
-import { admitRequests, boundCallers } from './http/admission/admit-requests.ts'
+import { admitRequests } from './http/admission/admit-requests.ts'
 import type { App } from './http/app-instance.ts'
 import { type Envelope, envelopeOf } from './http/envelope.ts'
 import { forbidSharedCaching } from './http/etag.ts'
@@ -12,6 +12,7 @@ import { createFramework } from './http/server/http-server.ts'
 import { checkHeads } from './http/server/request-head.ts'
 import { traceRequests } from './http/server/trace-requests.ts'
 import { refuseUnknownRoutes } from './http/unknown-route.ts'
+import { conversationRoutes } from './jobs/api/conversation-routes.ts'
 import { jobRoutes } from './jobs/api/job-routes.ts'
 import { JobEvent, jobEventExample } from './jobs/api/job-schema.ts'
 import { jobListRoutes } from './jobs/api/list-routes.ts'
@@ -19,6 +20,7 @@ import { toJobType } from './jobs/api/present-job.ts'
 import { callbackRoutes } from './jobs/callbacks/callback-routes.ts'
 import { countUnfinished } from './jobs/uncommon-jobs.ts'
 import { operationRoutes } from './operations/operation-routes.ts'
+import { recoverRoute } from './operations/recover-webhooks.ts'
 import { consolePages } from './ops/console-pages.ts'
 import { findSignIn } from './ops/console-sign-in.ts'
 import { healthRoutes } from './ops/health-routes.ts'
@@ -37,6 +39,7 @@ import { deviceRoutes } from './push/api/device-routes.ts'
 import { notificationRoutes } from './push/api/notification-routes.ts'
 import { serviceAccountRoutes } from './service-accounts/service-account-routes.ts'
 import type { Services } from './services.ts'
+import { callersRoute } from './stats/callers-route.ts'
 import { statsRoute } from './stats/stats-route.ts'
 import { usageRoutes } from './usage/usage-routes.ts'
 import { blockRoutes } from './users/block-routes.ts'
@@ -44,6 +47,11 @@ import { limitRoutes, UsageEvent } from './users/limit-routes.ts'
 import { recordActivity } from './users/user-activity.ts'
 import { userRoutes } from './users/user-routes.ts'
 import { VERSION } from './version.ts'
+import { webhookDeliveryRoutes } from './webhooks/api/delivery-routes.ts'
+import { webhookEndpointRoutes } from './webhooks/api/endpoint-routes.ts'
+import { WebhookEvent } from './webhooks/api/endpoint-schema.ts'
+
+const EVENT_KINDS = [JobEvent, ProjectEvent, UsageEvent, WebhookEvent]
 
 /** Builds the HTTP application: hooks first, then routes, in the order in which a request passes them. */
 export async function buildApp(services: Services): Promise<App> {
@@ -58,7 +66,6 @@ export async function buildApp(services: Services): Promise<App> {
   traceRequests(app, services.tracer)
   checkHeads(app, shared)
   guardRequests(app, { ...shared, blockedUsers: services.userStates, headerStyle: config.rateLimitHeaders })
-  boundCallers(app, shared)
   forbidSharedCaching(app)
   recordActivity(app, shared)
   refuseUnknownRoutes(app)
@@ -76,8 +83,9 @@ export async function buildApp(services: Services): Promise<App> {
   projectRoutes(app, { ...services, maxProjects: config.maxProjects })
   jobListRoutes(app, services)
   jobRoutes(app, services)
+  conversationRoutes(app, services)
   await callbackRoutes(app, services)
-  eventRoutes(app, { ...services, events: { kinds: [JobEvent, ProjectEvent, UsageEvent], example: jobEventExample } })
+  eventRoutes(app, { ...services, events: { kinds: EVENT_KINDS, example: jobEventExample } })
   deviceRoutes(app, services)
   notificationRoutes(app, services)
   usageRoutes(app, { ...services, limitRuns: config.usageLimitRuns, countRunning: countUnfinished })
@@ -90,7 +98,11 @@ export async function buildApp(services: Services): Promise<App> {
   auditRoutes(app, services)
   operationRoutes(app, services)
   deliveryRoutes(app, services)
+  webhookEndpointRoutes(app, { ...services, log: services.jobContext.log, typeNames })
+  webhookDeliveryRoutes(app, services)
+  recoverRoute(app, services)
   statsRoute(app, services)
+  callersRoute(app, services)
   await app.ready()
   return app
 }

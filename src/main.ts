@@ -33,6 +33,7 @@ process.exitCode = await runCommandLine({
   env: process.env,
   args: process.argv.slice(2),
   print: (line) => process.stdout.write(`${line}\n`),
+  write: (piece) => process.stdout.write(piece),
   printError: (line) => process.stderr.write(`${line}\n`),
   readFile: (path) => readFileSync(path, 'utf8'),
   stopping: stopping.signal,

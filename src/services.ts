@@ -1,5 +1,6 @@
 import { trimAudit } from './audit/audit-store.ts'
 import { CallbackAuthenticity } from './auth/callback-authenticity.ts'
+import type { CommandLineKey } from './auth/command-line-key.ts'
 import { connectIssuer } from './auth/issuer/connect-issuer.ts'
 import { parseScopesMap } from './auth/scopes.ts'
 import { ServiceKeyAuthenticator } from './auth/service-key-authenticator.ts'
@@ -15,11 +16,16 @@ import type { Database, Engine } from './db/database.ts'
 import { meteredDatabase } from './db/metered-database.ts'
 import { Node } from './db/nodes/node.ts'
 import { trimNodes } from './db/nodes/node-store.ts'
+import type { EgressPoster } from './egress/egress-port.ts'
 import { createEventServices } from './events/event-services.ts'
 import { trimEvents } from './events/event-store.ts'
 import { Admission } from './http/admission/admission.ts'
 import { IdempotentCreation } from './http/idempotency.ts'
 import { deleteExpiredAnswers } from './http/idempotency-store.ts'
+import { countMissedCallbacks } from './jobs/callbacks/missed-callbacks.ts'
+import { trimRefused } from './jobs/callbacks/refused-callback-store.ts'
+import { RefusedCallbacks } from './jobs/callbacks/refused-callbacks.ts'
+import { noteIdentity } from './jobs/identity-store.ts'
 import { createJobServices } from './jobs/job-services.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { LiveStreams } from './jobs/live/live-streams.ts'
@@ -28,17 +34,21 @@ import { trimTombstones } from './jobs/retention/delete-store.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { findUnfinished } from './jobs/uncommon-jobs.ts'
+import { CallerCounts } from './limits/caller-counts.ts'
 import { createLimiter } from './limits/limiter.ts'
-import { SpentAddresses } from './limits/spent-addresses.ts'
 import { bulkActions } from './operations/bulk-actions.ts'
 import { OperationRunner } from './operations/operation-runner.ts'
 import { trimOperations } from './operations/operation-store.ts'
+import { recoverAction } from './operations/recover-webhooks.ts'
 import type { ConsoleSettings } from './ops/console-pages.ts'
+import { readDatabaseSizes, readDiskRoom } from './ops/disk-usage.ts'
 import { type HousekeepingTask, startHousekeeping, trimInBatches } from './ops/housekeeping.ts'
+import { cacheReading } from './ops/metrics/cached-reading.ts'
 import { watchEventLoop } from './ops/metrics/event-loop.ts'
 import { Metrics } from './ops/metrics/metrics.ts'
 import { registerGauges } from './ops/metrics/service-gauges.ts'
 import { Readiness } from './ops/readiness.ts'
+import { onDeleted } from './people/deleted-records.ts'
 import { eraseAction } from './people/erase-user.ts'
 import { ProjectEvents } from './projects/project-events.ts'
 import type { ProjectNotifications } from './projects/project-notifications.ts'
@@ -49,12 +59,15 @@ import { connectProviders } from './push/provider-registry.ts'
 import type { PushSender } from './push/push-provider.ts'
 import { serviceKeyStore } from './service-accounts/service-account-store.ts'
 import { ServiceAccounts } from './service-accounts/service-accounts.ts'
-import { countDeleted, startStatsRollup } from './stats/stats-rollup.ts'
+import { startStatsRollup } from './stats/stats-rollup.ts'
 import { trimStats } from './stats/stats-store.ts'
 import { UserActivity } from './users/user-activity.ts'
 import { findRefusal } from './users/user-state-store.ts'
 import { UserStates } from './users/user-states.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
+import { findWebhookBacklog, trimWebhooks } from './webhooks/delivery-store.ts'
+import { deleteOldSecrets } from './webhooks/endpoint-store.ts'
+import { Webhooks } from './webhooks/webhooks.ts'
 
 /** The rows that one statement deletes. On SQLite nothing else runs meanwhile, and 5,000 small rows take 40 ms. */
 const TRIM_BATCH: Record<Engine, number> = { sqlite: 500, postgres: 5_000 }
@@ -62,6 +75,8 @@ const TRIM_BATCH: Record<Engine, number> = { sqlite: 500, postgres: 5_000 }
 const TOMBSTONE_RETENTION_MS = 30 * 86_400_000
 
 const OPERATION_RETENTION_MS = 90 * 86_400_000
+
+const REFUSED_RETENTION_MS = 7 * 86_400_000
 
 const STOPPED_NODE_RETENTION_MS = 3_600_000
 
@@ -86,6 +101,12 @@ export interface Dependencies {
   pushSenders?: readonly PushSender[]
   /** An additional certificate to trust, for a push provider on loopback. */
   pushCa?: string
+  /** Absent: webhooks are sent by HTTP. */
+  webhookPoster?: EgressPoster
+  /** An additional certificate to trust, for receivers of webhooks on loopback. */
+  webhookCa?: string
+  /** The key of this start, for commands on this machine; absent: there is none. */
+  commandLineKey?: CommandLineKey
   /** Refuses requests whose `Host` is not this machine. */
   loopbackOnly?: boolean
   /** What the console shows in `dev` only. */
@@ -140,8 +161,12 @@ export async function createServices(config: Config, dependencies: Dependencies)
       dependencies.pushSenders ?? (await connectProviders(config, { clock, log, ...(pushCa && { ca: pushCa }) })),
     onMarked: (tx, marks) => noteDeliveries(tx, { marks, ids }),
   })
+  const { webhookPoster: poster, webhookCa: ca } = dependencies
+  const egress = { allow: config.egressAllow, allowHttp: !config.production, ca }
+  const webhooks = new Webhooks({ db, node, clock, random, log, meter: metrics, tracer, egress, poster })
   const onTopic = (topic: Topic): void => {
     if (topic === 'deliveries') outbox.wake()
+    webhooks.onTopic(topic)
   }
   const eventServices = await createEventServices({
     db,
@@ -153,6 +178,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     onTopic,
     blockedUsers: userStates,
   })
+  if (config.runtime !== null) await noteIdentity(db, config.runtimeIdentity, clock.now())
   const jobServices = createJobServices({
     db,
     clock,
@@ -162,7 +188,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     types: dependencies.jobTypes ?? BUILT_IN_JOB_TYPES,
     pushOptOut: hasPushTurnedOff,
     findRefusal,
-    countDeleted,
+    countDeleted: onDeleted,
     fetch: dependencies.fetch,
     runtime: config.runtime,
     runtimeIdentity: config.runtimeIdentity,
@@ -194,10 +220,18 @@ export async function createServices(config: Config, dependencies: Dependencies)
     clock,
     random,
     log,
-    actions: { ...bulkActions(jobServices), erase: eraseAction(jobServices) },
+    actions: { ...bulkActions(jobServices), erase: eraseAction(jobServices), recover: recoverAction({ db, clock }) },
   })
   const statsRollup = startStatsRollup({ db, clock, log })
+  const refusedCallbacks = new RefusedCallbacks({ db, clock, log })
   const eventLoop = watchEventLoop()
+  const diskRoom = cacheReading({ clock, maxAgeMs: 5_000, timeoutMs: 2_000, read: () => readDiskRoom(db) })
+  const missedCallbacks = cacheReading({
+    clock,
+    maxAgeMs: 10_000,
+    timeoutMs: 2_000,
+    read: () => countMissedCallbacks(db, clock.now()),
+  })
   registerGauges(metrics, {
     ...jobServices,
     ...eventServices,
@@ -205,11 +239,15 @@ export async function createServices(config: Config, dependencies: Dependencies)
     clock: node.clock,
     node,
     outbox,
+    webhooks,
     limiter,
     keySet,
     eventLoop,
-    unfinishedJobs: () => findUnfinished(db),
+    unfinishedJobs: () => findUnfinished(db, node.clock.now()),
     outboxBacklog: () => findBacklog(db),
+    webhookBacklog: () => findWebhookBacklog(db),
+    databaseSizes: () => readDatabaseSizes(db),
+    diskRoom,
   })
 
   return {
@@ -229,8 +267,9 @@ export async function createServices(config: Config, dependencies: Dependencies)
     verifier,
     serviceKeys,
     callbackAuthenticity,
+    refusedCallbacks,
     limiter,
-    spentAddresses: new SpentAddresses(clock),
+    callerCounts: new CallerCounts(clock),
     admission: new Admission({ clock }),
     creation: new IdempotentCreation({ db, clock }),
     serviceAccounts: new ServiceAccounts({ db, clock, random, ids, authenticator: serviceKeys }),
@@ -246,17 +285,31 @@ export async function createServices(config: Config, dependencies: Dependencies)
     projectExists,
     pushOptOut: hasPushTurnedOff,
     outbox,
+    webhooks,
     readiness: new Readiness(
-      { config, db, node, clock: node.clock, keySet, limiter, runtimeBreaker: jobServices.runtimeBreaker, outbox },
+      {
+        config,
+        db,
+        node,
+        clock: node.clock,
+        diskRoom,
+        keySet,
+        limiter,
+        runtimeBreaker: jobServices.runtimeBreaker,
+        missedCallbacks,
+        outbox,
+      },
       clock,
     ),
     /** Stops background work in reverse order of its start. The caller that opened the database closes it. */
     close: async () => {
       await live.close()
       await eventServices.close()
+      await refusedCallbacks.close()
       await statsRollup.stop()
       await operationRunner.close()
       await jobServices.close()
+      await webhooks.close()
       await outbox.close()
       await housekeeping.stop()
       await userStates.close()
@@ -289,13 +342,19 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
     trimOlder('tombstones', TOMBSTONE_RETENTION_MS, trimTombstones),
     trimOlder('nodes', STOPPED_NODE_RETENTION_MS, trimNodes),
     trimOlder('events', config.eventsRetentionHours * 3_600_000, trimEvents),
+    trimOlder('webhooks', config.eventsRetentionHours * 3_600_000, trimWebhooks),
+    { name: 'webhook_secrets', trim: (_signal, nowMs) => deleteOldSecrets(db, nowMs) },
     { name: 'stats', trim: (_signal, nowMs) => trimStats(db, nowMs) },
     trimOlder('operations', OPERATION_RETENTION_MS, trimOperations),
+    trimOlder('refused_callbacks', REFUSED_RETENTION_MS, trimRefused),
     trimOlder('audit', config.auditRetentionDays * 86_400_000, trimAudit),
   ]
   if (jobRetentionDays !== null) {
     const retentionDays = jobRetentionDays
-    tasks.push({ name: 'jobs', trim: (signal) => trimJobs({ ...context, countDeleted }, { retentionDays, signal }) })
+    tasks.push({
+      name: 'jobs',
+      trim: (signal) => trimJobs({ ...context, countDeleted: onDeleted }, { retentionDays, signal }),
+    })
   }
   if (historyRetentionDays !== null) {
     const retentionDays = historyRetentionDays

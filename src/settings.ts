@@ -113,6 +113,8 @@ export const SETTINGS = {
   },
   rateLimitHeaders: { name: 'RATE_LIMIT_HEADERS', kind: choice(...RATE_LIMIT_HEADER_STYLES), default: 'draft-6' },
   trustProxy: { name: 'TRUST_PROXY', kind: networks, default: NONE },
+  /** Networks that webhooks may be sent to although they are not public. */
+  egressAllow: { name: 'EGRESS_ALLOW', kind: networks, default: NONE },
   /** Origins of web pages that may call the API. `*`, which production refuses, means every origin. */
   corsOrigins: { name: 'CORS_ORIGINS', kind: corsOrigins, default: NONE },
   console: {

@@ -16,7 +16,7 @@ export interface EventsOptions extends Pick<FollowOptions, 'after' | 'signal' | 
 /** A client of one service for one caller. It opens no connection before it is used. */
 export class ApiClient<Types = AnyJobTypes> {
   readonly jobs: Jobs<Types>
-  readonly conversations: ReturnType<typeof conversationsOf>
+  readonly conversations: ReturnType<typeof conversationsOf<Types>>
   readonly projects: ReturnType<typeof projectsOf>
   readonly users: ReturnType<typeof usersOf>
   readonly devices: ReturnType<typeof devicesOf>
@@ -28,7 +28,7 @@ export class ApiClient<Types = AnyJobTypes> {
     const connection = new Connection(options)
     this.context = { connection, events: new SharedEvents(connection) }
     this.jobs = new Jobs(this.context)
-    this.conversations = conversationsOf(connection)
+    this.conversations = conversationsOf<Types>(connection)
     this.projects = projectsOf(connection)
     this.users = usersOf(connection)
     this.devices = devicesOf(connection)

@@ -3,7 +3,7 @@ export { ApiError, type ErrorCode, JobAwaitingInput, JobCancelled, JobFailed, No
 export type { Clock } from './http/clock.ts'
 export type { RequestOptions } from './http/connection.ts'
 export type { TokenProvider } from './http/credentials.ts'
-export { JobHandle, type ResultOptions } from './jobs/job-handle.ts'
+export { JobHandle, type ResultOptions, type RetryOptions } from './jobs/job-handle.ts'
 export type { AnswerOptions, ContinueOptions, StartOptions } from './jobs/job-requests.ts'
 export type { LiveMessage, LiveOptions, LivePart } from './jobs/live.ts'
 export {

@@ -83,6 +83,16 @@ export type JobSummary<Types = AnyJobTypes> = Omit<Always, never> & { type: Type
     'error'
   >
 
+/** Questions of a turn that are closed, with their answers. */
+export type Pause = Schemas['Pause']
+
+/** A job of a conversation, with its earlier questions. */
+export type Turn<Types = AnyJobTypes> = Job<Types> & Pick<Schemas['Turn'], 'run' | 'pauses'>
+export type ConversationItem = Schemas['ConversationItem']
+
+/** A conversation with some of its turns, newest first. */
+export type Conversation<Types = AnyJobTypes> = Omit<Schemas['Conversation'], 'data'> & { data: Turn<Types>[] }
+
 export type JobFilter = Omit<NonNullable<operations['listJobs']['parameters']['query']>, 'cursor' | 'fields'>
 export type JobCounts = Schemas['JobCounts']
 export type JobType = Schemas['JobType']
@@ -96,6 +106,10 @@ export type Device = Schemas['Device']
 export type DeviceInput = Schemas['DeviceInput']
 export type Usage = Schemas['Usage']
 export type UsageLimits = Schemas['UsageLimits']
+export type WebhookEndpoint = Schemas['WebhookEndpoint']
+export type WebhookEndpointInput = Schemas['WebhookEndpointInput']
+export type WebhookEndpointWithSecret = Schemas['WebhookEndpointWithSecret']
+export type WebhookDelivery = Schemas['WebhookDelivery']
 
 interface EventOf<Type, Data> {
   /** The cursor to continue after. Store it to resume after a page load. */
@@ -112,6 +126,8 @@ interface JobEventData<Types, Status> {
   project_id: string | null
   error: JobFailure | null
   settled_by: Schemas['Job']['settled_by']
+  /** Where a client shows the job: the `link` of its type. */
+  link: string | null
 }
 
 /** The events about a job, by the status that they report. */
@@ -136,7 +152,10 @@ export type ProjectEvent = EventOf<
 /** The caller's usage of this month has reached a threshold of one of its limits. */
 export type UsageEvent = EventOf<'usage.threshold', Schemas['UsageEventData']>
 
+/** A webhook endpoint was disabled, or an admin asked for a test of one. Only admins get it. */
+export type WebhookEvent = EventOf<'webhook.disabled' | 'webhook.test', Schemas['WebhookEventData']>
+
 /** Some events are missing: reload your data. The stream continues by itself. */
 export type ResetEvent = EventOf<'reset', Record<string, never>>
 
-export type ApiEvent<Types = AnyJobTypes> = JobEvent<Types> | ProjectEvent | UsageEvent | ResetEvent
+export type ApiEvent<Types = AnyJobTypes> = JobEvent<Types> | ProjectEvent | UsageEvent | WebhookEvent | ResetEvent

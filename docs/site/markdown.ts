@@ -40,3 +40,15 @@ export function pictures(md: MarkdownRenderer): void {
     return `<pre class="picture" v-pre>${md.utils.escapeHtml(token.content)}</pre>`
   }
 }
+
+/** The empty corner of a table is a plain cell: a header without a name confuses screen readers. */
+export function emptyHeaders(md: MarkdownRenderer): void {
+  md.core.ruler.push('empty-headers', ({ tokens }) => {
+    for (const [index, token] of tokens.entries()) {
+      const [text, close] = [tokens[index + 1], tokens[index + 2]]
+      if (token.type !== 'th_open' || text?.content !== '' || close?.type !== 'th_close') continue
+      token.tag = 'td'
+      close.tag = 'td'
+    }
+  })
+}

@@ -17,6 +17,13 @@ export const AUDIT_ACTIONS = {
   'operation.started': 'an operation on many jobs or callbacks was started; each of its changes is listed too',
   'operation.cancelled': 'an operation was stopped',
   'delivery.resent': 'a failed delivery was queued again',
+  'webhook_endpoint.created': 'a webhook endpoint was created, with its first secret',
+  'webhook_endpoint.changed': 'a webhook endpoint was changed, disabled or enabled',
+  'webhook_endpoint.rotated': 'a webhook endpoint got a new secret',
+  'webhook_endpoint.deleted': 'a webhook endpoint was deleted',
+  'webhook_endpoint.tested': 'a test was sent to a webhook endpoint',
+  'webhook_endpoint.recovered': 'the events since a time were queued again for a webhook endpoint',
+  'webhook_delivery.resent': 'a webhook delivery was queued again',
   'job.started': 'a job was started for another user',
   'job.cancelled': 'the cancellation of another user’s job was requested',
   'job.resumed': 'a job of another user got its answer',
@@ -24,7 +31,7 @@ export const AUDIT_ACTIONS = {
   'job.retried': 'a job of another user was repeated',
   'job.input_replaced': 'the input of another user’s waiting turn was replaced',
   'conversation.deleted': 'a conversation of another user was deleted',
-  'job.checked': 'the runtime was asked about a job of another user, or by the command line',
+  'job.checked': 'the runtime was asked about a job of another user',
 } as const satisfies Record<string, string>
 
 export type AuditAction = keyof typeof AUDIT_ACTIONS
@@ -42,5 +49,7 @@ export const AUDIT_OBJECT_KINDS = [
   'conversation',
   'operation',
   'delivery',
+  'webhook_endpoint',
+  'webhook_delivery',
 ] as const
 export type AuditObjectKind = (typeof AUDIT_OBJECT_KINDS)[number]

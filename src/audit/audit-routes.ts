@@ -13,12 +13,14 @@ const LIST = listById('audit')
 export function auditRoutes(app: App, { db }: { db: Database }): void {
   const config = { access: scopes('read:operations'), largeAnswer: 'page' as const }
   app.get('/v1/audit', { config, schema: listAudit }, async (request) => {
-    const { actor, action, object, created_after, created_before, ...query } = request.query
+    const { actor, action, object, operation_id, items, created_after, created_before, ...query } = request.query
     const page = readPageRequest(LIST, query)
     const filter = {
       ...(actor !== undefined && { actor }),
       ...(action !== undefined && { action }),
       ...(object !== undefined && { object }),
+      ...(operation_id !== undefined && { operationId: operation_id }),
+      ...(items === 'none' && { withoutItems: true }),
       ...(created_after !== undefined && { afterMs: Date.parse(created_after) }),
       ...(created_before !== undefined && { beforeMs: Date.parse(created_before) }),
     }
@@ -28,7 +30,7 @@ export function auditRoutes(app: App, { db }: { db: Database }): void {
 }
 
 /** An entry as operators see it. */
-export function toAuditEntry(row: AuditRow): AuditEntry {
+function toAuditEntry(row: AuditRow): AuditEntry {
   return {
     id: row.id,
     at: toRfc3339(row.at),
@@ -39,6 +41,7 @@ export function toAuditEntry(row: AuditRow): AuditEntry {
     after: toFields(row.after),
     address: row.address,
     request_id: row.request_id,
+    operation_id: row.operation_id,
   }
 }
 

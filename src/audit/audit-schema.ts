@@ -47,9 +47,12 @@ export const AuditEntry = Type.Object(
     after: fields('The same fields after the change, or details of the action.'),
     address: Type.Unsafe<string | null>({
       type: ['string', 'null'],
-      description: 'The client’s IP address, or the machine’s name for the command line.',
+      description: 'The client’s IP address, or the machine’s name for a command that worked on the database.',
     }),
-    request_id: nullableTextField('The id of the request that made the change; null for the command line.'),
+    request_id: nullableTextField(
+      'The id of the request that made the change; null for a command that worked on the database.',
+    ),
+    operation_id: nullableTextField('The bulk operation that made the change, as one of its items.'),
   },
   {
     title: 'AuditEntry',
@@ -64,6 +67,7 @@ export const AuditEntry = Type.Object(
         after: { name: 'Prometheus' },
         address: '192.0.2.1',
         request_id: 'req_01kq3v7m2x8n4r6t0w9y5z1abc',
+        operation_id: null,
       },
     ],
   },
@@ -83,6 +87,10 @@ export const listAudit = {
       actor: text('A `sub`, a service account’s id, or a user name on the machine.'),
       action: Type.Optional(oneOf<AuditAction>(actions, 'The action.')),
       object: text('The id of the changed object.'),
+      operation_id: text('The changes that a bulk operation made.'),
+      items: Type.Optional(
+        oneOf<'none'>(['none'], '`none` leaves out what bulk operations changed: each is one entry.'),
+      ),
       created_after: time('Entries later than this time.'),
       created_before: time('Entries earlier than this time.'),
     },

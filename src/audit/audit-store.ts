@@ -18,6 +18,8 @@ export type AuditRow = {
   after: string | null
   address: string | null
   request_id: string | null
+  /** The bulk operation whose item this change was. */
+  operation_id: string | null
 }
 
 const AUDIT = new Columns<AuditRow>({
@@ -32,6 +34,7 @@ const AUDIT = new Columns<AuditRow>({
   after: { type: 'text' },
   address: { type: 'text' },
   request_id: { type: 'text' },
+  operation_id: { type: 'text' },
 })
 
 /** A rare combination of filters reads no more rows than this for one page, and the page may be short. */
@@ -42,6 +45,9 @@ export interface AuditFilter {
   object?: string
   actor?: string
   action?: AuditAction
+  operationId?: string
+  /** Leaves out the changes of bulk operations. The start of each operation stays. */
+  withoutItems?: boolean
   afterMs?: number
   beforeMs?: number
 }
@@ -56,8 +62,9 @@ export function findAuditPage(
   filter: AuditFilter,
   page: PageRequest<readonly [string]>,
 ): Promise<BoundedPage<AuditRow>> {
-  const { object, actor, action, afterMs, beforeMs } = filter
+  const { object, actor, action, operationId, withoutItems, afterMs, beforeMs } = filter
   const given = [
+    ...(operationId === undefined ? [] : [{ column: sql`operation_id`, value: operationId }]),
     ...(object === undefined ? [] : [{ column: sql`object_id`, value: object }]),
     ...(actor === undefined ? [] : [{ column: sql`actor_id`, value: actor }]),
     ...(action === undefined ? [] : [{ column: sql`action`, value: action }]),
@@ -66,6 +73,7 @@ export function findAuditPage(
   const [first, ...rest] = given
   const driving = [
     ...(first === undefined ? [] : [equals(first)]),
+    ...(withoutItems ? [sql`operation_id is null`] : []),
     ...(afterMs === undefined ? [] : [sql`id >= ${firstIdAt('aud', afterMs + 1)}`]),
     ...(beforeMs === undefined ? [] : [sql`id < ${firstIdAt('aud', beforeMs)}`]),
     ...(page.after === null ? [] : [sql`id < ${page.after[0]}`]),

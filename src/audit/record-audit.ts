@@ -8,9 +8,11 @@ import { insertAudit } from './audit-store.ts'
 /** Who makes a change, and from where. */
 export interface AuditOrigin {
   actor: { kind: AuditActorKind; id: string }
-  /** The client's IP address; the name of the machine for the command line. */
+  /** The client's IP address; the name of the machine for a command that works on the database. */
   address: string | null
   requestId: string | null
+  /** The bulk operation that makes the change. */
+  operationId?: string
 }
 
 /** A few small fields of a record. Documents, keys and tokens do not belong here. */
@@ -27,8 +29,8 @@ export interface AuditedChange {
 
 const MAX_TEXT_CHARS = 200
 const MAX_FIELDS_CHARS = 2_000
-/** A service key, or a token in its compact form. */
-const SECRET = /pak_[0-9A-Za-z]{20,}|eyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)?/g
+/** A service key, the secret of a webhook, or a token in its compact form. */
+const SECRET = /pak_[0-9A-Za-z]{20,}|whsec_[\w+/=]{20,}|eyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)?/g
 
 /** Records a change in its own transaction: the change and its audit entry commit together, or neither does. */
 export async function recordAudit(
@@ -48,6 +50,7 @@ export async function recordAudit(
     after: toText(after),
     address: by.address,
     request_id: by.requestId,
+    operation_id: by.operationId ?? null,
   })
 }
 

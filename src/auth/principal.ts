@@ -18,7 +18,20 @@ export interface ServicePrincipal {
   expiresAtMs: number | null
 }
 
-export type Principal = UserPrincipal | ServicePrincipal
+/** The id of the command line, where other principals have a `sub` or the id of their account. */
+export const COMMAND_LINE = 'command_line'
+
+/** A command on the machine of the service, with the key of the service's start. */
+export interface CommandLinePrincipal {
+  kind: typeof COMMAND_LINE
+  id: typeof COMMAND_LINE
+  /** The user of the machine that runs the service: other users cannot read the key. */
+  user: string
+  scopes: readonly string[]
+  expiresAtMs: null
+}
+
+export type Principal = UserPrincipal | ServicePrincipal | CommandLinePrincipal
 
 /** The id under which a principal's records (`created_by`) and idempotency keys are stored. */
 export function principalId(principal: Principal): string {

@@ -1,5 +1,5 @@
 import { isStorableText } from '../core/text.ts'
-import type { UserPrincipal } from './principal.ts'
+import { COMMAND_LINE, type UserPrincipal } from './principal.ts'
 import type { ScopesMap } from './scopes.ts'
 import { TokenFault } from './token-fault.ts'
 import type { Claims } from './token-format.ts'
@@ -10,7 +10,7 @@ const MAX_SUB_LENGTH = 255
  * with the `sub`, in at most about 2,700 bytes; both fit, at three bytes a character.
  */
 const MAX_EMAIL_LENGTH = 320
-/** Users and service accounts are stored under their bare ids, so no user may have the id of a service account. */
+/** Principals are stored under their bare ids, so no user may have the id of a service account or of the command line. */
 const SERVICE_ACCOUNT_ID = /^svc_[0-9a-z]{26}$/i
 /** The last time a Date can hold. A later `exp` is reduced to it, so that date arithmetic cannot fail. */
 const MAX_EPOCH_MS = 8.64e15
@@ -43,7 +43,9 @@ export function checkClaims(claims: Claims, rules: ClaimRules, nowMs: number): U
   if (typeof sub !== 'string' || sub === '' || sub.length > MAX_SUB_LENGTH || !isStorableText(sub)) {
     throw new TokenFault('claims', 'The claim sub is missing or not acceptable')
   }
-  if (SERVICE_ACCOUNT_ID.test(sub)) throw new TokenFault('claims', 'The claim sub has the form of a service account id')
+  if (SERVICE_ACCOUNT_ID.test(sub) || sub === COMMAND_LINE) {
+    throw new TokenFault('claims', 'The claim sub is the id of a service account or of the command line')
+  }
   const email = readEmail(claims.email)
   const scopes = readScopes(claims, rules)
   if (rules.audiences && ![claims.aud].flat().some((one) => rules.audiences?.includes(one as string))) {

@@ -1,13 +1,12 @@
-import { AUDIT_ACTIONS, type AuditAction } from '../audit/audit-actions.ts'
-import { toAuditEntry } from '../audit/audit-routes.ts'
-import { findAuditPage } from '../audit/audit-store.ts'
-import { parseConfig } from '../config.ts'
+import { AUDIT_ACTIONS } from '../audit/audit-actions.ts'
+import type { AuditEntry } from '../audit/audit-schema.ts'
 import { readArguments, readLimit } from './arguments.ts'
+import { findService, SERVICE_OPTIONS } from './client/find-service.ts'
+import { printList } from './client/print-list.ts'
 import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
-import { openToRead } from './startup/open-database.ts'
 
 const OPTIONS = {
-  json: { type: 'boolean' },
+  ...SERVICE_OPTIONS,
   actor: { type: 'string' },
   action: { type: 'string' },
   object: { type: 'string' },
@@ -22,21 +21,12 @@ export async function audit(line: CommandLine): Promise<ExitCode> {
     throw new UsageError(`--action must be one of ${Object.keys(AUDIT_ACTIONS).join(', ')}`)
   }
   const limit = readLimit(values.limit)
-  const filter = {
-    ...(actor !== undefined && { actor }),
-    ...(action !== undefined && { action: action as AuditAction }),
-    ...(object !== undefined && { object }),
-  }
-  const config = parseConfig(line.env, line.readFile)
-  const opened = await openToRead(config.database)
-  try {
-    const { rows } = await findAuditPage(opened.db, filter, { limit, after: null })
-    for (const entry of rows.map(toAuditEntry)) {
-      const { at, actor: by, action: what, object: of } = entry
-      line.print(json ? JSON.stringify(entry) : [at, `${by.kind} ${by.id}`, what, `${of.kind} ${of.id}`].join('  '))
-    }
-    return EXIT.ok
-  } finally {
-    await opened.close()
-  }
+  const service = await findService(line, values)
+  const entries = service.list<AuditEntry>('/v1/audit', { actor, action, object, limit: `${limit}` })
+  await printList(line, entries, { json, limit, show, none: 'No audit entries' })
+  return EXIT.ok
+}
+
+function show({ at, actor, action, object }: AuditEntry): string {
+  return [at, `${actor.kind} ${actor.id}`, action, `${object.kind} ${object.id}`].join('  ')
 }

@@ -13,6 +13,10 @@ interface Command {
   load: () => Promise<RunCommand>
 }
 
+const SERVICE = `
+       [--url URL] [--key SERVICE_KEY] [--json]     with each of them; defaults: PROJECT_API_URL and PROJECT_API_KEY,
+       else the service that runs on DATA_DIR`
+
 /** Each command is loaded when it runs, so that `serve` does not load code that only `dev` or `doctor` needs. */
 const COMMANDS: Record<string, Command> = {
   serve: { summary: 'run the service', load: async () => (await import('./serve.ts')).serve },
@@ -52,35 +56,35 @@ const COMMANDS: Record<string, Command> = {
     summary: 'create, list and revoke service accounts',
     usage: `keys create --name NAME --scopes "SCOPE SCOPE" [--expires RFC3339]
        keys list
-       keys revoke ID`,
+       keys revoke ID${SERVICE}; where none runs, the database`,
     load: async () => (await import('./keys.ts')).keys,
   },
   jobs: {
     summary: 'list, show, cancel, repeat and follow jobs, and ask the runtime about them',
-    usage: `jobs list [--status STATUS] [--type TYPE] [--user SUB] [--limit 1..100] [--json]
-       jobs get JOB_ID [--json]
-       jobs cancel JOB_ID … [--json]
-       jobs retry JOB_ID … [--json]
-       jobs tail [--json]            until it is interrupted
-       jobs reconcile [JOB_ID …] [--json]     without an id: every job whose run may be active`,
+    usage: `jobs list [--status STATUS] [--type TYPE] [--user SUB] [--limit 1..100]
+       jobs get JOB_ID
+       jobs cancel JOB_ID …
+       jobs retry JOB_ID … [--again]     --again: also a job that was retried already
+       jobs tail            until it is interrupted
+       jobs reconcile [JOB_ID …]     without an id: every job whose run may be active${SERVICE}`,
     load: async () => (await import('./jobs.ts')).jobs,
   },
   users: {
     summary: 'block and unblock users, export everything about one, erase one',
-    usage: `users block SUB [--json]
-       users unblock SUB [--json]
+    usage: `users block SUB
+       users unblock SUB
        users export SUB
-       users erase SUB [--json]`,
+       users erase SUB     where no service runs, on the database${SERVICE}`,
     load: async () => (await import('./users.ts')).users,
   },
   audit: {
     summary: 'print the newest entries of the audit trail',
-    usage: 'audit [--actor ID] [--action ACTION] [--object ID] [--limit 1..100] [--json]',
+    usage: `audit [--actor ID] [--action ACTION] [--object ID] [--limit 1..100]${SERVICE}`,
     load: async () => (await import('./audit.ts')).audit,
   },
   callbacks: {
     summary: 'process stored callbacks again',
-    usage: 'callbacks replay CALLBACK_ID …',
+    usage: `callbacks replay CALLBACK_ID …${SERVICE}`,
     load: async () => (await import('./callbacks.ts')).callbacks,
   },
   types: {

@@ -63,12 +63,13 @@ export async function dev(line: CommandLine): Promise<ExitCode> {
   }
 }
 
-function linksOf({ start, identity, runtime, push }: Sandbox): Record<string, string> {
+function linksOf({ start, identity, runtime, push, receiver }: Sandbox): Record<string, string> {
   return {
     'Start page': start.url,
     Tokens: identity.url,
     'Runtime faults': runtime.url,
     'Push messages': push.plainUrl,
+    'Webhook receiver': receiver.url,
   }
 }
 
@@ -91,6 +92,7 @@ function devEnvironment(
     PUSH_TOKEN_URL: sandbox.push.tokenUrl,
     CONSOLE_CLIENT_ID: 'console',
     TOKEN_AUDIENCE: 'none',
+    EGRESS_ALLOW: '127.0.0.0/8,::1',
   }
   // A setting and its `_FILE` form must not both be given.
   const applicable = Object.entries(defaults).filter(([name]) => !env[`${name}_FILE`])

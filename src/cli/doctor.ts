@@ -15,7 +15,7 @@ import { connectProviders } from '../push/provider-registry.ts'
 import { readArguments } from './arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 import { loadJobTypes } from './startup/load-job-types.ts'
-import { openDatabase, openToRead } from './startup/open-database.ts'
+import { openToRead } from './startup/open-database.ts'
 
 const ASK_TIMEOUT_MS = 10_000
 const MAX_REASONS = 3
@@ -31,7 +31,7 @@ async function probeAll(line: CommandLine): Promise<ExitCode> {
   const config = parseConfig(line.env, line.readFile)
   const context: ProbeContext = {
     config,
-    openDatabase: () => openToRead(config.database, openDatabase),
+    openDatabase: () => openToRead(config.database),
     connectPush: () => connectProviders(config, { clock: systemClock, log: silentLog }),
   }
   let failed = false

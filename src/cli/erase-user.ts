@@ -1,44 +1,75 @@
+import { CallbackAuthenticity } from '../auth/callback-authenticity.ts'
+import { systemClock } from '../core/clock.ts'
+import { ApiError } from '../core/errors.ts'
+import { IdGenerator } from '../core/ids.ts'
+import { silentLog } from '../core/log.ts'
 import { systemRandom } from '../core/random.ts'
+import { Node } from '../db/nodes/node.ts'
+import { noteIdentity } from '../jobs/identity-store.ts'
+import { createJobServices } from '../jobs/job-services.ts'
 import { bulkActions } from '../operations/bulk-actions.ts'
-import { toOperation } from '../operations/operation-routes.ts'
+import { notDoneOf, toOperation } from '../operations/operation-routes.ts'
 import { OperationRunner } from '../operations/operation-runner.ts'
-import { MAX_SHOWN_FAILURES } from '../operations/operation-schema.ts'
-import { findFailures, findOperation, type OperationRow } from '../operations/operation-store.ts'
+import type { BulkOperation } from '../operations/operation-schema.ts'
+import { findOperation } from '../operations/operation-store.ts'
+import { recoverAction } from '../operations/recover-webhooks.ts'
 import { eraseAction, startErasure } from '../people/erase-user.ts'
-import { CommandError, type CommandLine, type ExitCode } from './io.ts'
+import { findRefusal } from '../users/user-state-store.ts'
+import { hasPushTurnedOff } from '../users/user-store.ts'
+import { explainInUse } from './client/find-service.ts'
+import { followOperation } from './client/follow-operation.ts'
+import type { CommandLine } from './io.ts'
 import { commandLineOrigin } from './startup/command-line-origin.ts'
-import { withJobServices } from './startup/with-job-services.ts'
+import { loadSettings } from './startup/load-job-types.ts'
+import { openMigratedDatabase } from './startup/open-database.ts'
 
-const EVERY_MS = 500
-
-/** Erases a user and waits until it finishes. If the command is interrupted, the service continues the erasure. */
-export function eraseUser(line: CommandLine, { sub, json }: { sub: string; json: boolean }): Promise<ExitCode> {
-  return withJobServices(line, async (services, { db, node }) => {
-    const { clock, log, ids } = services.jobContext
-    const started = await startErasure(db, { ids, clock }, { sub, by: commandLineOrigin() })
-    if (!started) throw new CommandError(`There is no user ${sub}`)
-    const actions = { ...bulkActions(services), erase: eraseAction(services) }
-    const runner = new OperationRunner({ db, node, clock, random: systemRandom, log, actions, only: started.id })
-    try {
-      for (let shown: OperationRow | undefined; !line.stopping.aborted; ) {
-        const operation = (await findOperation(db, started.id)) ?? started
-        if (!json && operation.position !== shown?.position) print(line, sub, operation)
-        shown = operation
-        if (operation.finished_at !== null) break
-        await clock.sleep(EVERY_MS, line.stopping)
-      }
-      const last = (await findOperation(db, started.id)) ?? started
-      const left = await findFailures(db, [last.id], MAX_SHOWN_FAILURES)
-      const failures = left.map(({ object_id: id, error }) => ({ id, error }))
-      if (json) line.print(JSON.stringify({ sub, ...toOperation(last, failures) }))
-      else for (const { id, error } of failures) line.print(`${id}  ${error}`)
-      if (last.finished_at === null) throw new CommandError(`Interrupted: the service goes on with ${last.id}`)
-    } finally {
-      await runner.close()
-    }
+/**
+ * Erases a user where no service runs: this process does the work of the service, for this operation only. It starts no
+ * sweep, so that no other job is processed.
+ */
+export async function eraseOnDatabase(
+  line: CommandLine,
+  sub: string,
+  follow: Omit<Parameters<typeof followOperation>[2], 'read'>,
+): Promise<void> {
+  const { config, jobTypes: types } = loadSettings(line)
+  const opened = await openMigratedDatabase(config.database).catch(explainInUse)
+  const { db } = opened
+  const node = await Node.start({ db, clock: systemClock, random: systemRandom, log: silentLog })
+  const { clock } = node
+  if (config.runtime !== null) await noteIdentity(db, config.runtimeIdentity, clock.now())
+  const ids = new IdGenerator(clock, systemRandom)
+  const own = { db, node, clock, random: systemRandom, log: silentLog }
+  const services = createJobServices({
+    ...own,
+    ids,
+    types,
+    pushOptOut: hasPushTurnedOff,
+    findRefusal,
+    fetch,
+    runtime: config.runtime,
+    runtimeIdentity: config.runtimeIdentity,
+    publicUrl: config.publicUrl,
+    usageLimitRuns: config.usageLimitRuns,
+    maxUnfinishedJobs: config.maxUnfinishedJobs,
+    callbackAuthenticity: new CallbackAuthenticity(config.webhookSecrets, clock),
+    sweeps: false,
   })
-}
-
-function print(line: CommandLine, sub: string, { id, state, position, total }: OperationRow): void {
-  line.print([sub, state === 'done' ? 'erased' : 'being erased', `${position} of ${total}`, id].join('  '))
+  const actions = { ...bulkActions(services), erase: eraseAction(services), recover: recoverAction({ db, clock }) }
+  let runner: OperationRunner | undefined
+  try {
+    const started = await startErasure(db, { ids, clock }, { sub, by: commandLineOrigin() })
+    if (!started) throw new ApiError('not_found', 'No such user')
+    runner = new OperationRunner({ ...own, actions, only: started.id })
+    const read = async (): Promise<BulkOperation> => {
+      const operation = (await findOperation(db, started.id)) ?? started
+      return toOperation(operation, await notDoneOf(db, [operation]))
+    }
+    await followOperation(line, toOperation(started), { ...follow, read })
+  } finally {
+    await runner?.close()
+    await services.close()
+    await node.close()
+    await opened.close()
+  }
 }

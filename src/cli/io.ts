@@ -5,6 +5,8 @@ export interface CommandLine {
   env: Env
   args: readonly string[]
   print(line: string): void
+  /** Prints a piece of text, without a line break. */
+  write(piece: string): void
   printError(line: string): void
   readFile(path: string): string
   /** Aborts on SIGTERM or SIGINT, with the signal's name as the reason. */

@@ -1,70 +1,67 @@
-import { recordAudit } from '../audit/record-audit.ts'
-import { parseConfig } from '../config.ts'
-import { systemClock, toRfc3339 } from '../core/clock.ts'
-import { IdGenerator } from '../core/ids.ts'
-import { systemRandom } from '../core/random.ts'
-import type { Database } from '../db/database.ts'
-import { exportUser, isKnownUser } from '../people/export-user.ts'
-import { changeBlock } from '../users/change-block.ts'
+import type { BulkOperation } from '../operations/operation-schema.ts'
 import { readArguments } from './arguments.ts'
-import { eraseUser } from './erase-user.ts'
-import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
-import { commandLineOrigin } from './startup/command-line-origin.ts'
-import { openMigratedDatabase } from './startup/open-database.ts'
-
-const OPTIONS = { json: { type: 'boolean' } } as const
-const VERBS = { block, unblock, export: exportAll }
-const NAMES = [...Object.keys(VERBS), 'erase']
+import { findService, lookForService, SERVICE_OPTIONS } from './client/find-service.ts'
+import { followOperation } from './client/follow-operation.ts'
+import { ServiceClient } from './client/service-client.ts'
+import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 
 interface Wanted {
-  db: Database
   line: CommandLine
+  given: { url?: string; key?: string }
   sub: string
   json: boolean
 }
 
+const VERBS: Record<string, (wanted: Wanted) => Promise<void>> = {
+  block: (wanted) => changeBlock(wanted, 'block'),
+  unblock: (wanted) => changeBlock(wanted, 'unblock'),
+  export: exportAll,
+  erase,
+}
+
 /** Blocks and unblocks users, exports everything about one, and erases one. */
 export async function users(line: CommandLine): Promise<ExitCode> {
-  const { values, positionals } = readArguments(line.args, { options: OPTIONS, allowPositionals: true })
+  const { values, positionals } = readArguments(line.args, { options: SERVICE_OPTIONS, allowPositionals: true })
+  const { json = false, ...given } = values
   const [verb = '', sub, ...more] = positionals
-  if (!NAMES.includes(verb)) throw new UsageError(`users needs a subcommand: ${NAMES.join(', ')}`)
+  const run = Object.hasOwn(VERBS, verb) ? VERBS[verb] : undefined
+  if (!run) throw new UsageError(`users needs a subcommand: ${Object.keys(VERBS).join(', ')}`)
   if (!sub || more.length > 0) throw new UsageError(`users ${verb} needs one sub`)
-  if (verb === 'erase') return eraseUser(line, { sub, json: values.json ?? false })
-  const run = VERBS[verb as keyof typeof VERBS]
-  const config = parseConfig(line.env, line.readFile)
-  const opened = await openMigratedDatabase(config.database)
-  try {
-    await run({ db: opened.db, line, sub, json: values.json ?? false })
-    return EXIT.ok
-  } finally {
-    await opened.close()
-  }
+  await run({ line, given, sub, json })
+  return EXIT.ok
 }
 
-const context = { ids: new IdGenerator(systemClock, systemRandom), clock: systemClock }
-
-function block(wanted: Wanted): Promise<void> {
-  return change(wanted, systemClock.now())
-}
-
-function unblock(wanted: Wanted): Promise<void> {
-  return change(wanted, null)
-}
-
-async function change({ db, line, sub, json }: Wanted, blockedAtMs: number | null): Promise<void> {
-  const wanted = { sub, blockedAtMs, by: commandLineOrigin() }
-  const { blockedAtMs: nowMs } = await changeBlock(db, context, wanted)
-  const blocked_at = nowMs === null ? null : toRfc3339(nowMs)
+async function changeBlock({ line, given, sub, json }: Wanted, verb: 'block' | 'unblock'): Promise<void> {
+  const service = await findService(line, given)
+  const answer = await service.call<{ blocked_at: string | null }>(`${pathOf(sub)}/${verb}`, { method: 'POST' })
+  const { blocked_at } = answer
   if (json) line.print(JSON.stringify({ sub, blocked_at }))
   else line.print(blocked_at === null ? `${sub}  not blocked` : `${sub}  blocked since ${blocked_at}`)
 }
 
-/** The export is always JSON. */
-async function exportAll({ db, line, sub }: Wanted): Promise<void> {
-  if (!(await isKnownUser(db, sub))) throw new CommandError(`There is no user ${sub}`)
-  const exported = { by: commandLineOrigin(), action: 'user.exported', object: { kind: 'user', id: sub } } as const
-  await db.transaction((tx) => recordAudit(tx, context, exported))
-  // Each piece ends between two JSON tokens, where a line break is allowed.
-  const withoutRefresh = async () => false
-  for await (const piece of exportUser(db, sub, withoutRefresh)) line.print(piece)
+/** The export is always JSON. It is printed as it arrives, because it may be large. */
+async function exportAll({ line, given, sub }: Wanted): Promise<void> {
+  const service = await findService(line, given)
+  for await (const piece of service.stream(`${pathOf(sub)}/export`)) line.write(piece)
+  line.write('\n')
+}
+
+/** Waits until the erasure finishes. If the command is interrupted, the service continues the erasure. */
+async function erase({ line, given, sub, json }: Wanted): Promise<void> {
+  const show = ({ id, state, done, failed, total }: BulkOperation) =>
+    [sub, state === 'done' ? 'erased' : 'being erased', `${done + failed} of ${total}`, id].join('  ')
+  const follow = { show: json ? null : show, fields: { sub } }
+  const service = await lookForService(line, given)
+  if (!(service instanceof ServiceClient)) {
+    // Loaded only here: it needs most of the service.
+    const { eraseOnDatabase } = await import('./erase-user.ts')
+    return eraseOnDatabase(line, sub, follow)
+  }
+  const started = await service.call<BulkOperation>(pathOf(sub), { method: 'DELETE' })
+  const read = () => service.call<BulkOperation>(`/v1/operations/${started.id}`)
+  await followOperation(line, started, { ...follow, read })
+}
+
+function pathOf(sub: string): string {
+  return `/v1/users/${encodeURIComponent(sub)}`
 }

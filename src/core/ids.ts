@@ -6,7 +6,21 @@ const TIME_CHARS = 10
 const RANDOM_CHARS = 16
 const CHARS = TIME_CHARS + RANDOM_CHARS
 
-export type IdPrefix = 'prj' | 'svc' | 'key' | 'job' | 'dev' | 'ntf' | 'cbk' | 'tml' | 'req' | 'aud' | 'opr' | 'dlv'
+export type IdPrefix =
+  | 'prj'
+  | 'svc'
+  | 'key'
+  | 'job'
+  | 'dev'
+  | 'ntf'
+  | 'cbk'
+  | 'rcb'
+  | 'tml'
+  | 'req'
+  | 'aud'
+  | 'opr'
+  | 'dlv'
+  | 'whe'
 
 /**
  * Prefixed ids that sort by creation time: 48 bits of milliseconds and 80 random bits in Crockford base32. The ids of one

@@ -9,6 +9,11 @@ export function isLoopbackHost(host: string): boolean {
   return name === 'localhost' || name === '::1' || (isIPv4(name) && name.startsWith('127.'))
 }
 
+/** The same for the address of a connection. A dual-stack socket reports IPv4 addresses as ::ffff:a.b.c.d. */
+export function isLoopbackAddress(address: string | undefined): boolean {
+  return address !== undefined && isLoopbackHost(address.replace(/^::ffff:/i, ''))
+}
+
 /** The same for a `Host` header, which may have a port. */
 export function isLoopbackAuthority(authority: string | undefined): boolean {
   const host = URL.parse(`http://${authority}`)?.hostname

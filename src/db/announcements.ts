@@ -1,5 +1,6 @@
-/** The kinds of new rows that a commit announces: events for the streams, deliveries for the outbox. */
-export type Topic = 'events' | 'deliveries'
+/** What a commit announces: events for the streams, deliveries of pushes, and endpoints and deliveries of webhooks. */
+export const TOPICS = ['events', 'deliveries', 'webhooks'] as const
+export type Topic = (typeof TOPICS)[number]
 
 export type TopicListener = (topic: Topic) => void
 

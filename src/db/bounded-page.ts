@@ -25,6 +25,8 @@ interface BoundedQuery {
   from?: Sql
   columns: Sql
   large: readonly Sql[]
+  /** The size of what is read for each row besides. */
+  moreBytes?: Sql
   /** Served by an index, in the order of ids. */
   where: Sql
   limit: number
@@ -60,8 +62,8 @@ export async function selectBoundedPage<R extends Row & { id: string }>(
 }
 
 /** One row more than the limit, to show that there are more. */
-function candidatesOf({ table, drivenBy = table, large, where, limit, rest }: BoundedQuery): Sql {
-  const bytes = bytesOf(large)
+function candidatesOf({ table, drivenBy = table, large, moreBytes, where, limit, rest }: BoundedQuery): Sql {
+  const bytes = moreBytes ? sql`${bytesOf(large)} + ${moreBytes}` : bytesOf(large)
   const newestFirst = (count: number) => sql`order by id desc limit ${count}`
   if (rest === undefined) {
     return sql`select id as candidate, ${bytes} as bytes from ${drivenBy} where ${where} ${newestFirst(limit + 1)}`

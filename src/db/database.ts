@@ -19,6 +19,11 @@ export interface Transaction extends Queryable {
    * SQLite it always succeeds, because only one transaction runs at a time.
    */
   tryLock(name: string): Promise<boolean>
+  /**
+   * Runs a statement that does not wait for locks. False if another transaction holds one that it needs: nothing of the
+   * statement stays then, and the transaction goes on. On SQLite it always succeeds.
+   */
+  tryQuery(statement: Sql): Promise<boolean>
   /** Runs a script of several statements, without values; for migrations. It must not begin or end a transaction. */
   exec(script: string): Promise<void>
   /** After the commit, the listeners get this topic as a hint to check. */
@@ -32,7 +37,7 @@ export interface Transaction extends Queryable {
  * another transaction keeps a row locked.
  *
  * `work` must use only its `tx`: if it awaits a `query` or `transaction` of the database, it may deadlock with its own
- * transaction. A failed statement aborts its transaction, as on PostgreSQL: even if `work` catches the error, everything is
+ * transaction. A failed statement aborts its transaction, as on PostgreSQL, except for `tryQuery`: even if `work` catches the error, everything is
  * rolled back and `transaction` rejects with it. A `tx` cannot be used after the end. PostgreSQL may abort a transaction
  * that conflicts with another. Then `work` runs again, so it must have no effects except those of `tx`.
  */

@@ -67,3 +67,16 @@ export function join(fragments: readonly Sql[], separator: ', ' | ' and ' | ' or
   })
   return new Sql(parts, values)
 }
+
+/** `read` cannot change anything; `schema` is every statement that is neither a read nor a plain change of rows. */
+type StatementKind = 'read' | 'write' | 'schema'
+
+/**
+ * When in doubt, `write`: a read classified as a write only waits behind other writes. On SQLite the read connection
+ * refuses a write that is classified as a read; on PostgreSQL the reads behind it would wait for its locks.
+ */
+export function kindOf(text: string): StatementKind {
+  if (/^\s*(?:select|values)\b/i.test(text)) return 'read'
+  if (/^\s*with\b/i.test(text)) return /\b(?:insert|update|delete|replace)\b/i.test(text) ? 'write' : 'read'
+  return /^\s*(?:insert|update|delete|replace)\b/i.test(text) ? 'write' : 'schema'
+}

@@ -1,3 +1,4 @@
+import { toRfc3339 } from '../core/clock.ts'
 import { Columns } from '../db/columns.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
@@ -15,6 +16,8 @@ export const EVENT_TYPES = [
   'project.updated',
   'project.deleted',
   'usage.threshold',
+  'webhook.disabled',
+  'webhook.test',
 ] as const
 
 export type EventType = (typeof EVENT_TYPES)[number]
@@ -84,11 +87,19 @@ export type EventRow = {
   created_at: number
 }
 
+/** The event as clients get it: the data of a stream and the body of a webhook. */
+export function eventText({ seq, type, created_at, data }: EventRow): string {
+  const head = JSON.stringify({ id: String(seq), type, created_at: toRfc3339(created_at) })
+  return `${head.slice(0, -1)},"data":${data}}`
+}
+
 /** Absent fields match every event. */
 export interface EventFilter {
   subject?: string
   jobId?: string
 }
+
+const EVENT = sql`seq, subject, job_id, type, data, created_at`
 
 /** Events between two positions of the log, in order. Up to `findHead` no further event can appear between them. */
 export function readEvents(
@@ -97,14 +108,45 @@ export function readEvents(
 ): Promise<EventRow[]> {
   const conditions: Sql[] = [sql`seq > ${after}`, sql`seq <= ${upTo}`]
   if (filter.subject !== undefined) conditions.push(sql`subject = ${filter.subject}`)
-  const columns = sql`seq, subject, job_id, type, data, created_at`
   // A job has few events. The subquery finds them first; otherwise the engines would read the whole log from `after` on.
   const from =
     filter.jobId === undefined
       ? sql`events`
-      : sql`(select ${columns} from events where ${isAboutJob(sql`${filter.jobId}`)} limit ${MAX_EVENTS_OF_JOB}) as found`
+      : sql`(select ${EVENT} from events where ${isAboutJob(sql`${filter.jobId}`)} limit ${MAX_EVENTS_OF_JOB}) as found`
   return db.query<EventRow>(sql`
-    select ${columns} from ${from} where ${join(conditions, ' and ')} order by seq limit ${limit}`)
+    select ${EVENT} from ${from} where ${join(conditions, ' and ')} order by seq limit ${limit}`)
+}
+
+/** Those of these events that are still stored. */
+export async function findEvents(db: Queryable, seqs: readonly number[]): Promise<EventRow[]> {
+  if (seqs.length === 0) return []
+  const wanted = rowsOf(
+    db.engine,
+    seqs.map((seq) => ({ seq })),
+    { seq: 'bigint' },
+  )
+  return db.query<EventRow>(sql`select ${EVENT} from events where seq in (select r.seq from ${wanted} as r)`)
+}
+
+/** The position of the event with this cause, which this transaction has appended. */
+export async function findPositionOf(tx: Transaction, cause: string): Promise<number> {
+  const [row] = await tx.query<{ seq: number }>(sql`select seq from events where cause = ${cause}`)
+  if (!row) throw new Error(`There is no event of ${cause}`)
+  return row.seq
+}
+
+/** A position of the log: every event after this time is behind it. Numbers follow time, so it is found by bisection. */
+export async function findPositionAt(db: Queryable, atMs: number): Promise<number> {
+  const { newest } = await findHead(db)
+  let [low, high] = [await findOldest(db), newest]
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2)
+    const [event] = await db.query<{ seq: number; created_at: number }>(sql`
+      select seq, created_at from events where seq > ${middle} order by seq limit 1`)
+    if (event !== undefined && event.created_at < atMs) low = event.seq
+    else high = middle
+  }
+  return low
 }
 
 /** More events than any job has. The limit makes both engines evaluate the subquery separately. */
@@ -147,6 +189,12 @@ export async function findTrimmed(db: Queryable): Promise<number> {
   return row?.trimmed ?? 0
 }
 
+/** The position before the first stored event; the newest one if none is stored. A restore does not change it. */
+export async function findOldest(db: Queryable): Promise<number> {
+  const [row] = await db.query<{ before: number | null }>(sql`select min(seq) - 1 as before from events`)
+  return row?.before ?? (await findHead(db)).newest
+}
+
 /**
  * Deletes old events among the first of the log, a bounded number at a time. True when there may be more to delete.
  * Numbers follow time, so no index by age is needed. An event from a clock that was ahead is deleted later.
@@ -164,11 +212,10 @@ export function trimEvents(db: Database, { beforeMs, limit }: { beforeMs: number
   })
 }
 
-/** Deletes a bounded number of events of this user's streams; true if there may be more. */
-export async function deleteEventsFor(tx: Transaction, subject: string, limit: number): Promise<boolean> {
-  const deleted = await tx.query(sql`
+/** Deletes a bounded number of events of this user's streams, and returns their positions. */
+export async function deleteEventsFor(tx: Transaction, subject: string, limit: number): Promise<{ seq: number }[]> {
+  return tx.query<{ seq: number }>(sql`
     delete from events where seq in (select seq from events where subject = ${subject} limit ${limit}) returning seq`)
-  return deleted.length === limit
 }
 
 export type DeletedEvent = Pick<EventRow, 'seq' | 'job_id' | 'data' | 'created_at'>
@@ -199,17 +246,20 @@ const SKIPPED_POSITIONS = 1_000_000_000
 /**
  * For a log that was restored from a backup or replicated. Clients may have cursors of events that are lost. Without this,
  * new events would get the same numbers, and such a client would miss them. Every cursor from before is now one of trimmed
- * history, so that its stream begins with `reset`.
+ * history, so that its stream begins with `reset`. Returns the last position of the log before this, and the new one.
  */
-export async function skipPositions(tx: Transaction): Promise<void> {
+export async function skipPositions(tx: Transaction): Promise<{ from: number; to: number }> {
   const { newest } = await findHead(tx)
   // Logical replication of PostgreSQL copies the events, but not the sequence of their numbers.
   const [row] = await tx.query<{ last: number }>(sql`select coalesce(max(seq), 0) as last from events`)
-  const next = Math.max(newest, row?.last ?? 0, await findTrimmed(tx)) + SKIPPED_POSITIONS
+  // Numbers above this one had no event that could be read.
+  const from = Math.max(row?.last ?? 0, await findTrimmed(tx))
+  const next = Math.max(newest, from) + SKIPPED_POSITIONS
   if (tx.engine === 'postgres') await tx.query(sql`select setval('events_seq_seq', cast(${next} as bigint)) as seq`)
   else {
     await tx.query(sql`delete from sqlite_sequence where name = 'events'`)
     await tx.query(sql`insert into sqlite_sequence (name, seq) values ('events', ${next})`)
   }
   await tx.query(sql`update event_log set trimmed_seq = ${next} where id = 1`)
+  return { from, to: next }
 }

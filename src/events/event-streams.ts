@@ -6,7 +6,7 @@ import type { Database } from '../db/database.ts'
 import type { OpenStreams } from '../http/streams/open-streams.ts'
 import type { SseStream } from '../http/streams/sse.ts'
 import type { EventFeed, Interest, Subscriber } from './event-feed.ts'
-import { type EventFilter, type EventRow, findHead, findTrimmed, readEvents } from './event-store.ts'
+import { type EventFilter, type EventRow, eventText, findHead, findTrimmed, readEvents } from './event-store.ts'
 
 const HISTORY_PAGE = 200
 /** The most live events that wait while a stream still sends its history. */
@@ -167,14 +167,8 @@ class EventStream implements Subscriber {
   #send(event: EventRow): void {
     if (event.seq <= this.#position) return
     this.#position = event.seq
-    this.#sse.send(toMessage(event))
+    this.#sse.send({ id: String(event.seq), event: event.type, data: eventText(event) })
   }
-}
-
-function toMessage({ seq, type, created_at, data }: EventRow) {
-  const id = String(seq)
-  const head = JSON.stringify({ id, type, created_at: toRfc3339(created_at) })
-  return { id, event: type, data: `${head.slice(0, -1)},"data":${data}}` }
 }
 
 function filterOf(interest: Interest): EventFilter {

@@ -3,7 +3,7 @@ import { backoffMs } from '../core/async/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { type Random, uuidFrom } from '../core/random.ts'
-import type { Topic } from '../db/announcements.ts'
+import { TOPICS, type Topic } from '../db/announcements.ts'
 import { openRedis, type RedisTarget } from '../limits/redis-target.ts'
 
 const RECONNECT = { baseMs: 100, maxMs: 5_000 }
@@ -58,9 +58,10 @@ export function connectWakeUps(
     isListening = false
   })
   receiver.on('message', (_channel, message) => {
-    const [topic, sentBy] = message.split(' ')
+    const [name, sentBy] = message.split(' ')
+    const topic = TOPICS.find((known) => known === name)
     // Its own commit has already woken this node.
-    if (sentBy !== self && (topic === 'events' || topic === 'deliveries')) onSignal(topic)
+    if (sentBy !== self && topic !== undefined) onSignal(topic)
   })
 
   const publish = async (topic: Topic): Promise<void> => {

@@ -4,6 +4,13 @@ import type { Log } from '../core/log.ts'
 import type { Envelope } from './envelope.ts'
 import { describeValidationError } from './validation.ts'
 
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The code of the error that the request was answered with. */
+    errorCode?: ErrorCode
+  }
+}
+
 /** Errors of the framework, with our codes and messages. */
 const FRAMEWORK_ERRORS: Record<string, { code: ErrorCode; message: string }> = {
   FST_ERR_CTP_BODY_TOO_LARGE: { code: 'payload_too_large', message: 'Request body is too large' },
@@ -17,6 +24,7 @@ const FRAMEWORK_ERRORS: Record<string, { code: ErrorCode; message: string }> = {
 export function createErrorHandler({ envelope, log }: { envelope: Envelope; log: Log }) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
     const shown = asApiError(error)
+    request.errorCode = shown.code
     if (shown.status >= 500) logFailure(log, request, shown)
     // Fastify would close the connection while the client still sends, and the client's system would discard the answer.
     if (shown.code === 'payload_too_large') reply.removeHeader('connection')

@@ -16,6 +16,8 @@ interface Answer {
   command: string
   /** Fingerprints of the questions that it answers. Empty for a breakpoint, null if they were closed elsewhere. */
   questions: string[] | null
+  /** The answers by the ids of their questions, as JSON text. The answer to a question without an id has an empty key. */
+  given: string
 }
 
 /** Without the id of its question, the runtime takes such an answer for none. */
@@ -38,13 +40,13 @@ export async function fitAnswer(
   const ids = questions.map(idOf)
   if ('answers' in given) {
     const answers = await answersOf(given.answers, ids)
-    if (questions.length === 0) return { command: 'null', questions: interrupts === null ? null : [] }
+    if (questions.length === 0) return continuation(interrupts)
     for (const [id, answer] of Object.entries(answers)) {
       checkFits(schema, answer, `body/answers/${id}`)
       // Each check may take its whole time, so other requests get a turn between two of them.
       await new Promise(setImmediate)
     }
-    return { command: byId(answers), questions: await fingerprintsOf(questions) }
+    return { command: byId(answers), questions: await fingerprintsOf(questions), given: writeJson(answers) }
   }
   const { input } = given
   const [id] = ids
@@ -56,7 +58,7 @@ export async function fitAnswer(
   if (id === undefined) {
     if (input.text !== 'null')
       throw invalid('body/input must be null: the job asks no question, it only waits to be continued')
-    return { command: 'null', questions: interrupts === null ? null : [] }
+    return continuation(interrupts)
   }
   if (id === null && isDropped(input)) {
     throw invalid(`body/input must not be ${input.text}: the question has no id, and the runtime drops such an answer`)
@@ -65,7 +67,13 @@ export async function fitAnswer(
   return {
     command: id === null ? writeJson({ resume: input }) : byId({ [id]: input }),
     questions: await fingerprintsOf(questions),
+    given: writeJson({ [id ?? '']: input }),
   }
+}
+
+/** For a job that asks nothing and only waits to be continued. */
+function continuation(interrupts: string | null): Answer {
+  return { command: 'null', questions: interrupts === null ? null : [], given: '{}' }
 }
 
 /** The fingerprints of the questions of a paused job. Null if they were closed elsewhere. */

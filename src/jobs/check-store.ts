@@ -21,6 +21,7 @@ export type JobCheck = {
   waits_on: string | null
   not_before: number | null
   due_at: number
+  question_at: number | null
   lease_id: string | null
   lease_node: string | null
   leased_until: number | null
@@ -38,6 +39,7 @@ const CHECKS = new Columns<JobCheck>({
   waits_on: { type: 'text' },
   not_before: { type: 'bigint' },
   due_at: { type: 'bigint' },
+  question_at: { type: 'bigint' },
   lease_id: { type: 'text' },
   lease_node: { type: 'text' },
   leased_until: { type: 'bigint' },
@@ -62,6 +64,7 @@ export function newCheck(job: SlimJob, place: Place = {}): JobCheck {
     waits_on: place.waits_on ?? null,
     not_before: place.not_before ?? null,
     due_at: place.waits_on ? NEVER_MS : (job.next_check_at ?? job.updated_at),
+    question_at: questionDueAt(job),
     lease_id: job.lease_token,
     lease_node: place.lease_node ?? null,
     leased_until: job.lease_until,
@@ -70,6 +73,19 @@ export function newCheck(job: SlimJob, place: Place = {}): JobCheck {
     checks: job.check_attempts,
     last_check_at: job.checked_at,
   }
+}
+
+/** Evidence that a question was closed elsewhere delays its reminder and its expiry by this much at most. */
+const CLOSED_WITHIN_MS = 60_000
+
+/** When the owner of a paused job is reminded, or its question expires; null: never. */
+export function questionDueAt(
+  job: Pick<SlimJob, 'remind_at' | 'answer_by' | 'awaiting_confirmation_since'>,
+): number | null {
+  const { remind_at, answer_by, awaiting_confirmation_since: doubtfulSinceMs } = job
+  if (remind_at === null && answer_by === null) return null
+  const atMs = Math.min(remind_at ?? Number.POSITIVE_INFINITY, answer_by ?? Number.POSITIVE_INFINITY)
+  return doubtfulSinceMs === null ? atMs : Math.max(atMs, doubtfulSinceMs + CLOSED_WITHIN_MS)
 }
 
 export function ownerOf(createdBy: string | null): string {

@@ -24,7 +24,7 @@ export interface JobContext {
   types: JobTypes
   pushOptOut: PushOptOut
   /** Why the service would refuse this user now; null: it would not. */
-  findRefusal: (db: Queryable, sub: string) => Promise<CancelReason | null>
+  findRefusal: (db: Queryable, sub: string) => Promise<'user_blocked' | 'user_erased' | null>
   /** How many jobs a caller without a limit of its own may start per month; null: any number. */
   usageLimitRuns: number | null
   /** The statistics, which count a record before it is deleted with its job. */
@@ -38,7 +38,7 @@ export interface JobContext {
 }
 
 /** Why the service itself cancelled a job, as its timeline says. */
-export type CancelReason = 'user_blocked' | 'user_erased'
+export type CancelReason = 'user_blocked' | 'user_erased' | 'usage_limit_exceeded'
 
 /** Records that are deleted with their job, as the statistics count them. */
 export interface DeletedRecords {

@@ -9,6 +9,8 @@ import { IS_UNFINISHED } from './uncommon-jobs.ts'
 export type JobRow = {
   id: string
   retry_of: string | null
+  /** The newest job that repeats this one. It may be deleted. */
+  retried_as: string | null
   continues: string | null
   type: string
   status: JobStatus
@@ -29,6 +31,8 @@ export type JobRow = {
   /** The trace context of the request that started the job. Clients never see it. */
   trace_context: string | null
   settled_by: Via | null
+  /** `failed`: the output does not fit the schema of the type, or is too large to be checked. */
+  output_check: 'failed' | null
   first_hint: Via | null
   /** Seen once at the runtime, and to be confirmed. */
   awaiting_confirmation: Evidence | null
@@ -89,6 +93,7 @@ export type StoredJob = Omit<JobRow, OfChecks>
 const COLUMNS = {
   id: { type: 'text', fixed: true },
   retry_of: { type: 'text', fixed: true, initial: null },
+  retried_as: { type: 'text', initial: null },
   continues: { type: 'text', fixed: true, initial: null },
   type: { type: 'text', fixed: true },
   status: { type: 'text', initial: 'processing' },
@@ -106,6 +111,7 @@ const COLUMNS = {
   tracer_trace_id: { type: 'text', initial: null },
   trace_context: { type: 'text', fixed: true, initial: null },
   settled_by: { type: 'text', initial: null },
+  output_check: { type: 'text', initial: null },
   first_hint: { type: 'text', initial: null },
   awaiting_confirmation: { type: 'text', initial: null },
   awaiting_confirmation_since: { type: 'bigint', initial: null },

@@ -154,6 +154,11 @@ export async function insertExtraRuns(tx: Queryable, runs: readonly JobRun[]): P
   return rows.map(({ run_id }) => run_id)
 }
 
+/** For a further run that its job follows after all. */
+export async function forgetExtraRun(db: Queryable, runId: string): Promise<void> {
+  await db.query(sql`delete from job_runs where run_id = ${runId} and is_extra = 1`)
+}
+
 /** The jobs these runs belong to, earlier runs of a resumed job included. */
 export function findJobRuns(db: Queryable, runIds: readonly string[]): Promise<JobRun[]> {
   return db.query<JobRun>(sql`
@@ -191,6 +196,7 @@ export type EndedJob = Pick<
   | 'continues'
   | 'thread_id'
   | 'finished_at'
+  | 'retried_as'
 >
 
 /**
@@ -199,9 +205,17 @@ export type EndedJob = Pick<
  */
 export async function lockJobToRetry(tx: Transaction, id: string): Promise<EndedJob | undefined> {
   const [row] = await tx.query<EndedJob>(sql`
-    select id, type, status, input, configurable, project_id, created_by, continues, thread_id, finished_at from jobs
-    where id = ${id} ${forUpdate(tx.engine)}`)
+    select id, type, status, input, configurable, project_id, created_by, continues, thread_id, finished_at,
+      retried_as
+    from jobs where id = ${id} ${forUpdate(tx.engine)}`)
   return row
+}
+
+/** The newest retry of each of these jobs that was retried. */
+export async function findRetries(db: Queryable, ids: readonly string[]): Promise<Map<string, string>> {
+  const rows = await db.query<{ id: string; retried_as: string }>(sql`
+    select id, retried_as from jobs where ${isAmong(db.engine, sql`id`, ids)} and retried_as is not null`)
+  return new Map(rows.map(({ id, retried_as }) => [id, retried_as]))
 }
 
 /** An owner's stream keeps this many of its newest watched jobs fresh. */

@@ -2,6 +2,7 @@ import { type Static, Type } from 'typebox'
 import type { JsonText } from '../core/json/json-text.ts'
 import type { Wanted } from '../core/json/wanted.ts'
 import { isJsonObject } from '../core/json.ts'
+import { isStorableText } from '../core/text.ts'
 import { neverShorter } from '../db/nodes/service-clock.ts'
 import { faultsOfTexts, type NotificationText, notificationTextSchema } from '../push/notification-text.ts'
 import type { StreamMode } from '../runtime/runtime-types.ts'
@@ -36,6 +37,7 @@ const jobTypeFields = Type.Object(
     max_running_per_owner: Type.Optional(Type.Integer({ minimum: 1, maximum: 100_000 })),
     answer_within_seconds: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_ANSWER_SECONDS })),
     remind_after_seconds: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_ANSWER_SECONDS })),
+    link: Type.Optional(Type.String({ minLength: 1, maxLength: 500 })),
     live: Type.Optional(Type.Array(Type.Enum(LIVE_MODES), { uniqueItems: true })),
     notifications: Type.Optional(
       Type.Object(
@@ -80,6 +82,8 @@ export interface JobType extends OutputPlaces {
   answerWithinMs: number | null
   /** After which time the owner is reminded of an open question; null: never. */
   remindAfterMs: number | null
+  /** Where a client shows a job of this type; `{job_id}` and the like stand for its ids. Null: nowhere. */
+  link: string | null
   /** The parts of a run that viewers see while it works. Empty: only its end. */
   live: readonly LiveMode[]
   notifications: Partial<Record<NotificationName, NotificationText>>
@@ -138,7 +142,7 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
   if (answer_within_seconds !== undefined && (remind_after_seconds ?? 0) >= answer_within_seconds) {
     faults.push(`${place}/remind_after_seconds must be less than answer_within_seconds`)
   }
-  faults.push(...faultsOfTexts(`${place}/notifications`, notifications))
+  faults.push(...faultsOfTexts(`${place}/notifications`, notifications), ...faultsOfLink(`${place}/link`, fields.link))
   for (const [field, schema] of Object.entries({ input_schema, output_schema, resume_schema, configurable_schema })) {
     if (schema !== undefined) faults.push(...faultsOfDocumentSchema(`${place}/${field}`, schema))
   }
@@ -146,6 +150,37 @@ function faultsOfType(name: string, fields: Static<typeof jobTypeFields>): strin
     faults.push(...faultsOfConfigurableSchema(`${place}/configurable_schema`, configurable_schema))
   }
   return faults
+}
+
+const LINK_IDS = ['job_id', 'project_id', 'thread_id'] as const
+/** A link of these runs code or reads files where it is opened. */
+const UNSAFE_SCHEMES = ['javascript:', 'data:', 'vbscript:', 'blob:', 'file:']
+
+/** A link is a URL of the web or of an app, whose host no id changes. */
+function faultsOfLink(place: string, link: string | undefined): string[] {
+  if (link === undefined) return []
+  const unknown = [...link.matchAll(/\{([^{}]*)\}?|\}/g)].find(
+    ([whole, name]) => whole !== `{${name}}` || !isLinkId(name),
+  )
+  if (unknown) return [`${place} may hold ${LINK_IDS.map((id) => `{${id}}`).join(', ')} and no other braces`]
+  const url = URL.parse(link.replaceAll(/\{\w+\}/g, 'x'))
+  const isSafe = url !== null && !UNSAFE_SCHEMES.includes(url.protocol) && isStorableText(link)
+  if (!isSafe) return [`${place} must be a URL, such as https://app.example.com/jobs/{job_id}`]
+  return /^[^/]*\/\/[^/?#]*\{/.test(link) ? [`${place} must not have an id in its host`] : []
+}
+
+function isLinkId(name: string | undefined): boolean {
+  return LINK_IDS.some((id) => id === name)
+}
+
+/** Where a client shows this job. Null if its type has no link, or if the link needs a project and the job has none. */
+export function linkOf(
+  type: Pick<JobType, 'link'> | undefined,
+  job: { id: string; project_id: string | null; thread_id: string },
+): string | null {
+  if (!type?.link || (job.project_id === null && type.link.includes('{project_id}'))) return null
+  const ids: Record<string, string | null> = { job_id: job.id, project_id: job.project_id, thread_id: job.thread_id }
+  return type.link.replaceAll(/\{(\w+)\}/g, (_whole, name: string) => encodeURIComponent(ids[name] ?? ''))
 }
 
 /** The type `agent` always exists, with defaults. */
@@ -169,6 +204,7 @@ function createJobType(name: string, fields: Static<typeof jobTypeFields>): JobT
     maxRunningPerOwner: fields.max_running_per_owner ?? null,
     answerWithinMs: toMs(fields.answer_within_seconds),
     remindAfterMs: toMs(fields.remind_after_seconds),
+    link: fields.link ?? null,
     live: fields.live ?? (name === 'agent' ? LIVE_MODES : []),
     notifications: { reminder: DEFAULT_REMINDER, ...(fields.notifications ?? DEFAULT_NOTIFICATIONS) },
     outputFields: fields.output_fields ?? {},

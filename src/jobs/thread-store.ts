@@ -64,16 +64,42 @@ export async function findThread(db: Queryable, id: string): Promise<ThreadRow |
   return row
 }
 
-/** A user's conversations, in the order of their newest turns, whose ids are in `id`. */
+/** The thread of a conversation. One that was replaced stands for the thread that took its place. */
+export async function findConversation(db: Queryable, id: string): Promise<ThreadRow | undefined> {
+  const thread = await findThread(db, id)
+  return thread && thread.replaced_by !== null ? findThread(db, thread.replaced_by) : thread
+}
+
+type ThreadItem = { id: string; thread_id: string; type: string; title: string | null }
+
+/**
+ * A user's conversations, in the order of their newest turns, whose ids are in `id`: the oldest first, so that a
+ * conversation that is continued meanwhile is not missed.
+ */
 export function listThreadsOf(
   db: Queryable,
   owner: string,
   { limit, after }: PageRequest<readonly [string]>,
-): Promise<{ id: string; thread_id: string; type: string; title: string | null }[]> {
+): Promise<ThreadItem[]> {
   return db.query(sql`
     select newest as id, id as thread_id, type, title from threads
     where owner = ${owner} and replaced_by is null and newest > ${after?.[0] ?? ''}
     order by newest limit ${limit + 1}`)
+}
+
+/** A user's conversations, the newest turns first. `last_job`: the newest job of this user on the thread. */
+export function findConversations(
+  db: Queryable,
+  owner: string,
+  { limit, after }: PageRequest<readonly [string]>,
+): Promise<(ThreadItem & { last_job: string | null })[]> {
+  const before = after === null ? sql`1 = 1` : sql`newest < ${after[0]}`
+  return db.query(sql`
+    select newest as id, id as thread_id, type, title, (
+      select jobs.id from jobs where thread_id = threads.id and created_by = ${owner}
+      order by jobs.id desc limit 1) as last_job
+    from threads where owner = ${owner} and replaced_by is null and ${before}
+    order by newest desc limit ${limit + 1}`)
 }
 
 /**
@@ -222,21 +248,45 @@ export async function deleteEmptyThreads(
   return [...deleted, ...replaced]
 }
 
-/** Some conversations of an erased user, with the threads that each replaced. */
+/** The first owner of a job that is still on the thread. */
+const OWNER_LEFT = sql`
+  (select created_by from jobs where thread_id = threads.id and created_by is not null order by jobs.id limit 1)`
+
+/** Some conversations of a user whose jobs are all erased. `is_shared`: 1 if jobs of another owner are on the thread. */
 export async function findThreadsToErase(
   db: Queryable,
   owner: string,
   limit: number,
-): Promise<Pick<ThreadRow, 'id' | 'is_own'>[]> {
+): Promise<(Pick<ThreadRow, 'id' | 'is_own'> & { is_shared: number })[]> {
   return db.query(sql`
-    select id, is_own from threads where owner = ${owner} and replaced_by is null order by newest limit ${limit}`)
+    select id, is_own, case when ${OWNER_LEFT} is null then 0 else 1 end as is_shared from threads
+    where owner = ${owner} and replaced_by is null order by newest limit ${limit}`)
 }
 
-/** The conversations lose their owner and their title. */
+/** Those of these threads that are the conversation of an owner. */
+export async function findOwnedThreads(db: Queryable, ids: readonly string[]): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(
+    sql`select id from threads where owner is not null and ${isAmong(db.engine, sql`id`, ids)}`,
+  )
+  return rows.map(({ id }) => id)
+}
+
+/** The threads of these jobs that are the conversations of other owners. */
+export async function findThreadsOfOthers(
+  db: Queryable,
+  { jobIds, owner }: { jobIds: readonly string[]; owner: string },
+): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(sql`
+    select id from threads
+    where owner <> ${owner} and id in (select thread_id from jobs where ${isAmong(db.engine, sql`jobs.id`, jobIds)})`)
+  return rows.map(({ id }) => id)
+}
+
+/** The conversations lose their title, and their owner: another owner of jobs on the thread takes the place. */
 export async function eraseThreads(tx: Transaction, ids: readonly string[]): Promise<void> {
   const locked = await tx.query<{ id: string }>(sql`
     select id from threads where ${isAmong(tx.engine, sql`id`, ids)} or ${isAmong(tx.engine, sql`replaced_by`, ids)}
     order by id ${forUpdate(tx.engine)}`)
   const all = locked.map(({ id }) => id)
-  await tx.query(sql`update threads set owner = null, title = null where ${isAmong(tx.engine, sql`id`, all)}`)
+  await tx.query(sql`update threads set owner = ${OWNER_LEFT}, title = null where ${isAmong(tx.engine, sql`id`, all)}`)
 }

@@ -46,15 +46,18 @@ export function findUnfinishedOf(
 
 /**
  * What counts towards the usage limits: the runs that ended in the period plus the unfinished ones, and the tokens of those
- * that ended. One statement, so that a job that ends meanwhile is counted exactly once.
+ * that ended. One statement, so that a job that ends meanwhile is counted exactly once. `begun`: without the unfinished jobs
+ * that still wait for their turn or their `run_at`.
  */
 export async function countRuns(
   db: Queryable,
-  { createdBy, period }: { createdBy: string; period: string },
+  { createdBy, period, counted }: { createdBy: string; period: string; counted: 'accepted' | 'begun' },
 ): Promise<{ runs: number; tokens: number }> {
+  const hasBegun = sql`not exists (select 1 from job_checks where job_id = uncommon_jobs.id and waits_on is not null)`
   const [row] = await db.query<{ unfinished: number; ended: number; tokens: number }>(sql`
     select
-      (select count(*) from uncommon_jobs where owner = ${createdBy} and ${IS_UNFINISHED}) as unfinished,
+      (select count(*) from uncommon_jobs where owner = ${createdBy} and ${IS_UNFINISHED}
+        and ${counted === 'begun' ? hasBegun : sql`1 = 1`}) as unfinished,
       cast(coalesce(sum(runs), 0) as bigint) as ended, cast(coalesce(sum(total_tokens), 0) as bigint) as tokens
     from usage_counters where subject = ${createdBy} and period = ${period}`)
   const { unfinished = 0, ended = 0, tokens = 0 } = row ?? {}
@@ -64,26 +67,22 @@ export async function countRuns(
 /** Counting stops here, to keep the statement cheap: beyond this number the exact backlog does not matter. */
 const MAX_COUNTED = 10_000
 
-/** Jobs that wait for their `run_at` are not old. At most this many are passed over. */
-const MAX_DELAYED = 1_000
-
 type UnfinishedJobs = { status: JobStatus; jobs: number; oldest_at: number | null }
 
-/** The number and the oldest of the unfinished jobs, by status. Counts stop at one above `MAX_COUNTED`. */
-export function findUnfinished(db: Queryable): Promise<UnfinishedJobs[]> {
+/**
+ * The number and the oldest of the unfinished jobs, by status. Counts stop at one above `MAX_COUNTED`. A job that waits for
+ * its `run_at` is not old.
+ */
+export function findUnfinished(db: Queryable, nowMs: number): Promise<UnfinishedJobs[]> {
   const statuses = rowsOf(
     db.engine,
     UNFINISHED_STATUSES.map((status) => ({ status })),
     { status: 'text' },
   )
-  // Ids sort by time.
   return db.query<UnfinishedJobs>(sql`
     select s.status,
       (select count(*) from (
         select 1 from uncommon_jobs where state = s.status limit ${MAX_COUNTED + 1}) as counted) as jobs,
-      (select case when run_at > created_at then run_at else created_at end from jobs where id = (
-        select min(id) from (
-          select id from uncommon_jobs where state = s.status order by id limit ${MAX_DELAYED}) as first
-        where not exists (select 1 from job_checks where job_id = first.id and not_before is not null))) as oldest_at
+      (select min(since) from uncommon_jobs where state = s.status and since <= ${nowMs}) as oldest_at
     from ${statuses} as s`)
 }

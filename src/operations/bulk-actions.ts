@@ -2,7 +2,7 @@ import type { AuditOrigin } from '../audit/record-audit.ts'
 import { ApiError } from '../core/errors.ts'
 import type { Transaction } from '../db/database.ts'
 import type { Jobs } from '../jobs/actions/jobs.ts'
-import { repeatJob } from '../jobs/actions/retry-job.ts'
+import { RetriedAlready, repeatJob } from '../jobs/actions/retry-job.ts'
 import type { CallbackIntake } from '../jobs/callbacks/callback-intake.ts'
 import type { ReceivedCallback } from '../jobs/callbacks/match-callbacks.ts'
 import { readStoredCallback } from '../jobs/callbacks/replay.ts'
@@ -15,17 +15,19 @@ import type { Settlement } from '../jobs/settlement/settlement.ts'
 import { lockThreadsOf } from '../jobs/thread-store.ts'
 import type { Reconciler } from '../jobs/worker/reconcile.ts'
 import { sentenceOf } from './item-errors.ts'
-import type { BulkActionName, OperationAction } from './operation-store.ts'
+import type { BulkActionName, OperationAction, OperationItem } from './operation-store.ts'
 
 export interface ItemResult {
   /** Why the item failed; null if it succeeded. */
   error: string | null
+  /** Why the item was left alone. */
+  skipped?: string
   /** Called once the item is durable. */
   afterCommit?: () => void
 }
 
 /** Processes items in the transaction that also records them. It throws only errors that fail the whole transaction. */
-type ApplyItems = (ids: readonly string[], by: AuditOrigin) => Promise<ItemResult[]>
+type ApplyItems = (items: readonly OperationItem[], by: AuditOrigin) => Promise<ItemResult[]>
 
 export type BulkAction =
   | {
@@ -44,6 +46,8 @@ export interface StepOutcome {
   next: 'end' | 'more' | { waitMs: number }
   /** Further objects that the step could not handle, and why. */
   failures?: readonly { object_id: string; error: string }[]
+  /** Whether another service failed that the step needs; absent: as before. */
+  isFailing?: boolean | undefined
   /** Called once the step is durable. */
   afterCommit?: () => void
 }
@@ -54,6 +58,10 @@ export interface SteppedWork {
   by: AuditOrigin
   /** When the operation was created. */
   startedAtMs: number
+  /** Since when its steps fail because of another service; null: the last one did not. */
+  failingSinceMs: number | null
+  /** Aborted when the process stops: what the step does outside of its transaction ends at once. */
+  signal: AbortSignal
 }
 
 /**
@@ -87,18 +95,18 @@ export function bulkActions(services: BulkActionServices): BulkActions {
       batch: 50,
       transact: (work) =>
         settleJobs(jobContext, (tx, settlement) =>
-          work(tx, (ids, by) => cancelJobs(services, tx, settlement, ids, by)),
+          work(tx, (items, by) => cancelJobs(services, tx, settlement, idsOf(items), by)),
         ),
     },
     retry: {
       batch: 25,
-      transact: (work) => db.transaction((tx) => work(tx, (ids, by) => retryJobs(services, tx, ids, by))),
+      transact: (work) => db.transaction((tx) => work(tx, (items, by) => retryJobs(services, tx, items, by))),
     },
     replay: {
       batch: 5,
       transact: (work) =>
         settleJobs(jobContext, (tx, settlement) =>
-          work(tx, (ids, by) => replayCallbacks(services, tx, settlement, ids, by)),
+          work(tx, (items, by) => replayCallbacks(services, tx, settlement, idsOf(items), by)),
         ),
     },
     check: { batch: 20, ask: (ids) => Promise.all(ids.map((id) => checkJob(jobContext, reconciler, id))) },
@@ -129,9 +137,10 @@ async function cancelJobs(
 async function retryJobs(
   services: BulkActionServices,
   tx: Transaction,
-  ids: readonly string[],
+  items: readonly OperationItem[],
   by: AuditOrigin,
 ): Promise<ItemResult[]> {
+  const ids = idsOf(items)
   const owners = new Set((await lockSlimJobs(tx, ids)).map(({ created_by }) => created_by))
   await lockThreadsOf(tx, ids)
   await services.jobs.lockUsageOf(
@@ -139,10 +148,10 @@ async function retryJobs(
     [...owners].filter((owner) => owner !== null),
   )
   const results: ItemResult[] = []
-  for (const id of ids) {
+  for (const { object_id: id, retried_as: knownRetry } of items) {
     results.push(
       await attempt(async () => {
-        const wanted = { id, asker: askerWithoutScopes(by.actor), by, byAdmin: true, startsHere: false }
+        const wanted = { id, asker: askerWithoutScopes(by.actor), by, byAdmin: true, knownRetry, startsHere: false }
         const { begin } = await repeatJob(tx, services, wanted)
         return { error: null, afterCommit: begin }
       }),
@@ -189,6 +198,12 @@ async function attempt(work: () => Promise<ItemResult>): Promise<ItemResult> {
   try {
     return await work()
   } catch (error) {
+    if (error instanceof RetriedAlready)
+      return { error: null, skipped: `It was retried already, as ${error.retriedAs}` }
     return { error: sentenceOf(error) }
   }
+}
+
+function idsOf(items: readonly OperationItem[]): string[] {
+  return items.map(({ object_id }) => object_id)
 }

@@ -2,6 +2,7 @@ import { ApiError } from '../core/errors.ts'
 import type { Queryable } from '../db/database.ts'
 import { type CallbackFilter, callbackIdPages } from '../jobs/callbacks/callback-list-store.ts'
 import { type JobStatus, TERMINAL_STATUSES, UNFINISHED_STATUSES } from '../jobs/job.ts'
+import { findRetries } from '../jobs/job-store.ts'
 import { jobIdPages } from '../jobs/lists/id-pages.ts'
 import type { JobFilter } from '../jobs/lists/job-filter.ts'
 import type { BulkActionName } from './operation-store.ts'
@@ -21,8 +22,62 @@ type OperationTarget =
   | { action: Exclude<BulkActionName, 'replay'>; filter: JobFilter }
   | { action: 'replay'; filter: CallbackFilter }
 
+/** The items of an operation. */
+export interface Items {
+  /** Read when the operation is created. */
+  freeze: (db: Queryable) => Promise<string[]>
+  /** For a dry run. `retried`: the jobs that a retry leaves out, because they were retried already. */
+  count: (db: Queryable) => Promise<{ total: number; retried?: number }>
+  /** Of frozen jobs that may be retried again: their newest retries. */
+  knownRetries?: (db: Queryable, ids: readonly string[]) => Promise<ReadonlyMap<string, string>>
+}
+
+export function namedItems(ids: readonly string[]): Items {
+  const named = [...new Set(ids)]
+  return { freeze: async () => named, count: async () => ({ total: named.length }) }
+}
+
+export function fittingItems(target: OperationTarget): Items {
+  const freeze = (db: Queryable) => freezeIds(db, target)
+  return { freeze, count: async (db) => ({ total: (await freeze(db)).length }) }
+}
+
+/**
+ * A retry leaves out the jobs of a filter that were retried already, and skips those among named jobs. With `again`, it
+ * repeats them too, and skips only the jobs that are retried after the operation was created.
+ */
+export function itemsToRetry(from: { ids: readonly string[] } | { filter: JobFilter }, again: boolean): Items {
+  const items =
+    'ids' in from
+      ? namedItems(from.ids)
+      : fittingItems({ action: 'retry', filter: again ? from.filter : { ...from.filter, retried: false } })
+  if (again) return { ...items, knownRetries: findRetries }
+  const count: Items['count'] = async (db) => {
+    if (!('ids' in from)) {
+      const { count } = await findFitting(db, { action: 'retry', filter: { ...from.filter, retried: true } })
+      return { ...(await items.count(db)), retried: Math.min(count, MAX_COUNTED) }
+    }
+    const ids = await items.freeze(db)
+    const { size: retried } = await findRetries(db, ids)
+    return { total: ids.length - retried, retried }
+  }
+  return { ...items, count }
+}
+
 /** The ids that match a filter now. If there are more than an operation allows, it is a 400 with their number. */
-export async function freezeIds(db: Queryable, target: OperationTarget): Promise<string[]> {
+async function freezeIds(db: Queryable, target: OperationTarget): Promise<string[]> {
+  const { ids, count } = await findFitting(db, target)
+  if (count <= MAX_ITEMS) return ids
+  const number = count > MAX_COUNTED ? `more than ${MAX_COUNTED}` : `${count}`
+  const what = target.action === 'replay' ? 'callbacks' : 'jobs'
+  throw new ApiError(
+    'invalid_request',
+    `body/filter fits ${number} ${what}, and an operation takes ${MAX_ITEMS} at most`,
+  )
+}
+
+/** The number of records that match a filter, and the ids of as many as an operation takes. */
+async function findFitting(db: Queryable, target: OperationTarget): Promise<{ ids: string[]; count: number }> {
   const ids: string[] = []
   let count = 0
   for await (const page of pagesOf(db, target)) {
@@ -32,13 +87,7 @@ export async function freezeIds(db: Queryable, target: OperationTarget): Promise
     // On SQLite a page never waits. Yielding lets other requests run.
     await new Promise(setImmediate)
   }
-  if (count <= MAX_ITEMS) return ids
-  const number = count > MAX_COUNTED ? `more than ${MAX_COUNTED}` : `${count}`
-  const what = target.action === 'replay' ? 'callbacks' : 'jobs'
-  throw new ApiError(
-    'invalid_request',
-    `body/filter fits ${number} ${what}, and an operation takes ${MAX_ITEMS} at most`,
-  )
+  return { ids, count }
 }
 
 async function* pagesOf(db: Queryable, target: OperationTarget): AsyncGenerator<string[]> {

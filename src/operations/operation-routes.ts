@@ -12,17 +12,18 @@ import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import { readJobFilter } from '../jobs/api/list-routes.ts'
 import { readCallbackFilter } from '../jobs/callbacks/callback-routes.ts'
 import { callbackFilters } from '../jobs/callbacks/callback-schema.ts'
-import { freezeIds } from './frozen-ids.ts'
+import { fittingItems, type Items, itemsToRetry, namedItems } from './frozen-ids.ts'
 import type { OperationRunner } from './operation-runner.ts'
 import * as schema from './operation-schema.ts'
 import {
   type BulkActionName,
-  findFailures,
+  findItemNotes,
   findOperation,
   findOperationPage,
   finishOperation,
   insertOperation,
   lockOperation,
+  type OperationItemNote,
   type OperationRow,
 } from './operation-store.ts'
 
@@ -45,8 +46,8 @@ export function operationRoutes(app: App, services: OperationServices): void {
 
   app.post('/v1/operations', { config: admin, schema: schema.startOperation }, async (request, reply) => {
     const { action, dry_run = false } = request.body
-    const freeze = readTarget(request.body)
-    if (dry_run) return { action, total: (await freeze(db)).length, dry_run }
+    const items = readItems(request.body)
+    if (dry_run) return { action, ...(await items.count(db)), dry_run }
     let objectIds: string[] | undefined
     const answer = await creation.create(
       request,
@@ -54,16 +55,17 @@ export function operationRoutes(app: App, services: OperationServices): void {
       async (tx) => {
         const by = auditOriginOf(request)
         const id = ids.next('opr')
-        objectIds ??= await freeze(tx)
-        const row = await insertOperation(tx, { id, action, by, objectIds, atMs: clock.now() })
+        objectIds ??= await items.freeze(tx)
+        const knownRetries = await items.knownRetries?.(tx, objectIds)
+        const row = await insertOperation(tx, { id, action, by, objectIds, knownRetries, atMs: clock.now() })
         const after = { action, total: row.total }
         await recordAudit(tx, services, { by, action: 'operation.started', object: { kind: 'operation', id }, after })
         const location = `/v1/operations/${id}`
-        return { status: 202, location, body: toOperation(row, []), afterCommit: () => operationRunner.wake() }
+        return { status: 202, location, body: toOperation(row), afterCommit: () => operationRunner.wake() }
       },
       {
         prepare: async () => {
-          objectIds = await freeze(db)
+          objectIds = await items.freeze(db)
         },
       },
     )
@@ -73,8 +75,8 @@ export function operationRoutes(app: App, services: OperationServices): void {
   app.get('/v1/operations', { config: reading, schema: schema.listOperations }, async (request) => {
     const page = readPageRequest(LIST, request.query)
     const rows = await findOperationPage(db, page)
-    const failures = await failuresOf(db, rows.slice(0, page.limit))
-    const toItem = (row: OperationRow) => toOperation(row, failures.get(row.id))
+    const shown = await notDoneOf(db, rows.slice(0, page.limit))
+    const toItem = (row: OperationRow) => toOperation(row, shown)
     return toPage(LIST, { rows, limit: page.limit, toItem, positionOf: (row) => [row.id] as const })
   })
 
@@ -106,18 +108,20 @@ export function operationRoutes(app: App, services: OperationServices): void {
   async function show(id: string): Promise<schema.BulkOperation> {
     const row = await findOperation(db, id)
     if (!row) throw new ApiError('not_found', not_found)
-    return toOperation(row, (await failuresOf(db, [row])).get(id))
+    return toOperation(row, await notDoneOf(db, [row]))
   }
 }
 
-type Body = { action: BulkActionName; ids?: string[]; filter?: object }
+type Body = { action: BulkActionName; ids?: string[]; filter?: object; again?: boolean }
 
-/** The items of a request, to be read when the operation is created. */
-function readTarget({ action, ids, filter }: Body): (db: Queryable) => Promise<string[]> {
+function readItems({ action, ids, filter, again }: Body): Items {
   if ((ids === undefined) === (filter === undefined)) {
     throw new ApiError('invalid_request', 'body must have either "ids" or "filter"')
   }
-  if (ids !== undefined) return async () => [...new Set(ids)]
+  if (again !== undefined && action !== 'retry') {
+    throw new ApiError('invalid_request', 'body/again is only for the action retry')
+  }
+  if (ids !== undefined) return action === 'retry' ? itemsToRetry({ ids }, again ?? false) : namedItems(ids)
   const names = Object.keys(filter ?? {})
   const isOfCallbacks = (name: string) => Object.hasOwn(callbackFilters, name)
   const foreign = names.find((name) => (action === 'replay' ? !isOfCallbacks(name) : ONLY_CALLBACKS.includes(name)))
@@ -125,38 +129,43 @@ function readTarget({ action, ids, filter }: Body): (db: Queryable) => Promise<s
     const list = action === 'replay' ? 'GET /v1/callbacks' : 'GET /jobs'
     throw new ApiError('invalid_request', `body/filter/${foreign} is no filter of ${list}`)
   }
-  if (action === 'replay') return (db) => freezeIds(db, { action, filter: readCallbackFilter(filter ?? {}) })
-  return (db) => freezeIds(db, { action, filter: readJobFilter(filter ?? {}, 'body/filter') })
+  if (action === 'replay') return fittingItems({ action, filter: readCallbackFilter(filter ?? {}) })
+  const wanted = readJobFilter(filter ?? {}, 'body/filter')
+  if (action !== 'retry') return fittingItems({ action, filter: wanted })
+  return itemsToRetry({ filter: wanted }, again ?? wanted.retried === true)
 }
 
 /** `type` is a filter of both lists. */
 const ONLY_CALLBACKS = Object.keys(callbackFilters).filter((name) => name !== 'type')
 
-async function failuresOf(
-  db: Queryable,
-  rows: readonly OperationRow[],
-): Promise<ReadonlyMap<string, schema.BulkOperation['failures']>> {
-  const failed = rows.filter((row) => row.failed > 0).map(({ id }) => id)
-  if (failed.length === 0) return new Map()
-  const found = Map.groupBy(
-    await findFailures(db, failed, schema.MAX_SHOWN_FAILURES),
-    ({ operation_id }) => operation_id,
-  )
-  return new Map(
-    Array.from(found, ([id, failures]) => [id, failures.map(({ object_id, error }) => ({ id: object_id, error }))]),
-  )
+/** By the id of the operation: its items that failed, and those that were skipped. */
+interface NotDone {
+  failed: ReadonlyMap<string, OperationItemNote[]>
+  skipped: ReadonlyMap<string, OperationItemNote[]>
+}
+
+export async function notDoneOf(db: Queryable, rows: readonly OperationRow[]): Promise<NotDone> {
+  const notesOf = async (kind: 'failed' | 'skipped') => {
+    const ids = rows.filter((row) => row[kind] > 0).map(({ id }) => id)
+    const notes = await findItemNotes(db, ids, { kind, limit: schema.MAX_SHOWN_FAILURES })
+    return Map.groupBy(notes, ({ operation_id }) => operation_id)
+  }
+  const [failed, skipped] = await Promise.all([notesOf('failed'), notesOf('skipped')])
+  return { failed, skipped }
 }
 
 /** An operation as operators see it. */
-export function toOperation(row: OperationRow, failures: schema.BulkOperation['failures'] = []): schema.BulkOperation {
+export function toOperation(row: OperationRow, notDone?: NotDone): schema.BulkOperation {
   return {
     id: row.id,
     action: row.action,
     state: row.state,
     total: row.total,
-    done: row.position - row.failed,
+    done: row.position - row.failed - row.skipped,
     failed: row.failed,
-    failures,
+    failures: (notDone?.failed.get(row.id) ?? []).map(({ object_id, note }) => ({ id: object_id, error: note })),
+    skipped: row.skipped,
+    skips: (notDone?.skipped.get(row.id) ?? []).map(({ object_id, note }) => ({ id: object_id, reason: note })),
     created_by: row.created_by,
     created_at: toRfc3339(row.created_at),
     finished_at: row.finished_at === null ? null : toRfc3339(row.finished_at),

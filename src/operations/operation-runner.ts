@@ -12,9 +12,11 @@ import {
   addProgress,
   completeOperation,
   findItems,
+  findOperation,
   finishOperation,
   leaseOperation,
   lockOperation,
+  noteFailing,
   type OperationItem,
   type OperationRow,
   postponeOperation,
@@ -96,11 +98,11 @@ export class OperationRunner {
     let progress: Progress = 'left'
     try {
       while (!signal.aborted && progress === 'left') {
-        progress = await this.#batch(running)
+        progress = await this.#batch(running, signal)
         await new Promise(setImmediate)
       }
     } catch (error) {
-      log.warn({ err: error }, 'operation.interrupted')
+      if (!signal.aborted) log.warn({ err: error }, 'operation.interrupted')
     }
     // If the database is unavailable, this node takes the operation again later.
     await releaseOperation(db, { id: operation.id, token }).catch(() => {})
@@ -109,11 +111,11 @@ export class OperationRunner {
     if (progress === 'done') this.#loop.wake()
   }
 
-  async #batch(running: Running): Promise<Progress> {
+  async #batch(running: Running, signal: AbortSignal): Promise<Progress> {
     const { actions, db, clock, log } = this.#options
     const { id, action: name } = running.operation
     const action = actions[name]
-    if (!('batch' in action)) return this.#step(running, action)
+    if (!('batch' in action)) return this.#step(running, action, signal)
     try {
       return await this.#apply(running, action, action.batch)
     } catch (error) {
@@ -138,20 +140,21 @@ export class OperationRunner {
   }
 
   /** A step that fails is tried again later, for as long as it takes: such an operation is never left half done. */
-  async #step(running: Running, action: SteppedAction): Promise<Progress> {
+  async #step(running: Running, action: SteppedAction, signal: AbortSignal): Promise<Progress> {
     const { db, clock, log } = this.#options
-    const { token } = running
+    const { token, by } = running
     const { id } = running.operation
     try {
-      const [item] = await findItems(db, { id, after: 0, limit: 1 })
-      if (!item) return 'lost'
-      const { by, operation } = running
-      const wanted = { objectId: item.object_id, operationId: id, by, startedAtMs: operation.created_at }
+      const [[item], operation] = await Promise.all([findItems(db, { id, after: 0, limit: 1 }), findOperation(db, id)])
+      if (!item || !operation) return 'lost'
+      const { created_at: startedAtMs, failing_since: failingSinceMs } = operation
+      const wanted = { objectId: item.object_id, operationId: id, by, startedAtMs, failingSinceMs, signal }
       const result = await action.transact(wanted, async (tx, step) => {
         if (!(await this.#lock(tx, running))) return null
         const stepped = await step()
-        const { done, next, failures = [] } = stepped
+        const { done, next, failures = [], isFailing } = stepped
         await addFailures(tx, { id, failures })
+        if (isFailing !== undefined) await noteFailing(tx, { id, isFailing, atMs: clock.now() })
         if (done > 0) await addProgress(tx, { id, done })
         if (next === 'end') await completeOperation(tx, { id, atMs: clock.now() })
         else if (next !== 'more') await postponeOperation(tx, { id, token, dueAtMs: clock.now() + next.waitMs })
@@ -161,7 +164,7 @@ export class OperationRunner {
       if (result === null) return 'lost'
       return result.next === 'more' ? 'left' : 'done'
     } catch (error) {
-      if (error instanceof UnavailableError) throw error
+      if (error instanceof UnavailableError || signal.aborted) throw error
       log.warn({ operationId: id, err: error }, 'operation.batch_failed')
       await postponeOperation(db, { id, token, dueAtMs: clock.now() + AFTER_FAILURE_MS })
       return 'done'
@@ -181,8 +184,7 @@ export class OperationRunner {
     }
     const { progress, afterCommit } = await action.transact(async (tx, apply) => {
       const items = await this.#take(tx, running, batch)
-      const ids = items.map(({ object_id }) => object_id)
-      const results = ids.length === 0 ? [] : await apply(ids, running.by)
+      const results = items.length === 0 ? [] : await apply(items, running.by)
       return {
         progress: await this.#record(tx, running, items, results, clock.now()),
         afterCommit: results.flatMap((result) => (result.afterCommit ? [result.afterCommit] : [])),
@@ -213,11 +215,11 @@ export class OperationRunner {
   ): Promise<Progress> {
     const last = items.at(-1)
     if (!last) return 'lost'
-    const errors = items.flatMap(({ place }, at) => {
-      const error = results[at]?.error ?? null
-      return error === null ? [] : [{ place, error }]
+    const notes = items.flatMap(({ place }, at) => {
+      const { error = null, skipped = null } = results[at] ?? {}
+      return error === null && skipped === null ? [] : [{ place, error, skipped }]
     })
-    await recordItems(tx, { id, position: last.place, errors })
+    await recordItems(tx, { id, position: last.place, notes })
     if (last.place < total) return 'left'
     await finishOperation(tx, { id, state: 'done', atMs })
     return 'done'

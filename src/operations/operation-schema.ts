@@ -28,7 +28,9 @@ const action = Type.Unsafe<OperationAction>({
   title: 'OperationAction',
   type: 'string',
   enum: [...OPERATION_ACTIONS],
-  description: `${meaning}; \`erase\` erases a user, started by \`DELETE /v1/users/{sub}\`.`,
+  description:
+    `${meaning}; \`erase\` erases a user, started by \`DELETE /v1/users/{sub}\`; \`recover\` sends events to a webhook ` +
+    'endpoint again, started by `POST /v1/webhook-endpoints/{id}/recover`.',
 })
 
 export const BulkOperation = Type.Object(
@@ -43,7 +45,9 @@ export const BulkOperation = Type.Object(
         '`done`: every item was processed; some may have failed. `cancelled`: it was stopped before the end.',
     }),
     total: Type.Integer({
-      description: 'How many items it has. For `erase`: the jobs of the user, the user, and each thread that stays.',
+      description:
+        'How many items it has. For `erase`: the jobs of the user, the user, and each thread that stays. For `recover`: the ' +
+        'positions of the event log.',
     }),
     done: Type.Integer({ description: 'How many items are done.' }),
     failed: Type.Integer({ description: 'How many items failed.' }),
@@ -58,6 +62,19 @@ export const BulkOperation = Type.Object(
         { title: 'OperationFailure' },
       ),
       { description: `The first ${MAX_SHOWN_FAILURES} items that failed.` },
+    ),
+    skipped: Type.Integer({
+      description: 'How many items were left alone: jobs to retry that were retried already.',
+    }),
+    skips: Type.Array(
+      Type.Object(
+        {
+          id: Type.String({ description: 'The id of the job.' }),
+          reason: Type.String({ description: 'Why it was skipped, in a sentence.' }),
+        },
+        { title: 'OperationSkip' },
+      ),
+      { description: `The first ${MAX_SHOWN_FAILURES} items that were skipped.` },
     ),
     created_by: Type.String({ description: 'Who started it.' }),
     created_at: timeField('When it was started.'),
@@ -74,6 +91,8 @@ export const BulkOperation = Type.Object(
         done: 1230,
         failed: 1,
         failures: [{ id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc', error: 'The job type report is not configured any more' }],
+        skipped: 0,
+        skips: [],
         created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
         created_at: '2026-01-31T12:00:00.000Z',
         finished_at: null,
@@ -86,10 +105,17 @@ export type BulkOperation = Static<typeof BulkOperation>
 const dryRun = Type.Object(
   {
     action: bulkAction,
-    total: Type.Integer({ description: 'How many items the operation would have.' }),
+    total: Type.Integer({ description: 'How many items the operation would process.' }),
+    retried: Type.Optional(
+      Type.Integer({
+        description:
+          'For `retry` without `again`: how many further jobs it would leave alone, because they were retried already. Counting ' +
+          'stops at 100,000.',
+      }),
+    ),
     dry_run: Type.Literal(true, { description: 'Nothing was started.' }),
   },
-  { title: 'OperationDryRun', examples: [{ action: 'retry', total: 5000, dry_run: true }] },
+  { title: 'OperationDryRun', examples: [{ action: 'retry', total: 5000, retried: 12, dry_run: true }] },
 )
 
 export const startOperation = {
@@ -100,7 +126,8 @@ export const startOperation = {
     `For the items of \`ids\`, or for all that fit \`filter\` now; at most ${MAX_ITEMS}, more is a 400 with their number. ` +
     'Of the jobs that fit a filter, `cancel` takes the unfinished ones, `retry` the ended ones and `check` those whose run ' +
     'may be active. The items are fixed when the operation starts. It runs in the background, also after a restart, and ' +
-    'does no item twice. `dry_run` only counts and answers 200.',
+    'does no item twice. A retry leaves out the jobs of a filter that were retried already, and skips those among `ids` and ' +
+    'those that are retried while it runs. `dry_run` only counts and answers 200.',
   headers: idempotencyHeader,
   body: Type.Object(
     {
@@ -122,6 +149,13 @@ export const startOperation = {
             description: 'The filters of `GET /jobs`, or for `replay` those of `GET /v1/callbacks`.',
           },
         ),
+      ),
+      again: Type.Optional(
+        Type.Boolean({
+          description:
+            'Only for `retry`: repeat also the jobs that were retried before the operation. Default: true with the filter ' +
+            '`retried: true`, otherwise false.',
+        }),
       ),
       dry_run: Type.Optional(Type.Boolean({ description: 'Count the items and start nothing.' })),
     },

@@ -12,7 +12,7 @@ import type { PageRequest } from '../http/paging.ts'
 export const BULK_ACTIONS = ['cancel', 'retry', 'check', 'replay'] as const
 export type BulkActionName = (typeof BULK_ACTIONS)[number]
 
-export const OPERATION_ACTIONS = [...BULK_ACTIONS, 'erase'] as const
+export const OPERATION_ACTIONS = [...BULK_ACTIONS, 'erase', 'recover'] as const
 export type OperationAction = (typeof OPERATION_ACTIONS)[number]
 
 /** They wait for the runtime, or for time to pass. All other actions go before them. */
@@ -33,10 +33,13 @@ export type OperationRow = {
   /** How many items have been processed, including failed ones. */
   position: number
   failed: number
+  skipped: number
   created_by: string
   /** JSON of the `AuditOrigin`. */
   origin: string
   created_at: number
+  /** Since when its steps wait for another service that fails. */
+  failing_since: number | null
   finished_at: number | null
 }
 
@@ -47,9 +50,11 @@ const OPERATIONS = new Columns<OperationRow>({
   total: { type: 'bigint' },
   position: { type: 'bigint' },
   failed: { type: 'bigint' },
+  skipped: { type: 'bigint' },
   created_by: { type: 'text' },
   origin: { type: 'text' },
   created_at: { type: 'bigint' },
+  failing_since: { type: 'bigint' },
   finished_at: { type: 'bigint' },
 })
 
@@ -60,12 +65,14 @@ interface NewOperation {
   objectIds: readonly string[]
   /** What its progress counts up to; absent: the number of its items. */
   total?: number
+  /** For a retry: the retries of its jobs that are known now. A job with another retry is skipped. */
+  knownRetries?: ReadonlyMap<string, string> | undefined
   atMs: number
 }
 
 /** Creates an operation with its frozen items. One without items is done at once. */
 export async function insertOperation(tx: Transaction, wanted: NewOperation): Promise<OperationRow> {
-  const { id, action, by, objectIds, atMs } = wanted
+  const { id, action, by, objectIds, knownRetries, atMs } = wanted
   const total = wanted.total ?? objectIds.length
   const row: OperationRow = {
     id,
@@ -74,16 +81,23 @@ export async function insertOperation(tx: Transaction, wanted: NewOperation): Pr
     total,
     position: 0,
     failed: 0,
+    skipped: 0,
     created_by: by.actor.id,
-    origin: JSON.stringify(by),
+    origin: JSON.stringify({ ...by, operationId: id }),
     created_at: atMs,
+    failing_since: null,
     finished_at: total === 0 ? atMs : null,
   }
   await tx.query(sql`insert into operations (${OPERATIONS.list}) values (${OPERATIONS.values(row)})`)
-  const items = objectIds.map((object_id, at) => ({ object_id, place: at + 1 }))
+  const items = objectIds.map((object_id, at) => ({
+    object_id,
+    place: at + 1,
+    retried_as: knownRetries?.get(object_id) ?? null,
+  }))
   await tx.query(sql`
-    insert into operation_items (operation_id, place, object_id)
-    select ${id}, r.place, r.object_id from ${rowsOf(tx.engine, items, { place: 'bigint', object_id: 'text' })} as r
+    insert into operation_items (operation_id, place, object_id, retried_as)
+    select ${id}, r.place, r.object_id, r.retried_as
+    from ${rowsOf(tx.engine, items, { place: 'bigint', object_id: 'text', retried_as: 'text' })} as r
     where true`)
   return row
 }
@@ -99,19 +113,24 @@ export function findOperationPage(db: Queryable, page: PageRequest<readonly [str
     select ${OPERATIONS.list} from operations where ${after} order by id desc limit ${page.limit + 1}`)
 }
 
-type OperationFailure = { operation_id: string; object_id: string; error: string }
+export type OperationItemNote = { operation_id: string; object_id: string; note: string }
 
-/** The first failed items of these operations, at most `limit` of each. Only these items are read. */
-export async function findFailures(db: Queryable, ids: readonly string[], limit: number): Promise<OperationFailure[]> {
+/** Why items were not done: the first ones of these operations, at most `limit` of each. Only these items are read. */
+export async function findItemNotes(
+  db: Queryable,
+  ids: readonly string[],
+  { kind, limit }: { kind: 'failed' | 'skipped'; limit: number },
+): Promise<OperationItemNote[]> {
   if (ids.length === 0) return []
+  const note = kind === 'failed' ? sql`error` : sql`skipped`
   const each = ids.map(
     (id) => sql`
-      select operation_id, object_id, error, place from (
-        select operation_id, object_id, error, place from operation_items
-        where operation_id = ${id} and error is not null order by place limit ${limit}) as one`,
+      select operation_id, object_id, note, place from (
+        select operation_id, object_id, ${note} as note, place from operation_items
+        where operation_id = ${id} and ${note} is not null order by place limit ${limit}) as one`,
   )
-  return db.query<OperationFailure>(sql`
-    select operation_id, object_id, error from (${join(each, ' union all ')}) as failed order by operation_id, place`)
+  return db.query<OperationItemNote>(sql`
+    select operation_id, object_id, note from (${join(each, ' union all ')}) as noted order by operation_id, place`)
 }
 
 interface OperationLease {
@@ -163,44 +182,54 @@ export async function lockOperation(
   return row
 }
 
-export type OperationItem = { place: number; object_id: string }
+export type OperationItem = { place: number; object_id: string; retried_as: string | null }
 
 export function findItems(
   db: Queryable,
   { id, after, limit }: { id: string; after: number; limit: number },
 ): Promise<OperationItem[]> {
   return db.query<OperationItem>(sql`
-    select place, object_id from operation_items where operation_id = ${id} and place > ${after}
+    select place, object_id, retried_as from operation_items where operation_id = ${id} and place > ${after}
     order by place limit ${limit}`)
 }
+
+/** Why an item was not done: it failed, or it was skipped. */
+type ItemNote = { place: number; error: string | null; skipped: string | null }
 
 /** Writes the results of the next items, in the transaction of their effects. */
 export async function recordItems(
   tx: Transaction,
-  wanted: { id: string; position: number; errors: readonly { place: number; error: string }[] },
+  wanted: { id: string; position: number; notes: readonly ItemNote[] },
 ): Promise<void> {
-  const { id, position, errors } = wanted
+  const { id, position, notes } = wanted
+  const failed = notes.filter(({ error }) => error !== null).length
   await tx.query(sql`
-    update operations set position = ${position}, failed = failed + ${errors.length} where id = ${id}`)
-  if (errors.length === 0) return
+    update operations set position = ${position}, failed = failed + ${failed},
+      skipped = skipped + ${notes.length - failed}
+    where id = ${id}`)
+  if (notes.length === 0) return
+  const rows = rowsOf(tx.engine, notes, { place: 'bigint', error: 'text', skipped: 'text' })
   await tx.query(sql`
-    update operation_items set error = r.error from ${rowsOf(tx.engine, errors, { place: 'bigint', error: 'text' })} as r
+    update operation_items set error = r.error, skipped = r.skipped from ${rows} as r
     where operation_id = ${id} and operation_items.place = r.place`)
 }
 
-/** Adds objects that a step of an operation could not handle, as failed items. */
+/** Adds objects that a step of an operation could not handle, as failed items. An object that failed before stays once. */
 export async function addFailures(
   tx: Transaction,
   { id, failures }: { id: string; failures: readonly { object_id: string; error: string }[] },
 ): Promise<void> {
-  const count = failures.length
-  if (count === 0) return
+  if (failures.length === 0) return
   const items = failures.map((failure, at) => ({ ...failure, place: at + 1 }))
   const rows = rowsOf(tx.engine, items, { place: 'bigint', object_id: 'text', error: 'text' })
-  await tx.query(sql`
+  const added = await tx.query(sql`
     insert into operation_items (operation_id, place, object_id, error)
     select ${id}, r.place + (select max(place) from operation_items where operation_id = ${id}), r.object_id, r.error
-    from ${rows} as r where true`)
+    from ${rows} as r
+    where r.object_id not in (
+      select object_id from operation_items where operation_id = ${id} and error is not null)
+    returning place`)
+  const count = added.length
   await tx.query(sql`
     update operations set total = total + ${count}, position = position + ${count}, failed = failed + ${count}
     where id = ${id}`)
@@ -211,6 +240,15 @@ export async function addProgress(tx: Transaction, { id, done }: { id: string; d
   await tx.query(sql`
     update operations set position = case when position + ${done} < total then position + ${done} else total - 1 end
     where id = ${id}`)
+}
+
+/** Notes whether a step failed because of another service, and since when the steps fail. */
+export async function noteFailing(
+  tx: Transaction,
+  { id, isFailing, atMs }: { id: string; isFailing: boolean; atMs: number },
+): Promise<void> {
+  const since = isFailing ? sql`coalesce(failing_since, ${atMs})` : sql`null`
+  await tx.query(sql`update operations set failing_since = ${since} where id = ${id}`)
 }
 
 /** Gives an operation back until a time. */

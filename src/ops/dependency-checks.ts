@@ -19,6 +19,7 @@ import type { Limiter } from '../limits/limiter.ts'
 import type { Outbox } from '../push/outbox/outbox.ts'
 import type { PushSender } from '../push/push-provider.ts'
 import { RuntimeClient } from '../runtime/runtime-client.ts'
+import { type DiskRoom, readDiskRoom } from './disk-usage.ts'
 import { failureReason } from './failure-reason.ts'
 
 /** With a degraded dependency the service is still ready; with one that is down it is not. */
@@ -54,9 +55,13 @@ export interface LiveDependencies {
   db: Pick<MeteredDatabase, 'ping' | 'engine' | 'transactionFailure' | 'recentLockTimeouts'>
   node: Pick<Node, 'isAlive' | 'lastWriteAgeMs' | 'writeFailure'>
   clock: Pick<ServiceClock, 'offsetMs'>
+  /** Null if the database is on the disk of another machine. */
+  diskRoom: () => Promise<DiskRoom | null>
   keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
   limiter: Pick<Limiter, 'state'>
   runtimeBreaker: Pick<Breaker, 'state'>
+  /** Of the jobs that ended in the last five minutes. */
+  missedCallbacks: () => Promise<{ ended: number; missed: number }>
   outbox: Pick<Outbox, 'state' | 'fault'>
 }
 
@@ -80,8 +85,13 @@ export interface DependencyCheck {
   howToFix: string
 }
 
+/** Below this share of free space an operator should act. */
+const LOW_DISK_SHARE = 0.1
 /** `doctor` mentions a larger difference. */
 const CLOCKS_DIFFER_SECONDS = 5
+
+/** With fewer ends of jobs, missed callbacks prove nothing. */
+const FEW_ENDS = 5
 
 /** Every dependency of the service, in one list for `/readyz` and `doctor`. */
 export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
@@ -95,6 +105,19 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     },
     probe: probeDatabase,
     howToFix: 'Check DATABASE_URL (or DATA_DIR), that the server is up, and that this host and user may use it',
+  },
+  {
+    name: 'disk',
+    label: 'disk',
+    // Never `down`: the database says itself when its disk is full.
+    report: async ({ diskRoom }) => {
+      const room = await diskRoom().catch(() => undefined)
+      if (room === undefined) return { state: 'degraded', detail: 'the free space cannot be read' }
+      if (room === null) return { state: 'ok', detail: null }
+      return { state: isLow(room) ? 'degraded' : 'ok', detail: describeRoom(room) }
+    },
+    probe: probeDisk,
+    howToFix: 'Enlarge the disk of DATA_DIR, or keep less: HISTORY_RETENTION_DAYS, JOB_RETENTION_DAYS',
   },
   {
     name: 'clock',
@@ -162,9 +185,14 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
   {
     name: 'callbacks',
     label: 'callbacks',
-    report: ({ config }) => {
+    // Never `down`: the service finds the results by asking the runtime.
+    report: async ({ config, missedCallbacks }) => {
       const fault = findCallbackFault(config)
-      return fault ? { state: 'degraded', detail: fault.text } : { state: 'ok', detail: null }
+      if (fault) return { state: 'degraded', detail: fault.text }
+      const { ended, missed } = await missedCallbacks().catch(() => ({ ended: 0, missed: 0 }))
+      if (ended < FEW_ENDS || missed <= ended / 2) return { state: 'ok', detail: null }
+      const jobs = `${missed} of ${ended} jobs that ended in the last 5 minutes`
+      return { state: 'degraded', detail: `${jobs} did so without their callback: it was refused, or did not arrive` }
     },
     probe: async ({ config }) =>
       findCallbackFault(config) ?? {
@@ -177,7 +205,10 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     name: 'push',
     label: 'push',
     report: ({ outbox: { state, fault } }) => {
-      if (state === 'halted') return { state: 'degraded', detail: 'halted: deliveries wait; the log has the reason' }
+      // The provider's own words are not public.
+      if (state === 'halted') {
+        return { state: 'degraded', detail: 'halted: deliveries wait; operators find the reason at /v1/push' }
+      }
       return fault === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: fault }
     },
     probe: probePush,
@@ -214,6 +245,27 @@ async function probeDatabase({ openDatabase }: ProbeContext): Promise<ProbeResul
   } finally {
     await close()
   }
+}
+
+async function probeDisk({ openDatabase }: ProbeContext): Promise<ProbeResult> {
+  const { db, close } = await openDatabase()
+  try {
+    const room = await readDiskRoom(db)
+    if (room === null) return { ok: true, text: "the database is on its server's disk: watch it there" }
+    const hint = 'Enlarge the disk before it is full: then every change is refused (docs/runbooks/disk.md)'
+    return { ok: true, text: describeRoom(room), ...(isLow(room) && { hint }) }
+  } finally {
+    await close()
+  }
+}
+
+function isLow({ freeBytes, sizeBytes }: DiskRoom): boolean {
+  return freeBytes < sizeBytes * LOW_DISK_SHARE
+}
+
+function describeRoom(room: DiskRoom): string {
+  const percent = Math.floor((100 * room.freeBytes) / room.sizeBytes)
+  return isLow(room) ? `almost full: ${percent} % of the disk of DATA_DIR is free` : `${percent} % free`
 }
 
 async function probeClock({ openDatabase }: ProbeContext): Promise<ProbeResult> {

@@ -1,9 +1,10 @@
 import { Type } from 'typebox'
+import { toRfc3339 } from '../core/clock.ts'
 import type { App } from '../http/app-instance.ts'
 import { publicAccess } from '../http/gate/access.ts'
-import { nullableTextField } from '../http/schemas.ts'
+import { nullableTextField, nullableTimeField } from '../http/schemas.ts'
 import type { DependencyReport } from './dependency-checks.ts'
-import type { Readiness } from './readiness.ts'
+import type { Readiness, ReadinessCheck } from './readiness.ts'
 
 const tags = ['Operations']
 
@@ -19,7 +20,7 @@ const healthz = {
   },
 }
 
-function readinessOf(status: 'ready' | 'not_ready', database: DependencyReport) {
+function readinessOf(status: 'ready' | 'not_ready', database: object) {
   const checks = Type.Record(
     Type.String(),
     Type.Object(
@@ -31,12 +32,14 @@ function readinessOf(status: 'ready' | 'not_ready', database: DependencyReport) 
           description: '`degraded`: the service works without it, with limits.',
         }),
         detail: nullableTextField('The problem, or a description of the dependency.'),
+        since: nullableTimeField('When this process first saw the problem; null while the state is `ok`.'),
       },
       { title: 'DependencyReport' },
     ),
     { description: 'Each dependency by its name.' },
   )
-  const runtime = { state: 'degraded', detail: 'not configured: jobs cannot be started' }
+  const since = '2026-01-31T12:00:00.000Z'
+  const runtime = { state: 'degraded', detail: 'not configured: jobs cannot be started', since }
   return Type.Object(
     { status: Type.Literal(status, { description: 'Whether the service accepts traffic.' }), checks },
     {
@@ -55,8 +58,12 @@ const readyz = {
   description:
     'Reports each dependency; the report is at most a second old. 503 while a required dependency is down, and while the process shuts down.',
   response: {
-    200: readinessOf('ready', { state: 'ok', detail: 'postgres' }),
-    503: readinessOf('not_ready', { state: 'down', detail: 'The database is unavailable' }),
+    200: readinessOf('ready', { state: 'ok', detail: 'postgres', since: null }),
+    503: readinessOf('not_ready', {
+      state: 'down',
+      detail: 'The database is unavailable',
+      since: '2026-01-31T12:00:00.000Z',
+    }),
   },
 }
 
@@ -67,8 +74,13 @@ export function healthRoutes(app: App, readiness: Readiness): void {
   app.get('/healthz', { config: probe, schema: healthz }, () => ({ status: 'ok' as const }))
 
   app.get('/readyz', { config: probe, schema: readyz }, async (_request, reply) => {
-    const { ready, checks } = await readiness.report()
+    const { ready, checks: found } = await readiness.report()
+    const checks = Object.fromEntries(Object.entries(found).map(([name, check]) => [name, toCheck(check)]))
     if (ready) return { status: 'ready' as const, checks }
     return reply.code(503).header('retry-after', '1').send({ status: 'not_ready', checks })
   })
+}
+
+function toCheck({ sinceMs, ...report }: ReadinessCheck) {
+  return { ...report, since: sinceMs === null ? null : toRfc3339(sinceMs) }
 }

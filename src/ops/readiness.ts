@@ -9,14 +9,16 @@ import {
   type LiveDependencies,
 } from './dependency-checks.ts'
 
+/** `sinceMs`: when this process first saw that the dependency is not ok; null while it is. */
+export type ReadinessCheck = DependencyReport & { sinceMs: number | null }
+
 interface ReadinessReport {
   ready: boolean
-  checks: Record<string, DependencyReport>
+  checks: Record<string, ReadinessCheck>
 }
 
 /** Callers share a report for this long, so that many probes do not load the dependencies. */
 const SHARED_MS = 1_000
-const DRAINING: ReadinessReport = { ready: false, checks: { process: { state: 'down', detail: 'shutting down' } } }
 
 /** Decides whether load balancers should send traffic here: reports every dependency, and knows when the process drains. */
 export class Readiness {
@@ -24,7 +26,7 @@ export class Readiness {
   readonly #clock: Clock
   readonly #asking = new SingleFlight<'all', ReadinessReport>()
   #latest: { report: ReadinessReport; atMs: number } | null = null
-  #draining = false
+  #drainingSinceMs: number | null = null
 
   constructor(live: LiveDependencies, clock: Clock) {
     this.#live = live
@@ -32,17 +34,19 @@ export class Readiness {
   }
 
   get draining(): boolean {
-    return this.#draining
+    return this.#drainingSinceMs !== null
   }
 
   startDraining(): void {
-    this.#draining = true
+    this.#drainingSinceMs ??= this.#clock.calendar()
   }
 
   /** At most a second old; a drain shows at once. */
   async report(): Promise<ReadinessReport> {
-    const report = this.#draining ? DRAINING : await this.#shared()
-    return this.#draining ? DRAINING : report
+    const report = this.draining ? null : await this.#shared()
+    if (report !== null && !this.draining) return report
+    const process = { state: 'down', detail: 'shutting down', sinceMs: this.#drainingSinceMs } as const
+    return { ready: false, checks: { process } }
   }
 
   async #shared(): Promise<ReadinessReport> {
@@ -53,7 +57,15 @@ export class Readiness {
 
   async #ask(): Promise<ReadinessReport> {
     const attempts = DEPENDENCY_CHECKS.map(async (check) => [check.name, await this.#attempt(check)] as const)
-    const checks = Object.fromEntries(await Promise.all(attempts))
+    const found = await Promise.all(attempts)
+    const earlier = this.#latest?.report.checks ?? {}
+    const nowMs = this.#clock.calendar()
+    const checks = Object.fromEntries(
+      found.map(([name, report]) => {
+        const sinceMs = report.state === 'ok' ? null : (earlier[name]?.sinceMs ?? nowMs)
+        return [name, { ...report, sinceMs }]
+      }),
+    )
     const report = { ready: Object.values(checks).every(({ state }) => state !== 'down'), checks }
     this.#latest = { report, atMs: this.#clock.now() }
     return report

@@ -1,9 +1,9 @@
-import type { Principal } from '../auth/principal.ts'
+import { type Principal, principalId } from '../auth/principal.ts'
 import type { Log } from '../core/log.ts'
 import type { App } from '../http/app-instance.ts'
 
 /**
- * Writes one line per request, except for shed ones, with the caller's `sub` or key id. The line has the route's pattern,
+ * Writes one line per request, except for shed ones, with the caller's `sub` or key id, and with the code of an error. The line has the route's pattern,
  * never the URL, because a query may contain a secret.
  */
 export function logRequests(app: App, log: Log): void {
@@ -15,6 +15,7 @@ export function logRequests(app: App, log: Log): void {
         method: request.method,
         route: request.is404 ? null : request.routeOptions.url,
         status: reply.statusCode,
+        errorCode: request.errorCode,
         ms: Math.round(reply.elapsedTime * 10) / 10,
         tier: request.chargedTier,
         caller: callerId(request.principal),
@@ -27,5 +28,5 @@ export function logRequests(app: App, log: Log): void {
 
 function callerId(principal: Principal | null): string | null {
   if (principal === null) return null
-  return principal.kind === 'user' ? principal.sub : principal.keyId
+  return principal.kind === 'service' ? principal.keyId : principalId(principal)
 }

@@ -10,7 +10,7 @@ import { isTerminal } from '../jobs/job.ts'
 import type { JobContext } from '../jobs/job-context.ts'
 import { eraseSomeJobs } from '../jobs/retention/erase-jobs.ts'
 import { countJobsOf, eraseActor } from '../jobs/retention/erase-store.ts'
-import { deleteThreadsAtRuntime, type ErasedThreads } from '../jobs/retention/erase-threads.ts'
+import { deleteThreadsAtRuntime, type ErasedThreads, STAYS_WITH_OTHERS } from '../jobs/retention/erase-threads.ts'
 import { settleJobs } from '../jobs/settlement/settle.ts'
 import type { JobUpdate, Settlement } from '../jobs/settlement/settlement.ts'
 import { eraseThreads } from '../jobs/thread-store.ts'
@@ -24,6 +24,9 @@ import { eraseLimits } from '../usage/limit-store.ts'
 import { eraseCounters } from '../usage/usage-store.ts'
 import { beginErasure, endErasure, findErasure } from '../users/user-state-store.ts'
 import { deleteUser } from '../users/user-store.ts'
+import { deleteDeliveriesOf } from '../webhooks/delivery-store.ts'
+import { eraseEndpointCreator } from '../webhooks/endpoint-store.ts'
+import { onDeleted } from './deleted-records.ts'
 import { isKnownUser } from './export-user.ts'
 
 const BATCH = 500
@@ -73,8 +76,8 @@ export function eraseAction(services: ErasureServices): SteppedAction {
   const { jobContext } = services
   return {
     transact: async (wanted, work) => {
-      const { objectId: owner, startedAtMs } = wanted
-      const erasedThreads = await deleteThreadsAtRuntime(jobContext, { owner, startedAtMs })
+      const { objectId: owner, failingSinceMs, signal } = wanted
+      const erasedThreads = await deleteThreadsAtRuntime(jobContext, { owner, failingSinceMs, signal })
       return settleJobs(jobContext, (tx, settlement) =>
         work(tx, () => eraseStep(services, tx, settlement, { ...wanted, erasedThreads })),
       )
@@ -96,12 +99,9 @@ async function eraseStep(
   if (unfinished.some(({ isCancelRequested }) => isCancelRequested === 0)) {
     return requestCancels(services, tx, settlement, { ids: unfinished.map(({ id }) => id), by: wanted.by })
   }
-  const { found, erased } = await eraseSomeJobs(tx, {
-    owner: sub,
-    atMs,
-    countDeleted: services.jobContext.countDeleted,
-  })
-  if (found > 0) return { done: erased, next: 'more' }
+  const { found, erased, ofOthers } = await eraseSomeJobs(tx, { owner: sub, atMs, countDeleted: onDeleted })
+  const stay = ofOthers.map((id) => ({ object_id: id, error: STAYS_WITH_OTHERS }))
+  if (found > 0) return { done: erased, next: 'more', failures: stay }
   if (unfinished.length > 0) {
     if (atMs < startedAtMs + STOP_WITHIN_MS) return { done: 0, next: { waitMs: LOOK_AGAIN_MS } }
     await settlement.settle(unfinished.map(({ id }) => cancelled(id)))
@@ -109,14 +109,10 @@ async function eraseStep(
   }
   const untilRefusedMs = startedAtMs + REFUSED_EVERYWHERE_MS - atMs
   if (untilRefusedMs > 0) return { done: 0, next: { waitMs: untilRefusedMs } }
-  const { threads, next, searchError } = wanted.erasedThreads
-  if (threads.length > 0) {
-    const ids = threads.map(({ id }) => id)
-    await eraseThreads(tx, ids)
-    const failures = threads.flatMap(({ id, error }) => (error === null ? [] : [{ object_id: id, error }]))
-    return { done: 0, next: 'more', failures }
-  }
-  if (next !== 'end') return { done: 0, next: next === 'more' ? next : { waitMs: ASK_RUNTIME_AGAIN_MS } }
+  const { ids, failures, next, isFailing } = wanted.erasedThreads
+  if (ids.length > 0) await eraseThreads(tx, ids)
+  if (next === 'more') return { done: 0, next, failures, isFailing }
+  if (next === 'pause') return { done: 0, next: { waitMs: ASK_RUNTIME_AGAIN_MS }, isFailing }
   if (await eraseRest(tx, sub)) return { done: 0, next: 'more' }
   await eraseCounters(tx, sub)
   await eraseLimits(tx, sub)
@@ -125,7 +121,6 @@ async function eraseStep(
   const object = { kind: 'user', id: sub } as const
   const after = { operation_id: wanted.operationId }
   await recordAudit(tx, services.jobContext, { by: wanted.by, action: 'user.erased', object, after })
-  const failures = searchError === null ? [] : [{ object_id: sub, error: searchError }]
   return { done: 0, next: 'end', failures }
 }
 
@@ -156,7 +151,10 @@ function cancelled(jobId: string): JobUpdate {
 async function eraseRest(tx: Transaction, sub: string): Promise<boolean> {
   let more = await eraseActor(tx, sub, BATCH)
   await removeAccountCreator(tx, sub)
-  more = (await deleteEventsFor(tx, sub, BATCH)) || more
+  await eraseEndpointCreator(tx, sub)
+  const events = await deleteEventsFor(tx, sub, BATCH)
+  await deleteDeliveriesOf(tx, events)
+  more = events.length === BATCH || more
   more = (await deleteAnswersFor(tx, sub, BATCH)) || more
   more = (await removeCreator(tx, sub, BATCH)) || more
   return (await eraseAuditedProfile(tx, sub, BATCH)) || more

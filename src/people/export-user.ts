@@ -1,8 +1,9 @@
 import { writeJson } from '../core/json/json-text.ts'
 import type { Database } from '../db/database.ts'
-import { toJob } from '../jobs/api/present-job.ts'
+import { toJob, toPause } from '../jobs/api/present-job.ts'
 import type { ListedJob } from '../jobs/job-row.ts'
 import { findJobPage } from '../jobs/lists/list-store.ts'
+import { findPauses, PAUSE_BYTES } from '../jobs/settlement/pause-store.ts'
 import { listThreadsOf } from '../jobs/thread-store.ts'
 import { toProject } from '../projects/project-routes.ts'
 import { findProjectsOf } from '../projects/project-store.ts'
@@ -13,6 +14,8 @@ import { findLimits } from '../usage/limit-store.ts'
 import { listUsagePeriods } from '../usage/usage-store.ts'
 import { toUser } from '../users/user-routes.ts'
 import { findUser } from '../users/user-store.ts'
+import { toEndpoint } from '../webhooks/api/endpoint-routes.ts'
+import { listEndpointsOf } from '../webhooks/endpoint-store.ts'
 
 const PAGE = 100
 
@@ -47,7 +50,8 @@ export async function* exportUser(db: Database, sub: string, refresh: RefreshJob
   yield* list('jobs', (after) => jobsAfter(db, sub, { after, refresh }))
   const notificationsAfter = (after: readonly [string] | null) => listNotificationsTo(db, sub, { limit: PAGE, after })
   yield* list('notifications', (after) => pageOf(notificationsAfter(after), (notification) => notification))
-  yield '}'
+  const endpoints = (await listEndpointsOf(db, sub)).map(toEndpoint)
+  yield `,"webhook_endpoints":${writeJson(endpoints)}}`
 }
 
 /** Checks the unfinished jobs of a page with the runtime. True if they must be read again. */
@@ -88,15 +92,17 @@ async function jobsAfter(
   sub: string,
   { after, refresh }: { after: readonly [string] | null; refresh: RefreshJobs },
 ): Promise<Page> {
-  const read = () => findJobPage(db, { filter: { createdBy: sub }, summary: false }, { limit: PAGE, after })
+  const read = () =>
+    findJobPage(db, { filter: { createdBy: sub }, summary: false, moreBytes: PAUSE_BYTES }, { limit: PAGE, after })
   const stored = await read()
   const page = (await refresh(stored.rows)) ? await read() : stored
   const ids = page.rows.map(({ id }) => id)
-  const notifications = await listNotificationsOf(db, ids)
+  const [notifications, pauses] = await Promise.all([listNotificationsOf(db, ids), findPauses(db, ids)])
   const last = page.rows.at(-1)
   return {
     items: page.rows.map((row) => ({
       ...toJob(row),
+      pauses: pauses.get(row.id)?.map(toPause) ?? [],
       notifications: notifications.filter(({ job_id }) => job_id === row.id),
     })),
     next: page.hasMore && last ? [last.id] : null,

@@ -26,6 +26,8 @@ const example = {
   projects: [],
   conversations: [],
   jobs: [],
+  notifications: [],
+  webhook_endpoints: [],
 }
 
 const exportOne = {
@@ -34,7 +36,7 @@ const exportOne = {
   summary: 'Export everything about a user',
   description:
     'One JSON document: profile, usage limits, usage, devices, the projects the user created, conversations, all jobs with their exact input and ' +
-    'output and their notifications, and the other notifications to the user. It is sent while it is read. A connection that breaks means an incomplete document.',
+    'output and their notifications, the other notifications to the user, and the webhook endpoints the user created, without their secrets. It is sent while it is read. A connection that breaks means an incomplete document.',
   params: pathParams('sub', 'The identity provider’s id of the user.'),
   response: {
     200: Type.Object(

@@ -38,7 +38,17 @@ export class ProjectEvents {
     const text = this.#notifications[change]
     if (!text || subject === null) return
     const id = this.#ids.next('ntf')
-    const intent = { id, cause, job_id: null, subject, ...text, data, created_at: atMs, trace_context: null }
+    const intent = {
+      id,
+      cause,
+      job_id: null,
+      subject,
+      ...text,
+      data,
+      link: null,
+      created_at: atMs,
+      trace_context: null,
+    }
     await recordPushIntents(tx, [intent], this.#pushOptOut)
   }
 }

@@ -14,6 +14,7 @@ export type PushIntent = {
   title: string
   body: string
   data: string
+  link: string | null
   created_at: number
   /** The span of the cause, for those of the deliveries. */
   trace_context: string | null
@@ -27,6 +28,7 @@ const COLUMNS = {
   title: 'text',
   body: 'text',
   data: 'text',
+  link: 'text',
   created_at: 'bigint',
   trace_context: 'text',
 } as const
@@ -49,7 +51,7 @@ export async function recordPushIntents(
   await tx.query(sql`
     insert into notifications (id, cause, job_id, title, body, data, link, priority, ttl_seconds, dry_run, created_by, created_at,
       trace_context)
-    select r.id, r.cause, r.job_id, r.title, r.body, r.data, null, 'high', ${TTL_SECONDS}, 0, null, r.created_at,
+    select r.id, r.cause, r.job_id, r.title, r.body, r.data, r.link, 'high', ${TTL_SECONDS}, 0, null, r.created_at,
       r.trace_context
     from ${rows} as r where ${wanted}
     on conflict (cause) do nothing`)

@@ -88,7 +88,8 @@ export function readRun(run: JsonPart): RuntimeRun {
   }
 }
 
-export const WANTED_THREAD = wantFields({ thread_id: WHOLE, metadata: WHOLE })
+export const THREAD_FIELDS = ['thread_id', 'metadata'] as const
+export const WANTED_THREAD = wantFields(Object.fromEntries(THREAD_FIELDS.map((name) => [name, WHOLE])))
 
 export function readThread(thread: JsonPart): { threadId: string; metadata: JsonObject } {
   return { threadId: idIn(thread, 'thread_id') ?? '', metadata: asObject(thread.at('metadata')?.parse()) }

@@ -28,6 +28,7 @@ import {
   readRun,
   readState,
   readThread,
+  THREAD_FIELDS,
   UnacceptableAnswer,
   WANTED_DESCRIPTION,
   WANTED_RUN,
@@ -115,7 +116,8 @@ export class RuntimeClient {
       metadata,
       ...(configurable === undefined ? {} : { config: { configurable } }),
       ...(checkpointId === null ? {} : { checkpoint: { checkpoint_id: checkpointId } }),
-      ...(streamModes.length === 0 ? {} : { stream_mode: streamModes, stream_resumable: true }),
+      // Without `stream_subgraphs`, the Python server leaves out the messages of sub-agents.
+      ...(streamModes.length > 0 && { stream_mode: streamModes, stream_resumable: true, stream_subgraphs: true }),
       multitask_strategy: 'reject',
       durability: 'sync',
     }
@@ -170,11 +172,12 @@ export class RuntimeClient {
     const state = await this.#fetchStateOf(threadId, runId, wantedValues, signal)
     if (state !== null) return state
     const runs = await this.#list(threadId, signal)
-    // The newer runs of a thread with branches are on other branches.
-    const last = runsBefore ? runs.find((run) => idIn(run, 'run_id') === runId) : runs[0]
-    if (last === undefined || idIn(last, 'run_id') !== runId || !resumedToItsEnd(last)) return null
-    if (runsBefore === undefined) return newest
-    for (const before of runsBefore) {
+    const own = runs.find((run) => idIn(run, 'run_id') === runId)
+    if (own === undefined || !resumedToItsEnd(own)) return null
+    // Without a run that names its checkpoint, the thread has no branches yet.
+    const hasBranches = runsBefore !== undefined && runs.some((run) => readRun(run).checkpointId !== null)
+    if (own === runs[0] && !hasBranches) return newest
+    for (const before of runsBefore ?? []) {
       const left = await this.#fetchStateOf(threadId, before, wantedValues, signal)
       if (left !== null) return left
     }
@@ -220,12 +223,13 @@ export class RuntimeClient {
     return { id: state.checkpointId, isSettled }
   }
 
-  /** Some threads with this metadata. */
+  /** Some threads with this metadata. A runtime that does not know `select` answers with their values, too. */
   async searchThreads(
     metadata: JsonObject,
     page: { limit: number; offset: number },
+    signal?: AbortSignal,
   ): Promise<{ threadId: string; metadata: JsonObject }[]> {
-    const answer = await this.#call('POST', '/threads/search', undefined, { metadata, ...page })
+    const answer = await this.#call('POST', '/threads/search', signal, { metadata, ...page, select: THREAD_FIELDS })
     const options = { wanted: wantItems(WANTED_THREAD), maxDepth: MAX_RUN_DEPTH }
     const found = await readAnswer(this.#expectSuccess(answer).text, options)
     if (found.kind !== 'array') throw new RuntimeUnavailable('not_a_list')
@@ -428,7 +432,7 @@ function createdAtMs(run: JsonPart): number {
   return Number.isNaN(ms) ? 0 : ms
 }
 
-const ENDED_BY_ITSELF = ['success', 'error', 'timeout']
+export const ENDED_BY_ITSELF = ['success', 'error', 'timeout']
 
 /** False for a cancelled run: the question on the checkpoint that it resumed from is already answered. */
 function resumedToItsEnd(run: JsonPart): boolean {

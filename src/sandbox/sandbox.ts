@@ -3,12 +3,14 @@ import { type IdentityProvider, startIdentityProvider } from './identity-provide
 import type { SigningKey } from './identity-provider/token-mint.ts'
 import { type SandboxPushProvider, startPushProvider } from './push-provider/push-provider.ts'
 import { type StartPage, startStartPage } from './start-page/start-page.ts'
+import { startWebhookReceiver, type WebhookReceiver } from './webhook-receiver/webhook-receiver.ts'
 
 export interface Sandbox {
   start: StartPage
   identity: IdentityProvider
   runtime: AgentRuntime
   push: SandboxPushProvider
+  receiver: WebhookReceiver
   close(): Promise<void>
 }
 
@@ -19,6 +21,7 @@ export interface SandboxPorts {
   runtime: number
   push: number
   pushTls: number
+  receiver: number
 }
 
 interface SandboxOptions {
@@ -31,7 +34,7 @@ interface SandboxOptions {
 /** All dependencies of the service on loopback, with the real protocols, and a start page. */
 export async function startSandbox({ apiUrl, ports, signingKey }: SandboxOptions): Promise<Sandbox> {
   const consoleUrl = `${apiUrl}/console`
-  const [identity, runtime, push] = await Promise.all([
+  const [identity, runtime, push, receiver] = await Promise.all([
     startIdentityProvider({
       apiUrl,
       consoleUrl,
@@ -41,15 +44,17 @@ export async function startSandbox({ apiUrl, ports, signingKey }: SandboxOptions
     }),
     startAgentRuntime({ consoleUrl, port: ports.runtime, anyIfTaken: true }),
     startPushProvider({ consoleUrl, port: ports.pushTls, plainPort: ports.push, anyIfTaken: true }),
+    startWebhookReceiver({ consoleUrl, port: ports.receiver, anyIfTaken: true }),
   ])
-  const start = await startStartPage({ apiUrl, consoleUrl, port: ports.start, identity, runtime, push })
+  const start = await startStartPage({ apiUrl, consoleUrl, port: ports.start, identity, runtime, push, receiver })
   return {
     start,
     identity,
     runtime,
     push,
+    receiver,
     close: async () => {
-      await Promise.all([start.close(), identity.close(), runtime.close(), push.close()])
+      await Promise.all([start.close(), identity.close(), runtime.close(), push.close(), receiver.close()])
     },
   }
 }

@@ -76,7 +76,7 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
   }
 }
 
-function toServiceAccount(row: ServiceAccountRow): schema.ServiceAccount {
+export function toServiceAccount(row: ServiceAccountRow): schema.ServiceAccount {
   return {
     id: row.id,
     name: row.name,

@@ -33,7 +33,7 @@ export function statsRoute(app: App, { db, clock }: { db: Database; clock: Clock
 
 async function readNow(db: Database, nowMs: number): Promise<Stats['now']> {
   const [unfinished, checks_due, pushes_due] = await Promise.all([
-    findUnfinished(db),
+    findUnfinished(db, nowMs),
     countDueChecks(db, nowMs),
     countDueDeliveries(db, nowMs),
   ])

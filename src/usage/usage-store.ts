@@ -2,7 +2,7 @@ import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdateSkipLocked } from '../db/locking.ts'
 import { isAmong } from '../db/rows.ts'
-import { sql } from '../db/sql.ts'
+import { type Sql, sql } from '../db/sql.ts'
 
 /** The usage of one ended job. The job's own row keeps it too. */
 export type JobUsage = {
@@ -75,29 +75,52 @@ export async function lockUsage(
   const counters = subjects
     .toSorted()
     .flatMap((subject) => ['', ...types.toSorted()].map((type) => newCounter({ subject, period, type })))
-  await tx.query(sql`
-    insert into usage_counters (${COUNTERS.list})
-    select ${COUNTERS.list} from ${COUNTERS.rows(tx.engine, counters)} as r where true
-    on conflict (subject, period, type) do update set runs = usage_counters.runs`)
+  await tx.query(lockOrInsert(tx, counters))
 }
 
-/** Locks the counters of these subjects without waiting, and returns the subjects whose counters are locked elsewhere. */
-export async function lockCounters(
+function lockOrInsert({ engine }: Transaction, counters: readonly UsageCounter[]): Sql {
+  return sql`
+    insert into usage_counters (${COUNTERS.list})
+    select ${COUNTERS.list} from ${COUNTERS.rows(engine, counters)} as r where true
+    on conflict (subject, period, type) do update set runs = usage_counters.runs`
+}
+
+/** Locks the usage of these subjects without waiting, and returns the subjects of which a row is locked elsewhere. */
+export async function lockFreeUsage(
   tx: Transaction,
-  { subjects, period }: { subjects: readonly string[]; period: string },
+  { keys: wanted, period }: { keys: readonly CounterKey[]; period: string },
 ): Promise<Set<string>> {
-  const counters = sql`
-    select subject, type from usage_counters
-    where period = ${period} and type <> '' and ${isAmong(tx.engine, sql`subject`, subjects)}`
-  const [all, locked] = await Promise.all([
-    tx.query<CounterKey>(counters),
-    tx.query<CounterKey>(sql`${counters} ${forUpdateSkipLocked(tx.engine)}`),
-  ])
-  const keys = new Set(locked.map(keyOf))
-  return new Set(all.filter((counter) => !keys.has(keyOf(counter))).map(({ subject }) => subject))
+  const subjects = [...new Set(wanted.map(({ subject }) => subject))]
+  const isOfSubjects = sql`period = ${period} and ${isAmong(tx.engine, sql`subject`, subjects)}`
+  const counters = await lockFreeRows(
+    tx,
+    sql`select subject, type from usage_counters where type <> '' and ${isOfSubjects}`,
+  )
+  const thresholds = await lockFreeRows(tx, sql`select subject, '' as type from usage_thresholds where ${isOfSubjects}`)
+  const inUse = new Set([...counters.inUse, ...thresholds.inUse])
+  const missing = new Map(wanted.map((key) => [keyOf(key), newCounter({ ...key, period })]))
+  for (const [key, { subject }] of missing) if (counters.known.has(key) || inUse.has(subject)) missing.delete(key)
+  // A counter that another transaction has just inserted cannot be seen before the commit; only an insert meets it.
+  const rows = [...missing.values()]
+  if (rows.length === 0 || (await tx.tryQuery(lockOrInsert(tx, rows)))) return inUse
+  for (const [subject, own] of Map.groupBy(rows, ({ subject }) => subject)) {
+    if (!(await tx.tryQuery(lockOrInsert(tx, own)))) inUse.add(subject)
+  }
+  return inUse
 }
 
 type CounterKey = Pick<UsageCounter, 'subject' | 'type'>
+
+/** `known`: the keys of all rows; `inUse`: the subjects of those that are locked elsewhere. */
+async function lockFreeRows(tx: Transaction, rows: Sql): Promise<{ known: Set<string>; inUse: string[] }> {
+  const [all, locked] = await Promise.all([
+    tx.query<CounterKey>(rows),
+    tx.query<CounterKey>(sql`${rows} ${forUpdateSkipLocked(tx.engine)}`),
+  ])
+  const free = new Set(locked.map(keyOf))
+  const inUse = all.filter((row) => !free.has(keyOf(row))).map(({ subject }) => subject)
+  return { known: new Set(all.map(keyOf)), inUse }
+}
 
 function keyOf({ subject, type }: CounterKey): string {
   return JSON.stringify([subject, type])

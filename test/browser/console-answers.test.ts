@@ -76,7 +76,7 @@ describe('answers to questions in the console', needsChromium(), () => {
     await facts.getByText('Answer expires').waitFor()
     await assertAccessible(page, 'a job whose question expires')
     await world.open(`/jobs/${delayed.id}`)
-    await facts.getByText('Starts', { exact: true }).waitFor()
+    await facts.getByText('Planned start', { exact: true }).waitFor()
     await world.open('/jobs')
     await page
       .getByRole('row', { name: delayed.id })

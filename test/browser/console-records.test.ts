@@ -27,8 +27,7 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await page.keyboard.press('Escape')
     await row.getByRole('button', { name: /Replay/ }).click()
     await said(page, 'The callback was replayed')
-    await page.getByLabel('Type').fill('report')
-    await page.getByLabel('Type').press('Enter')
+    await page.getByLabel('Type').selectOption('report')
     await page.getByRole('button', { name: 'Replay all that fit these filters' }).click()
     await page.getByRole('dialog', { name: /Replay \d+ callbacks/ }).waitFor()
     await dialog(page).getByRole('button', { name: 'Replay' }).click()
@@ -36,6 +35,21 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await page.getByLabel('Outcome').selectOption('stale')
     await page.getByText('No callback fits these filters').waitFor()
     assert.equal(new URL(page.url()).searchParams.get('outcome'), 'stale')
+    assert.deepEqual(complaints, [])
+  })
+
+  test('refused callbacks are on the page of callbacks, with their reason and job', async () => {
+    const id = await world.startJob('report', { status: 'completed', input: { title: 'Sales' } })
+    const url = `${world.url}/webhooks/jobs/report?token=wrong&job_id=${id}`
+    for (let n = 0; n < 3; n++) assert.equal((await fetch(url, { method: 'POST', body: '{}' })).status, 401)
+    const list = () => world.request<{ data: unknown[] }>('GET', '/v1/refused-callbacks')
+    await until(async () => (await list()).data.length > 0)
+    const { page, complaints } = await world.open('/callbacks')
+    const row = page.getByRole('region', { name: 'Refused callbacks' }).getByRole('row').filter({ hasText: id })
+    await row.getByText('wrong token').waitFor()
+    assert.deepEqual(await findAxeFaults(page), [])
+    await row.getByRole('link', { name: id }).click()
+    await page.waitForURL((address) => address.pathname.endsWith(id))
     assert.deepEqual(complaints, [])
   })
 

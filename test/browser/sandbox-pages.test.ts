@@ -15,7 +15,7 @@ describe('the pages of the sandbox', needsChromium(), () => {
   for (const size of ['desktop', 'phone'] as const) {
     test(`the pages of the sandbox have no axe finding in either theme, fit the screen and link to the console on a ${size}`, async () => {
       const { page, complaints } = await openPage(world.addressOf('Start here'), { size })
-      for (const name of ['Start here', 'Tokens', 'Runtime', 'Push']) {
+      for (const name of ['Start here', 'Tokens', 'Runtime', 'Push', 'Webhooks']) {
         await page.goto(world.addressOf(name))
         await page.getByRole('heading', { level: 1 }).waitFor()
         await assertAccessible(page, name)

@@ -1,8 +1,16 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { afterEach, describe, test } from 'node:test'
-import { readUIMessageStream, type UIMessage, type UIMessageChunk } from 'ai'
-import { createChatTransport, textOfMessage } from '../../client/src/ai-sdk/chat-transport.ts'
+import {
+  AbstractChat,
+  type ChatInit,
+  type ChatState,
+  readUIMessageStream,
+  type UIMessage,
+  type UIMessageChunk,
+} from 'ai'
+import { type ChatMessage, type ChatMetadata, textOfMessage } from '../../client/src/ai-sdk/chat-messages.ts'
+import { createChatTransport } from '../../client/src/ai-sdk/chat-transport.ts'
 import { ChunkWriter } from '../../client/src/ai-sdk/chunks.ts'
 import { createClient } from '../../client/src/client.ts'
 import type { LiveMessage, LivePart } from '../../client/src/jobs/live.ts'
@@ -16,7 +24,7 @@ import { forEachVariant } from '../support/service.ts'
 /** A message as `useChat` assembles it from its chunks. */
 interface Shown {
   id: string
-  metadata: { jobId?: string; after?: string | null; pausedRun?: string }
+  metadata: ChatMetadata
   text: string
   reasoning: string
   tools: Record<string, { name: string; input: unknown; output?: unknown }>
@@ -35,6 +43,7 @@ function put(chunks: readonly UIMessageChunk[]): Shown {
         shown.id = chunk.messageId ?? ''
         Object.assign(shown.metadata, chunk.messageMetadata)
         break
+      case 'message-metadata':
       case 'finish':
         Object.assign(shown.metadata, chunk.messageMetadata)
         break
@@ -94,7 +103,7 @@ const said = (text: string, metadata: object = {}): UIMessage & { metadata: obje
   metadata,
 })
 
-const SUBMIT = { trigger: 'submit-message', chatId: 'chat', messageId: undefined } as const
+const SUBMIT = { trigger: 'submit-message', messageId: undefined } as const
 
 /** The metadata of the message controls the sandbox. */
 const toInput = (message: UIMessage) => ({
@@ -102,7 +111,24 @@ const toInput = (message: UIMessage) => ({
   sandbox: message.metadata,
 })
 
+/** The chat of the AI SDK, as `useChat` has it, without React. */
+class PlainChat extends AbstractChat<ChatMessage> {
+  constructor({ messages = [], ...init }: ChatInit<ChatMessage>) {
+    const state: ChatState<ChatMessage> = {
+      status: 'ready',
+      error: undefined,
+      messages: [...messages],
+      pushMessage: (message) => void state.messages.push(message),
+      popMessage: () => void state.messages.pop(),
+      replaceMessage: (place, message) => void state.messages.splice(place, 1, message),
+      snapshot: (value) => structuredClone(value),
+    }
+    super({ ...init, state })
+  }
+}
+
 interface ChatSettings {
+  onBusy?: 'interrupt' | 'reject'
   cancelOnStop?: boolean
   type?: string
   streaming?: boolean
@@ -114,47 +140,64 @@ describe('a chat on the AI SDK', () => {
   forEachVariant((under) => {
     afterEach(closeFetchConnections)
 
-    /** A chat like one of `useChat`. `reload` clears the page's memory, not its storage. */
+    /** A chat like one of `useChat`. Its first message begins a conversation, whose id is that of the chat from then on. */
     async function startChat({ jobTypes, streaming = true, ...own }: ChatSettings = {}) {
       const world = await startJobWorld(under, jobTypes ? { jobTypes } : {})
       const token = () => world.token('ada')
       // Polls follow the client's clock, streams the service's clock.
-      const api = createClient({ url: world.service.url, token, random: () => 0, streaming, clock: world.clock })
-      const openTab = (storage: Map<string, string>, messages: UIMessage[]) => {
+      const newApi = () =>
+        createClient({ url: world.service.url, token, random: () => 0, streaming, clock: world.clock })
+      const api = newApi()
+      const openTab = (address: string, messages: UIMessage[]) => {
+        let page = address
+        const onConversation = ({ threadId }: { threadId: string }) => {
+          page = threadId
+        }
         const newTransport = () =>
-          createChatTransport({
-            api,
-            type: 'agent',
-            toInput,
-            storage: { getItem: (key) => storage.get(key) ?? null, setItem: (key, value) => storage.set(key, value) },
-            ...own,
-          })
+          createChatTransport({ api: newApi(), type: 'agent', toInput, onConversation, ...own })
         let transport = newTransport()
+        let chatId = page
         const send = async (message: UIMessage, abortSignal?: AbortSignal) => {
           messages.push(message)
-          return overTime(world, transport.sendMessages({ ...SUBMIT, messages, abortSignal }))
+          return overTime(world, transport.sendMessages({ ...SUBMIT, chatId, messages, abortSignal }))
         }
-        const turn = async (message: UIMessage): Promise<Shown> => {
-          const shown = put(await overTime(world, read(await send(message))))
+        const show = async (stream: ReadableStream<UIMessageChunk>): Promise<Shown> => {
+          const shown = put(await overTime(world, read(stream)))
           messages.push({ id: shown.id, role: 'assistant', parts: [], metadata: shown.metadata })
           return shown
         }
+        const turn = async (message: UIMessage): Promise<Shown> => show(await send(message))
+        /** Clears the memory of the page. Its address stays. */
         const reload = () => {
           transport = newTransport()
+          chatId = page
         }
-        const reconnect = () => overTime(world, transport.reconnectToStream({ chatId: 'chat' }))
-        const cancel = () => overTime(world, transport.cancel('chat'))
+        const load = () => overTime(world, transport.load(page))
+        const reconnect = () => overTime(world, transport.reconnectToStream({ chatId }))
+        const cancel = () => overTime(world, transport.cancel(chatId))
         const regenerate = async () => {
           messages.pop()
-          const options = { ...SUBMIT, trigger: 'regenerate-message', messages, abortSignal: undefined } as const
+          const options = {
+            ...SUBMIT,
+            trigger: 'regenerate-message',
+            chatId,
+            messages,
+            abortSignal: undefined,
+          } as const
           return put(await overTime(world, read(await overTime(world, transport.sendMessages(options)))))
         }
         /** A second tab that shows the same messages. */
-        const copy = () => openTab(new Map(storage), [...messages])
-        return { messages, send, turn, reload, reconnect, cancel, regenerate, copy }
+        const copy = () => openTab(page, [...messages])
+        /** Another device of the user, which knows only the address of the chat. */
+        const openElsewhere = async () => {
+          const tab = openTab(page, [])
+          tab.messages.push(...(await tab.load()))
+          return tab
+        }
+        return { messages, send, show, turn, reload, load, reconnect, cancel, regenerate, copy, openElsewhere }
       }
       const jobs = async () => (await overTime(world, api.jobs.list().page())).data
-      return { world, api, jobs, ...openTab(new Map(), []) }
+      return { world, api, jobs, ...openTab('chat', []) }
     }
 
     test('each turn and each answer of a chat is configured', async () => {
@@ -213,17 +256,140 @@ describe('a chat on the AI SDK', () => {
       assert.equal(await reconnect(), null)
     })
 
-    test('an answer that ended during the reload is shown completely', async () => {
-      const { send, reload, reconnect, world, api } = await startChat()
+    test('an answer that ended while the chat was not mounted is shown completely, and loaded after a reload', async () => {
+      const { send, reload, reconnect, load, world, api } = await startChat()
       const stream = await send(said('Quick', { say: 'all of it' }))
       await stream.cancel()
       const [job] = (await overTime(world, api.jobs.list().page())).data
       await overTime(world, api.jobs.handle(String(job?.id)).result())
-      reload()
       const resumed = await reconnect()
       assert.ok(resumed)
       const shown = put(await overTime(world, read(resumed)))
       assert.deepEqual([shown.text, shown.id], ['all of it', job?.id])
+      reload()
+      assert.equal(await reconnect(), null)
+      assert.deepEqual((await load()).map(textOfMessage), ['Quick', 'all of it'])
+    })
+
+    test('another device loads the chat, joins the turn that runs, and its message waits for that turn', async () => {
+      const { turn, send, show, openElsewhere, jobs, world } = await startChat()
+      await turn(said('Hello', { say: 'Welcome' }))
+      const text = 'one two three four'
+      const stream = await send(said('Count', { say: text, duration_ms: 4_000 }))
+      await overTime(world, read(stream, 4))
+      const phone = await openElsewhere()
+      assert.deepEqual(
+        phone.messages.map((message) => [message.role, textOfMessage(message)]),
+        [
+          ['user', 'Hello'],
+          ['assistant', 'Welcome'],
+          ['user', 'Count'],
+        ],
+      )
+      const joined = await phone.reconnect()
+      assert.ok(joined)
+      const next = phone.turn(said('And then?', { say: 'The end' }))
+      assert.equal((await phone.show(joined)).text, text)
+      assert.equal((await next).text, 'The end')
+      assert.deepEqual(
+        (await jobs()).map(({ status, output }) => [status, output]),
+        [
+          ['completed', 'The end'],
+          ['completed', text],
+          ['completed', 'Welcome'],
+        ],
+      )
+      assert.equal(await show(await send(said('Thanks', { say: 'Bye' }))).then((shown) => shown.text), 'Bye')
+    })
+
+    test('a message in a second tab does not cancel the answer of the first tab, which is shown to its end', async () => {
+      const { turn, send, show, copy, jobs } = await startChat()
+      await turn(said('Hello', { say: 'Welcome' }))
+      const second = copy()
+      const stream = await send(said('Count', { say: 'one two three', duration_ms: 4_000 }))
+      const other = second.turn(said('Something else', { say: 'Here it is' }))
+      const first = await show(stream)
+      assert.deepEqual([first.text, first.metadata.status], ['one two three', 'completed'])
+      assert.equal((await other).text, 'Here it is')
+      assert.ok((await jobs()).every(({ status }) => status === 'completed'))
+    })
+
+    test('with onBusy interrupt, a message in a second tab cancels the answer of the first tab, which says so', async () => {
+      const { turn, send, show, copy, load } = await startChat({ onBusy: 'interrupt' })
+      await turn(said('Hello', { say: 'Welcome' }))
+      const second = copy()
+      const stream = await send(said('Count', { say: 'one two three', duration_ms: 60_000 }))
+      const other = second.turn(said('Something else', { say: 'Here it is' }))
+      const first = await show(stream)
+      assert.equal(first.metadata.status, 'cancelled')
+      assert.equal((await other).text, 'Here it is')
+      const loaded = (await load()).filter(({ role }) => role === 'assistant')
+      assert.deepEqual(
+        loaded.map((message) => [textOfMessage(message), message.metadata?.status]),
+        [
+          ['Welcome', 'completed'],
+          ['', 'cancelled'],
+          ['Here it is', 'completed'],
+        ],
+      )
+    })
+
+    test('with onBusy reject, a message while a turn runs is an error, and nothing is cancelled', async () => {
+      const { turn, send, copy, jobs } = await startChat({ onBusy: 'reject' })
+      await turn(said('Hello', { say: 'Welcome' }))
+      const second = copy()
+      await send(said('Count', { say: 'one two three', duration_ms: 60_000 }))
+      await assert.rejects(second.send(said('Something else')), { code: 'conflict' })
+      assert.deepEqual(
+        (await jobs()).map(({ status }) => status === 'cancelled'),
+        [false, false],
+      )
+    })
+
+    test('a message does not answer a question that its device has not shown: the question is shown first', async () => {
+      const { turn, copy, openElsewhere, world } = await startChat()
+      await turn(said('Hello', { say: 'Welcome' }))
+      const stale = copy()
+      const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done' }))
+      const shown = await stale.turn(said('Something else'))
+      assert.deepEqual(shown.data, asked.data)
+      assert.equal((await world.stored(asked.id)).status, 'awaiting_input')
+      const phone = await openElsewhere()
+      assert.equal(await phone.reconnect(), null)
+      assert.equal((await phone.turn(said('yes'))).text, 'Done')
+    })
+
+    test('a loaded chat has questions, answers, errors and the ids of its messages as they were shown', async () => {
+      const { turn, messages, load } = await startChat()
+      await turn(said('Publish', { pause: 'Really?', say: 'Done' }))
+      await turn(said('yes'))
+      await turn(said('Fail', { fail: 'no luck' }))
+      const loaded = await load()
+      const answers = ({ role }: UIMessage) => role === 'assistant'
+      const metadata = (all: UIMessage[]) => all.filter(answers).map((one) => [one.id, one.metadata])
+      assert.deepEqual(metadata(loaded), metadata(messages))
+      assert.deepEqual(loaded.map(textOfMessage), ['Publish', '', 'yes', 'Done', 'Fail', ''])
+      assert.equal(loaded[1]?.parts[0]?.type, 'data-question')
+      assert.equal(loaded.at(-1)?.metadata?.error?.code, 'run_failed')
+      assert.equal(new Set(loaded.map(({ id }) => id)).size, loaded.length)
+    })
+
+    test('a chat whose id is a UUID that no conversation has begins one, and a cleared chat begins another', async () => {
+      const { world, api } = await startChat()
+      const threads: string[] = []
+      const onConversation = ({ threadId }: { threadId: string }) => threads.push(threadId)
+      const transport = createChatTransport({ api, type: 'agent', toInput, onConversation })
+      const begin = async (chatId: string) => {
+        const send = transport.sendMessages({ ...SUBMIT, chatId, messages: [said('Hi')], abortSignal: undefined })
+        await overTime(world, read(await overTime(world, send)))
+      }
+      const chatId = randomUUID()
+      await begin(chatId)
+      await begin(chatId)
+      assert.deepEqual([new Set(threads).size, threads.includes(chatId)], [1, false])
+      await begin('mine')
+      await begin('mine')
+      assert.equal(new Set(threads).size, 3)
     })
 
     test('if the runtime does not stream, the whole answer appears at the end', async () => {
@@ -355,15 +521,15 @@ describe('a chat on the AI SDK', () => {
       }
     })
 
-    test('a message with an answer never cancels an answered job that shows its output, and any other message does', async () => {
+    test('a message with an answer shows the output of the answered job, and any other message waits for it', async () => {
       for (const isAnswer of [true, false]) {
         const { turn, send, messages, world } = await startChat()
         const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 5_000 }))
         await send(said('Yes', { answer: null }))
-        messages.push({ id: `${asked.id}.2`, role: 'assistant', parts: [], metadata: { jobId: asked.id } })
+        messages.push({ id: `${asked.id}.2`, role: 'assistant', parts: [], metadata: { jobId: asked.id, run: 2 } })
         const next = await turn(said('Yes', isAnswer ? { answer: null } : { say: 'A new turn' }))
         assert.equal(next.text, isAnswer ? 'Done' : 'A new turn')
-        assert.equal((await world.stored(asked.id)).status, isAnswer ? 'completed' : 'cancelled')
+        assert.equal((await world.stored(asked.id)).status, 'completed')
       }
     })
 
@@ -422,7 +588,35 @@ describe('a chat on the AI SDK', () => {
         'text' in part ? part.text : 'output' in part ? part.output : part.type,
       )
       assert.deepEqual(new Set(shown), new Set(['step-start', 'Let me see', 'sunny', 'It is sunny']))
-      assert.deepEqual(Object.keys(message?.metadata ?? {}), ['jobId', 'after'])
+      assert.deepEqual(Object.keys(message?.metadata ?? {}), ['jobId', 'threadId', 'run', 'status'])
+    })
+
+    test('the chat of the AI SDK itself loads a chat, joins its turn, and shows an answer that was cancelled elsewhere', async () => {
+      const { turn, send, load, world } = await startChat()
+      await turn(said('Hello', { say: 'Welcome' }))
+      await send(said('Count', { say: 'one two three', duration_ms: 60_000 }))
+      const messages = await load()
+      const id = String(messages[0]?.metadata?.threadId)
+      const api = createClient({ url: world.service.url, token: () => world.token('ada'), clock: world.clock })
+      const transport = createChatTransport({ api, type: 'agent', toInput })
+      const chat = new PlainChat({ id, messages, transport })
+      const resumed = chat.resumeStream()
+      await world.sweepUntil(() => chat.messages.at(-1)?.role === 'assistant', 500)
+      assert.equal(chat.status, 'streaming')
+      await overTime(world, createChatTransport({ api, type: 'agent' }).cancel(id))
+      await overTime(world, resumed)
+      assert.deepEqual([chat.status, chat.error], ['ready', undefined])
+      assert.deepEqual(
+        chat.messages.map(({ role, metadata }) => [role, metadata?.status]),
+        [
+          ['user', undefined],
+          ['assistant', 'completed'],
+          ['user', undefined],
+          ['assistant', 'cancelled'],
+        ],
+      )
+      await overTime(world, chat.sendMessage({ text: 'Again' }))
+      assert.match(textOfMessage(chat.messages.at(-1) as ChatMessage), /Again/)
     })
 
     async function endOf(world: JobWorld, id: string): Promise<string> {
@@ -514,6 +708,29 @@ describe('the chunks of live output', () => {
     ])
     assert.deepEqual(shown.tools, { c1: { name: 'find', input: { q: 'all of it' }, output: 'found' } })
     assert.equal(shown.text, 'quick and more')
+  })
+
+  test('parts of sub-agents say which node wrote them, and a step closes only the messages of its own place', () => {
+    const writer = new ChunkWriter()
+    const parts: LivePart[] = [
+      piece({ id: 'a', namespace: ['one:t1'], text: 'from one' }),
+      piece({ id: 'b', namespace: ['two:t2'], text: 'from two' }),
+      { type: 'step', cursor: '1-2', node: 'answer', namespace: ['one:t1'] },
+      piece({ id: 'c', text: 'from the graph' }),
+    ]
+    const chunks = parts.flatMap((part) => [...writer.write(part)])
+    const origins = chunks.flatMap((chunk) =>
+      chunk.type === 'text-start' ? [chunk.providerMetadata?.project_api] : [],
+    )
+    assert.deepEqual(origins, [
+      { node: 'answer', namespace: ['one:t1'] },
+      { node: 'answer', namespace: ['two:t2'] },
+      { node: 'answer', namespace: [] },
+    ])
+    assert.deepEqual(
+      chunks.flatMap((chunk) => (chunk.type === 'text-end' ? [chunk.id] : [])),
+      ['1'],
+    )
   })
 
   test('two messages written at the same time stay two parts', () => {

@@ -5,7 +5,7 @@ import { type ClientOptions, createClient } from '../../client/src/client.ts'
 import { JobAwaitingInput, JobCancelled, JobFailed } from '../../client/src/errors.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { closeFetchConnections } from '../support/fetch-connections.ts'
-import { type JobWorld, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
+import { type JobWorld, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { overTime } from '../support/over-time.ts'
 import { forEachService } from '../support/service.ts'
@@ -60,6 +60,19 @@ describe('the client on the real service', () => {
       assert.deepEqual(next.data?.configurable, { language: 'fr' })
     })
 
+    test('an answer after the question expired is refused, and the result says why', async () => {
+      const pausing = { assistant_id: 'pause', output_key: 'report', answer_within_seconds: 60 }
+      const world = await startJobWorld(under, { jobTypes: toJobTypes({ pausing }) })
+      const api = clientOf(world)
+      const job = await api.jobs.start('pausing', { title: 'Plan' })
+      await overTime(world, assert.rejects(job.result(), JobAwaitingInput))
+      await world.leap(61_000)
+      await world.sweepUntil(async () => (await world.stored(job.id)).finished_at !== null)
+      await overTime(world, assert.rejects(job.answer('yes'), { code: 'conflict', status: 409 }))
+      await overTime(world, assert.rejects(job.result(), { code: 'answer_expired' }))
+      await overTime(world, assert.rejects(job.answer('yes'), { code: 'conflict', status: 409 }))
+    })
+
     test('a failed job throws JobFailed with its code, a cancelled one JobCancelled', async () => {
       const world = await shared()
       const api = clientOf(world)
@@ -104,6 +117,12 @@ describe('the client on the real service', () => {
       assert.deepEqual(await overTime(world, again.result()), { title: 'Sales', n: 3 })
       assert.equal(again.data?.retry_of, job.id)
       assert.equal((await job.retry({ idempotencyKey: 'again' })).id, again.id)
+      assert.equal((await job.get()).retried_as, again.id)
+      await assert.rejects(job.retry(), { code: 'conflict' })
+      const third = await job.retry({ again: true })
+      assert.equal((await job.get()).retried_as, third.id)
+      const retried = await api.jobs.list({ retried: true }).page()
+      assert.ok(retried.data.some(({ id }) => id === job.id))
     })
 
     test('a question is thrown and answered by its id; answering it again is no error', async () => {
@@ -121,6 +140,50 @@ describe('the client on the real service', () => {
       const { status } = await overTime(world, onAnotherDevice.answers({ any: 'no' }))
       assert.notEqual(status, 'awaiting_input')
       assert.deepEqual(await overTime(world, job.result()), { title: 'Plan', answer: 'yes' })
+    })
+
+    test('an answer that came too late resolves, and the job goes on with the run that another tool started', async () => {
+      const world = await shared()
+      const api = clientOf(world, undefined, { clock: world.clock })
+      const answerLate = async (answerElsewhere: (paused: ShownJob) => Promise<string>) => {
+        const job = await api.jobs.start('pausing', { title: 'Plan' })
+        await overTime(world, assert.rejects(job.result(), JobAwaitingInput))
+        const runId = await answerElsewhere(await world.stored(job.id))
+        const resumed = await overTime(world, job.answer('too late'))
+        assert.deepEqual([resumed.run_id, resumed.status === 'awaiting_input'], [runId, false])
+        return job
+      }
+      // Closed by hand, and the run that goes on has written nothing yet: the service sees that twice, 10 s apart.
+      await answerLate(async (paused) => {
+        await world.changeByHand(paused, { draft: 'by hand' }, 'ask')
+        return world.continueElsewhere(paused, { input: { sandbox: { duration_ms: 30_000 } } })
+      })
+      const job = await answerLate(async (paused) => {
+        const runId = await world.answerElsewhere(paused, 'from elsewhere')
+        await world.pass(1_000)
+        return runId
+      })
+      assert.equal((await overTime(world, job.result())).answer, 'from elsewhere')
+    })
+
+    test('result with waitForAnswer goes on with the run of another tool that answered the question', async () => {
+      const world = await shared()
+      const job = await clientOf(world, undefined, { clock: world.clock }).jobs.start('pausing', { title: 'Plan' })
+      const result = job.result({ waitForAnswer: true })
+      await world.sweepUntil(async () => (await world.stored(job.id)).status === 'awaiting_input')
+      await world.answerElsewhere(await world.stored(job.id), 'from elsewhere')
+      assert.deepEqual(await overTime(world, result), { title: 'Plan', answer: 'from elsewhere' })
+    })
+
+    test('an answer is refused if the question was closed elsewhere without a run, and resume continues the job', async () => {
+      const world = await shared()
+      const job = await clientOf(world, undefined, { clock: world.clock }).jobs.start('pausing', { title: 'Plan' })
+      await overTime(world, assert.rejects(job.result(), JobAwaitingInput))
+      await world.changeByHand(await world.stored(job.id), { answer: 'by hand' })
+      await overTime(world, assert.rejects(job.answer('too late'), { code: 'conflict' }))
+      assert.deepEqual(job.data?.interrupts, [])
+      const { status } = await overTime(world, job.resume())
+      assert.notEqual(status, 'awaiting_input')
     })
 
     test('a job starts at its time, and a question that is not answered in time fails with answer_expired', async () => {

@@ -85,13 +85,36 @@ describe('the code of the tutorial, beside dev', needsChromium(), () => {
     await page.reload()
     await page.getByText('You said: Again').waitFor()
     await page.locator('form:not([inert])').waitFor()
-    assert.deepEqual(await lines(), ['Hello there', 'You said: Hello there', 'Again', 'You said: Again'])
+    assert.deepEqual(await lines(), spoken)
     // The client closes the live output of a run that has ended.
     const isClosed = (complaint: string) => /^failed to get \S+\/live$/.test(complaint)
     assert.deepEqual(
       complaints.filter((complaint) => !isClosed(complaint)),
       [],
     )
+  })
+
+  test('a second browser shows the conversation at the same address, and joins the turn that runs', async () => {
+    const { page } = await openPage(`${site.url}/chat.html`)
+    const say = async (text: string) => {
+      await page.getByLabel('Your message').fill(text)
+      await page.getByRole('button').click()
+    }
+    await say('Hello there')
+    await page.getByText('You said: Hello there').waitFor()
+    await page.locator('form:not([inert])').waitFor()
+    await page.getByLabel('Ask me first').check()
+    await say('Publish it')
+    await page.getByText('Shall I go on?').waitFor()
+    const second = await openPage(page.url())
+    await second.page.getByText('Shall I go on?').waitFor()
+    await second.page.locator('form:not([inert])').waitFor()
+    await second.page.getByLabel('Your message').fill('Yes')
+    await second.page.getByRole('button').click()
+    await second.page.getByText('You said: Publish it').waitFor()
+    const lines = await second.page.locator('main p').allTextContents()
+    const asked = ['Publish it', 'Shall I go on?', 'Yes', 'You said: Publish it']
+    assert.deepEqual(lines, ['Hello there', 'You said: Hello there', ...asked])
   })
 
   test('the chat shows a turn that was cancelled elsewhere as cancelled, also after a reload', async () => {
@@ -105,7 +128,7 @@ describe('the code of the tutorial, beside dev', needsChromium(), () => {
     await say('Publish it')
     await page.getByText('Shall I go on?').waitFor()
     await isReady()
-    await cancel(await page.evaluate(() => sessionStorage.getItem('turn')))
+    await cancelNewest()
     await say('Yes')
     await page.getByText('cancelled').waitFor()
     await isReady()
@@ -115,15 +138,17 @@ describe('the code of the tutorial, beside dev', needsChromium(), () => {
     await page.reload()
     await page.getByText('You said: Hello').waitFor()
     const lines = await page.locator('main p').allTextContents()
-    assert.deepEqual(lines, ['Publish it', 'cancelled', 'Hello', 'You said: Hello'])
+    assert.deepEqual(lines, ['Publish it', 'Shall I go on?', 'cancelled', 'Hello', 'You said: Hello'])
   })
 
-  async function cancel(id: string | null): Promise<void> {
+  async function cancelNewest(): Promise<void> {
     const body = new URLSearchParams({ grant_type: 'password', username: 'ada' })
     const signedIn = await fetch(`${addresses.tokens}/local_pool/oauth2/token`, { method: 'POST', body })
     const { access_token } = (await signedIn.json()) as { access_token: string }
     const headers = { authorization: `Bearer ${access_token}` }
-    const cancelled = await fetch(`${addresses.api}/jobs/${id}/cancel`, { method: 'POST', headers })
+    const listed = await fetch(`${addresses.api}/jobs?limit=1`, { headers })
+    const [newest] = ((await listed.json()) as { data: { id: string }[] }).data
+    const cancelled = await fetch(`${addresses.api}/jobs/${newest?.id}/cancel`, { method: 'POST', headers })
     assert.equal(cancelled.status, 200)
   }
 })

@@ -310,6 +310,30 @@ forEachEngine((engine) => {
       assert.equal(await other.transaction((tx) => tx.tryLock('sweep')), true)
     })
 
+    test('a statement that must not wait fails alone: the transaction goes on, and its next statements wait as before', async () => {
+      const store = await engine.createStore()
+      const [one, other] = [await store.connect(), await store.connect()]
+      await one.transaction((tx) => tx.exec('create table tried (id text primary key)'))
+      const insert = (id: string) => sql`insert into tried (id) values (${id})`
+      const timeout = sql`select current_setting('lock_timeout') as ms`
+      const usual = await other.transaction((tx) => tx.query(timeout))
+      await one.transaction(async (tx) => {
+        await tx.query(insert('a'))
+        await other.transaction(async (tx2) => {
+          await tx2.query(insert('b'))
+          assert.equal(await tx2.tryQuery(insert('a')), false)
+          assert.deepEqual(await tx2.query(timeout), usual)
+          assert.equal(await tx2.tryQuery(insert('c')), true)
+          assert.deepEqual(await tx2.query(timeout), usual)
+        })
+      })
+      assert.deepEqual(await one.query(sql`select id from tried order by id`), [{ id: 'a' }, { id: 'b' }, { id: 'c' }])
+      await assert.rejects(
+        one.transaction((tx) => tx.tryQuery(insert('a')).catch(() => {})),
+        UniqueViolation,
+      )
+    })
+
     test('a row that stays locked elsewhere is a LockTimeout, in a transaction and alone, and both nodes go on', async () => {
       const store = await engine.createStore()
       const [one, other] = [await store.connect(), await store.connect()]
@@ -342,7 +366,7 @@ test('a database without prepared statements gives no statement a name on the se
   const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
   try {
     for (const prepared of [true, false]) {
-      const db = await openPostgres({ url, pipelines: 1, prepared })
+      const db = await openPostgres({ url, readConnections: 1, prepared })
       const count = () => db.query<{ named: number }>(sql`select count(*) as named from pg_prepared_statements`)
       await count()
       const inside = await db.transaction(async (tx) => {

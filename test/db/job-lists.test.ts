@@ -37,8 +37,10 @@ function jobOf(n: number): JobRow {
     status: failed ? 'failed' : 'completed',
     error_code: failed ? 'run_lost' : null,
     settled_by: n % 1_000 === 2 ? 'sweep' : n % 4_000 === 5 ? 'callback' : null,
+    output_check: n % 1_000 === 6 ? 'failed' : null,
     trace_id: n % 1_000 === 3 ? `trace-${n}` : null,
     retry_of: n % 1_000 === 4 ? idOf(n - 1) : null,
+    retried_as: n % 1_000 === 3 ? idOf(n + 1) : null,
     output: failed ? null : '{"out":1}',
     next_check_at: null,
     finished_at: START_MS + n + 1,
@@ -88,9 +90,9 @@ async function insertLike(db: Database, jobs: readonly JobRow[]): Promise<void> 
 /** Adds so many index rows that reading all of them is not the cheapest plan. They have no jobs, so no list shows them. */
 async function addUnknownJobs(db: Database): Promise<void> {
   await db.query(sql`
-    insert into uncommon_jobs (id, owner, state, failure, missed_by)
+    insert into uncommon_jobs (id, owner, state, failure, missed_by, unfit, since)
     with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 20000)
-    select 'unknown-' || n, 'user-' || n, 'unknown', 'unknown', 'unknown' from numbers`)
+    select 'unknown-' || n, 'user-' || n, 'unknown', 'unknown', 'unknown', 'unknown', n from numbers`)
 }
 
 /** A page with the numbers of its jobs and of the last row read, instead of ids. */
@@ -113,9 +115,12 @@ const FILTERS: { filter: JobFilter; index: string | typeof PRIMARY_KEY; found: n
   { filter: { createdBy: 'user-50', projectId: 'prj_large' }, index: 'jobs_by_owner_and_project', found: 3 },
   { filter: { errorCode: 'run_lost' }, index: 'uncommon_jobs_by_error', found: 20 },
   { filter: { settledBy: 'sweep' }, index: 'uncommon_jobs_by_missed_callback', found: 12 },
+  { filter: { outputCheck: 'failed' }, index: 'uncommon_jobs_by_output_check', found: 12 },
   { filter: { threadId: 'thread-77' }, index: 'jobs_by_conversation', found: 1 },
   { filter: { traceId: 'trace-1003' }, index: 'jobs_by_trace', found: 1 },
   { filter: { retryOf: idOf(1_003) }, index: 'jobs_by_retry', found: 1 },
+  { filter: { retried: true }, index: 'jobs_retried', found: 12 },
+  { filter: { retried: false, status: 'failed' }, index: 'uncommon_jobs_by_status', found: 20 },
   {
     filter: { runId: 'run-4711' },
     index: { sqlite: 'sqlite_autoindex_job_runs_1', postgres: 'job_runs_pkey' },
@@ -195,17 +200,56 @@ describe('a list of jobs', () => {
     })
 
     test('counts are exact up to a bound, and a lower bound above', async () => {
-      const own = await countJobs(db, 'user-3')
+      const own = await countJobs(db, { createdBy: 'user-3' })
       assert.deepEqual(own.atLeast, [])
       assert.deepEqual([own.counts.failed, own.counts.completed, own.counts.processing], [2, 198, 0])
-      const all = await countJobs(db, null)
+      const all = await countJobs(db, {})
       assert.deepEqual(all.atLeast, ['completed'])
       assert.equal(all.counts.failed, 120)
-      assert.ok(all.counts.completed > 4_900)
+      assert.equal(all.counts.completed, 5_000)
       const plans: string[] = []
-      await countJobs(explaining(db, plans), 'user-3')
+      await countJobs(explaining(db, plans), { createdBy: 'user-3' })
       assert.match(plans.join('\n'), /uncommon_jobs_by_owner\b/)
       assert.match(plans.join('\n'), /jobs_by_owner\b/)
+      for (const plan of plans) assert.doesNotMatch(plan, /Seq Scan on jobs|SCAN jobs(?! USING)/)
+    })
+
+    test('counts are of the jobs that the list with the same filters has', async () => {
+      const filters: JobFilter[] = [
+        { type: 'rare' },
+        { settledBy: 'sweep' },
+        { errorCode: 'run_lost' },
+        { projectId: 'prj_rare' },
+        { createdBy: 'user-3', type: 'agent' },
+        { createdAfterMs: START_MS + 11_000 },
+        { finishedAfterMs: START_MS + 11_900, finishedBeforeMs: START_MS + 11_950 },
+      ]
+      for (const filter of filters) {
+        const { counts, atLeast } = await countJobs(db, filter)
+        assert.deepEqual(atLeast, [], JSON.stringify(filter))
+        for (const status of ['completed', 'failed', 'processing'] as const) {
+          const page = await findJobPage(
+            db,
+            { filter: { ...filter, status }, summary: true },
+            { limit: 2_000, after: null },
+          )
+          assert.equal(counts[status], page.rows.length, `${status} of ${JSON.stringify(filter)}`)
+        }
+      }
+      const lowerBound = await countJobs(db, { settledBy: 'callback', type: 'agent' })
+      assert.deepEqual([lowerBound.counts.completed, lowerBound.atLeast], [3, []])
+    })
+
+    test('the number of completed jobs does not fall when newer jobs begin', async () => {
+      await db
+        .transaction(async (tx) => {
+          const newer = Array.from({ length: 50 }, (_, n) => ({ ...jobOf(JOBS + n), status: 'processing' as const }))
+          for (const job of newer) await insertJob(tx, job)
+          const { counts, atLeast } = await countJobs(tx, {})
+          assert.deepEqual([counts.processing, counts.completed, atLeast], [50, 5_000, ['completed']])
+          throw new Error('undone')
+        })
+        .catch((error: Error) => assert.equal(error.message, 'undone', error.stack))
     })
   })
 })

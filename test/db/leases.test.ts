@@ -4,10 +4,10 @@ import { describe, test } from 'node:test'
 import { IdGenerator } from '../../src/core/ids.ts'
 import { JsonText } from '../../src/core/json/json-text.ts'
 import { systemRandom } from '../../src/core/random.ts'
-import type { Database } from '../../src/db/database.ts'
+import type { Database, Queryable } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { rowsOf } from '../../src/db/rows.ts'
-import { sql } from '../../src/db/sql.ts'
+import { type Sql, sql } from '../../src/db/sql.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
 import { findJob, insertJob, lockJobs, updateJobs } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
@@ -20,11 +20,13 @@ import {
   leaseJobs,
   releaseLeases,
 } from '../../src/jobs/leases/lease-store.ts'
+import { findPendingWork } from '../../src/jobs/leases/pending-work.ts'
 import { givePlaces, takesPlace } from '../../src/jobs/leases/places-store.ts'
 import { settleJobs } from '../../src/jobs/settlement/settle.ts'
 import type { JobUpdate, Settled } from '../../src/jobs/settlement/settlement.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
 import { forEachEngine } from '../support/engines.ts'
+import { explaining } from '../support/explaining.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const NOW = 1_000_000
@@ -56,6 +58,7 @@ async function release(db: Database, job: LeasedJob, error: string | null = null
     next_at: NOW + 9_000,
     error,
     unseen_at: null,
+    question_at: null,
     unsent: 0,
     leased_due_at: job.next_check_at ?? 0,
     leased_cancel_at: job.cancel_requested_at ?? 0,
@@ -240,6 +243,101 @@ describe('leases', () => {
       await one.query(sql`delete from job_checks where queued_at is not null`)
       assert.equal(await takes(5, 'carl'), true)
       assert.equal(await takes(5, 'ada'), false, 'the owner has no place')
+    })
+
+    test('many owners without a free place of their own do not hide a waiting job of another owner', async () => {
+      const [db] = await nodes()
+      const count = 2_500
+      for (const [owner, maxRunning] of [['zoe', 9_999] as const, ['a', null] as const]) {
+        await db.query(sql`delete from job_checks`)
+        const active = await createDueJobs(db, { owner: 'm', count, dueAtMs: NOW })
+        await createDueJobs(db, { owner: 'q', count, dueAtMs: NOW })
+        await createDueJobs(db, { owner, count: 1, dueAtMs: NOW })
+        await db.query(sql`update job_checks set limited_type = 'agent', due_at = ${NOW + 99_000}`)
+        await db.query(sql`update job_checks set queued_at = ${NOW} where owner <> 'm'`)
+        // Each of these owners has one active run and one job that waits.
+        const pairs = active.map((id, n) => ({ id, owner: `m${n}` }))
+        const queued = await db.query<{ job_id: string }>(sql`select job_id from job_checks where owner = 'q'`)
+        pairs.push(...queued.map(({ job_id: id }, n) => ({ id, owner: `m${n}` })))
+        await db.query(sql`
+          update job_checks set owner = r.owner from ${rowsOf(db.engine, pairs, { id: 'text', owner: 'text' })} as r
+          where job_id = r.id`)
+        const type = { name: 'agent', maxRunning, maxRunningPerOwner: 1 }
+        let after: string | null = 'b'
+        let rounds = 0
+        const isWaiting = sql`select 1 as one from job_checks where owner = ${owner} and queued_at is not null`
+        while ((await db.query(isWaiting)).length > 0) {
+          after = (await givePlaces(db, type, { nowMs: NOW, after })).last
+          rounds++
+        }
+        assert.ok(rounds <= 2, `${rounds} rounds`)
+        const given = await db.query(sql`select job_id from job_checks where queued_at is null and owner like 'm%'`)
+        assert.equal(given.length, count)
+      }
+    })
+
+    test('one statement finds what a round of the sweep has to do, from indexes alone', async () => {
+      const [db] = await nodes()
+      await db.query(sql`delete from job_checks`)
+      const limitedTypes = ['agent', 'report']
+      const find = (on: Queryable = db) => findPendingWork(on, { nowMs: NOW, calendarMs: NOW, limitedTypes })
+      const nothing = {
+        hasDelayed: false,
+        hasTurns: false,
+        hasDue: false,
+        hasQuestions: false,
+        queuedTypes: new Set(),
+      }
+      await createDueJobs(db, { owner: 'ada', count: 3_000, dueAtMs: NOW + 60_000 })
+      if (db.engine === 'postgres') await db.query(sql`analyze job_checks`)
+      const plans: string[] = []
+      assert.deepEqual(await find(explaining(db, plans)), nothing)
+      assert.equal(plans.length, 1)
+      for (const index of ['due', 'waiting', 'delayed', 'questions', 'queued'])
+        assert.match(plans[0] ?? '', RegExp(`job_checks_${index}`))
+      assert.doesNotMatch(plans[0] ?? '', /Seq Scan on job_checks|SCAN job_checks(?! USING)/)
+      const [one = '', two = '', three = '', four = ''] = await createDueJobs(db, {
+        owner: 'bob',
+        count: 4,
+        dueAtMs: NOW + 9_000,
+      })
+      const change = async (id: string, columns: Sql) => {
+        await db.query(sql`update job_checks set ${columns} where job_id = ${id}`)
+        return find()
+      }
+      assert.deepEqual(await change(one, sql`waits_on = 'thread', not_before = ${NOW + 1}`), nothing)
+      assert.deepEqual(await change(one, sql`not_before = ${NOW}`), { ...nothing, hasDelayed: true })
+      assert.deepEqual(await change(one, sql`not_before = null`), { ...nothing, hasTurns: true })
+      await db.query(sql`delete from job_checks where job_id = ${one}`)
+      assert.deepEqual(await change(two, sql`due_at = ${NOW}`), { ...nothing, hasDue: true })
+      assert.deepEqual(await change(two, sql`due_at = ${NOW + 1}, question_at = ${NOW}`), {
+        ...nothing,
+        hasQuestions: true,
+      })
+      await db.query(sql`delete from job_checks where job_id = ${two}`)
+      const queued = { ...nothing, queuedTypes: new Set(['report']) }
+      assert.deepEqual(await change(three, sql`limited_type = 'report', queued_at = ${NOW}`), queued)
+      assert.deepEqual(await change(four, sql`limited_type = 'unlimited', queued_at = ${NOW}`), queued)
+    })
+
+    test('questions are leased from an index of their own, however many other jobs are due', async () => {
+      const [db] = await nodes()
+      await db.query(sql`delete from job_checks`)
+      await createDueJobs(db, { owner: 'ada', count: 3_000, dueAtMs: NOW })
+      const [late = '', later = ''] = await createDueJobs(db, { owner: 'bob', count: 2, dueAtMs: NOW })
+      await db.query(sql`update job_checks set question_at = ${NOW} where job_id = ${late}`)
+      await db.query(sql`update job_checks set question_at = ${NOW + 1} where job_id = ${later}`)
+      if (db.engine === 'postgres') await db.query(sql`analyze job_checks`)
+      const plans: string[] = []
+      const lease = { ...leaseAt(NOW), only: 'questions' } as const
+      const taken = await leaseDueJobs(explaining(db, plans), 100, lease)
+      assert.deepEqual(
+        taken.map(({ id }) => id),
+        [late],
+      )
+      assert.match(plans[0] ?? '', /job_checks_questions/)
+      assert.doesNotMatch(plans[0] ?? '', /Seq Scan on job_checks|SCAN job_checks(?! USING)|job_checks_due/)
+      assert.deepEqual(await new TurnsByOwner().lease(db, 100, lease), [])
     })
 
     test('places that become free one at a time are given in turn by owner', async () => {

@@ -18,9 +18,9 @@ function fakeActions(db: Database) {
     batch: 1,
     transact: (work) =>
       db.transaction((tx) =>
-        work(tx, async (ids) => {
-          done.push(...ids)
-          return ids.map(() => ({ error: null }))
+        work(tx, async (items) => {
+          done.push(...items.map(({ object_id }) => object_id))
+          return items.map(() => ({ error: null }))
         }),
       ),
   }
@@ -35,7 +35,7 @@ function fakeActions(db: Database) {
   const erase: SteppedAction = {
     transact: (_wanted, work) => db.transaction((tx) => work(tx, async () => ({ done: 0, next: 'end' }))),
   }
-  const actions: OperationActions = { cancel: short, retry: short, replay: short, check, erase }
+  const actions: OperationActions = { cancel: short, retry: short, replay: short, check, erase, recover: erase }
   return { actions, done, release: released.resolve }
 }
 

@@ -6,7 +6,7 @@ import type { Database } from '../../src/db/database.ts'
 import { isAmong, rowsOf } from '../../src/db/rows.ts'
 import { sql } from '../../src/db/sql.ts'
 import { type CallbackFilter, countCallbacks, findCallbackPage } from '../../src/jobs/callbacks/callback-list-store.ts'
-import { findFailures } from '../../src/operations/operation-store.ts'
+import { findItemNotes } from '../../src/operations/operation-store.ts'
 import { countMarks } from '../../src/push/outbox/delivery-list-store.ts'
 import {
   type DeliveryFilter,
@@ -201,20 +201,20 @@ describe('a list for operators', () => {
     test('the failures of operations are read one operation at a time, from an index of failed items', async () => {
       const plans: string[] = []
       const ids = range(OPERATIONS).map(operationIdOf)
-      const found = await findFailures(explaining(db, plans), ids, 3)
+      const found = await findItemNotes(explaining(db, plans), ids, { kind: 'failed', limit: 3 })
       assert.deepEqual(
         Map.groupBy(found, ({ operation_id }) => operation_id),
         new Map(
           ids.map((operation_id, n) => {
             const places = n % 2 === 0 ? [1, 2, 3] : [500, 1_000]
-            return [operation_id, places.map((at) => ({ operation_id, object_id: `job-${at}`, error: 'It failed' }))]
+            return [operation_id, places.map((at) => ({ operation_id, object_id: `job-${at}`, note: 'It failed' }))]
           }),
         ),
       )
       const [plan = ''] = plans
       assert.equal(plan.match(/\b(?:Scan using|USING INDEX) operation_items_failed\b/g)?.length, OPERATIONS)
       assert.doesNotMatch(plan, /Seq Scan|SCAN operation_items|operation_items_pkey|sqlite_autoindex_operation_items/)
-      assert.deepEqual(await findFailures(db, [], 3), [])
+      assert.deepEqual(await findItemNotes(db, [], { kind: 'failed', limit: 3 }), [])
     })
 
     test('pages of deliveries follow each other without a gap, for no filter, for a user and for the common state', async () => {

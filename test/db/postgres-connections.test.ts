@@ -14,14 +14,14 @@ import { psql } from '../support/postgres.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
-/** Passes everything on, but holds the check of each new connection until `release` is called. */
-async function startHoldingProxy(port: number) {
+/** Passes everything on, but changed by `edit`, and holds the check of each new connection until `release` is called. */
+async function startHoldingProxy(port: number, edit = (bytes: Buffer) => bytes) {
   let held: (() => void)[] | null = null
   const server = createServer((client) => {
     const upstream = connect(port, '127.0.0.1')
     upstream.pipe(client)
     client.on('data', (bytes: Buffer) => {
-      const pass = () => upstream.write(bytes)
+      const pass = () => upstream.write(edit(bytes))
       if (held && bytes.includes('transaction_read_only')) held.push(pass)
       else pass()
     })
@@ -92,7 +92,8 @@ describe('the connections to PostgreSQL', needsPostgres(), () => {
     const other = await openPostgres({ url: database.url })
     await other.query(sql`create table t (n integer)`)
     // Without a limit to the wait for a lock: the first statement ends because the test cancels it.
-    const db = await openPostgres({ url: `${database.url}?lock_timeout=0`, pipelines: 1, queryTimeoutMs: PATIENCE_MS })
+    const url = `${database.url}?lock_timeout=0`
+    const db = await openPostgres({ url, readConnections: 1, queryTimeoutMs: PATIENCE_MS })
     t.after(async () => {
       await Promise.all([db.close(), other.close()])
       await database.drop()
@@ -163,5 +164,28 @@ describe('the connections to PostgreSQL', needsPostgres(), () => {
       db.transaction((tx) => tx.query(level), { urgent: true }),
     ])
     assert.deepEqual(levels, Array(3).fill([{ level: 'read committed' }]))
+  })
+
+  test('a pooler that drops the options of connections is refused if the role has another isolation level', async (t) => {
+    const database = await sharedPostgresDatabase()
+    const url = new URL(database.url)
+    // Of the same length, because the message has its length in front.
+    const dropped = (bytes: Buffer) =>
+      Buffer.from(
+        bytes
+          .toString('latin1')
+          .replace('transaction_isolation=read\\ committed', 'transaction_isolation=serializable   '),
+        'latin1',
+      )
+    const proxy = await startHoldingProxy(Number(url.port), dropped)
+    url.port = String(proxy.port)
+    t.after(async () => {
+      proxy.close()
+      await database.drop()
+    })
+    await assert.rejects(openPostgres({ url: url.href }), {
+      name: 'UnfitServerError',
+      message: /^Statements run with the isolation level serializable: set default_transaction_isolation of the role/,
+    })
   })
 })

@@ -35,7 +35,13 @@ import { partOf } from '../support/json-parts.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const TYPES = toJobTypes({
-  report: { assistant_id: 'report', output_key: 'report', usage_key: 'usage', may_pause: false },
+  report: {
+    assistant_id: 'report',
+    output_key: 'report',
+    usage_key: 'usage',
+    may_pause: false,
+    link: 'https://app.example.com/jobs/{job_id}',
+  },
   pausing: { assistant_id: 'pausing', output_key: 'report' },
 })
 
@@ -99,7 +105,9 @@ async function createJob({ db, clock, ids }: Node, { type, runKnown = true, devi
   const job = newJob(typeNamed(type), given, clock.now())
   await db.transaction(async (tx) => {
     await insertJob(tx, job)
-    await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, clock.now())])
+    await appendEvents(tx, [
+      jobEvent(job, 'job.created', { cause: `${job.id}:created`, atMs: clock.now(), types: TYPES }),
+    ])
     if (runKnown) await insertJobRuns(tx, [{ run_id: runId, job_id: job.id, run_seq: 1, is_extra: 0, created_at: 0 }])
   })
   return { job, runId }
@@ -581,6 +589,23 @@ describe('settling', () => {
           ['stale', 'job_restored'],
           ['stale', 'job_restored'],
         ],
+      )
+    })
+
+    test('the link of its type is part of the push and of the events of a job', async () => {
+      const on = await alone()
+      const end = ENDS.success as End
+      const linked = { ...(await createJob(on, { type: end.type, devices: 1 })), end }
+      await HINTS.callback(on, linked)
+      const { notifications, events } = await readJobRows(on.db, linked.job.id)
+      const link = `https://app.example.com/jobs/${linked.job.id}`
+      assert.deepEqual(
+        notifications.map((row) => row.link),
+        [link],
+      )
+      assert.deepEqual(
+        events.map(({ data }) => (JSON.parse(String(data)) as { link: string }).link),
+        [link, link],
       )
     })
 

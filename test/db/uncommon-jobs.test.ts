@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { IdGenerator } from '../../src/core/ids.ts'
 import { systemRandom } from '../../src/core/random.ts'
-import type { Database } from '../../src/db/database.ts'
+import type { Database, Queryable } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { appendEvents, readEvents } from '../../src/events/event-store.ts'
 import { type JobStatus, UNFINISHED_STATUSES } from '../../src/jobs/job.ts'
@@ -46,9 +46,17 @@ describe('the jobs that a callback did not simply complete', () => {
   forEachEngine((engine) => {
     test('an uncommon job has a row from its creation until a callback completes it', async () => {
       const db = await engine.openDatabase()
-      const { addJob, change, rowOf } = setUp(db)
+      const { addJob, change, rowOf, clock } = setUp(db)
       const id = await addJob()
-      const row = { id, owner: 'ada', state: 'processing', failure: null, missed_by: null }
+      const row = {
+        id,
+        owner: 'ada',
+        state: 'processing',
+        failure: null,
+        missed_by: null,
+        unfit: null,
+        since: clock.now(),
+      }
       assert.deepEqual(await rowOf(id), row)
       await change(id, { status: 'generating' })
       assert.deepEqual(await rowOf(id), { ...row, state: 'generating' })
@@ -60,11 +68,11 @@ describe('the jobs that a callback did not simply complete', () => {
 
     test('an uncommon job keeps its row when it fails, and when its callback was missed', async () => {
       const db = await engine.openDatabase()
-      const { addJob, change, rowOf } = setUp(db)
+      const { addJob, change, rowOf, clock } = setUp(db)
       const [failed, missed] = [await addJob(), await addJob()]
       await change(failed, { status: 'failed', error_code: 'run_failed', settled_by: 'callback', finished_at: 1 })
       await change(missed, { status: 'completed', settled_by: 'sweep', finished_at: 1 })
-      const row = { owner: 'ada', failure: null, missed_by: null }
+      const row = { owner: 'ada', failure: null, missed_by: null, unfit: null, since: clock.now() }
       assert.deepEqual(await rowOf(failed), { ...row, id: failed, state: 'failed', failure: 'run_failed' })
       assert.deepEqual(await rowOf(missed), { ...row, id: missed, state: 'completed', missed_by: 'sweep' })
       await deleteEndedJobs(db, { ids: [failed, missed], atMs: 1 })
@@ -81,11 +89,35 @@ describe('the jobs that a callback did not simply complete', () => {
       await addJob({ status: 'completed', created_by: 'ada' })
       await addJob({ created_by: 'bob' })
       assert.equal(await countUnfinished(db, 'ada'), 3)
-      assert.deepEqual(await countRuns(db, { createdBy: 'bob', period: '2026-01' }), { runs: 1, tokens: 0 })
-      const found = new Map((await findUnfinished(db)).map(({ status, ...rest }) => [status, rest]))
+      const ofBob = { createdBy: 'bob', period: '2026-01', counted: 'accepted' } as const
+      assert.deepEqual(await countRuns(db, ofBob), { runs: 1, tokens: 0 })
+      const found = new Map((await findUnfinished(db, clock.now())).map(({ status, ...rest }) => [status, rest]))
       assert.deepEqual(found.get('generating'), { jobs: 2, oldest_at: oldestMs })
       assert.equal(found.get('awaiting_input')?.jobs, 1)
       assert.equal(found.get('processing')?.jobs, 1)
+    })
+
+    test('however many jobs wait for their run_at, the oldest other job is found, by one entry of an index', async () => {
+      const db = await engine.openDatabase()
+      const { addJob, clock } = setUp(db)
+      const nowMs = clock.now()
+      const oldestOf = async (on: Queryable = db) =>
+        (await findUnfinished(on, nowMs)).find(({ status }) => status === 'processing')?.oldest_at
+      await db.query(sql`
+        insert into jobs (id, type, status, created_by, thread_id, run_seq, check_attempts, deadline_at, created_at,
+          updated_at, run_at)
+        with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 1500)
+        select 'job_' || n, 'agent', 'processing', 'ada', 'thread-' || n, 1, 0, 1, ${nowMs - 9_000}, 1,
+          cast(${nowMs} as bigint) + n
+        from numbers`)
+      assert.equal(await oldestOf(), null)
+      const began = { created_at: nowMs - 9_000, run_at: nowMs - 2_000 }
+      await addJob(began)
+      await addJob({ created_at: nowMs - 5_000 })
+      if (db.engine === 'postgres') await db.query(sql`analyze uncommon_jobs`)
+      const plans: string[] = []
+      assert.equal(await oldestOf(explaining(db, plans)), nowMs - 5_000)
+      assert.match(plans.join(), /uncommon_jobs_by_age/)
     })
 
     test('an unfinished job of a thread is found without reading the jobs of the thread', async () => {

@@ -9,12 +9,12 @@ import { settingsWith, startServe } from '../support/served.ts'
 const FAILED = 1
 const UNAVAILABLE = 69
 
-/** Loaded before the program: from then on no file can be written below its folder. */
+/** Loaded before the program: from then on no file can be written. */
 const READ_ONLY_DISK = `
 import fs from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
-fs.writeFileSync = (path) => {
-  throw Object.assign(new Error("EROFS: read-only file system, open '" + path + "'"), { code: 'EROFS' })
+fs.writeFileSync = fs.accessSync = (path) => {
+  throw Object.assign(new Error("EROFS: read-only file system, '" + path + "'"), { code: 'EROFS' })
 }
 syncBuiltinESMExports()
 `
@@ -42,13 +42,23 @@ describe('a disk that fails', () => {
     assert.match(errorLines[0]?.err?.message ?? '', /^EIO: /)
   })
 
-  test('a start on a read-only disk says so in one line, and exits with a code that systemd restarts', async () => {
-    const folder = freshFolder()
-    const disk = join(folder, 'read-only-disk.mjs')
+  const startOnReadOnlyDisk = async (dataDir: string) => {
+    const disk = join(freshFolder(), 'read-only-disk.mjs')
     writeFileSync(disk, READ_ONLY_DISK)
-    const settings = await settingsWith({ DATA_DIR: join(folder, 'data'), NODE_OPTIONS: `--import=${disk}` })
+    const settings = await settingsWith({ DATA_DIR: dataDir, NODE_OPTIONS: `--import=${disk}` })
     const { code, errors } = await runProgram(['serve'], { settings })
     assert.match(errors, /^DATA_DIR \S+ cannot be used: EROFS: read-only file system, [^\n]+\n$/)
     assert.equal(code, UNAVAILABLE)
+  }
+
+  test('a start on a read-only disk says so in one line, and exits with a code that systemd restarts', async () => {
+    await startOnReadOnlyDisk(join(freshFolder(), 'data'))
+  })
+
+  test('so does a start in a folder on a read-only disk that never had a lock file', async () => {
+    const folder = freshFolder()
+    // SQLite can create no file of this name, and does not say why. Root could create a file in every writable folder.
+    mkdirSync(join(folder, 'lock.db'))
+    await startOnReadOnlyDisk(folder)
   })
 })

@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
-import { freshFolder, type Settings } from '../support/program.ts'
+import { HOMES, type Home } from '../support/homes.ts'
+import type { Settings } from '../support/program.ts'
 import { type RuntimeFaultProxy, type Step, startRuntimeFaultProxy } from '../support/runtime-fault-proxy.ts'
 import { type Served, sharedIssuer, startServe, untilAdmitted } from '../support/served.ts'
 import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
@@ -40,28 +41,6 @@ async function startJob(served: Served, title: string): Promise<Job> {
   assert.equal(answer.status, 202, answer.text)
   return answer.body
 }
-
-/** Where a service keeps its data across restarts. */
-interface Home {
-  folder: string
-  settings: Settings
-}
-
-const ENGINES: {
-  name: string
-  options: { skip: string | false }
-  home: () => Promise<Home & { drop?: () => Promise<void> }>
-}[] = [
-  { name: 'sqlite', options: { skip: false }, home: async () => ({ folder: freshFolder(), settings: {} }) },
-  {
-    name: 'postgres',
-    options: needsPostgres(),
-    home: async () => {
-      const { url, drop } = await sharedMigratedDatabase()
-      return { folder: freshFolder(), settings: { DATABASE_URL: url }, drop }
-    },
-  },
-]
 
 describe('two nodes on one PostgreSQL', needsPostgres(), () => {
   let runtime: AgentRuntime
@@ -100,12 +79,12 @@ describe('two nodes on one PostgreSQL', needsPostgres(), () => {
 
 // Most of their time they wait for the lease of the process that was killed.
 describe('killed', { concurrency: true }, () => {
-  for (const { name, options, home } of ENGINES) {
-    describe(`on ${name}`, { ...options, concurrency: 1 }, () => {
-      let place: Awaited<ReturnType<typeof home>>
+  for (const { engine, options, make } of HOMES) {
+    describe(`on ${engine}`, { ...options, concurrency: 1 }, () => {
+      let place: Home
       let runtime: AgentRuntime
       before(async () => {
-        place = await home()
+        place = await make()
         runtime = await startAgentRuntime()
         runtime.setFaults({ pending_ms: 1, running_ms: 10 })
       })

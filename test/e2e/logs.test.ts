@@ -53,9 +53,11 @@ test('a log has one JSON line per request with its id, and contains no token, ke
   const served = await startServe({ settings: { LOG_LEVEL: 'debug', WEBHOOK_SECRET: CANARY } })
   const requests = await secretRequests(served)
   const answers = new Map<string, number>()
+  const codes = new Map<string, string | undefined>()
   for (const { method, path, ...options } of requests) {
-    const { headers, status } = await served.request(method, path, options)
+    const { headers, status, body } = await served.request<{ error?: { code: string } }>(method, path, options)
     answers.set(String(headers['x-request-id']), status)
+    codes.set(String(headers['x-request-id']), body.error?.code)
   }
   served.program.signal('SIGINT')
   const { output, errors } = await served.program.untilEnded()
@@ -67,6 +69,8 @@ test('a log has one JSON line per request with its id, and contains no token, ke
   const completed = lines.filter(({ msg, requestId }) => msg === 'request.completed' && answers.has(String(requestId)))
   assert.deepEqual(new Map(completed.map(({ requestId, status }) => [requestId, status])), answers)
   assert.equal(completed.length, requests.length)
+  assert.deepEqual(new Map(completed.map(({ requestId, errorCode }) => [requestId, errorCode])), codes)
+  assert.ok(new Set(codes.values()).has('unauthorized'), 'some were refused')
   const callers = new Set(completed.map(({ caller }) => (/^key_/.test(String(caller)) ? 'key_…' : caller)))
   assert.deepEqual(callers, new Set(['a-user', null, 'key_…', 'root']), 'each line names its proven caller')
   for (const line of lines) {

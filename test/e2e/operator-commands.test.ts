@@ -64,19 +64,16 @@ describe('commands of operators', () => {
     assert.equal(posted.status, 200, posted.text)
     const callbacks = await served.request<{ data: { id: string }[] }>('GET', '/v1/callbacks', { token })
     const callback = callbacks.body.data[0]?.id ?? ''
-    served.program.signal('SIGTERM')
-    await served.program.untilEnded()
 
-    const reconciled = `${id}  completed, nothing to check\n1 checked, 0 changed`
-    assert.equal(await run(['jobs', 'reconcile', id], settings), reconciled)
-    await run(['jobs', 'reconcile'], settings)
+    assert.match(await run(['jobs', 'reconcile', id], settings), new RegExp(`^${id}  completed  report  `))
+    const checking = JSON.parse(await run(['jobs', 'reconcile', '--json'], settings)) as { id: string }
     assert.match(await run(['callbacks', 'replay', callback], settings), new RegExp(`^${callback}  duplicate  ${id}$`))
     const erased = JSON.parse(await run(['users', 'erase', 'ada', '--json'], settings)) as Record<string, unknown>
     assert.deepEqual([erased.sub, erased.state, erased.total, erased.done], ['ada', 'done', 2, 2])
     const job = JSON.parse(await run(['jobs', 'get', id, '--json'], settings)) as Record<string, unknown>
     assert.deepEqual([job.created_by, job.input, job.output], [null, null, null])
     const unknown = await runCommand(['users', 'erase', 'ada'], settings)
-    assert.deepEqual([unknown.code, unknown.errors], [1, 'There is no user ada\n'])
+    assert.deepEqual([unknown.code, unknown.errors], [1, 'No such user\n'])
     const entries = (await run(['audit', '--json'], settings)).split('\n').map((line) => JSON.parse(line) as Entry)
     assert.deepEqual(
       entries.map(({ action, object, actor }) => [action, object.id, actor.kind]),
@@ -84,7 +81,7 @@ describe('commands of operators', () => {
         ['user.erased', 'ada', 'command_line'],
         ['user.erasure_started', 'ada', 'command_line'],
         ['callback.replayed', callback, 'command_line'],
-        ['job.checked', '*', 'command_line'],
+        ['operation.started', checking.id, 'command_line'],
         ['job.checked', id, 'command_line'],
       ],
     )
@@ -94,7 +91,13 @@ describe('commands of operators', () => {
     const database = await sharedMigratedDatabase()
     const settings = await settingsWith({ DATABASE_URL: database.url, RUNTIME_URL: runtime.url, JOB_TYPES_FILE })
     const served = await startServe({ settings })
-    const tails = [new Program(['jobs', 'tail'], { settings }), new Program(['jobs', 'tail', '--json'], { settings })]
+    const making = ['keys', 'create', '--name', 'tail', '--scopes', 'read:operations']
+    const key = (await runCommand(making, settings)).output.trim()
+    const ofService = { PROJECT_API_URL: served.url, PROJECT_API_KEY: key }
+    const tails = [
+      new Program(['jobs', 'tail'], { settings: ofService }),
+      new Program(['jobs', 'tail', '--json', '--url', `${served.url}/`, '--key', key]),
+    ]
     const [text, json] = tails as [Program, Program]
     // A tail begins with the next event, and does not say when it is ready.
     let id = ''

@@ -80,13 +80,13 @@ describe('an operator', { concurrency: 2 }, () => {
       const { body } = await served.request<{ run_id: string | null }>('GET', `/jobs/${id}`, { token })
       return body.run_id !== null
     })
-    await served.program.kill()
     await until(() => runtime.runs[0]?.status === 'success')
     runtime.setFaults({ lookup_failure: 0 })
     const reconcile = async (...args: string[]) => (await runCommand(['jobs', 'reconcile', ...args], settings)).output
-    assert.match(await reconcile(), new RegExp(`^${id}  \\w+ → completed\n1 checked, 1 changed\n$`))
-    assert.equal(await reconcile(id), `${id}  completed, nothing to check\n1 checked, 0 changed\n`)
-    assert.equal(await reconcile(), '0 checked, 0 changed\n')
+    assert.match(await reconcile(id), new RegExp(`^${id}  completed  report  `))
+    assert.match(await reconcile(), /^0 of 0 checked, 0 failed {2}opr_\w+\n$/)
+    const operation = JSON.parse(await reconcile('--json')) as Record<string, unknown>
+    assert.deepEqual([operation.action, operation.state, operation.total], ['check', 'done', 0])
     await runtime.close()
   })
 

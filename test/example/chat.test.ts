@@ -78,6 +78,7 @@ describe('the example app, in a real browser', needsChromium(), () => {
       const answers = await page.locator('article.assistant > p').allTextContents()
       assert.equal(answers.length, 1)
       assert.match(answers[0] ?? '', ANSWER)
+      assert.deepEqual(await page.locator('article.user').allTextContents(), ['Tell me about yourself'])
 
       await page.getByLabel('Message').fill('Publish the report')
       await page.getByRole('button', { name: 'Send' }).click()
@@ -93,18 +94,42 @@ describe('the example app, in a real browser', needsChromium(), () => {
     })
   }
 
+  test('another browser shows the chat with the answer that is being written, and continues it', async () => {
+    const url = await startExample('B')
+    const { page } = await openPage(url)
+    await page.getByRole('button', { name: 'Ada Lovelace' }).click()
+    await page.getByRole('button', { name: 'Tell me about yourself' }).click()
+    await page.getByText('Here is my').waitFor()
+    const address = page.url()
+    assert.match(address, /#[0-9a-f-]{36}$/)
+    const { page: second } = await openPage(url)
+    await second.getByRole('button', { name: 'Ada Lovelace' }).click()
+    await second.locator('nav').getByRole('button', { name: 'Tell me about yourself' }).click()
+    await second.locator('article.user', { hasText: 'Tell me about yourself' }).waitFor()
+    assert.equal(second.url(), address)
+    await Promise.all([page, second].map((one) => one.getByText('the job still ends.').waitFor()))
+    await second.getByLabel('Message').fill('What can you do?')
+    await second.getByRole('button', { name: 'Send' }).click()
+    await second.locator('aside').getByText('completed').nth(1).waitFor()
+    await page.reload()
+    await page.locator('article.user', { hasText: 'What can you do?' }).waitFor()
+    assert.equal(await page.locator('article').count(), 4)
+  })
+
   test('Stop cancels the job of the chat; leaving the chat does not', async () => {
     const { page } = await openPage(await startExample('A'))
     await page.getByRole('button', { name: 'Ada Lovelace' }).click()
-    await page.getByRole('button', { name: 'Tell me about yourself' }).click()
+    await page.locator('.ideas').getByRole('button', { name: 'Tell me about yourself' }).click()
     await page.getByText('Here is my').waitFor()
     // Opening another chat unmounts this one.
     await page.getByRole('button', { name: 'New chat' }).click()
     await page.locator('aside').getByText('completed').waitFor()
-    await page.getByRole('button', { name: 'Tell me about yourself' }).click()
+    await page.locator('.ideas').getByRole('button', { name: 'Tell me about yourself' }).click()
     await page.getByText('Here is my').waitFor()
     await page.getByRole('button', { name: 'Stop' }).click()
     await page.locator('aside').getByText('cancelled').waitFor()
+    await page.reload()
+    await page.locator('article.assistant').getByText('Cancelled').waitFor()
   })
 
   test('an example that is stopped while it starts leaves no process', async () => {

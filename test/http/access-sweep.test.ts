@@ -68,6 +68,8 @@ const EXAMPLES: Record<string, Example> = {
   'GET /v1/job-types': { scope: 'any', path: '/v1/job-types', ok: 200 },
   'GET /jobs': { scope: 'any', path: '/jobs', ok: 200 },
   'GET /v1/jobs/counts': { scope: 'any', path: '/v1/jobs/counts', ok: 200 },
+  'GET /v1/callers': { scope: 'read:operations', path: '/v1/callers', ok: 200 },
+  'GET /v1/failures': { scope: 'read:operations', path: '/v1/failures', ok: 200 },
   'POST /jobs': { scope: 'any', path: '/jobs', body: { type: 'agent', input: {} }, ok: 202 },
   'GET /jobs/:id': { scope: 'any', path: once(newJob), ok: 200, ownedByCaller: true },
   'GET /jobs/:id/timeline': {
@@ -83,6 +85,8 @@ const EXAMPLES: Record<string, Example> = {
     ok: 200,
     ownedByCaller: true,
   },
+  'GET /v1/conversations': { scope: 'any', path: '/v1/conversations', ok: 200 },
+  'GET /v1/conversations/:thread_id': { scope: 'any', path: once(endedConversation), ok: 200, ownedByCaller: true },
   'DELETE /v1/conversations/:thread_id': { scope: 'any', path: endedConversation, ok: 204, ownedByCaller: true },
   'DELETE /jobs/:id': { scope: 'any', path: endedJob, ok: 204, ownedByCaller: true },
   'POST /jobs/:id/cancel': {
@@ -143,6 +147,8 @@ const EXAMPLES: Record<string, Example> = {
   'POST /v1/deliveries/:id/resend': { scope: 'admin:*', path: failedDelivery, ok: 200 },
   'GET /v1/stats': { scope: 'read:operations', path: '/v1/stats', ok: 200 },
   'GET /v1/callbacks': { scope: 'read:operations', path: '/v1/callbacks', ok: 200 },
+  'GET /v1/push': { scope: 'read:operations', path: '/v1/push', ok: 200 },
+  'GET /v1/refused-callbacks': { scope: 'read:operations', path: '/v1/refused-callbacks', ok: 200 },
   'POST /v1/callbacks/:id/replay': { scope: 'admin:*', path: once(storedCallback), ok: 200 },
   'GET /v1/callbacks/:id': {
     scope: 'read:operations',
@@ -184,6 +190,46 @@ const EXAMPLES: Record<string, Example> = {
     ok: 201,
   },
   'DELETE /v1/service-accounts/:id': { scope: 'admin:*', path: newAccountPath, ok: 204 },
+  'GET /v1/webhook-endpoints': { scope: 'read:operations', path: '/v1/webhook-endpoints', ok: 200 },
+  // An address that is not public: the sweep creates none.
+  'POST /v1/webhook-endpoints': {
+    scope: 'admin:*',
+    path: '/v1/webhook-endpoints',
+    body: { url: 'https://10.0.0.1', events: ['job.failed'] },
+    ok: 400,
+  },
+  'GET /v1/webhook-endpoints/:id': { scope: 'read:operations', path: once(newEndpointPath), ok: 200 },
+  'PATCH /v1/webhook-endpoints/:id': {
+    scope: 'admin:*',
+    path: once(newEndpointPath),
+    body: { description: 'Sweep' },
+    ok: 200,
+  },
+  'GET /v1/webhook-endpoints/:id/deliveries': {
+    scope: 'read:operations',
+    path: once(async (service) => `${await newEndpointPath(service)}/deliveries`),
+    ok: 200,
+  },
+  'POST /v1/webhook-endpoints/:id/rotate': {
+    scope: 'admin:*',
+    path: once(async (service) => `${await newEndpointPath(service)}/rotate`),
+    ok: 201,
+  },
+  'POST /v1/webhook-endpoints/:id/test': { scope: 'admin:*', path: '/v1/webhook-endpoints/whe_1/test', ok: 404 },
+  'POST /v1/webhook-endpoints/:id/recover': {
+    scope: 'admin:*',
+    path: once(async (service) => `${await newEndpointPath(service)}/recover`),
+    body: { since: '2026-01-01T00:00:00Z' },
+    ok: 202,
+  },
+  'DELETE /v1/webhook-endpoints/:id': { scope: 'admin:*', path: newEndpointPath, ok: 204 },
+  'POST /v1/webhook-deliveries/:id/resend': { scope: 'admin:*', path: '/v1/webhook-deliveries/whd_1/resend', ok: 404 },
+}
+
+async function newEndpointPath(service: TestService): Promise<string> {
+  const token = service.tokenFor({ scopes: ['admin:*'] })
+  const body = { url: 'https://8.8.8.8/sweep', events: ['job.failed'] }
+  return String((await service.request('POST', '/v1/webhook-endpoints', { token, body })).headers.location)
 }
 
 /** Records that no request of the sweep changes are created once per service. */

@@ -135,10 +135,11 @@ describe('the caller of a run', () => {
         language: 'de',
       })
       await finish(world, again)
-      const own = await change(world, job, 'retry', { token: world.service.tokenFor({ sub: 'ada', scopes: ['x'] }) })
+      const token = world.service.tokenFor({ sub: 'ada', scopes: ['x'] })
+      const own = await change(world, job, 'retry', { token, body: { again: true } })
       assert.deepEqual(configOf(lastRun(world)).caller, callerOf(own, { scopes: ['x'] }))
       await finish(world, own)
-      const body = { action: 'retry', ids: [job.id] }
+      const body = { action: 'retry', ids: [job.id], again: true }
       await world.service.request('POST', '/v1/operations', { token: world.admin, body })
       await world.sweepUntil(() => lastRun(world).metadata.job_id !== own.id)
       const { metadata, configurable } = lastRun(world)

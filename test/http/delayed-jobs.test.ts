@@ -5,6 +5,7 @@ import { toRfc3339 } from '../../src/core/clock.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { assertError } from '../support/assert-error.ts'
 import { SteppedClock } from '../support/clocked-database.ts'
+import { readJobRows } from '../support/job-rows.ts'
 import { type JobWorld, RUN_MS, type ShownJob, START_RUN, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { forEachService } from '../support/service.ts'
@@ -13,6 +14,7 @@ const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
 const jobTypes = toJobTypes({
   agent: { assistant_id: 'agent', deadline_seconds: 60 },
+  pausing: { assistant_id: 'pause', output_key: 'report' },
   single: { assistant_id: 'report', output_key: 'report', may_pause: false, max_running: 1 },
 })
 const newUser = () => `user-${randomUUID()}`
@@ -52,6 +54,9 @@ describe('jobs with run_at', () => {
       return answer.body.data
     }
 
+    const cancelReasonsOf = async (world: JobWorld, job: ShownJob) =>
+      (await timelineOf(world, job)).flatMap(({ kind, detail }) => (kind === 'cancel_requested' ? [detail] : []))
+
     test('a delayed job does not start early, starts once, and its deadline begins then', async () => {
       const world = await shared()
       const job = await delay(world, newUser())
@@ -66,6 +71,8 @@ describe('jobs with run_at', () => {
       const done = await ended(world, job)
       assert.deepEqual([done.status, done.output, done.run_at], ['completed', 'You said: hello', job.run_at])
       assert.ok(Date.parse(String(done.started_at)) >= Date.parse(String(job.run_at)))
+      const { deadline_at } = (await readJobRows(world.db, job.id)).job
+      assert.ok(Number(deadline_at) >= Date.parse(String(job.run_at)) + 60_000)
       assert.equal(runsOf(world, job).length, 1)
       const entries = await timelineOf(world, job)
       assert.deepEqual([entries[0]?.kind, entries[0]?.detail.run_at], ['created', job.run_at])
@@ -150,11 +157,34 @@ describe('jobs with run_at', () => {
       assert.equal((await ended(world, jobs[0])).status, 'cancelled')
       assert.equal((await ended(world, jobs[1])).status, 'completed')
       assert.equal(runsOf(world, jobs[0]).length, 0)
-      const reasons = (await timelineOf(world, jobs[0])).filter(({ kind }) => kind === 'cancel_requested')
-      assert.deepEqual(
-        reasons.map(({ detail }) => detail),
-        [{ reason: 'user_blocked' }],
-      )
+      assert.deepEqual(await cancelReasonsOf(world, jobs[0]), [{ reason: 'user_blocked' }])
+    })
+
+    test('a block after run_at cancels a delayed job that still waits for its place', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const input = { title: 'Done', sandbox: { duration_ms: 30_000 } }
+      const job = await delay(world, 'ada', { type: 'single', input })
+      await world.leap(HOUR_MS - 5_000)
+      const busy = await world.start('single', { input, sub: 'bob' })
+      await world.sweepUntil(async () => (await timelineOf(world, job)).some(({ kind }) => kind === 'turn_began'))
+      assert.equal((await world.service.request('POST', '/v1/users/ada/block', { token: world.admin })).status, 200)
+      await ended(world, busy)
+      assert.equal((await ended(world, job)).status, 'cancelled')
+      assert.deepEqual(await cancelReasonsOf(world, job), [{ reason: 'user_blocked' }])
+      assert.equal(world.calls(START_RUN), 1)
+    })
+
+    test('a delayed job does not start beyond the limits of that time; jobs that still wait do not count', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const [first, second] = [await delay(world, sub), await delay(world, sub, { inMs: HOUR_MS + 5_000 })]
+      const limits = { token: world.admin, body: { runs: 1, tokens: null } }
+      assert.equal((await world.service.request('PUT', `/v1/users/${sub}/limits`, limits)).status, 200)
+      await world.leap(HOUR_MS)
+      assert.equal((await ended(world, first)).status, 'completed')
+      assert.equal((await ended(world, second)).status, 'cancelled')
+      assert.deepEqual(await cancelReasonsOf(world, second), [{ reason: 'usage_limit_exceeded' }])
+      assert.equal(runsOf(world, second).length, 0)
     })
 
     test('the delayed job of a user who is erased ends cancelled and never starts', async () => {
@@ -183,6 +213,43 @@ describe('jobs with run_at', () => {
       assert.equal(world.calls(START_RUN), 3)
     })
 
+    test('the deadline of a delayed job that never ends is counted from its start', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })
+      const job = await delay(world, 'ada')
+      await world.leap(HOUR_MS)
+      await world.leap(55_000)
+      assert.equal((await world.stored(job.id)).finished_at, null)
+      assert.equal((await ended(world, job)).error?.code, 'deadline_exceeded')
+    })
+
+    test('a delayed turn behind a paused one waits for its end, also after its run_at', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const input = { title: 'Done' }
+      const first = await delay(world, 'ada', { type: 'pausing', input, inMs: 0 })
+      await world.sweepUntil(async () => (await world.stored(first.id)).status === 'awaiting_input', RUN_MS)
+      const turn = { type: 'pausing', input, continues: first.id, on_busy: 'enqueue' }
+      const second = await delay(world, 'ada', turn)
+      await world.leap(HOUR_MS)
+      for (let s = 0; s < 3; s++) await world.pass(1_000)
+      assert.equal(runsOf(world, first).length, 1)
+      assert.equal((await world.stored(second.id)).queued_behind, first.id)
+      assert.equal((await world.resume(first, { input: 'yes' })).status, 202)
+      await ended(world, first)
+      await world.sweepUntil(async () => (await world.stored(second.id)).status === 'awaiting_input')
+      assert.equal(runsOf(world, first).length, 3)
+    })
+
+    test('a delayed job starts once after a restart', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const job = await delay(world, 'ada')
+      await world.service.close()
+      const next = await startJobWorld(under, { jobTypes, db: world.db, clock: world.clock })
+      await next.leap(HOUR_MS)
+      assert.equal((await ended(next, job)).status, 'completed')
+      assert.deepEqual([world.calls(START_RUN), next.calls(START_RUN)], [0, 1])
+    })
+
     test('two nodes start a delayed job once', async () => {
       const world = await startJobWorld(under, { jobTypes })
       const env = { RUNTIME_URL: world.runtime.url }
@@ -205,6 +272,11 @@ describe('jobs with run_at', () => {
       for (let s = 0; s < 70; s++) await world.pass(1_000)
       await world.sweepUntil(async () => (await world.stored(job.id)).run_id !== null, RUN_MS)
       assert.ok(clock.now() < Date.parse(String(job.run_at)))
+      await ended(world, job)
+      const token = world.service.tokenFor({ sub: 'root', scopes: ['admin:*'], expiresInSeconds: DAY_MS / 1_000 })
+      const { text } = await world.service.request('GET', '/metrics', { token })
+      const [, seconds] = /^project_api_job_duration_seconds_sum\{.*\} (\S+)$/m.exec(text) ?? []
+      assert.ok(Number(seconds) >= 60, `${seconds} s since its run_at`)
     })
   })
 })

@@ -6,7 +6,7 @@ import { repeatJob } from '../../src/jobs/actions/retry-job.ts'
 import { eraseDevicesAndNotifications } from '../../src/push/trim-notifications.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
-import { type JobWorld, RUN_MS, type ShownJob, startJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, type ShownJob, startJobWorld, WEBHOOK_SECRET } from '../support/job-world.ts'
 import { overTime } from '../support/over-time.ts'
 import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
@@ -339,6 +339,96 @@ describe('DELETE /v1/users/{sub}', () => {
       assert.deepEqual(await Promise.all([other, run].map(existsAt)), [true, true])
       assert.ok((await Promise.all(ofOther.map(existsAt))).every((exists) => exists))
       assert.deepEqual(await tablesWith(world.db, SUB), ['audit', 'operation_items', 'user_states'])
+    })
+
+    test('a thread with jobs of two owners stays for the other one, and is named', async () => {
+      const world = await startJobWorld(under)
+      const existsAt = async ({ thread_id }: { thread_id: string }) =>
+        (await fetch(`${world.runtime.url}/threads/${thread_id}`)).status === 200
+      const follow = async (sub: string, { thread_id }: ShownJob) => {
+        const run_id = await world.continueElsewhere(
+          { thread_id },
+          { assistant_id: 'report', metadata: { owner: sub } },
+        )
+        await world.pass(RUN_MS)
+        const body = { type: 'report', thread_id, run_id }
+        const followed = await world.request('POST', '/jobs', sub, { body })
+        assert.equal(followed.status, 202, followed.text)
+      }
+      const own = await world.start('report', { sub: SUB, input: { title: MARK } })
+      const ofOther = await world.start('report', { sub: 'bystander' })
+      await world.pass(RUN_MS)
+      await follow('bystander', own)
+      await follow(SUB, ofOther)
+      await follow(SUB, ofOther)
+      const done = await untilDone(world, (await erase(world)).body.id)
+      const error = 'The thread stays at the runtime: it has jobs of another owner'
+      assert.deepEqual(
+        [done.failed, done.failures.toSorted((a, b) => (a.id === own.thread_id ? -1 : b.id === own.thread_id ? 1 : 0))],
+        [2, [own, ofOther].map(({ thread_id: id }) => ({ id, error }))],
+      )
+      assert.deepEqual(await Promise.all([own, ofOther].map(existsAt)), [true, true])
+      assert.ok(!(await tablesWith(world.db, MARK)).includes('threads'), 'the title is erased')
+      assert.deepEqual(await tablesWith(world.db, SUB), ['audit', 'operation_items', 'user_states'])
+      await untilDone(world, (await erase(world, 'bystander')).body.id)
+      assert.deepEqual(await Promise.all([own, ofOther].map(existsAt)), [false, false])
+    })
+
+    test('the erasure says when the runtime cannot find the threads of deleted jobs by their owner', async () => {
+      const world = await startJobWorld(under, { env: { RUNTIME_IDENTITY: 'none' } })
+      const job = await world.start('report', { sub: SUB })
+      await world.start('report', { sub: 'bystander' })
+      await world.pass(RUN_MS)
+      assert.equal((await world.request('DELETE', `/jobs/${job.id}`, SUB)).status, 204)
+      const done = await untilDone(world, (await erase(world)).body.id)
+      const unknown =
+        'Threads of deleted jobs may stay: with RUNTIME_IDENTITY=none the runtime does not know whose threads they are'
+      assert.deepEqual(done.failures, [{ id: SUB, error: unknown }])
+      assert.equal(done.failed, 1)
+
+      await world.service.services.operationRunner.close()
+      await under.start({ db: world.db, clock: world.clock, env: { WEBHOOK_SECRET, RUNTIME_URL: world.runtime.url } })
+      const { failures } = await untilDone(world, (await erase(world, 'bystander')).body.id)
+      const changed =
+        'Threads of deleted jobs may stay: RUNTIME_IDENTITY or its secret was changed, and older threads name their owner in another way'
+      assert.deepEqual(failures, [{ id: 'bystander', error: changed }])
+    })
+
+    test('a runtime that fails late in an erasure is asked again for ten minutes from then on', async () => {
+      const world = await startJobWorld(under)
+      const job = await world.start('report', { sub: SUB })
+      await world.pass(RUN_MS)
+      world.runtime.setFaults({ lookup_failure: 1 })
+      const { id } = (await erase(world)).body
+      // No node has worked on the operation meanwhile.
+      await world.leap(11 * 60_000)
+      await world.sweepUntil(async () => (await world.stored(job.id)).created_by === null)
+      await world.pass(60_000)
+      assert.equal((await read(world, id)).state, 'running')
+      world.runtime.setFaults({ lookup_failure: 0 })
+      const done = await untilDone(world, id)
+      assert.deepEqual([done.failed, done.failures], [0, []])
+    })
+
+    test('a stop does not wait for the runtime to delete a thread, and another node goes on', async () => {
+      const world = await startJobWorld(under)
+      await world.start('report', { sub: SUB })
+      await world.pass(RUN_MS)
+      world.runtime.setFaults({ hang_lookups: true })
+      const { id } = (await erase(world)).body
+      await world.sweepUntil(() => world.calls('DELETE /threads/{t}') > 0)
+      let isClosed = false
+      void world.service.services.operationRunner.close().then(() => {
+        isClosed = true
+      })
+      await until(() => isClosed)
+      const [left] = await world.db.query(sql`select lease_node, failing_since from operations where id = ${id}`)
+      assert.deepEqual({ ...left }, { lease_node: null, failing_since: null }, 'a stop is no failure of the runtime')
+      world.runtime.setFaults({ hang_lookups: false })
+      const env = { WEBHOOK_SECRET, RUNTIME_URL: world.runtime.url }
+      await under.start({ db: world.db, clock: world.clock, env })
+      const done = await untilDone(world, id)
+      assert.deepEqual([done.failed, done.failures], [0, []])
     })
 
     test('an erased user is no longer named as the actor of other users’ jobs', async () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { gzipSync } from 'node:zlib'
+import { toRfc3339 } from '../../src/core/clock.ts'
 import { ApiError } from '../../src/core/errors.ts'
 import type { Log } from '../../src/core/log.ts'
 import type { Database, Queryable } from '../../src/db/database.ts'
@@ -221,7 +222,10 @@ describe('errors', () => {
       const ready = await service.request<{ checks: { database: object } }>('GET', '/readyz')
       assert.equal(ready.status, 503)
       assert.equal(ready.headers['retry-after'], '1')
-      assert.match(JSON.stringify(ready.body.checks.database), /^{"state":"down","detail":"The database is \w+"}$/)
+      assert.match(
+        JSON.stringify(ready.body.checks.database),
+        /^{"state":"down","detail":"The database is \w+","since":"[^"]+"}$/,
+      )
       assert.equal((await service.request('GET', '/healthz')).status, 200, 'the process itself is alive')
     })
   })
@@ -426,10 +430,11 @@ describe('errors before, around and in place of a handler', () => {
 
     test('a service that drains is not ready, serves further requests and closes their connections', async () => {
       const service = await beside()
+      const since = toRfc3339(service.clock.calendar())
       service.services.readiness.startDraining()
       const ready = await service.request('GET', '/readyz')
       assert.equal(ready.status, 503)
-      const draining = { process: { state: 'down', detail: 'shutting down' } }
+      const draining = { process: { state: 'down', detail: 'shutting down', since } }
       assert.deepEqual(ready.body, { status: 'not_ready', checks: draining })
       const served = await service.request('GET', '/v1/users/me', { token: service.tokenFor() })
       assert.equal(served.status, 200)
@@ -487,6 +492,7 @@ function brokenFor(table: string, db: Database): Database {
           engine: tx.engine,
           query: breaking((statement) => tx.query(statement)),
           tryLock: (name) => tx.tryLock(name),
+          tryQuery: (statement) => tx.tryQuery(statement),
           exec: (script) => tx.exec(script),
           announce: (topic) => tx.announce(topic),
         }),

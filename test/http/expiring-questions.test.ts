@@ -7,6 +7,7 @@ import { assertError } from '../support/assert-error.ts'
 import { addDevice, readJobRows } from '../support/job-rows.ts'
 import { type JobWorld, RUN_MS, type ShownJob, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 const HOUR_MS = 3_600_000
 const jobTypes = toJobTypes({
@@ -95,8 +96,11 @@ describe('questions with a time to answer', () => {
       const [quick, slow] = [await pause(world, 'hurried'), await pause(world, 'hurried')]
       await passUntil(world, answerByOf(quick) - 1)
       assert.equal((await world.resume(quick, { input: 'yes' })).status, 202)
+      await world.quiet()
       world.runtime.setFaults({ ...NO_RUNTIME_FAULTS, hang_lookups: true })
+      const calls = world.allCalls
       const late = world.resume(slow, { input: 'yes' })
+      await until(() => world.allCalls > calls)
       await world.clock.advance(10_000)
       assertError(world.service, await late, LATE)
       world.runtime.setFaults(NO_RUNTIME_FAULTS)
@@ -126,13 +130,54 @@ describe('questions with a time to answer', () => {
       await world.sweepUntil(async () => (await world.stored(first.id)).error?.code === 'answer_expired')
     })
 
-    test('questions still expire after a restart, and without a runtime', async () => {
+    test('two nodes remind the owner once, and end the job once', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const job = await pause(world, 'hurried')
+      await under.start({ db: world.db, clock: world.clock, jobTypes, env: { RUNTIME_URL: world.runtime.url } })
+      await world.leap(301_000)
+      await world.sweepUntil(async () => (await eventsOf(world, job)).includes('job.reminder'))
+      await passUntil(world, answerByOf(job))
+      await world.sweepUntil(async () => (await world.stored(job.id)).error?.code === 'answer_expired')
+      await world.pass(5_000)
+      const { events, counters, deliveries } = await readJobRows(world.db, job.id)
+      const types = events.map(({ type }) => type)
+      assert.deepEqual([countOf(types, 'job.reminder'), countOf(types, 'job.failed')], [1, 1])
+      assert.deepEqual(
+        counters.map(({ runs }) => runs),
+        [1],
+      )
+      assert.equal(new Set(deliveries.map(({ notification_id }) => notification_id)).size, deliveries.length)
+    })
+
+    test('questions are still reminded of and expire after a restart, and without a runtime', async () => {
       const world = await startJobWorld(under, { jobTypes })
       const job = await pause(world, 'hurried')
       await world.service.services.close()
       const next = await startJobWorld(under, { jobTypes, db: world.db, clock: world.clock, runtime: false })
+      await next.leap(301_000)
+      await next.sweepUntil(async () => (await eventsOf(next, job)).includes('job.reminder'))
       await passUntil(next, answerByOf(job))
       await next.sweepUntil(async () => (await next.stored(job.id)).error?.code === 'answer_expired')
+      assert.equal(countOf(await eventsOf(next, job), 'job.reminder'), 1)
+    })
+
+    test('evidence of an answer elsewhere delays the expiry by a minute at most, also if the runtime fails then', async () => {
+      const world = await startJobWorld(under, { jobTypes })
+      const job = await pause(world, 'hurried')
+      await passUntil(world, answerByOf(job) - 26_000)
+      await world.changeByHand(job, { draft: 'by hand' }, 'ask')
+      await passUntil(world, answerByOf(job) - 15_000)
+      assert.equal((await world.get(job.id)).status, 'awaiting_input')
+      const { awaiting_confirmation: evidence } = (await readJobRows(world.db, job.id)).job
+      assert.equal(evidence, 'question_closed')
+      const seenAtMs = world.clock.now()
+      world.runtime.setFaults({ ...NO_RUNTIME_FAULTS, lookup_failure: 1 })
+      await passUntil(world, seenAtMs + 12_000)
+      await passUntil(world, answerByOf(job) + 1_000)
+      await passUntil(world, seenAtMs + 59_000)
+      assert.equal((await world.stored(job.id)).status, 'awaiting_input', 'it may have been answered elsewhere')
+      for (let s = 0; s < 3; s++) await world.pass(1_000)
+      assert.equal((await world.stored(job.id)).error?.code, 'answer_expired')
     })
 
     test('an open circuit breaker delays neither a reminder nor an expiry', async () => {

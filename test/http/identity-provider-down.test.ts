@@ -33,7 +33,10 @@ describe('while the identity provider is down', () => {
       assert.equal(answer.headers['www-authenticate'], undefined)
       const ready = await service.request<Ready>('GET', '/readyz')
       assert.equal(ready.status, 503)
-      assert.deepEqual(ready.body.checks.identity_provider, { state: 'down', detail: 'no keys fetched yet' })
+      assert.partialDeepStrictEqual(ready.body.checks.identity_provider, {
+        state: 'down',
+        detail: 'no keys fetched yet',
+      })
       assert.equal(ready.headers['retry-after'], '1')
       assert.equal((await service.request('GET', '/healthz')).status, 200)
       await service.clock.leap(4_000)
@@ -120,7 +123,7 @@ describe('while the identity provider is down', () => {
           state: 'degraded',
           detail: 'the issuer does not answer: the service uses the keys that it has',
         }
-        assert.deepEqual(ready.body.checks.identity_provider, serving)
+        assert.partialDeepStrictEqual(ready.body.checks.identity_provider, serving)
         const unknown = service.idp.mint({ kid: 'unknown', claims: { exp: service.clock.now() / 1000 + 60 } })
         assertError(service, await service.request('GET', ME, { token: unknown }), INVALID)
       })

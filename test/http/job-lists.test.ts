@@ -114,6 +114,106 @@ describe('the filters of a job list', () => {
       }
     })
 
+    test('counts have the filters of the list, and a caller counts only their own jobs', async () => {
+      const world = await started()
+      const sub = 'counting-by-filter'
+      const none = { processing: 0, generating: 0, awaiting_input: 0, completed: 0, failed: 0, cancelled: 0 }
+      const first = await world.start('report', { sub })
+      await world.pass(RUN_MS)
+      await world.start('throwing', { sub })
+      await world.pass(RUN_MS)
+      await world.start('pausing', { sub: 'another' })
+      await world.request('GET', '/jobs', sub)
+      const { finished_at: end } = await world.get(first.id)
+      const counted: [query: string, counts: Partial<typeof none>][] = [
+        ['', { completed: 1, failed: 1 }],
+        ['?type=report', { completed: 1 }],
+        ['?error_code=run_failed', { failed: 1 }],
+        [`?created_after=${first.created_at}`, { failed: 1 }],
+        [`?finished_after=${end}`, { failed: 1 }],
+        [`?finished_before=${new Date(Date.parse(end ?? '') + 1).toISOString()}`, { completed: 1 }],
+        [`?run_id=${crypto.randomUUID()}`, {}],
+      ]
+      for (const [query, counts] of counted) {
+        const { body } = await world.request('GET', `/v1/jobs/counts${query}`, sub)
+        assert.deepEqual(body, { counts: { ...none, ...counts }, at_least: [] }, query)
+        const listed = await world.request<Page>('GET', `/jobs${query}`, sub)
+        const found = Object.groupBy(listed.body.data, ({ status }) => status)
+        for (const [status, count] of Object.entries({ ...none, ...counts })) {
+          assert.equal(found[status as Job['status']]?.length ?? 0, count, `${status} of ${query}`)
+        }
+      }
+      const refusals: [query: string, status: number][] = [
+        ['?status=failed', 400],
+        ['?finished_after=now', 400],
+        ['?created_by=another', 403],
+      ]
+      for (const [query, status] of refusals) {
+        assert.equal((await world.request('GET', `/v1/jobs/counts${query}`, sub)).status, status, query)
+      }
+    })
+
+    test('the callers of the last hour have their requests, those over the limit, and their jobs', async () => {
+      const world = await started()
+      const sub = 'calling-often'
+      await world.service.clock.leap(2 * 3_600_000)
+      await world.start('report', { sub })
+      for (let count = 0; count < 4; count++) await world.request('GET', '/v1/users/me', sub)
+      const read = async () => {
+        const { body } = await world.service.request<{ data: { caller: string }[] }>('GET', '/v1/callers', {
+          token: world.admin,
+        })
+        return body.data.find(({ caller }) => caller === sub)
+      }
+      assert.deepEqual(await read(), { caller: sub, tier: 'authenticated', requests: 5, refused: 0, jobs: 1 })
+      await world.service.clock.leap(2 * 3_600_000)
+      assert.equal(await read(), undefined, 'they sent nothing for an hour')
+    })
+
+    test('failures are grouped by type and error, with the number before and the newest message', async () => {
+      const world = await started()
+      const read = (query = '') =>
+        world.service.request<{ since: string; data: Record<string, unknown>[]; at_least: boolean }>(
+          'GET',
+          `/v1/failures${query}`,
+          { token: world.admin },
+        )
+      // The jobs of other tests are out of the span, and of the one before.
+      await world.service.clock.leap(3 * 3_600_000)
+      const fail = async () => {
+        const { id } = await world.start('throwing', { sub: 'failing-often' })
+        await world.pass(RUN_MS)
+        return world.get(id)
+      }
+      await fail()
+      const since = new Date(world.service.clock.now()).toISOString()
+      await world.pass(1)
+      await fail()
+      const last = await fail()
+      const span = await read(`?since=${since}`)
+      assert.deepEqual(span.body, {
+        since,
+        data: [
+          {
+            type: 'throwing',
+            error_code: 'run_failed',
+            count: 2,
+            before: 1,
+            last_at: last.finished_at,
+            message: last.error?.message,
+          },
+        ],
+        at_least: false,
+      })
+      assert.deepEqual((await read()).body.data[0]?.count, 3, 'the last hour')
+      for (const bad of ['2020-01-01T00:00:00Z', '2999-01-01T00:00:00Z']) {
+        const message = 'querystring/since must be a time in the last 30 days'
+        assertError(world.service, await read(`?since=${bad}`), { status: 400, code: 'invalid_request', message })
+      }
+      const refused = await world.request('GET', '/v1/failures', 'ada')
+      assertError(world.service, refused, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
+    })
+
     test('counts of jobs are by status, a caller’s own or, for an admin, all', async () => {
       const world = await started()
       const sub = 'counting'

@@ -69,6 +69,7 @@ describe('jobs', () => {
       assert.deepEqual(job, {
         id: job.id,
         retry_of: null,
+        retried_as: null,
         continues: null,
         queued_behind: null,
         run_at: null,

@@ -3,11 +3,12 @@ import { createServer } from 'node:net'
 import { describe, test } from 'node:test'
 import type { JsonObject } from '../../src/core/json.ts'
 import { sql } from '../../src/db/sql.ts'
+import type { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import type { Run } from '../../src/sandbox/agent-runtime/records.ts'
 import { calmJobWorld, heal, isOver, newUser } from '../support/calm-job-world.ts'
-import { type JobWorld, type ShownJob, START_RUN, startJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, type ShownJob, START_RUN, startJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
@@ -104,6 +105,47 @@ describe('a start that the runtime handles late', () => {
       assert.deepEqual(historyOf(world, next), ['q1', 'q2'])
     })
 
+    test('a job follows the late run that answered its question, if the graph then asks again in the same step', async () => {
+      const world = await shared()
+      const { id } = await world.start('asking', { sub: newUser() })
+      const paused = await ended(world, await world.stored(id))
+      world.runtime.setFaults({ late_starts_ms: 40_000, break_starts: 1 })
+      assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
+      await world.quiet()
+      // The attempts after it are handled when the test is over.
+      world.runtime.setFaults({ late_starts_ms: 3_600_000, break_starts: 1 })
+      const pinned = sql`select id from threads where id = ${paused.thread_id} and is_pinned = 1`
+      await world.sweepUntil(async () => (await world.db.query(pinned)).length > 0)
+      // A check that saw the run while it is active would cancel it.
+      world.runtime.setFaults({ lookup_failure: 1 })
+      const isAnswer = ({ metadata, status }: Run) => metadata.run_seq === 2 && status === 'success'
+      await world.sweepUntil(() => runsOf(world, paused).some(isAnswer))
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const asking = await ended(world, paused)
+      assert.equal(asking.status, 'awaiting_input')
+      assert.match(JSON.stringify(asking.interrupts), /Are you sure/)
+      assert.deepEqual([asking.run_id], await extraRuns(world, paused))
+      await heal(world)
+      assert.equal((await world.resume(asking, { input: 'sure' })).status, 202)
+      const done = await ended(world, asking)
+      assert.deepEqual(done.output, { title: 'Asked twice', answers: ['yes', 'sure'] })
+    })
+
+    test('an answer that is handled late, after another client has answered, ends with the graph also on a pinned thread', async () => {
+      const world = await shared()
+      const paused = await ended(world, await post(world, newUser(), { input: says('q1', { pause: 'Sure?' }) }))
+      world.runtime.setFaults({ late_starts_ms: 5_000, break_starts: 1 })
+      assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
+      await world.quiet()
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      await world.answerElsewhere(paused, 'yes')
+      // What the service writes if it sees no run of the attempt for long enough.
+      await world.service.db.query(sql`update threads set is_pinned = 1 where id = ${paused.thread_id}`)
+      const done = await ended(world, paused)
+      assert.deepEqual([done.status, done.interrupts], ['completed', null])
+      assert.deepEqual(historyOf(world, done), ['q1'])
+    })
+
     test('after a late run, a run from elsewhere continues a paused turn only if it begins at its question', async () => {
       const world = await shared()
       const sub = newUser()
@@ -128,6 +170,37 @@ describe('a start that the runtime handles late', () => {
       assert.deepEqual(historyOf(world, done), ['q1', 'q2'])
     })
 
+    test('after a late run, an answer does not give way to a newer run from elsewhere on another branch', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2', { pause: 'Sure?' }), continues: first.id })
+      await ended(world, second)
+      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+      const paused = await world.stored(second.id)
+      // It begins where the turn of the paused job began, so it does not know the question.
+      await world.continueElsewhere(paused, { assistant_id: 'agent', input: says('other') })
+      await world.pass(RUN_MS)
+      world.runtime.setFaults({ lookup_failure: 1, start_failure: 1 })
+      assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
+      await world.quiet()
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const { jobContext } = world.service.services
+      const { runtime } = jobContext
+      assert.ok(runtime)
+      // The runtime shows the newest state of the thread, and not that of the paused run.
+      const lagging = { get: (target: RuntimeClient, name: keyof RuntimeClient) => memberOf(target, name) }
+      const memberOf = (target: RuntimeClient, name: keyof RuntimeClient) => {
+        if (name === 'fetchState') return async () => null
+        const member: unknown = target[name]
+        return typeof member === 'function' ? member.bind(target) : member
+      }
+      jobContext.runtime = new Proxy(runtime, lagging as ProxyHandler<RuntimeClient>)
+      const done = await ended(world, paused)
+      jobContext.runtime = runtime
+      assert.deepEqual([done.status, done.error?.code, done.run_id], ['failed', 'answer_not_applied', null])
+    })
+
     test('a late run of the turn before does not hold up the next turn', async () => {
       const world = await shared()
       const sub = newUser()
@@ -143,6 +216,27 @@ describe('a start that the runtime handles late', () => {
       assert.equal(late?.status, 'running')
       const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
       assert.deepEqual(historyOf(world, third), ['q1', 'q2', 'q3'])
+      assert.equal(late?.status, 'interrupted')
+      assert.deepEqual(await extraRuns(world, second), [late?.runId])
+    })
+
+    test('a late run from before the question does not hold up the answer', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2', { pause: 'Sure?' }), continues: first.id })
+      const { status, run_id } = await ended(world, second)
+      assert.equal(status, 'awaiting_input')
+      world.runtime.setFaults({ running_ms: 600_000, drop_callbacks: 1 })
+      await world.sweepUntil(() => runsOf(world, second).length === 2)
+      await world.pass(1_000)
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const late = runsOf(world, second).find(({ runId }) => runId !== run_id)
+      assert.equal(late?.status, 'running')
+      assert.equal((await world.resume(second, { input: 'yes' })).status, 202)
+      const answered = await ended(world, second)
+      assert.equal(answered.status, 'completed')
+      assert.deepEqual(historyOf(world, answered), ['q1', 'q2'])
       assert.equal(late?.status, 'interrupted')
       assert.deepEqual(await extraRuns(world, second), [late?.runId])
     })
@@ -216,6 +310,49 @@ describe('a start that the runtime handles late', () => {
       assert.equal(late?.status, 'interrupted')
       assert.deepEqual(await extraRuns(world, first), [late?.runId])
       await heal(world)
+    })
+
+    test('a deleted turn stays part of a pinned conversation: the next turn continues from its run', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await ended(world, await startBroken(world, sub, { input: says('q2'), continues: first.id }))
+      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+      const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
+      // Its run is cancelled before its first step, so that no turn can continue from it.
+      world.runtime.setFaults({ pending_ms: 60_000 })
+      const fourth = await post(world, sub, { input: says('q4'), continues: third.id })
+      await world.quiet()
+      await world.cancel(fourth)
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const { status, run_id } = await ended(world, fourth)
+      assert.deepEqual([status, run_id !== null], ['cancelled', true])
+      for (const { id } of [third, fourth])
+        assert.equal((await world.request('DELETE', `/jobs/${id}`, sub)).status, 204)
+      const fifth = await ended(world, await post(world, sub, { input: says('q5'), continues: second.id }))
+      assert.deepEqual(historyOf(world, fifth), ['q1', 'q2', 'q3', 'q5'])
+    })
+
+    test('a start that is given up a day after its deadline leaves no run in the conversation', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const given = [
+        await startBroken(world, sub, { input: says('q2'), continues: first.id }),
+        await startBroken(world, sub, { input: says('alone') }),
+      ]
+      world.runtime.setFaults({ lookup_failure: 1, drop_callbacks: 1 })
+      for (const { id } of given) await world.leapUntil(async () => isOver(await world.stored(id)), 6 * 3_600_000)
+      await heal(world)
+      const histories: unknown[] = []
+      for (const job of given) {
+        const { status, error } = await world.stored(job.id)
+        assert.deepEqual([status, error?.code], ['failed', 'deadline_exceeded'])
+        assert.equal(runsOf(world, job).length, 1, 'the runtime has handled the start')
+        const next = await ended(world, await post(world, sub, { input: says('next'), continues: job.id }))
+        histories.push(historyOf(world, next))
+      }
+      assert.deepEqual(histories, [['q1', 'next'], ['next']])
     })
 
     test('a start that never reached the runtime is repeated on its thread', async () => {

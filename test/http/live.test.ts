@@ -64,6 +64,8 @@ describe('live output', () => {
       assert.equal(done.output, viewer.text)
       assert.match(viewer.ids[0] ?? '', /^1-\d+$/)
       assert.equal(viewer.ids.at(-1), '1-end')
+      const run = world.runtime.recentRuns.find(({ runId }) => runId === done.run_id)
+      assert.equal(run?.subgraphs, true, 'the Python server streams sub-agents only if it is asked to')
     })
 
     test('live output shows the calls of tools piece by piece, and their results', async () => {

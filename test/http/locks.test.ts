@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, describe, test } from 'node:test'
+import type { Database } from '../../src/db/database.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
 import { type JobWorld, type ShownJob, startJobWorld } from '../support/job-world.ts'
@@ -35,6 +36,13 @@ async function startMany(world: JobWorld, count: number, sub: string): Promise<S
   const jobs: ShownJob[] = []
   for (let n = 0; n < count; n++) jobs.push(await world.stored((await world.start('report', { sub })).id))
   return jobs
+}
+
+/** How many statements wait for a lock. Not in a transaction: it would see the same number until its end. */
+async function countWaiting(db: Database): Promise<number> {
+  const [counted] = await db.query<{ n: number }>(sql`
+    select count(*) as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+  return counted?.n ?? 0
 }
 
 const callBack = (world: JobWorld, { thread_id, run_id }: Pick<ShownJob, 'thread_id' | 'run_id'>) =>
@@ -73,15 +81,46 @@ describe('locks that several nodes want', () => {
       assert.equal(count?.jobs, jobs.length)
     })
 
-    test('a lock on the usage of one owner delays the callbacks of that owner alone', async () => {
+    test('reads are answered while single changes of other callers wait for locks', async () => {
+      // Without a limit to the wait for a lock: the reads must not wait at all.
+      const { a, b, other } = await startNodes(under, { queryTimeoutMs: 40_000, lockTimeout: '0' })
+      const show = ({ service }: JobWorld, sub: string) =>
+        service.request('GET', '/v1/users/me', { token: service.tokenFor({ sub }) })
+      const locked = Array.from({ length: 8 }, (_, n) => `locked-${n}`)
+      for (const sub of locked) assert.equal((await show(a, sub)).status, 200)
+      assert.equal((await show(b, 'ada')).status, 200)
+      const waiting = await other.transaction(async (tx) => {
+        await tx.query(sql`select sub from users where sub like 'locked-%' for update`)
+        // The first request of a user on a node writes the profile.
+        const delayed = locked.map((sub) => show(b, sub))
+        await until(async () => (await countWaiting(other)) > 1)
+        const answers = await Promise.all(Array.from({ length: 8 }, () => show(b, 'ada')))
+        for (const answer of answers) assert.equal(answer.status, 200, answer.text)
+        return delayed
+      })
+      for (const answer of await Promise.all(waiting)) assert.equal(answer.status, 200, answer.text)
+    })
+
+    test('a lock on the usage of one owner, or its insertion, delays the callbacks of that owner alone', async () => {
       const { a, b, other } = await startNodes(under, { queryTimeoutMs: 50_000 })
+      // One job of another owner more: the row of its thresholds is locked instead of its counters.
+      const limits = { token: a.admin, body: { runs: 1_000, tokens: null } }
+      assert.equal((await a.service.request('PUT', '/v1/users/cleo/limits', limits)).status, 200)
       const [first, ...slow] = await startMany(a, 7, 'ada')
+      slow.push(...(await startMany(a, 1, 'cleo')))
+      slow.push(...(await startMany(a, 3, 'eve')))
       const fast = await startMany(a, 6, 'bob')
       assert.ok(first)
       assert.equal((await callBack(a, first)).status, 200)
       const waiting = await other.transaction(async (tx) => {
         const locked = await tx.query(sql`select subject from usage_counters where subject = 'ada' for update`)
         assert.equal(locked.length, 1)
+        const thresholds = await tx.query(sql`select subject from usage_thresholds where subject = 'cleo' for update`)
+        assert.equal(thresholds.length, 1)
+        // Other transactions do not see the first counter of this owner yet.
+        await tx.query(sql`
+          insert into usage_counters (subject, period, type, runs, input_tokens, output_tokens, total_tokens)
+          select 'eve', period, type, 1, 0, 0, 0 from usage_counters where subject = 'ada'`)
         const delayed = slow.map((job) => callBack(b, job))
         const answers = await Promise.all(fast.map((job) => callBack(b, job)))
         for (const answer of answers) assert.deepEqual([answer.status, answer.body.outcome], [200, 'applied'])
@@ -90,11 +129,35 @@ describe('locks that several nodes want', () => {
       for (const answer of await Promise.all(waiting)) {
         assert.deepEqual([answer.status, answer.body.outcome], [200, 'applied'], answer.text)
       }
-      const usage = await other.query(sql`select subject, runs from usage_counters order by subject`)
+      const usage = await other.query(sql`
+        select subject, runs from usage_counters where runs > 0 order by subject`)
       assert.deepEqual(usage, [
         { subject: 'ada', runs: 7 },
         { subject: 'bob', runs: 6 },
+        { subject: 'cleo', runs: 1 },
+        { subject: 'eve', runs: 4 },
       ])
+    })
+
+    test('a delayed job whose row, thread or check is locked begins later, and delays no other', async () => {
+      const { a, other } = await startNodes(under, { queryTimeoutMs: 5_000 })
+      const body = { type: 'report', input: {}, run_at: new Date(a.clock.now() + 60_000).toISOString() }
+      const delayed: ShownJob[] = []
+      for (let n = 0; n < 4; n++) delayed.push((await a.request('POST', '/jobs', 'ada', { body })).body)
+      const [ofRow, ofThread, ofCheck, free] = delayed as [ShownJob, ShownJob, ShownJob, ShownJob]
+      const hasBegun = async ({ id }: ShownJob) => (await a.stored(id)).run_id !== null
+      await a.pass(59_000)
+      await other.transaction(async (tx) => {
+        await tx.query(sql`select id from jobs where id = ${ofRow.id} for update`)
+        await tx.query(sql`select id from threads where id = ${ofThread.thread_id} for update`)
+        await tx.query(sql`select job_id from job_checks where job_id = ${ofCheck.id} for update`)
+        await a.sweepUntil(async () => {
+          await tx.query(sql`select 1 as not_idle`)
+          return hasBegun(free)
+        })
+        assert.deepEqual(await Promise.all([ofRow, ofThread, ofCheck].map(hasBegun)), [false, false, false])
+      })
+      for (const job of delayed) await a.sweepUntil(() => hasBegun(job))
     })
 
     test('a bulk cancel on one node neither refuses nor loses the callbacks that the other node receives', async () => {
@@ -105,18 +168,12 @@ describe('locks that several nodes want', () => {
       const { operation, answering } = await other.transaction(async (tx) => {
         // Both sides lock jobs until they meet this one. If their orders differed, each would then wait for the other.
         await tx.query(sql`select id from jobs where id = ${String(jobs[10]?.id)} for update`)
-        const waiting = async () => {
-          const [counted] = await tx.query<{ n: number }>(sql`
-            select count(*) as n from pg_stat_activity
-            where datname = current_database() and wait_event_type = 'Lock'`)
-          return counted?.n ?? 0
-        }
         const operation = await a.service.request<{ id: string }>('POST', '/v1/operations', { token: a.admin, body })
-        await until(async () => (await waiting()) === 1)
+        await until(async () => (await countWaiting(other)) === 1)
         let answered = 0
         const answering = jobs.map((job) => callBack(b, job).finally(() => answered++))
         // The callbacks wait for the lock, too, or those of other jobs are answered without waiting.
-        await until(async () => answered > 0 || (await waiting()) > 1)
+        await until(async () => answered > 0 || (await countWaiting(other)) > 1)
         return { operation, answering }
       })
       assert.equal(operation.status, 202, operation.text)

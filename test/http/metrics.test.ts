@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { COUNTERS, HISTOGRAMS } from '../../src/core/metrics/metric-table.ts'
+import { fullName } from '../../src/ops/metrics/metrics.ts'
 import { READINGS } from '../../src/ops/metrics/reading-table.ts'
 import { startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { assertError } from '../support/assert-error.ts'
@@ -75,10 +76,13 @@ describe('GET /metrics', () => {
         }
       }
       // Without Redis its metrics are absent.
-      const absent = Object.keys(READINGS).filter((name) => !text.metrics.has(`project_api_${name}`))
-      assert.deepEqual(absent, ['redis_up'])
+      const absent = Object.keys(READINGS).filter((name) => !text.metrics.has(fullName(name)))
+      assert.deepEqual(absent, process.platform === 'linux' ? ['redis_up'] : ['redis_up', 'process_open_fds'])
       assert.equal(text.sum('build_info', { variant: under.variant, engine: 'sqlite' }), 1)
       assert.equal(text.sum('database_up'), 1)
+      assert.ok(text.metrics.has('process_cpu_seconds_total'), 'the usual name, without a prefix')
+      const startedAtMs = text.sum('process_start_time_seconds') * 1_000
+      assert.ok(Math.abs(startedAtMs - performance.timeOrigin) < 1, 'since when the process runs')
     })
 
     test('requests are counted and timed by route pattern, and all unknown paths as one', async () => {
@@ -213,6 +217,17 @@ describe('metrics of jobs', () => {
       assert.ok(text.sum('sweep_jobs_taken_total') > 0)
       assert.ok(text.sum('runtime_calls_total', { outcome: 'answered' }) > 0)
       assert.equal(text.sum('runtime_breaker_state', { state: 'closed' }), 1)
+    })
+
+    test('the size of the database is reported, and the room on its disk if it is embedded', async () => {
+      const { service } = await shared()
+      const text = await scrape(service)
+      assert.ok(text.sum('database_size_bytes', { part: 'data' }) > 100_000)
+      const isEmbedded = service.db.engine === 'sqlite'
+      assert.equal(text.sum('database_size_bytes', { part: 'wal' }) > 0, isEmbedded)
+      const [free, size] = [text.sum('disk_free_bytes'), text.sum('disk_size_bytes')]
+      assert.deepEqual([size > 0, free <= size], [isEmbedded, true])
+      assert.equal(text.metrics.has('project_api_disk_free_bytes'), isEmbedded)
     })
 
     test('callbacks are counted by outcome, and a repeat ends nothing', async () => {

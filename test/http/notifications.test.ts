@@ -321,10 +321,13 @@ describe('notifications', () => {
       type Ready = { checks: { push: { state: string; detail: string } } }
       const { status, body } = await service.request<Ready>('GET', '/readyz')
       assert.equal(status, 200)
-      assert.deepEqual(body.checks.push, { state: 'degraded', detail: 'no push credentials: deliveries wait' })
+      assert.partialDeepStrictEqual(body.checks.push, {
+        state: 'degraded',
+        detail: 'no push credentials: deliveries wait',
+      })
     })
 
-    test('/readyz reports a halt without the words of the provider', async () => {
+    test('/readyz reports a halt without the words of the provider, which operators get', async () => {
       const sender = new ScriptedSender()
       sender.answer(() => ({ kind: 'halt', reason: 'no such project: projects/inner-name' }))
       const service = await under.start({ pushSender: sender })
@@ -333,8 +336,15 @@ describe('notifications', () => {
       await send(service, { users: [sub] })
       await until(() => service.services.outbox.state === 'halted')
       const { text } = await service.request('GET', '/readyz')
-      assert.match(text, /halted: deliveries wait; the log has the reason/)
+      assert.match(text, /halted: deliveries wait; operators find the reason at \/v1\/push/)
       assert.doesNotMatch(text, /inner-name/)
+      const token = service.tokenFor({ sub: 'reader', scopes: ['read:operations'] })
+      const push = await service.request('GET', '/v1/push', { token })
+      assert.deepEqual(push.body, { state: 'halted', reason: 'no such project: projects/inner-name' })
+      assertError(service, await service.request('GET', '/v1/push', { token: service.tokenFor({ sub }) }), {
+        status: 403,
+        code: 'forbidden',
+      })
     })
 
     test('each delivery shows what became of it', async () => {

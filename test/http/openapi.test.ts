@@ -28,7 +28,12 @@ const HIDDEN = [
 const ERROR_REF = { $ref: '#/components/schemas/ErrorResponse' }
 
 /** These create too, and answer 202: the work goes on. */
-const ACCEPTING = ['POST /jobs', 'POST /jobs/{id}/retry', 'POST /v1/operations']
+const ACCEPTING = [
+  'POST /jobs',
+  'POST /jobs/{id}/retry',
+  'POST /v1/operations',
+  'POST /v1/webhook-endpoints/{id}/recover',
+]
 
 /** What each is called, and every status it can answer with. */
 const OPERATIONS = {
@@ -44,8 +49,12 @@ const OPERATIONS = {
   'POST /jobs': 'startJob: 202 400 401 403 404 409 413 415 422 429 500 503',
   'GET /jobs': 'listJobs: 200 400 401 403 429 500 503',
   'GET /v1/jobs/counts': 'countJobs: 200 400 401 403 429 500 503',
+  'GET /v1/failures': 'listFailures: 200 400 401 403 429 500 503',
+  'GET /v1/callers': 'listTopCallers: 200 400 401 403 429 500 503',
   'GET /jobs/{id}': 'getJob: 200 400 401 403 404 429 500 503',
   'PATCH /jobs/{id}': 'replaceJobInput: 200 400 401 403 404 409 413 415 429 500 503',
+  'GET /v1/conversations': 'listConversations: 200 400 401 403 429 500 503',
+  'GET /v1/conversations/{thread_id}': 'getConversation: 200 400 401 403 404 429 500 503',
   'DELETE /v1/conversations/{thread_id}': 'deleteConversation: 204 400 401 403 404 409 413 415 429 500 503',
   'DELETE /jobs/{id}': 'deleteJob: 204 400 401 403 404 409 413 415 429 500 503',
   'GET /jobs/{id}/timeline': 'listJobTimeline: 200 400 401 403 404 429 500 503',
@@ -59,6 +68,8 @@ const OPERATIONS = {
   'POST /webhooks/agent': 'receiveAgentCallback: 200 400 401 404 409 413 429 500 503',
   'POST /webhooks/jobs/{type}': 'receiveJobCallback: 200 400 401 404 409 413 429 500 503',
   'GET /v1/callbacks': 'listCallbacks: 200 400 401 403 429 500 503',
+  'GET /v1/refused-callbacks': 'listRefusedCallbacks: 200 400 401 403 429 500 503',
+  'GET /v1/push': 'getPushDelivery: 200 400 401 403 429 500 503',
   'GET /v1/callbacks/{id}': 'getCallback: 200 400 401 403 404 429 500 503',
   'POST /v1/operations': 'startOperation: 200 202 400 401 403 409 413 415 422 429 500 503',
   'GET /v1/operations': 'listOperations: 200 400 401 403 429 500 503',
@@ -95,6 +106,16 @@ const OPERATIONS = {
   'POST /v1/service-accounts': 'createServiceAccount: 201 400 401 403 409 413 415 422 429 500 503',
   'GET /v1/service-accounts/{id}': 'getServiceAccount: 200 400 401 403 404 429 500 503',
   'DELETE /v1/service-accounts/{id}': 'revokeServiceAccount: 204 400 401 403 404 413 415 429 500 503',
+  'GET /v1/webhook-endpoints': 'listWebhookEndpoints: 200 400 401 403 429 500 503',
+  'POST /v1/webhook-endpoints': 'createWebhookEndpoint: 201 400 401 403 409 413 415 422 429 500 503',
+  'GET /v1/webhook-endpoints/{id}': 'getWebhookEndpoint: 200 400 401 403 404 429 500 503',
+  'PATCH /v1/webhook-endpoints/{id}': 'changeWebhookEndpoint: 200 400 401 403 404 412 413 415 429 500 503',
+  'DELETE /v1/webhook-endpoints/{id}': 'deleteWebhookEndpoint: 204 400 401 403 404 413 415 429 500 503',
+  'POST /v1/webhook-endpoints/{id}/rotate': 'rotateWebhookSecret: 201 400 401 403 404 409 413 415 422 429 500 503',
+  'POST /v1/webhook-endpoints/{id}/test': 'testWebhookEndpoint: 202 400 401 403 404 409 413 415 429 500 503',
+  'POST /v1/webhook-endpoints/{id}/recover': 'recoverWebhookEndpoint: 202 400 401 403 404 409 413 415 422 429 500 503',
+  'GET /v1/webhook-endpoints/{id}/deliveries': 'listWebhookDeliveries: 200 400 401 403 404 429 500 503',
+  'POST /v1/webhook-deliveries/{id}/resend': 'resendWebhookDelivery: 200 400 401 403 404 409 413 415 429 500 503',
   'POST /v1/service-accounts/{id}/rotate': 'rotateServiceAccount: 201 400 401 403 404 409 413 415 422 429 500 503',
 }
 
@@ -286,11 +307,11 @@ describe('the description of the API', () => {
       }
     })
 
-    test('every request body is required, except the one that may be omitted', () => {
+    test('every request body is required, except those that may be omitted', () => {
       const optional = operations().filter(({ operation }) => operation.requestBody?.required === false)
       assert.deepEqual(
         optional.map(({ path, method }) => `${method} ${path}`),
-        ['POST /v1/service-accounts/{id}/rotate'],
+        ['POST /jobs/{id}/retry', 'POST /v1/service-accounts/{id}/rotate'],
       )
     })
 
@@ -325,6 +346,16 @@ describe('the description of the API', () => {
       await check('POST', `${account.headers.location}/rotate`, '/v1/service-accounts/{id}/rotate')
       await check('GET', '/v1/service-accounts', '/v1/service-accounts')
       await check('DELETE', String(account.headers.location), '/v1/service-accounts/{id}')
+      const hooks = '/v1/webhook-endpoints'
+      const hook = { url: 'https://8.8.8.8/', events: ['job.failed'], types: ['agent'] }
+      const endpoint = String((await check('POST', hooks, hooks, hook)).headers.location)
+      await check('GET', hooks, hooks)
+      await check('PATCH', endpoint, `${hooks}/{id}`, { enabled: false })
+      await check('PATCH', endpoint, `${hooks}/{id}`, { types: null, enabled: true })
+      await check('POST', `${endpoint}/rotate`, `${hooks}/{id}/rotate`)
+      await check('POST', `${endpoint}/recover`, `${hooks}/{id}/recover`, { since: '2026-01-01T00:00:00Z' })
+      await check('GET', `${endpoint}/deliveries`, `${hooks}/{id}/deliveries`)
+      await check('DELETE', endpoint, `${hooks}/{id}`)
       await check('GET', '/healthz', '/healthz')
       await check('GET', '/readyz', '/readyz')
     })
@@ -338,7 +369,15 @@ describe('the description of the API', () => {
       const { data } = await stream.next()
       stream.close()
       assert.ok(validate(data), JSON.stringify(validate.errors))
-      const job = { job_id: 'x', type: 'x', status: 'failed', project_id: null, error: null, settled_by: null }
+      const job = {
+        job_id: 'x',
+        type: 'x',
+        status: 'failed',
+        project_id: null,
+        error: null,
+        settled_by: null,
+        link: null,
+      }
       assert.equal(validate({ ...data, data: job }), false, 'the data of another kind')
       assert.equal(validate({ ...data, type: 'job.failed', data: job }), true)
       assert.equal(validate({ ...data, type: 'reset', data: {} }), true)

@@ -17,6 +17,9 @@ interface Operation {
   done: number
   failed: number
   failures: { id: string; error: string }[]
+  skipped: number
+  skips: { id: string; reason: string }[]
+  retried?: number
   created_by: string
   finished_at: string | null
   dry_run?: boolean
@@ -52,6 +55,18 @@ async function ended(world: JobWorld, count: number, sub: string, type = 'report
 const list = async (world: JobWorld, query: string) =>
   (await world.service.request<{ data: ShownJob[] }>('GET', `/jobs?${query}`, { token: world.admin })).body.data
 
+function withQuery(db: Database, query: Database['query']): Database {
+  return {
+    engine: db.engine,
+    now: db.now,
+    query,
+    transaction: (work, options) => db.transaction(work, options),
+    listen: (listener) => db.listen(listener),
+    ping: () => db.ping(),
+    close: () => db.close(),
+  }
+}
+
 describe('POST /v1/operations', () => {
   forEachService((under) => {
     const started = sharedJobWorld(under)
@@ -86,7 +101,7 @@ describe('POST /v1/operations', () => {
       await world.get(paused.id)
       const filter = { created_by: 'bulk' }
       const counted = await start(world, { action: 'retry', filter, dry_run: true })
-      assert.deepEqual([counted.status, counted.body], [200, { action: 'retry', total: 3, dry_run: true }])
+      assert.deepEqual([counted.status, counted.body], [200, { action: 'retry', total: 3, retried: 0, dry_run: true }])
       assert.equal((await list(world, 'created_by=bulk')).length, 4, 'a dry run starts nothing')
       const done = await run(world, { action: 'retry', filter })
       assert.deepEqual(
@@ -110,6 +125,87 @@ describe('POST /v1/operations', () => {
         audit.body.data.map(({ action, after }) => [action, after]),
         [['operation.started', { action: 'retry', total: 3 }]],
       )
+      // In the audit trail, a bulk action is one line or each of its changes.
+      interface Entry {
+        action: string
+        object: { id: string }
+        operation_id: string | null
+      }
+      const read = async (query: string) => {
+        const path = `/v1/audit?limit=100&${query}`
+        return (await world.service.request<{ data: Entry[] }>('GET', path, { token: world.admin })).body.data
+      }
+      const items = await read(`operation_id=${done.id}`)
+      assert.deepEqual(
+        items.map(({ action, object }) => [action, object.id]).sort(),
+        jobs.map(({ id }) => ['job.retried', id]).sort(),
+      )
+      assert.ok(items.every(({ operation_id }) => operation_id === done.id))
+      const lines = await read('items=none')
+      assert.ok(lines.some(({ object }) => object.id === done.id))
+      assert.ok(lines.every(({ operation_id }) => operation_id === null))
+      assert.ok((await read('')).some(({ operation_id }) => operation_id === done.id))
+    })
+
+    test('the same bulk retry again finds no job, and counts those that were retried; `again` repeats them', async () => {
+      const world = await started()
+      const jobs = await ended(world, 2, 'once')
+      const ids = jobs.map(({ id }) => id)
+      const filter = { created_by: 'once', created_before: new Date(world.clock.now() + 1).toISOString() }
+      await world.clock.advance(1_000)
+      const counts = async (body: object) => {
+        const { total, retried } = (await start(world, { action: 'retry', ...body, dry_run: true })).body
+        return [total, retried]
+      }
+      assert.deepEqual(await counts({ filter }), [2, 0])
+      const first = await run(world, { action: 'retry', filter })
+      assert.deepEqual([first.total, first.done, first.skipped], [2, 2, 0])
+      assert.deepEqual(await counts({ filter }), [0, 2])
+      assert.deepEqual(await counts({ filter: { ...filter, retried: false } }), [0, 2])
+      assert.deepEqual(await counts({ ids }), [0, 2])
+      assert.deepEqual(await counts({ filter, again: true }), [2, undefined])
+      assert.deepEqual(await counts({ filter: { ...filter, retried: true } }), [2, undefined])
+      assert.equal((await run(world, { action: 'retry', filter })).total, 0)
+      const named = await run(world, { action: 'retry', ids })
+      assert.deepEqual([named.state, named.total, named.done, named.failed, named.skipped], ['done', 2, 0, 0, 2])
+      const retries = await Promise.all(ids.map(async (id) => (await world.stored(id)).retried_as))
+      assert.deepEqual(
+        named.skips,
+        ids.map((id, at) => ({ id, reason: `It was retried already, as ${retries[at]}` })),
+      )
+      const again = await run(world, { action: 'retry', ids, again: true })
+      assert.deepEqual([again.done, again.skipped], [2, 0])
+      for (const id of ids) assert.equal((await list(world, `retry_of=${id}`)).length, 2)
+      await world.quiet()
+    })
+
+    test('a bulk retry skips a job that was retried after its ids were frozen, also with `again`', async () => {
+      const db = await under.engine.openDatabase()
+      // While it is true, no node takes an operation.
+      let isHeld = true
+      const query: Database['query'] = async (statement) =>
+        isHeld && statement.text.includes('update operations set lease_token') ? [] : db.query(statement)
+      const world = await startJobWorld(under, { db: withQuery(db, query) })
+      const jobs = await ended(world, 4, 'raced')
+      const ids = jobs.map(({ id }) => id)
+      const retry = async (id: string) =>
+        (await world.request('POST', `/jobs/${id}/retry`, 'raced', { body: { again: true } })).body.id
+      const known = await retry(ids[0] ?? '')
+      await retry(ids[1] ?? '')
+      const frozen = await start(world, { action: 'retry', ids, again: true })
+      const newest = [await retry(ids[1] ?? ''), await retry(ids[2] ?? '')]
+      isHeld = false
+      await world.clock.advance(1_000)
+      const all = await finished(world, frozen.body.id)
+      assert.deepEqual([all.total, all.done, all.failed, all.skipped], [4, 2, 0, 2])
+      assert.deepEqual(all.skips, [
+        { id: ids[1], reason: `It was retried already, as ${newest[0]}` },
+        { id: ids[2], reason: `It was retried already, as ${newest[1]}` },
+      ])
+      const counts = await Promise.all(ids.map(async (id) => (await list(world, `retry_of=${id}`)).length))
+      assert.deepEqual(counts, [2, 2, 1, 1])
+      assert.notEqual((await world.stored(ids[0] ?? '')).retried_as, known)
+      await world.quiet()
     })
 
     test('the filters by run and thread ignore the case of the id, as the list of jobs does', async () => {
@@ -202,6 +298,8 @@ describe('POST /v1/operations', () => {
         [{ action: 'retry', ids: ['job_1'], filter: { type: 'report' } }, /body must have either "ids" or "filter"/],
         [{ action: 'delete', ids: ['job_1'] }, /body\/action/],
         [{ action: 'retry', ids: [] }, /body\/ids/],
+        [{ action: 'cancel', ids: ['job_1'], again: true }, /body\/again is only for the action retry/],
+        [{ action: 'retry', filter: { retried: 'no' } }, /body\/filter\/retried/],
         [{ action: 'retry', filter: {} }, /body\/filter/],
         [{ action: 'retry', filter: { colour: 'red' } }, /colour/],
         [{ action: 'retry', filter: { outcome: 'stale' } }, /body\/filter\/outcome is no filter of GET \/jobs/],
@@ -269,8 +367,8 @@ describe('POST /v1/operations', () => {
       await world.db.query(sql`
         insert into nodes (id, started_at, expires_at) values ('elsewhere', 0, 9000000000000000)`)
       await world.db.query(sql`
-        insert into operations (id, action, state, total, position, failed, created_by, origin, created_at, lease_node, lease_token)
-        values (${waiting}, 'retry', 'running', 2, 1, 0, 'root', '{}', 0, 'elsewhere', 'x')`)
+        insert into operations (id, action, state, total, position, failed, skipped, created_by, origin, created_at, lease_node, lease_token)
+        values (${waiting}, 'retry', 'running', 2, 1, 0, 0, 'root', '{}', 0, 'elsewhere', 'x')`)
       const stopped = await stop(waiting)
       assert.deepEqual([stopped.status, stopped.body.state, stopped.body.done], [200, 'cancelled', 1])
       assert.equal((await stop(waiting)).status, 200)
@@ -299,16 +397,7 @@ describe('an operation that another node takes', () => {
         await db.query(sql`update operations set lease_token = 'another', lease_node = 'another'`)
         return rows as never
       }
-      const taken: Database = {
-        engine: db.engine,
-        now: db.now,
-        query,
-        transaction: (work, options) => db.transaction(work, options),
-        listen: (listener) => db.listen(listener),
-        ping: () => db.ping(),
-        close: () => db.close(),
-      }
-      const world = await startJobWorld(under, { db: taken })
+      const world = await startJobWorld(under, { db: withQuery(db, query) })
       const [job] = await ended(world, 1, 'bulk')
       const answer = await start(world, { action: 'retry', ids: [job?.id] })
       assert.equal(answer.status, 202, answer.text)

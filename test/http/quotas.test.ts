@@ -97,7 +97,7 @@ describe('the quota of unfinished jobs', () => {
         world.service.request<{ id: string }>(method, path, { token: world.admin, ...(body && { body }) })
       assert.equal((await asAdmin('POST', '/jobs', { ...REPORT, created_by: sub })).status, 202)
       assert.equal((await asAdmin('POST', `/jobs/${ended.id}/retry`)).status, 202)
-      const operation = await asAdmin('POST', '/v1/operations', { action: 'retry', ids: [ended.id] })
+      const operation = await asAdmin('POST', '/v1/operations', { action: 'retry', ids: [ended.id], again: true })
       assert.equal(operation.status, 202, operation.text)
       await world.quiet()
       const { body } = await asAdmin('GET', `/v1/operations/${operation.body.id}`)

@@ -1,17 +1,19 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { isDeepStrictEqual } from 'node:util'
+import { toRfc3339 } from '../../src/core/clock.ts'
 import { UnavailableError } from '../../src/core/errors.ts'
 import type { Log } from '../../src/core/log.ts'
 import { type Database, LockTimeout } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
+import { fillDisk } from '../support/almost-full-disk.ts'
 import { MetricsText } from '../support/metrics-text.ts'
 import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 interface Ready {
   status: string
-  checks: Record<string, { state: string; detail: string | null }>
+  checks: Record<string, { state: string; detail: string | null; since: string | null }>
 }
 
 /** The database with a ping that is counted and can be made to fail, as its transactions can. */
@@ -80,7 +82,8 @@ describe('/readyz', () => {
       assert.equal(down.status, 503)
       assert.match(String(down.headers['content-type']), /^application\/json; ?charset=utf-8$/)
       assert.equal(down.headers['retry-after'], '1')
-      const database = { state: 'down', detail: null }
+      const since = toRfc3339(service.clock.calendar())
+      const database = { state: 'down', detail: null, since }
       assert.deepEqual(down.body, { status: 'not_ready', checks: { ...ready.body.checks, database } })
       assert.doesNotMatch(down.text, /ECONN|10\.1\.2\.3/)
       await until(() => JSON.stringify(lines).includes('request.completed'))
@@ -92,6 +95,23 @@ describe('/readyz', () => {
       assert.equal((await ask()).status, 503, 'for the rest of its second')
       await service.clock.leap(1_000)
       assert.equal((await ask()).status, 200)
+    })
+
+    test('/readyz says since when a dependency is not ok, until it is ok again', async () => {
+      const { state, service, ask } = await start()
+      const since = async () => {
+        await service.clock.leap(1_000)
+        return (await ask()).body.checks.database?.since
+      }
+      assert.equal(await since(), null)
+      state.fault = new Error('gone')
+      const began = await since()
+      assert.equal(began, toRfc3339(service.clock.calendar()))
+      assert.equal(await since(), began, 'the time of the first failure')
+      state.fault = null
+      assert.equal(await since(), null)
+      state.fault = new Error('gone again')
+      assert.notEqual(await since(), began)
     })
 
     test('/readyz is degraded, with the reason, while the database answers reads and takes no write of this node', async () => {
@@ -107,7 +127,7 @@ describe('/readyz', () => {
         const text = new MetricsText(await service.services.metrics.render())
         return text.sum('node_last_write_age_seconds')
       }
-      assert.deepEqual(await database(), { state: 'ok', detail: db.engine })
+      assert.deepEqual(await database(), { state: 'ok', detail: db.engine, since: null })
       assert.ok((await ageSeconds()) < 9)
       const allow = await refuseHeartbeats(db)
       const reason = db.engine === 'sqlite' ? 'the database is read-only' : 'the disk is full'
@@ -129,8 +149,10 @@ describe('/readyz', () => {
       }
       const cause = Object.assign(new Error('too many clients at 10.1.2.3'), { code: '53300' })
       state.transactionFault = new UnavailableError('The database is unavailable', { cause })
-      const expected = { state: 'degraded', detail: 'changes fail: all connections of the server are in use' }
-      await until(async () => isDeepStrictEqual(await database(), expected))
+      const detail = 'changes fail: all connections of the server are in use'
+      await until(async () =>
+        isDeepStrictEqual({ ...(await database()), since: null }, { state: 'degraded', detail, since: null }),
+      )
       state.transactionFault = null
       await until(async () => (await database())?.state === 'ok')
     })
@@ -169,12 +191,30 @@ describe('/readyz', () => {
       await until(async () => (await database()) === 'ok')
     })
 
+    test('/readyz is degraded while less than a tenth of the disk of the embedded database is free', async (t) => {
+      const { service, ask } = await start()
+      const disk = async () => {
+        await service.clock.leap(5_000)
+        const { status, body } = await ask()
+        assert.deepEqual([status, body.status], [200, 'ready'])
+        return body.checks.disk
+      }
+      const isEmbedded = service.db.engine === 'sqlite'
+      fillDisk(t, 0.099)
+      const detail = 'almost full: 9 % of the disk of DATA_DIR is free'
+      const filled = await disk()
+      assert.partialDeepStrictEqual(filled, isEmbedded ? { state: 'degraded', detail } : { state: 'ok', detail: null })
+      fillDisk(t, 0.1)
+      assert.deepEqual(await disk(), { state: 'ok', detail: isEmbedded ? '10 % free' : null, since: null })
+    })
+
     test('/readyz shows a drain at once, even if a recent report is cached', async () => {
       const { service, ask } = await start()
       assert.equal((await ask()).status, 200)
       service.services.readiness.startDraining()
       const { status, body } = await ask()
-      const checks = { process: { state: 'down', detail: 'shutting down' } }
+      const since = toRfc3339(service.clock.calendar())
+      const checks = { process: { state: 'down', detail: 'shutting down', since } }
       assert.deepEqual({ status, body }, { status: 503, body: { status: 'not_ready', checks } })
     })
   })

@@ -63,6 +63,63 @@ describe('POST /jobs/{id}/retry', () => {
       assertError(under, reused, { status: 422, code: 'idempotency_key_reused' })
     })
 
+    test('a retried job names its newest retry; another retry is a conflict unless `again` is true', async () => {
+      const world = await started()
+      const job = await world.start('report', { sub: 'marked' })
+      await world.pass(RUN_MS)
+      assert.equal((await world.get(job.id)).retried_as, null)
+      const retry = (body?: object, headers = {}) =>
+        world.request('POST', `/jobs/${job.id}/retry`, 'marked', { headers, ...(body && { body }) })
+      const listed = async (query: string) => {
+        const list = await world.request<{ data: ShownJob[] }>('GET', `/jobs?${query}`, 'marked')
+        return list.body.data.map(({ id }) => id)
+      }
+      const headers = { 'idempotency-key': 'first-retry' }
+      const first = await retry({}, headers)
+      assert.equal(first.status, 202, first.text)
+      assert.equal((await world.get(job.id)).retried_as, first.body.id)
+      assert.deepEqual(await listed('retried=true'), [job.id])
+      assert.deepEqual(await listed('retried=false'), [first.body.id])
+      assert.deepEqual(await listed('retried=false&type=report&status=completed'), [])
+      const message = `The job was retried already, as ${first.body.id}: to repeat it once more, set "again" to true`
+      for (const body of [undefined, {}, { again: false }]) {
+        assertError(under, await retry(body), { status: 409, code: 'conflict', message })
+      }
+      assertError(under, await retry({ again: 'yes' }), { status: 400, code: 'invalid_request' })
+      assertError(under, await retry({ more: true }), { status: 400, code: 'invalid_request' })
+      const repeated = await retry({}, headers)
+      assert.deepEqual([repeated.status, repeated.body.id], [202, first.body.id], 'the key keeps its first answer')
+      const second = await retry({ again: true })
+      assert.deepEqual([second.status, second.body.retry_of], [202, job.id])
+      assert.equal((await world.get(job.id)).retried_as, second.body.id)
+      await world.quiet()
+      await world.pass(RUN_MS)
+      await world.get(second.body.id)
+      assert.equal((await world.request('DELETE', `/jobs/${second.body.id}`, 'marked')).status, 204)
+      const kept = await world.get(job.id)
+      assert.deepEqual(
+        [kept.status, kept.retried_as],
+        ['completed', second.body.id],
+        'it stays when the retry is deleted',
+      )
+      assert.equal((await retry()).status, 409)
+      assert.equal((await retry({ again: true })).status, 202)
+      await world.quiet()
+    })
+
+    test('of two retries at the same time, one starts a job and the other names it', async () => {
+      const world = await started()
+      const job = await world.start('report', { sub: 'twice' })
+      await world.pass(RUN_MS)
+      await world.get(job.id)
+      const retry = () => world.request('POST', `/jobs/${job.id}/retry`, 'twice')
+      const answers = await Promise.all([retry(), retry()])
+      assert.deepEqual(answers.map(({ status }) => status).sort(), [202, 409])
+      const list = await world.request<{ data: ShownJob[] }>('GET', `/jobs?retry_of=${job.id}`, 'twice')
+      assert.equal(list.body.data.length, 1)
+      await world.quiet()
+    })
+
     test('a job that has not ended, or whose input is not stored, is a conflict', async () => {
       const world = await started()
       const paused = await world.start('pausing')
@@ -114,7 +171,8 @@ describe('POST /jobs/{id}/retry', () => {
       await world.get(second.body.id)
       const again = await world.request('POST', `/jobs/${second.body.id}/retry`, 'ada')
       assert.deepEqual([again.status, again.body.continues, again.body.thread_id], [202, first.id, first.thread_id])
-      const busy = await world.request('POST', `/jobs/${second.body.id}/retry`, 'ada')
+      const onceMore = { body: { again: true } }
+      const busy = await world.request('POST', `/jobs/${second.body.id}/retry`, 'ada', onceMore)
       assertError(under, busy, { status: 409, code: 'conflict', message: 'A job on the thread is unfinished' })
       await world.quiet()
     })

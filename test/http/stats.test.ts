@@ -122,6 +122,7 @@ describe('GET /v1/stats', () => {
       assert.deepEqual(await world.db.transaction((tx) => eraseSomeJobs(tx, erasure)), {
         found: erased.length,
         erased: erased.length,
+        ofOthers: [],
       })
       for (let second = 0; second < 5; second++) await world.pass(1_000)
       const stats = await read(world)

@@ -3,9 +3,24 @@ import { describe, test } from 'node:test'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { GET_RUN, startJobWorld } from '../support/job-world.ts'
 import { onOneService } from '../support/service.ts'
+import { WatchedDatabase } from '../support/watched-database.ts'
 
 describe('the sweep', () => {
   onOneService((under) => {
+    test('a round of the sweep with nothing to do is one statement', async () => {
+      const database = new WatchedDatabase(await under.engine.openDatabase())
+      const limited = { assistant_id: 'report', output_key: 'report', may_pause: false, max_running: 1 }
+      const world = await startJobWorld(under, {
+        db: database.db,
+        jobTypes: toJobTypes({ limited, other: { ...limited, max_running_per_owner: 1 } }),
+      })
+      const { id } = await world.start('limited')
+      await world.sweepUntil(async () => (await world.stored(id)).finished_at !== null)
+      database.forget()
+      for (let n = 0; n < 3; n++) await world.pass(1_000)
+      assert.deepEqual([database.count(/job_checks/), database.count(/'delayed'/)], [3, 3])
+    })
+
     test('the sweep checks less and less often', async () => {
       const world = await startJobWorld(under, { env: { RUNTIME_TIMEOUT_MS: '10000' } })
       world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })

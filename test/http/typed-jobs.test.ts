@@ -109,6 +109,11 @@ describe('a job type with schemas', () => {
       assert.deepEqual(await notesOf(good.id), [])
       assert.deepEqual(await notesOf(bad.id), [{ reason: 'does_not_fit', fault: 'output/n must be integer' }])
       assert.equal(await countMisfits(), counted + 1)
+      const found = await world.request<{ data: { id: string }[] }>('GET', '/jobs?output_check=failed', 'ada')
+      assert.deepEqual(
+        found.body.data.map(({ id }) => id),
+        [bad.id],
+      )
     })
 
     test('an output that is too large to be checked is kept, and noted as such', async () => {

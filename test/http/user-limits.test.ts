@@ -5,7 +5,7 @@ import type { Transaction } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { recordUsage } from '../../src/jobs/settlement/usage-of.ts'
 import { saveLimits } from '../../src/usage/limit-store.ts'
-import { lockUsage } from '../../src/usage/usage-store.ts'
+import { lockFreeUsage, lockUsage } from '../../src/usage/usage-store.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { type JobWorld, RUN_MS, sharedJobWorld, startJobWorld } from '../support/job-world.ts'
@@ -413,6 +413,29 @@ describe('the thresholds of a limit, where others commit meanwhile', () => {
         [PERIOD, 80, 2, 0],
         [PERIOD, 100, 2, 0],
       ])
+    })
+
+    test('a turn that interrupts locks the usage of its owner before the counters, as a change of limits does', async () => {
+      const world = await shared()
+      const sub = newUser()
+      await limit(world, sub, { runs: 9 })
+      const pause = async () => {
+        const job = await world.start('pausing', { sub })
+        await world.sweepUntil(async () => (await world.stored(job.id)).status === 'awaiting_input', RUN_MS)
+        return job
+      }
+      assert.equal((await world.cancel(await pause())).status, 200)
+      const { id: continues } = await pause()
+      const interrupting = { type: 'pausing', input: {}, continues, on_busy: 'interrupt' }
+      let answer: ReturnType<typeof start> | undefined
+      await world.db.transaction(async (tx) => {
+        await lockUsage(tx, { subjects: [sub], period: PERIOD })
+        answer = start(world, sub, interrupting)
+        await until(() => isWaiting(world))
+        assert.equal((await lockFreeUsage(tx, { keys: [{ subject: sub, type: 'pausing' }], period: PERIOD })).size, 0)
+      })
+      assert.equal((await answer)?.status, 202)
+      await world.quiet()
     })
 
     for (const jobs of [1, 2]) {

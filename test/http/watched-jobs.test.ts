@@ -129,10 +129,16 @@ describe('a job that a client polls, lists or watches', () => {
       assert.equal((await world.stored(id)).status, 'completed', 'the check went on')
     })
 
-    test('a job on an open stream, its own or its owner’s, ends within five seconds though the callback is lost', async () => {
+    test('a job on an open stream, its own or its owner’s, ends within five seconds though the callback is lost, also beside 20 delayed jobs', async () => {
       const world = await shared()
       const [owner, other] = [newUser(), newUser()]
       const streamed = await world.start('report', { sub: owner, input: LONG })
+      // The newest jobs of the owner wait for their time: they must not take the places of those that run.
+      const run_at = new Date(world.clock.now() + 3_600_000).toISOString()
+      for (let n = 0; n < 20; n++) {
+        const delayed = await world.request('POST', '/jobs', owner, { body: { type: 'report', input: {}, run_at } })
+        assert.equal(delayed.status, 202, delayed.text)
+      }
       const own = await world.start('report', { sub: other, input: LONG })
       const unwatched = await world.start('report', { sub: newUser(), input: LONG })
       const streams = [

@@ -72,7 +72,9 @@ describe('signing in to the console at a provider that others wrote', needsChrom
     // The provider rotates refresh tokens: a second renewal with the first one would end the session.
     await page.clock.fastForward(550_000)
     await until(() => isUsed(2))
-    assert.equal(await page.getByRole('alert').count(), 0)
+    // Only the banner, which says what this service lacks: a runtime, a webhook secret, push credentials. The jump of the
+    // clock ends its request, and the next one succeeds.
+    await until(async () => (await page.getByRole('alert').filter({ hasNotText: 'not configured' }).count()) === 0)
 
     const ended = page.waitForRequest((request) => request.url().startsWith(`${provider.issuer}/session/end?`))
     await page.getByRole('button', { name: 'Sign out' }).click()

@@ -11,6 +11,7 @@ import { type Served, sharedIssuer, startServe } from '../support/served.ts'
 const TYPES = {
   types: {
     talk: { assistant_id: 'talk', output_key: 'messages', live: ['messages', 'custom'] },
+    team: { assistant_id: 'team', output_key: 'messages', live: ['messages'] },
     pause: { assistant_id: 'pause', output_key: 'report', live: ['messages'] },
     silent: { assistant_id: 'talk', output_key: 'messages' },
   },
@@ -77,6 +78,27 @@ describe('live output of the real runtime', () => {
     )
     const { body: job } = await node().request<{ settled_by: string }>('GET', `/jobs/${id}`, { token })
     assert.equal(job.settled_by, 'read')
+  })
+
+  test('the messages and steps of a sub-agent name its node and its namespace, each once', async () => {
+    const viewer = await view(await start('team', { messages: [{ role: 'user', content: 'Hi' }] }))
+    await viewer.ended()
+    assert.equal(viewer.status, 'completed')
+    assert.equal(answerIn(viewer), ANSWER)
+    type Place = { node: string; namespace?: string[] }
+    const placeOf = ({ node, namespace = [] }: Place) =>
+      [...namespace.map((task) => task.split(':')[0]), node].join('/')
+    assert.deepEqual(
+      [...new Set(viewer.of<Place>('message').map(placeOf))],
+      ['researcher/answer', 'researcher/close', 'boss'],
+    )
+    assert.deepEqual(viewer.of<Place>('step').map(placeOf), [
+      'researcher/work',
+      'researcher/answer',
+      'researcher/close',
+      'researcher',
+      'boss',
+    ])
   })
 
   test('live output resumes at the cursor of a viewer, and starts at the beginning for a viewer who comes late', async () => {

@@ -11,6 +11,7 @@ export function afterReading(db: Database, pattern: RegExp, happens: () => Promi
       return rows
     },
     tryLock: (name) => tx.tryLock(name),
+    tryQuery: (statement) => tx.tryQuery(statement),
     exec: (script) => tx.exec(script),
     announce: (topic) => tx.announce(topic),
   })

@@ -1,7 +1,9 @@
+import { join } from 'node:path'
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { atEnd } from './at-end.ts'
 import { findChromium } from './binaries.ts'
 import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
+import { ServerProcess, startOnFreePort } from './server-process.ts'
 import { isCi } from './services.ts'
 
 const DISABLED_FEATURES = [
@@ -105,6 +107,36 @@ function isElsewhere({ protocol, hostname }: URL): boolean {
   return protocol !== 'data:' && protocol !== 'blob:' && !LOOPBACK.has(hostname)
 }
 
+/**
+ * A browser with a profile of its own, as a user starts it: with the notifications of the desktop at this D-Bus address,
+ * and without Playwright's defaults, by which no page is ever hidden.
+ */
+export async function startUserBrowser(desktop: string): Promise<BrowserContext> {
+  const server = new ServerProcess('test-browser')
+  atEnd(() => server.stop())
+  const port = await startOnFreePort((port) =>
+    server.start({
+      command: 'env',
+      args: [
+        `HOME=${server.folder}`,
+        `DBUS_SESSION_BUS_ADDRESS=${desktop}`,
+        executable(),
+        ...SWITCHES,
+        `--user-data-dir=${join(server.folder, 'profile')}`,
+        `--remote-debugging-port=${port}`,
+      ],
+      ready: /DevTools listening/,
+      stopSignal: 'SIGKILL',
+    }),
+  )
+  const connected = await chromium.connectOverCDP(`http://127.0.0.1:${port}`, { noDefaults: true })
+  atEnd(() => connected.close())
+  const [context] = connected.contexts()
+  if (context === undefined) throw new Error('The browser has no profile')
+  context.setDefaultTimeout(PATIENCE_MS)
+  return context
+}
+
 let browser: Promise<Browser> | undefined
 
 async function newContext(options: BrowserContextOptions): Promise<BrowserContext> {
@@ -113,9 +145,13 @@ async function newContext(options: BrowserContextOptions): Promise<BrowserContex
 }
 
 function launch(): Promise<Browser> {
-  const executablePath = findChromium()
-  if (executablePath === undefined) throw new Error('Chromium is not installed (looked for chromium and google-chrome)')
-  return chromium.launch({ executablePath, args: SWITCHES, timeout: START_PATIENCE_MS })
+  return chromium.launch({ executablePath: executable(), args: SWITCHES, timeout: START_PATIENCE_MS })
+}
+
+function executable(): string {
+  const path = findChromium()
+  if (path === undefined) throw new Error('Chromium is not installed (looked for chromium and google-chrome)')
+  return path
 }
 
 atEnd(async () => (await browser)?.close())

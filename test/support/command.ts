@@ -15,6 +15,9 @@ export async function runCommand(args: readonly string[], settings: Settings = {
     print: (line) => {
       said.output += `${line}\n`
     },
+    write: (piece) => {
+      said.output += piece
+    },
     printError: (line) => {
       said.errors += `${line}\n`
     },

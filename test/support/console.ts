@@ -124,7 +124,7 @@ export class ConsoleWorld {
     await until(async () => (await this.request<{ status: string }>('GET', `/jobs/${id}`)).status === status)
   }
 
-  async setFaults(of: 'Runtime' | 'Push', faults: Record<string, unknown>): Promise<void> {
+  async setFaults(of: 'Runtime' | 'Push' | 'Webhooks', faults: Record<string, unknown>): Promise<void> {
     const response = await fetch(`${this.addressOf(of)}/sandbox/faults`, {
       method: 'PATCH',
       body: JSON.stringify(faults),

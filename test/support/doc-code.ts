@@ -9,7 +9,7 @@ const ROOT = new URL('../../', import.meta.url)
 /** The code blocks of a page whose first line is a comment with a file name, by that name. */
 export function codeBlocksOf(page: string): Map<string, string> {
   const text = readFileSync(new URL(page, ROOT), 'utf8')
-  const blocks = Array.from(text.matchAll(/^```\w+\n(?:\/\/|<!--) (\S+\.\w+)(?: -->)?\n([\s\S]*?)^```$/gm))
+  const blocks = Array.from(text.matchAll(/^```\w+\n(?:\/\/|<!--|#) (\S+\.\w+)(?: -->)?\n([\s\S]*?)^```$/gm))
   const named = new Map(blocks.map(([, name = '', code = '']) => [name, code]))
   assert.ok(named.size > 0, `${page} has no code with a file name`)
   assert.equal(named.size, blocks.length, `${page} names two blocks alike`)

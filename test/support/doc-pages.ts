@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url))
-const PAGES = ['*.md', 'docs/*.md', 'docs/adr/*.md', 'client/README.md']
+const PAGES = ['*.md', 'docs/*.md', 'docs/adr/*.md', 'docs/runbooks/*.md', 'client/README.md']
 
 export interface Page {
   /** From the root of the repository. */

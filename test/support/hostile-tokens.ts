@@ -297,6 +297,7 @@ function claims(forge: TokenForge): HostileToken[] {
       ['sub as an object', having({ sub: { toString: 'ada' } })],
       ['sub of 256 characters', having({ sub: 's'.repeat(256) })],
       ['sub like a service account', having({ sub: 'svc_01arz3ndektsv4rrffq69g5fav' })],
+      ['sub of the command line', having({ sub: 'command_line' })],
       ['sub with a NUL', having({ sub: 'a\u0000b' })],
       ['sub with half a character', having({ sub: 'a\ud800' })],
       ['sub only behind __proto__', having({ sub: undefined, ['__proto__']: { sub: 'ada' } })],

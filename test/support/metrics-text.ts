@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { fullName } from '../../src/ops/metrics/metrics.ts'
 
 export interface ParsedSample {
   /** With the suffix of a histogram's part. */
@@ -41,7 +42,7 @@ export class MetricsText {
   sum(name: string, labels: Record<string, string> = {}): number {
     const wanted = Object.entries(labels)
     return this.samples
-      .filter((sample) => sample.name === `project_api_${name}`)
+      .filter((sample) => sample.name === fullName(name))
       .filter((sample) => wanted.every(([label, value]) => sample.labels[label] === value))
       .reduce((sum, { value }) => sum + value, 0)
   }

@@ -41,7 +41,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
     const settings = {
       listen_addresses: '127.0.0.1',
       unix_socket_directories: server.folder,
-      max_connections: '200',
+      max_connections: '400',
       shared_buffers: '32MB',
       fsync: 'on',
       ...options.settings,

@@ -2,6 +2,7 @@ import diagnostics from 'node:diagnostics_channel'
 import type { AddressInfo } from 'node:net'
 import { after, describe } from 'node:test'
 import { buildApp } from '../../src/app.ts'
+import type { CommandLineKey } from '../../src/auth/command-line-key.ts'
 import { createDrain } from '../../src/cli/startup/drain.ts'
 import { parseConfig, type Variant } from '../../src/config.ts'
 import type { Env } from '../../src/config-reader.ts'
@@ -45,8 +46,11 @@ export interface TestServiceOptions {
   /** Default: the built-in job types. */
   jobTypes?: JobTypes
   projectNotifications?: ProjectNotifications
+  commandLineKey?: CommandLineKey
   /** Default: none, so deliveries wait for credentials. */
   pushSender?: PushSender
+  /** The certificate of a receiver of webhooks. */
+  webhookCa?: string
   /** Called with the new Fastify app, before our hooks and routes are added: for stub routes and for observing. */
   extend?: (app: App) => void
 }
@@ -61,7 +65,7 @@ const NO_LIMITS = {
 /** The whole service on a free port of loopback, wired as in production; only time stands still until a test moves it. */
 export async function startTestService(options: TestServiceOptions): Promise<TestService> {
   const { variant, db, clock = new ManualClock(), databaseClock = clock, log = silentLog } = options
-  const { jobTypes, projectNotifications, pushSender, tracer } = options
+  const { jobTypes, projectNotifications, commandLineKey, pushSender, webhookCa, tracer } = options
   const idp = options.idp ?? (await sharedIdentityProvider())
   const env = { NODE_ENV: 'test', ISSUER_URL: idp.issuer, API_VARIANT: variant, ...NO_LIMITS, ...options.env }
   const config = parseConfig(env, () => '')
@@ -75,7 +79,9 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     ...(tracer ? { tracer } : {}),
     ...(jobTypes ? { jobTypes } : {}),
     ...(projectNotifications ? { projectNotifications } : {}),
+    ...(commandLineKey ? { commandLineKey } : {}),
     ...(pushSender ? { pushSenders: [pushSender] } : {}),
+    ...(webhookCa ? { webhookCa } : {}),
   })
   try {
     const app = await buildExtended(services, options.extend)

@@ -20,6 +20,7 @@ export class WatchedDatabase {
               engine,
               query,
               tryLock: (name) => tx.tryLock(name),
+              tryQuery: (statement) => tx.tryQuery(statement),
               exec: (script) => tx.exec(script),
               announce: (topic) => tx.announce(topic),
             })

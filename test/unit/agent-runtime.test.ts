@@ -442,6 +442,17 @@ for (const delivery of ['hosted', 'js'] as const) {
   })
 }
 
+test('a search of threads shows the selected fields, or else all', async () => {
+  const threadId = randomUUID()
+  await client.ensureThread(threadId, { owner: 'ada' })
+  const fieldsOf = async (search: object) => {
+    const [found] = (await (await post('/threads/search', { ids: [threadId], ...search })).json()) as object[]
+    return Object.keys(found ?? {})
+  }
+  assert.deepEqual(await fieldsOf({ select: ['thread_id', 'metadata'] }), ['thread_id', 'metadata'])
+  assert.ok((await fieldsOf({})).includes('status'))
+})
+
 test('every run of a long conversation is listed, newest first', async () => {
   const threadId = randomUUID()
   await client.ensureThread(threadId, {})

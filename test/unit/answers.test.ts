@@ -27,7 +27,8 @@ describe('answers', () => {
   for (const text of ['false', '0', '""', 'null', '{"a":1e400}', '12345678901234567890', '-0', '[]']) {
     test(`${text} goes to a single question by its id, to the letter`, async () => {
       const answer = await fitAnswer(input(text), asks(FIRST))
-      assert.deepEqual(answer, { command: `{"resume":{"${FIRST.id}":${text}}}`, questions: printsOf(FIRST) })
+      const given = `{"${FIRST.id}":${text}}`
+      assert.deepEqual(answer, { command: `{"resume":${given}}`, questions: printsOf(FIRST), given })
       assert.deepEqual(await fitAnswer(answers(`{"${FIRST.id}":${text}}`), asks(FIRST)), answer)
     })
   }
@@ -53,7 +54,7 @@ describe('answers', () => {
     let ticking = setImmediate(count)
     const answer = await fitAnswer(input('1'), `[${question}]`)
     clearImmediate(ticking)
-    assert.deepEqual(answer, { command: '{"resume":{"large":1}}', questions: [expected] })
+    assert.deepEqual(answer, { command: '{"resume":{"large":1}}', questions: [expected], given: '{"large":1}' })
     const parsed = parse.mock.calls.map((call) => String(call.arguments[0]))
     assert.deepEqual(parsed, ['"large"'], 'only the id is parsed')
     // Every 256 K characters, once while the id is looked for and once for the fingerprint.
@@ -65,6 +66,7 @@ describe('answers', () => {
     assert.deepEqual(await fitAnswer(given, asks(FIRST, SECOND)), {
       command: `{"resume":{"${FIRST.id}":false,"${SECOND.id}":{"n": 1.50}}}`,
       questions: printsOf(FIRST, SECOND),
+      given: `{"${FIRST.id}":false,"${SECOND.id}":{"n": 1.50}}`,
     })
     const repeated = answers(`{"${FIRST.id}":1,"${FIRST.id}":2}`)
     assert.equal((await fitAnswer(repeated, asks(FIRST))).command, `{"resume":{"${FIRST.id}":2}}`)
@@ -76,7 +78,8 @@ describe('answers', () => {
     assert.equal((await fitAnswer(input('0'), asks({ id: null, ...older }))).command, '{"resume":{"older":0}}')
     assert.equal((await fitAnswer(input('0'), '[{"id":"a","id":"\\u0062"}]')).command, '{"resume":{"b":0}}')
     for (const nameless of [{ value: 'Go on?' }, { id: 7, ...older }, { value: { id: 'inner' } }, [{ id: 'inner' }]]) {
-      assert.equal((await fitAnswer(input('"yes"'), asks(nameless))).command, '{"resume":"yes"}')
+      const { command, given } = await fitAnswer(input('"yes"'), asks(nameless))
+      assert.deepEqual([command, given], ['{"resume":"yes"}', '{"":"yes"}'])
     }
     assert.equal((await fitAnswer(input('"yes"'), '["Go on?"]')).command, '{"resume":"yes"}')
     for (const dropped of ['false', '0', '-0.0', '1e-400', '""', 'null']) {
@@ -92,8 +95,8 @@ describe('answers', () => {
     for (const interrupts of ['[]', null]) {
       // Null: the question was closed elsewhere.
       const questions = interrupts === null ? null : []
-      assert.deepEqual(await fitAnswer(input('null'), interrupts), { command: 'null', questions })
-      assert.deepEqual(await fitAnswer(answers('{}'), interrupts), { command: 'null', questions })
+      assert.deepEqual(await fitAnswer(input('null'), interrupts), { command: 'null', questions, given: '{}' })
+      assert.deepEqual(await fitAnswer(answers('{}'), interrupts), { command: 'null', questions, given: '{}' })
       await refuses(
         input('true'),
         interrupts,

@@ -60,6 +60,7 @@ test('every setting has its documented default if it is not set', () => {
     limits: { unauthenticated: 100, authenticated: 1000, service: 10_000 },
     rateLimitHeaders: 'draft-6',
     trustProxy: [],
+    egressAllow: [],
     corsOrigins: [],
     console: { clientId: null, authUrl: null, scope: 'openid' },
     usageLimitRuns: null,
@@ -126,6 +127,7 @@ const TAKEN: [settings: Env, part: Partial<Config>][] = [
     { limits: { unauthenticated: 1, authenticated: 2, service: 3 } },
   ],
   [{ RATE_LIMIT_HEADERS: 'draft-8' }, { rateLimitHeaders: 'draft-8' }],
+  [{ EGRESS_ALLOW: '10.0.0.0/8, ::1' }, { egressAllow: ['10.0.0.0/8', '::1'] }],
   [{ TRUST_PROXY: '10.0.0.0/8, ::1,fd00::/8' }, { trustProxy: ['10.0.0.0/8', '::1', 'fd00::/8'] }],
   [
     { CORS_ORIGINS: 'https://app.example.com, http://localhost:5173,capacitor://localhost' },

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { beforeEach, describe, test } from 'node:test'
+import { DeliveryPause } from '../../src/deliveries/delivery-pause.ts'
 import { DELIVERY_ERRORS, DeliveryJudge } from '../../src/push/outbox/delivery-judge.ts'
-import { DeliveryPause } from '../../src/push/outbox/delivery-pause.ts'
 import type { DueDelivery } from '../../src/push/outbox/delivery-store.ts'
 import { expiresAt, giveUpAt, recheckAt, retryLater } from '../../src/push/outbox/delivery-times.ts'
 import type { PushVerdict } from '../../src/push/push-provider.ts'
@@ -29,7 +29,7 @@ describe('what an attempt means for its delivery', () => {
       logged.push(`${level} ${event} ${(fields as { reason?: string }).reason}`)
     }
     const log = { debug: note('debug'), info: note('info'), warn: note('warn'), error: note('error') }
-    pause = new DeliveryPause({ clock, log })
+    pause = new DeliveryPause({ clock, log, channel: 'push' })
     judge = new DeliveryJudge({ clock, random: LONGEST, log, pause, onResumed: () => resumed.push('resumed') })
   })
 

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict'
 import { afterEach, test } from 'node:test'
 import { connectIssuer } from '../../src/auth/issuer/connect-issuer.ts'
-import { discover } from '../../src/auth/issuer/discovery.ts'
+import { discover, discoveryUrl } from '../../src/auth/issuer/discovery.ts'
 import { KeySet } from '../../src/auth/issuer/key-set.ts'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { type Log, silentLog } from '../../src/core/log.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { rsaPair } from '../support/rsa-keys.ts'
+import { until } from '../support/until.ts'
 
 const ISSUER = 'https://login.example.com/tenant/'
 const DISCOVERY = 'https://login.example.com/tenant/.well-known/openid-configuration'
@@ -99,6 +100,7 @@ const UNUSABLE: [name: string, answer: Answer, reason: RegExp][] = [
   ['of the issuer without its slash', document({ issuer: ISSUER.slice(0, -1) }), /names the issuer/],
   ['without an issuer', document({ issuer: undefined }), /names the issuer undefined/],
   ['with keys over http', document({ jwks_uri: 'http://keys.example.net/certs' }), /jwks_uri is not an https address/],
+  ['with keys over http on loopback', document({ jwks_uri: 'http://127.0.0.1:9/certs' }), /is not an https address/],
   ['with keys in a file', document({ jwks_uri: 'file:///etc/keys.json' }), /jwks_uri is not an https address/],
   ['with keys at a list', document({ jwks_uri: [KEYS] }), /jwks_uri is not an https address/],
   ['with a relative address', document({ jwks_uri: '/certs' }), /jwks_uri is not an https address/],
@@ -133,20 +135,51 @@ for (const [name, answer] of ABSENT) {
   })
 }
 
-test('keys over http are used on loopback only', async () => {
-  for (const host of ['127.0.0.1:9', 'localhost:9', '[::1]:9']) {
+test('keys over http are used on loopback only, and only if the issuer is there, too', async () => {
+  const issuerUrl = 'http://127.0.0.1:8/'
+  const hosts = { '127.0.0.1:9': true, 'localhost:9': true, '[::1]:9': true, 'keys.example.net': false }
+  for (const [host, isUsed] of Object.entries(hosts)) {
     const url = `http://${host}/certs`
-    const { keySet } = setUp({ [DISCOVERY]: document({ jwks_uri: url }), [url]: keys(KEY) })
-    assert.ok(await keySet.find('one'))
+    const answers = { [discoveryUrl(issuerUrl)]: document({ issuer: issuerUrl, jwks_uri: url }), [url]: keys(KEY) }
+    const { keySet, asked } = setUp(answers, { issuerUrl })
+    assert.equal(await keySet.find('one').then(Boolean, () => false), isUsed, host)
+    assert.equal(asked.includes(url), isUsed)
   }
 })
 
 test('a discovery document that hangs times out after 5 s', async () => {
   const { clock, keySet, discovery } = setUp({ [DISCOVERY]: 'hang', [FIXED]: keys(KEY) })
-  const lookup = keySet.find('one')
+  const fetched = keySet.warmUp()
   await clock.advance(5_000)
-  assert.ok(await lookup)
+  await fetched
+  assert.ok(keySet.current('one'))
   assert.match(discovery.lastError ?? '', /no answer within 5000 ms/)
+})
+
+test('requests wait for the keys for 5 s in all, and the fetch goes on while they get 503', async () => {
+  const { clock, keySet, answers } = setUp({ [DISCOVERY]: 'hang', [FIXED]: 'hang' })
+  let refused = 0
+  const look = () => {
+    void keySet.find('one').catch((error: unknown) => {
+      assert.ok(error instanceof UnavailableError)
+      refused += 1
+    })
+  }
+  look()
+  await clock.advance(4_000)
+  look()
+  await clock.advance(1_000)
+  await until(() => refused === 2)
+  look()
+  await until(() => refused === 3)
+  assert.equal(keySet.state().lastError, null, 'the fetch from the fixed address is in progress')
+  await clock.advance(5_000)
+  await until(() => keySet.state().lastError !== null)
+  answers[FIXED] = keys(KEY)
+  await clock.advance(COOLDOWN_MS)
+  look()
+  await clock.advance(5_000)
+  await until(() => keySet.current('one') !== undefined)
 })
 
 test('a failing discovery document is fetched once per cooldown, however many requests need it', async () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { judgeAnswer, readRetryAfter, refusesBearer } from '../../src/push/fcm/fcm-verdict.ts'
+import { readRetryAfter } from '../../src/deliveries/retry-after.ts'
+import { judgeAnswer, refusesBearer } from '../../src/push/fcm/fcm-verdict.ts'
 import type { PushVerdict } from '../../src/push/push-provider.ts'
 
 const NOW_MS = Date.UTC(2026, 0, 1)

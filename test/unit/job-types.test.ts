@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
 import { JobTypesError, parseJobTypesFile } from '../../src/cli/startup/load-job-types.ts'
 import { JsonText } from '../../src/core/json/json-text.ts'
-import { BUILT_IN_JOB_TYPES } from '../../src/jobs/job-types.ts'
+import { BUILT_IN_JOB_TYPES, linkOf } from '../../src/jobs/job-types.ts'
 import { wantedValues } from '../../src/jobs/output.ts'
 import { DocumentSchema } from '../../src/jobs/schemas/document-schema.ts'
 
@@ -37,6 +37,7 @@ describe('job types', () => {
         max_running_per_owner: 2,
         answer_within_seconds: 60,
         remind_after_seconds: 59,
+        link: 'https://app.example.com/{project_id}/jobs/{job_id}?thread={thread_id}',
         live: ['custom'],
         notifications: { cancelled: { title: 'Gone', body: '' }, reminder: { title: 'Well?', body: '' } },
         output_fields: { title: 'The headline' },
@@ -59,6 +60,7 @@ describe('job types', () => {
       maxRunningPerOwner: 2,
       answerWithinMs: 60_000,
       remindAfterMs: 59_000,
+      link: 'https://app.example.com/{project_id}/jobs/{job_id}?thread={thread_id}',
       live: ['custom'],
       notifications: { cancelled: { title: 'Gone', body: '' }, reminder: { title: 'Well?', body: '' } },
       outputFields: { title: 'The headline' },
@@ -68,6 +70,34 @@ describe('job types', () => {
       configurableSchema: new DocumentSchema({ additionalProperties: false }),
     })
   })
+
+  test('a link has the ids of its job; without the project that it needs, there is none', () => {
+    const job = { id: 'job_1', project_id: 'prj/1', thread_id: 't 1' }
+    const link = 'https://app.example.com/{project_id}/jobs/{job_id}?thread={thread_id}'
+    assert.equal(linkOf({ link }, job), 'https://app.example.com/prj%2F1/jobs/job_1?thread=t%201')
+    assert.equal(linkOf({ link }, { ...job, project_id: null }), null)
+    assert.equal(linkOf({ link: 'myapp://jobs/{job_id}' }, { ...job, project_id: null }), 'myapp://jobs/job_1')
+    assert.equal(linkOf({ link: null }, job), null)
+    assert.equal(linkOf(undefined, job), null)
+  })
+
+  const BAD_LINKS: [link: string, problem: string][] = [
+    ['/jobs/{job_id}', 'must be a URL, such as https://app.example.com/jobs/{job_id}'],
+    ['javascript:alert("{job_id}")', 'must be a URL, such as https://app.example.com/jobs/{job_id}'],
+    ['data:text/html,{job_id}', 'must be a URL, such as https://app.example.com/jobs/{job_id}'],
+    ['https://app.example.com/{user}', 'may hold {job_id}, {project_id}, {thread_id} and no other braces'],
+    ['https://app.example.com/{job_id', 'may hold {job_id}, {project_id}, {thread_id} and no other braces'],
+    ['https://app.example.com/job_id}', 'may hold {job_id}, {project_id}, {thread_id} and no other braces'],
+    ['https://{project_id}.example.com/', 'must not have an id in its host'],
+  ]
+  for (const [link, problem] of BAD_LINKS) {
+    test(`the link ${link} is refused at the start`, () => {
+      assert.throws(
+        () => read({ report: { ...REPORT, link } }),
+        (error: Error) => error.message.includes(`/types/report/link ${problem}`),
+      )
+    })
+  }
 
   test('omitted fields of a type have defaults, and so have its notification texts', () => {
     const type = read({ report: REPORT }).get('report')

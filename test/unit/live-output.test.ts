@@ -232,6 +232,21 @@ describe('an event of the runtime', () => {
   }
   const piece = { id: 'm1', role: 'assistant', node: 'answer', partial: true }
 
+  test('a message and a step of a sub-agent name the outer tasks, from the event or from the metadata', () => {
+    const said = { id: 'm1', type: 'AIMessageChunk', content: 'Hel' }
+    const place = { langgraph_node: 'answer', langgraph_checkpoint_ns: 'team:t1|researcher:t2|answer:t3' }
+    const namespace = ['team:t1', 'researcher:t2']
+    const expected = { ...piece, text: 'Hel', namespace }
+    assert.deepEqual(shown('messages|team:t1|researcher:t2', [said, { langgraph_node: 'answer' }])[0]?.data, expected)
+    assert.deepEqual(message(said, place), expected)
+    const whole = 'messages|team:t1|researcher:t2|answer:t3'
+    assert.deepEqual(shown(whole, [said, place])[0]?.data, expected, 'the JS server adds the task itself')
+    const own = { langgraph_node: 'answer', langgraph_checkpoint_ns: 'answer:t3' }
+    assert.deepEqual(message(said, own), { ...piece, text: 'Hel' })
+    assert.deepEqual(shown('updates|team:t1', { answer: {} })[0]?.data, { node: 'answer', namespace: ['team:t1'] })
+    assert.deepEqual(shown('updates', { answer: {} })[0]?.data, { node: 'answer' })
+  })
+
   test('an event of the runtime becomes a piece of a message, in the spelling of either server', () => {
     const js = { type: 'ai', content: 'Hel', tool_calls: [], tool_call_chunks: [], additional_kwargs: {} }
     assert.deepEqual(message(js), { ...piece, text: 'Hel' })
@@ -242,7 +257,12 @@ describe('an event of the runtime', () => {
       id: ['langchain_core', 'messages', 'AIMessageChunk'],
       kwargs: { id: 'm1', content: 'Hel' },
     }
-    assert.deepEqual(shown('messages|sub:1', [lc, {}])[0]?.data, { ...piece, node: null, text: 'Hel' })
+    assert.deepEqual(shown('messages|sub:1', [lc, {}])[0]?.data, {
+      ...piece,
+      node: null,
+      namespace: ['sub:1'],
+      text: 'Hel',
+    })
   })
 
   test('an event of the runtime becomes a whole message when it is one', () => {

@@ -1,41 +1,15 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
-import { COUNTERS, HISTOGRAMS } from '../../src/core/metrics/metric-table.ts'
-import { PREFIX } from '../../src/ops/metrics/metrics.ts'
-import { READINGS } from '../../src/ops/metrics/reading-table.ts'
+import { type DescribedMetric, METRIC, METRICS, metricsIn } from '../support/metric-names.ts'
 
 const ROOT = new URL('../../', import.meta.url)
 const OPERATIONS = readFileSync(new URL('docs/operations.md', ROOT), 'utf8')
 const DASHBOARD = readFileSync(new URL('docs/grafana-dashboard.json', ROOT), 'utf8')
 
-interface Described {
-  type: string
-  labels: string[]
-}
-
-const REGISTRY: ReadonlyMap<string, Described> = new Map([
-  ...describeAll(COUNTERS, () => 'counter'),
-  ...describeAll(HISTOGRAMS, () => 'histogram'),
-  ...describeAll(READINGS, ({ type }) => type),
-])
-
-function describeAll<Spec extends { labels: readonly string[] }>(
-  table: Record<string, Spec>,
-  typeOf: (spec: Spec) => string,
-): [string, Described][] {
-  return Object.entries(table).map(([name, spec]) => [PREFIX + name, { type: typeOf(spec), labels: [...spec.labels] }])
-}
-
-/** Every metric that a text names, with the parts of histograms under the histogram's own name. */
-function metricsIn(text: string): Set<string> {
-  const named = text.match(new RegExp(`${PREFIX}[a-z_]+`, 'g')) ?? []
-  return new Set(named.map((name) => (REGISTRY.has(name) ? name : name.replace(/_(?:bucket|sum|count)$/, ''))))
-}
-
 /** The selectors of a query: `name{label="…"}`, and what it groups by is not looked at. */
 function labelsAskedFor(text: string): { name: string; label: string }[] {
-  const selectors = text.matchAll(new RegExp(`(${PREFIX}[a-z_]+)\\{([^}]*)\\}`, 'g'))
+  const selectors = text.matchAll(new RegExp(`(${METRIC})\\{([^}]*)\\}`, 'g'))
   return Array.from(selectors).flatMap(([, name = '', inside = '']) =>
     Array.from(inside.matchAll(/([a-z_]+)\s*[=!]/g), ([, label = '']) => ({ name, label })),
   )
@@ -43,18 +17,18 @@ function labelsAskedFor(text: string): { name: string; label: string }[] {
 
 describe('the operations manual', () => {
   test('the operations manual describes every metric there is, with its type and labels, and no other', () => {
-    const rows = OPERATIONS.matchAll(/^\| `(project_api_[a-z_]+)` +\| (\w+) +\| ([^|]+)\| [^|]+\|$/gm)
-    const described = Array.from(rows, ([, name = '', type = '', labels = '']): [string, Described] => [
+    const rows = OPERATIONS.matchAll(/^\| `([a-z]+_[a-z_]+)` +\| (\w+) +\| ([^|]+)\| [^|]+\|$/gm)
+    const described = Array.from(rows, ([, name = '', type = '', labels = '']): [string, DescribedMetric] => [
       name,
       { type, labels: Array.from(labels.matchAll(/`(\w+)`/g), ([, label = '']) => label) },
     ])
-    assert.deepEqual(new Map(described), REGISTRY)
-    assert.equal(described.length, REGISTRY.size, 'each once')
+    assert.deepEqual(new Map(described), METRICS)
+    assert.equal(described.length, METRICS.size, 'each once')
   })
 
   test('the operations manual names no metric that does not exist', () => {
     assert.deepEqual(
-      [...metricsIn(OPERATIONS)].filter((name) => !REGISTRY.has(name)),
+      [...metricsIn(OPERATIONS)].filter((name) => !METRICS.has(name)),
       [],
     )
   })
@@ -66,7 +40,7 @@ describe('the operations manual', () => {
   })
 
   test('the operations manual has no broken link', () => {
-    const files = readdirSync(new URL('docs/', ROOT))
+    const files = readdirSync(new URL('docs/', ROOT), { recursive: true, encoding: 'utf8' })
     for (const [, target = ''] of OPERATIONS.matchAll(/\]\(([^)#]+)/g)) assert.ok(files.includes(target), target)
   })
 })
@@ -86,13 +60,13 @@ describe('the dashboard', () => {
   const queries = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr))
 
   test('the dashboard draws every metric there is, and no other', () => {
-    assert.deepEqual([...metricsIn(queries.join('\n'))].sort(), [...REGISTRY.keys()].sort())
+    assert.deepEqual([...metricsIn(queries.join('\n'))].sort(), [...METRICS.keys()].sort())
   })
 
   test('the dashboard asks only for labels that the metric has', () => {
     for (const { name, label } of labelsAskedFor(`${queries.join('\n')}\n${OPERATIONS}`)) {
       const [metric = ''] = metricsIn(name)
-      const known = [...(REGISTRY.get(metric)?.labels ?? []), 'instance', 'le']
+      const known = [...(METRICS.get(metric)?.labels ?? []), 'instance', 'job', 'le']
       assert.ok(known.includes(label), `${name} has no label ${label}`)
     }
   })

@@ -9,10 +9,10 @@ import { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** A client that gets this answer for every request; one failure opens the circuit breaker. */
-function clientOf(answer: () => Response) {
+function clientOf(answer: (init: RequestInit | undefined) => Response) {
   const clock = new ManualClock()
   const breaker = new Breaker({ clock, threshold: 1, openMs: 1_000, maxOpenMs: 1_000 })
-  const fetch = async () => answer()
+  const fetch = async (_url: unknown, init?: RequestInit) => answer(init)
   const client = new RuntimeClient({
     url: 'http://runtime.test',
     apiKey: null,
@@ -54,6 +54,17 @@ test('an answer about the run itself has no output, so it is never reported as a
   const { client } = clientOf(() => new Response(Buffer.from([0xff]), { headers: JSON_TYPE }))
   await assert.rejects(client.fetchRun(THREAD, RUN), RuntimeUnavailable)
   await assert.rejects(client.listRuns(THREAD), RuntimeUnavailable)
+})
+
+test('a search of threads asks for their ids and metadata only: their values may be large', async () => {
+  let asked: unknown
+  const { client } = clientOf((init) => {
+    asked = JSON.parse(String(init?.body))
+    return Response.json([{ thread_id: THREAD, metadata: { job_id: 'job-1' } }])
+  })
+  const found = await client.searchThreads({ owner: 'ada' }, { limit: 20, offset: 40 })
+  assert.deepEqual(found, [{ threadId: THREAD, metadata: { job_id: 'job-1' } }])
+  assert.deepEqual(asked, { metadata: { owner: 'ada' }, limit: 20, offset: 40, select: ['thread_id', 'metadata'] })
 })
 
 test('a call within a trace hands its span on to the runtime, and one outside sends no header', async () => {

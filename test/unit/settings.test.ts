@@ -53,6 +53,7 @@ test('every setting is shown with the value that it has', () => {
     RATE_LIMIT_SERVICE: 3,
     RATE_LIMIT_HEADERS: 'draft-8',
     TRUST_PROXY: ['10.0.0.7'],
+    EGRESS_ALLOW: ['10.1.0.0/16'],
     CORS_ORIGINS: ['https://app.example.com'],
     CONSOLE: 'on',
     CONSOLE_CLIENT_ID: '4k2n',

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { beforeEach, describe, test } from 'node:test'
-import { FAILED_CHECKS_PER_SECOND, SpentAddresses } from '../../src/limits/spent-addresses.ts'
+import { FAILED_CHECKS_PER_SECOND, SpentAddresses } from '../../src/http/admission/spent-addresses.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const ADDRESS = '192.0.2.1'

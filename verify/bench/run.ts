@@ -22,6 +22,7 @@ import { measureLargeOutputs } from './streams/large-outputs.ts'
 import { measureStreams } from './streams/streams.ts'
 import { measureSweep } from './sweep.ts'
 import { compareTracing } from './tracing.ts'
+import { compareWebhooks } from './webhooks/webhooks.ts'
 
 type BenchPace = typeof QUICK
 
@@ -32,6 +33,7 @@ const QUICK = {
   streams: { durationMs: 5_000 },
   sweepJobs: 2_000,
   push: { rounds: 3, size: 2_000 },
+  webhooks: { rounds: 3, events: 300 },
   slowDisk: { rounds: 5, roundMs: 500, warmUpMs: 1_500 },
   liveSeconds: 5,
 }
@@ -42,6 +44,7 @@ const THOROUGH: BenchPace = {
   streams: { durationMs: 20_000 },
   sweepJobs: 10_000,
   push: { rounds: 9, size: 4_000 },
+  webhooks: { rounds: 9, events: 500 },
   slowDisk: { rounds: 11, roundMs: 1_000, warmUpMs: 4_000 },
   liveSeconds: 20,
 }
@@ -77,6 +80,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   { names: ['large-outputs'], notQuick: true, run: largeOutputs },
   { names: ['sweep'], notQuick: true, run: (_wanted, pace) => sweep(pace) },
   { names: ['push-vs-firebase-admin', 'push-outbox-vs-raw'], run: (_wanted, pace) => push(pace) },
+  { names: ['webhook-vs-raw'], run: (_wanted, pace) => webhooks(pace) },
   {
     names: ['slow-disk'],
     run: (_wanted, pace) => slowDisk(pace),
@@ -169,6 +173,15 @@ async function push({ push: { rounds, size } }: BenchPace): Promise<void> {
   print(`ratio push-vs-firebase-admin ${outcome.vsFirebaseAdmin.toFixed(2)}`)
   print(`ratio push-outbox-vs-raw ${outcome.outboxVsRaw.toFixed(2)}`)
   for (const [way, { messagesPerSecond, cpuMicroseconds }] of outcome.figures) {
+    const rate = `${messagesPerSecond.toFixed(0)} messages/s`
+    print(`  ${way.padEnd(14)} ${rate}, ${cpuMicroseconds.toFixed(0)} µs of processor a message`)
+  }
+}
+
+async function webhooks({ webhooks: pace }: BenchPace): Promise<void> {
+  const { vsRaw, figures } = await compareWebhooks(pace)
+  print(`ratio webhook-vs-raw ${vsRaw.toFixed(2)}`)
+  for (const [way, { messagesPerSecond, cpuMicroseconds }] of figures) {
     const rate = `${messagesPerSecond.toFixed(0)} messages/s`
     print(`  ${way.padEnd(14)} ${rate}, ${cpuMicroseconds.toFixed(0)} µs of processor a message`)
   }

@@ -24,7 +24,7 @@ export const MODULES: readonly MutatedModule[] = [
   module('auth/callback-authenticity', 'unit/callback-authenticity'),
   module('limits/client-address', 'unit/client-address'),
   module('limits/rate-limit-headers', 'unit/rate-limit-headers'),
-  module('limits/spent-addresses', 'unit/spent-addresses'),
+  module('http/admission/spent-addresses', 'unit/spent-addresses'),
   module('limits/memory-counter', 'unit/memory-counter'),
   module('push/outbox/delivery-judge', 'unit/delivery-judge'),
   module('push/outbox/delivery-times', 'unit/delivery-judge'),

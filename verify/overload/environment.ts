@@ -89,7 +89,7 @@ export async function startOverloadEnvironment({
     return {
       url,
       token: tokens[0] ?? '',
-      mint: (sub) => issuer.mint({ sub }),
+      mint: (sub) => issuer.mint({ sub, scopes: ['read:projects', 'write:projects'] }),
       pid: server.pid ?? 0,
       send: async (phase) => {
         generator.send({ phase })

@@ -7,6 +7,8 @@ import { emptyResult, type LoadResult, type Phase } from './load-result.ts'
 const MAX_CONNECTIONS = 2_000
 /** Opened before the load starts, as a load balancer does. */
 const FIRST_CONNECTIONS = 1_000
+/** Connections are used in turn. The service closes a connection whose first request does not come within 15 s. */
+const USED_WITHIN_SECONDS = 5
 /** Clients give up after this time. */
 const CLIENT_TIMEOUT_MS = 5_000
 const EVERY_MS = 2
@@ -35,7 +37,7 @@ class Generator {
 
   async run({ ratePerSecond, durationMs }: Phase): Promise<LoadResult> {
     this.#result = emptyResult()
-    while (this.#open < FIRST_CONNECTIONS) {
+    while (this.#open < Math.min(FIRST_CONNECTIONS, ratePerSecond * USED_WITHIN_SECONDS)) {
       const connection = this.#connect()
       if (connection) this.#idle.push(connection)
     }
@@ -62,7 +64,7 @@ class Generator {
   #begin(dueMs: number): void {
     const request = { ...this.#requests.next(), dueMs }
     this.#result.offered[request.kind] += 1
-    const connection = this.#idle.pop() ?? this.#connect()
+    const connection = this.#idle.shift() ?? this.#connect()
     if (connection) this.#send(connection, request)
     else this.#result.unsent += 1
   }

@@ -10,21 +10,32 @@ const OTHERS = { ratePerSecond: 100, mix: { read: 9, start: 1, callback: 0 } }
 const JOBS = 8
 const JOB_BYTES = 1_000_000
 const PAGE = `/jobs?limit=${JOBS}`
+/** The others read the 20 newest projects, so those are small. A page of 100 then has 1.3 MB. */
+const PROJECTS = { large: 80, small: 20, bytes: 16_000 }
 /** The rate limit of a user: 1,000 requests a minute. */
 const EVERY_MS = 60
 const READERS = 20
 const MEMORY_MB = 600
 
 /** Sends requests until it is stopped; returns how many were answered with each status, as far as it reads them. */
-type Caller = (target: { url: string; token: string }, signal: AbortSignal) => Promise<Record<string, number>>
+type Caller = (target: Target, signal: AbortSignal) => Promise<Record<string, number>>
+
+interface Target {
+  url: string
+  token: string
+  /** One of the large jobs. */
+  jobId: string
+}
 
 const CALLERS: Record<string, Caller> = {
   'no other caller': async () => ({}),
   'a user who reads nothing': askAndReadNothing,
-  'a user with large pages': readPages,
+  'a user with large pages': readAgain(() => PAGE),
+  'a user who reads one large job': readAgain(({ jobId }) => `/jobs/${jobId}`),
+  'a user with pages of projects': readAgain(() => '/v1/projects?limit=100'),
 }
 
-/** What one user with eight jobs of 1 MB does to the others. Returns the limits that are exceeded. */
+/** What one user with large records does to the others. Returns the limits that are exceeded. */
 export async function measureLargeAnswers(options: {
   engine: Engine
   phaseMs: number
@@ -34,8 +45,8 @@ export async function measureLargeAnswers(options: {
   const environment = await startOverloadEnvironment({ runs: 1, mix: OTHERS.mix, engine })
   const faults: string[] = []
   try {
-    const target = { url: environment.url, token: environment.mint('large') }
-    await startLargeJobs(target)
+    const access = { url: environment.url, token: environment.mint('large') }
+    const target = { ...access, jobId: await storeLargeRecords(access) }
     await environment.send({ ratePerSecond: OTHERS.ratePerSecond, durationMs: phaseMs / 2 })
     print(`\n| ${engine}, besides the others | others sent | p50 / p99 ms | failed | RSS MB | the caller got |`)
     print('|---|---|---|---|---|---|')
@@ -57,7 +68,7 @@ export async function measureLargeAnswers(options: {
 
 async function measureBeside(
   environment: OverloadEnvironment,
-  { caller, target, phaseMs }: { caller: Caller; target: { url: string; token: string }; phaseMs: number },
+  { caller, target, phaseMs }: { caller: Caller; target: Target; phaseMs: number },
 ): Promise<{ result: LoadResult; rssMaxMb: number; got: Record<string, number> }> {
   const over = new AbortController()
   const monitor = startMonitor(environment.url)
@@ -69,21 +80,27 @@ async function measureBeside(
   return { result, rssMaxMb: monitor.rssMaxMb, got }
 }
 
-async function startLargeJobs({ url, token }: { url: string; token: string }): Promise<void> {
+/** Returns the id of a large job. */
+async function storeLargeRecords({ url, token }: Omit<Target, 'jobId'>): Promise<string> {
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
-  const body = JSON.stringify({ type: 'report', input: { title: 'Large', text: 'x'.repeat(JOB_BYTES) } })
-  for (let n = 0; n < JOBS; n++) {
-    const response = await fetch(`${url}/jobs`, { method: 'POST', headers, body })
-    if (response.status !== 202) throw new Error(`A large job was answered ${response.status}`)
-    await response.arrayBuffer()
+  const store = async (path: string, record: object) => {
+    const response = await fetch(`${url}${path}`, { method: 'POST', headers, body: JSON.stringify(record) })
+    const { id } = (await response.json()) as { id?: string }
+    if (id === undefined) throw new Error(`POST ${path} was answered ${response.status}`)
+    return id
   }
+  const { large, small, bytes } = PROJECTS
+  for (let n = 0; n < large; n++) await store('/v1/projects', { name: 'Large', metadata: { text: 'x'.repeat(bytes) } })
+  for (let n = 0; n < small; n++) await store('/v1/projects', { name: 'Small' })
+  let id = ''
+  for (let n = 0; n < JOBS; n++) {
+    id = await store('/jobs', { type: 'report', input: { title: 'Large', text: 'x'.repeat(JOB_BYTES) } })
+  }
+  return id
 }
 
 /** A connection for each request, as many a minute as the rate limit allows. */
-async function askAndReadNothing(
-  { url, token }: { url: string; token: string },
-  signal: AbortSignal,
-): Promise<Record<string, number>> {
+async function askAndReadNothing({ url, token }: Target, signal: AbortSignal): Promise<Record<string, number>> {
   const { port } = new URL(url)
   const sockets: Socket[] = []
   while (!signal.aborted) {
@@ -97,18 +114,19 @@ async function askAndReadNothing(
   return { 'not read': sockets.length }
 }
 
-async function readPages(
-  { url, token }: { url: string; token: string },
-  signal: AbortSignal,
-): Promise<Record<string, number>> {
-  const got: Record<string, number> = {}
-  const read = async () => {
-    while (!signal.aborted) {
-      const response = await fetch(`${url}${PAGE}`, { headers: { authorization: `Bearer ${token}` } })
-      await response.arrayBuffer()
-      got[response.status] = (got[response.status] ?? 0) + 1
+/** Reads the path on several connections, as fast as it can. */
+function readAgain(pathOf: (target: Target) => string): Caller {
+  return async (target, signal) => {
+    const got: Record<string, number> = {}
+    const read = async () => {
+      while (!signal.aborted) {
+        const headers = { authorization: `Bearer ${target.token}` }
+        const response = await fetch(`${target.url}${pathOf(target)}`, { headers })
+        await response.arrayBuffer()
+        got[response.status] = (got[response.status] ?? 0) + 1
+      }
     }
+    await Promise.all(Array.from({ length: READERS }, read))
+    return got
   }
-  await Promise.all(Array.from({ length: READERS }, read))
-  return got
 }

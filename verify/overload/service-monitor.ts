@@ -54,7 +54,7 @@ export function startMonitor(url: string): ServiceMonitor {
 }
 
 function sumOf(text: string, metric: string): number {
-  const samples = text.matchAll(new RegExp(`^project_api_${metric}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))
+  const samples = text.matchAll(new RegExp(`^${metric}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))
   return Array.from(samples, ([, value]) => Number(value)).reduce((sum, value) => sum + value, 0)
 }
 

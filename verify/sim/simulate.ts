@@ -19,6 +19,7 @@ import { checkRuns } from './invariants/runs.ts'
 import { checkStreams } from './invariants/streams.ts'
 import { checkTimes } from './invariants/times.ts'
 import { checkTurns } from './invariants/turns.ts'
+import { checkWebhooks, WEBHOOK_TRIGGERS } from './invariants/webhooks.ts'
 import { checkWire } from './invariants/wire.ts'
 import { createIdentity, type Identity, makeSignaturesSynchronous, START_MS } from './outside/identity.ts'
 import { LOCK_TRIGGERS } from './system/lock-order.ts'
@@ -83,6 +84,8 @@ export async function createSimulator(): Promise<Simulator> {
   return { run: (seed) => runSeed(seed, { identity, apps, store }) }
 }
 
+const TRIGGERS = [CHANGE_TRIGGERS, LIMIT_TRIGGERS, WEBHOOK_TRIGGERS, LOCK_TRIGGERS]
+
 interface Store {
   db: Database
   /** What the database's clock shows. */
@@ -95,11 +98,9 @@ async function openStore(): Promise<Store> {
   let now = () => START_MS
   const db = await openSqlite({ path: ':memory:', clock: { now: () => now() } })
   const migrations = await readMigrations(MIGRATIONS, 'sqlite')
-  await db.transaction((tx) =>
-    tx.exec([...migrations.map(({ script }) => script), CHANGE_TRIGGERS, LIMIT_TRIGGERS, LOCK_TRIGGERS].join('\n')),
-  )
+  await db.transaction((tx) => tx.exec([...migrations.map(({ script }) => script), ...TRIGGERS].join('\n')))
   const tables = await db.query<{ name: string }>(sql`
-    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'stats_cursors', 'user_state_version', 'service_clock', 'sqlite_sequence')
+    select name from sqlite_schema where type = 'table' and name not in ('event_log', 'stats_cursors', 'webhook_cursor', 'user_state_version', 'service_clock', 'sqlite_sequence')
     order by rowid`)
   // The newest tables first, because they refer to older ones.
   const noted = tables.map(({ name }) => name).filter((name) => name.startsWith('sim_'))
@@ -117,6 +118,7 @@ async function openStore(): Promise<Store> {
         for (const statement of statements) await tx.query(statement)
         await tx.query(sql`update event_log set trimmed_seq = 0`)
         await tx.query(sql`update stats_cursors set position = 0`)
+        await tx.query(sql`update webhook_cursor set position = 0`)
         await tx.query(sql`update user_state_version set version = 0`)
         await tx.query(
           sql`update service_clock set version = 0, offset_ms = 0, calendar_offset_ms = 0, stepped_at = 0, ran_until = 0`,
@@ -215,6 +217,7 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
     overlaps: system.overlaps,
     callbacks: system.callbacks,
     provider: system.provider,
+    receivers: system.receivers,
     observed: system.observed,
     streams: system.streams,
     crashes: system.crashes,
@@ -237,4 +240,5 @@ async function inspect(system: SimulatedSystem, store: Database, moments: Moment
   await checkStreams(evidence)
   await checkOperators(evidence)
   await checkLimits(evidence)
+  await checkWebhooks(evidence)
 }

@@ -3,19 +3,28 @@ import type { ApiClient } from '../client.ts'
 import { ApiError } from '../errors.ts'
 import { LinkedAbort } from '../http/abort.ts'
 import type { JobHandle } from '../jobs/job-handle.ts'
-import { waitForJob } from '../jobs/wait-for-job.ts'
 import {
   type AnswerOf,
   type ConfigurableOf,
   hasEnded,
   type InputOf,
   type Interrupt,
-  type Job,
   type OutputOf,
+  type Turn,
   type TypeName,
 } from '../types.ts'
+import {
+  type ChatMessage,
+  type ChatMetadata,
+  defaultFromInput,
+  defaultText,
+  messageIdOf,
+  messagesOfTurn,
+  metadataOf,
+  questionParts,
+  textOfMessage,
+} from './chat-messages.ts'
 import { ChunkWriter } from './chunks.ts'
-import { type ChatPlace, ChatPlaces, type PlaceStorage, readPlace } from './places.ts'
 
 /** A conditional type: the compiler inserts the job type before it checks the function, so literals keep their types. */
 type Returning<Result, Args extends unknown[]> = [Result] extends [infer Known] ? (...args: Args) => Known : never
@@ -35,123 +44,204 @@ export interface ChatTransportOptions<Types, Name extends TypeName<Types>> {
   toConfigurable?: Returning<ConfigurableOf<Types, Name>, [message: UIMessage]>
   /** The text of an output, for text that did not arrive live. Default: a text, the text blocks of a list, else JSON. */
   toText?: (output: OutputOf<Types, Name>) => string
-  /** Where each chat's job and cursor are kept across page loads. Default: `sessionStorage`, if there is one. */
-  storage?: PlaceStorage
+  /** The text of an input, for a chat that is loaded. Default: that of its last message, else JSON. */
+  fromInput?: (input: InputOf<Types, Name>) => string
+  /**
+   * What a message does while a turn of the conversation is unfinished, perhaps in another tab. `enqueue`: it waits.
+   * `interrupt`: that turn is cancelled. `reject`: the chat gets an error. Default: `enqueue`. A turn that was stopped in
+   * this tab is cancelled in each case.
+   */
+  onBusy?: 'enqueue' | 'interrupt' | 'reject'
+  /** Called when the first message of a chat has begun a conversation: put its `threadId` into the address of the page. */
+  onConversation?: (chat: { chatId: string; threadId: string }) => void
   /** True: closing the stream cancels the job. `useChat` also closes it when its component unmounts. Default: false. */
   cancelOnStop?: boolean
 }
 
+export interface LoadOptions {
+  /** How many turns to load, the newest. Default: 100. */
+  turns?: number
+  signal?: AbortSignal | undefined
+}
+
 type SendOptions = Parameters<ChatTransport<UIMessage>['sendMessages']>[0]
 
-interface Turn<Types, Name extends TypeName<Types>> {
+/** One run of a job, to be shown. */
+interface Shown<Types, Name extends TypeName<Types>> {
   job: JobHandle<Types, Name>
-  /** The turn's output begins after this cursor. An answered job continues with a new run. */
-  after: string | null
+  run: number
 }
+
+type TurnState = Pick<Turn, 'id' | 'status' | 'run'>
+
+interface KnownConversation {
+  thread_id: string
+  /** The newest first. */
+  data: TurnState[]
+}
+
+const TURNS = 100
+const PAGE = 20
+/** The turns that matter for the next one: five may wait behind the one that runs. */
+const NEWEST = 10
 
 /**
  * A `ChatTransport` for `useChat` of the AI SDK: each turn is a job, shown word by word. Questions of the graph arrive as
- * `data-question` parts, and the user's next message answers them. A reload in the middle of an answer resumes it.
+ * `data-question` parts, and the user's next message answers them. The service knows the conversation: a chat with its
+ * `threadId` as id can be loaded, joined and continued on every device.
  */
 export class JobChatTransport<Types, Name extends TypeName<Types>> implements ChatTransport<UIMessage> {
   /** A resumed answer is shown from its beginning. */
   readonly resumeStreamIsReplay = true
   readonly #options: ChatTransportOptions<Types, Name>
-  readonly #places: ChatPlaces
-  readonly #starting = new Map<string, Promise<Turn<Types, Name>>>()
+  /** The conversation of each chat. */
+  readonly #threads = new Map<string, string>()
+  /** The newest run of each chat that was not shown to its end. */
+  readonly #unshown = new Map<string, Shown<Types, Name>>()
+  readonly #starting = new Map<string, Promise<Shown<Types, Name>>>()
   /** Chats that the user stopped. The next message is a new turn, even if the last one shown is a question. */
   readonly #stopped = new Set<string>()
 
   constructor(options: ChatTransportOptions<Types, Name>) {
     this.#options = options
-    this.#places = new ChatPlaces(options.storage)
   }
 
   readonly sendMessages: ChatTransport<UIMessage>['sendMessages'] = async (options) => {
     const { chatId, abortSignal: signal } = options
     const starting = this.#nextTurn(options)
     this.#starting.set(chatId, starting)
-    const { job, after } = await starting.finally(() => this.#starting.delete(chatId))
+    const shown = await starting.finally(() => this.#starting.delete(chatId))
     if (this.#options.cancelOnStop) {
-      const cancel = () => void job.cancel().catch(() => {})
+      const cancel = () => void shown.job.cancel().catch(() => {})
       // A chat that was stopped while its job started gets no event any more.
       if (signal?.aborted) cancel()
       else signal?.addEventListener('abort', cancel, { once: true })
     }
-    return toStream((own) => this.#show(chatId, { job, after }, own), signal)
+    return toStream((own) => this.#show(chatId, shown, own), signal)
   }
 
+  /** Joins the turn that runs, wherever it was started. Null if none runs. */
   readonly reconnectToStream: ChatTransport<UIMessage>['reconnectToStream'] = async ({
     chatId,
     abortSignal: signal,
   }) => {
-    const place = this.#places.get(chatId)
-    if (!place || place.isDone) return null
+    const { data = [] } = (await this.#read(this.#threadOf(chatId), signal)) ?? {}
+    const current = unfinishedIn(data)
+    const isRunning = current !== undefined && current.status !== 'awaiting_input'
+    const shown = isRunning ? this.#runOf(current) : this.#unshown.get(chatId)
+    if (!shown) return null
     this.#stopped.delete(chatId)
-    const job = this.#options.api.jobs.handle<Name>(place.jobId)
-    try {
-      await job.get({ signal })
-    } catch (error) {
-      if (isGone(error)) return null
-      throw error
-    }
-    return toStream((own) => this.#show(chatId, { job, after: place.after }, own), signal)
+    this.#unshown.set(chatId, shown)
+    return toStream((own) => this.#show(chatId, shown, own), signal)
   }
 
-  /** Cancels the job of the chat, for a Stop button. Does nothing if the job has ended. */
+  /** Cancels the turn of the chat, for a Stop button. Does nothing if it has ended. */
   readonly cancel = async (chatId: string): Promise<void> => {
     this.#stopped.add(chatId)
     await this.#starting.get(chatId)?.catch(() => {})
-    const place = this.#places.get(chatId)
-    if (place) await cancelJob(this.#options.api.jobs.handle<Name>(place.jobId))
+    const { data = [] } = this.#unshown.has(chatId) ? {} : ((await this.#read(this.#threadOf(chatId))) ?? {})
+    const current = unfinishedIn(data)
+    const shown = this.#unshown.get(chatId) ?? (current && this.#runOf(current))
+    if (shown) await cancelJob(shown.job)
   }
 
-  /** Answers the open questions of the chat, continues its conversation, or begins one. */
-  async #nextTurn({ chatId, messages, trigger, abortSignal: signal }: SendOptions): Promise<Turn<Types, Name>> {
-    const { api, type, toInput = defaultInput } = this.#options
-    const message = messages.findLast(({ role }) => role === 'user')
-    if (!message) throw new Error('There is no message to send')
-    const input = () => toInput(message) as InputOf<Types, Name>
-    const options = this.#optionsOf(message)
-    const goesOn = messages.length > 1 || trigger === 'regenerate-message'
-    const last = this.#lastPlace(chatId, messages)
-    const job = last && (goesOn || !last.isDone) ? api.jobs.handle<Name>(last.jobId) : null
-    const isStopped = this.#stopped.delete(chatId)
-    // The signal no longer applies: a chat that is stopped now must still store its job.
-    const keep = (turn: Turn<Types, Name>) => {
-      this.#places.set(chatId, { jobId: turn.job.id, after: turn.after, isDone: false, pausedRun: null })
-      return turn
-    }
+  /**
+   * The messages of a conversation as the service has them, for `messages` of `useChat`. A turn that runs has only the
+   * message of the user: `resume: true` shows the rest. Empty if there is no such conversation.
+   */
+  readonly load = async (
+    threadId: string,
+    { turns: limit = TURNS, signal }: LoadOptions = {},
+  ): Promise<ChatMessage[]> => {
+    const { api, toText = defaultText, fromInput = defaultFromInput } = this.#options
+    const turns: Turn[] = []
+    const list = api.conversations.turns(threadId, { limit: Math.min(limit, PAGE), signal })
     try {
-      if (job && last) {
-        const found = await job.get({ signal })
-        const { status } = found
-        if (trigger === 'submit-message' && goesOn) {
-          const isLate = isLateAnswer(found, { messages, message, last, isStopped })
-          if (status === 'awaiting_input' && !isLate) await this.#answer(job, message)
-          if (status === 'awaiting_input' || isLate) return keep({ job, after: last.after })
-        }
-        if (!hasEnded(status) && (goesOn || status !== 'awaiting_input')) await this.#end(job, signal)
-        if (goesOn) return keep({ job: await job.continue(input(), options), after: null })
+      for await (const turn of list) {
+        turns.unshift(turn as unknown as Turn)
+        if (turns.length >= limit) break
       }
     } catch (error) {
       if (!isGone(error)) throw error
     }
-    return keep({ job: await api.jobs.start(type, input(), options), after: null })
+    const texts = { toText, fromInput } as Parameters<typeof messagesOfTurn>[1]
+    return turns.flatMap((turn) => messagesOfTurn(turn, texts))
   }
 
-  /** If another device continued the chat, the messages are newer than the stored place. Then their metadata is used. */
-  #lastPlace(chatId: string, messages: readonly UIMessage[]): ChatPlace | undefined {
-    const own = this.#places.get(chatId)
-    const seen = messages.flatMap(({ metadata }) => readPlace(metadata) ?? [])
-    const last = seen.at(-1)
-    const isOld = last && last.jobId !== own?.jobId && seen.some(({ jobId }) => jobId === own?.jobId)
-    return own && !isOld ? own : last
+  /** Answers the open questions of the chat, continues its conversation, or begins one. */
+  async #nextTurn({ chatId, messages, trigger, abortSignal: signal }: SendOptions): Promise<Shown<Types, Name>> {
+    const { api, type, toInput = defaultInput, onBusy = 'enqueue' } = this.#options
+    const message = messages.findLast(({ role }) => role === 'user')
+    if (!message) throw new Error('There is no message to send')
+    const isStopped = this.#stopped.delete(chatId)
+    const options = this.#optionsOf(message)
+    // The signal no longer applies once a job begins: a chat that is stopped now must still know it.
+    const keep = (shown: Shown<Types, Name>, threadId: string | undefined) => {
+      this.#unshown.set(chatId, shown)
+      if (threadId !== undefined && this.#threads.get(chatId) !== threadId) {
+        this.#threads.set(chatId, threadId)
+        this.#options.onConversation?.({ chatId, threadId })
+      }
+      return shown
+    }
+    const input = () => toInput(message) as InputOf<Types, Name>
+    const found = await this.#read(this.#threadToContinue(chatId, messages, trigger), signal)
+    const [newest] = found?.data ?? []
+    if (!found || !newest) {
+      const job = await api.jobs.start(type, input(), options)
+      return keep({ job, run: 1 }, job.data?.thread_id)
+    }
+    const current = unfinishedIn(found.data)
+    const isPaused = current?.status === 'awaiting_input'
+    if (trigger === 'submit-message') {
+      const answered = lateAnswerIn(found.data, { messages, message, isStopped })
+      if (answered) return keep(this.#runOf(answered), found.thread_id)
+      if (current && isPaused) {
+        const shown = this.#runOf(current)
+        if (!hasSeen(current, messages)) return keep(shown, found.thread_id)
+        await this.#answer(shown.job, message, signal)
+        return keep({ job: shown.job, run: current.run + 1 }, found.thread_id)
+      }
+    }
+    const stopped = isStopped ? this.#unshown.get(chatId) : undefined
+    if (stopped) await cancelJob(stopped.job)
+    // A question that is not answered would hold the turn up, and a turn that was stopped takes a moment to end.
+    const onBusyNow = isPaused ? 'interrupt' : stopped && onBusy === 'reject' ? 'enqueue' : onBusy
+    const job = await this.#runOf(newest).job.continue(input(), { ...options, onBusy: onBusyNow })
+    return keep({ job, run: 1 }, job.data?.thread_id)
   }
 
-  async #answer(job: JobHandle<Types, Name>, message: UIMessage): Promise<void> {
+  /** The id of a chat may be that of its conversation. Otherwise its first message begins one. */
+  #threadOf(chatId: string): string | undefined {
+    return this.#threads.get(chatId) ?? (UUID.test(chatId) ? chatId : undefined)
+  }
+
+  /** A chat whose messages were cleared begins a new conversation, unless its id is that of a conversation. */
+  #threadToContinue(chatId: string, messages: readonly UIMessage[], trigger: SendOptions['trigger']) {
+    const goesOn = messages.length > 1 || trigger === 'regenerate-message' || UUID.test(chatId)
+    const noted = messages.flatMap((one) => metadataOf(one).threadId ?? []).at(-1)
+    return goesOn ? (noted ?? this.#threadOf(chatId)) : undefined
+  }
+
+  /** The newest turns of a conversation, without input and output. Undefined if there is none. */
+  async #read(threadId: string | undefined, signal?: AbortSignal): Promise<KnownConversation | undefined> {
+    if (threadId === undefined) return undefined
+    const query = { fields: 'summary', limit: NEWEST, signal }
+    try {
+      return (await this.#options.api.conversations.get(threadId, query)) as unknown as KnownConversation
+    } catch (error) {
+      if (!isGone(error)) throw error
+      return undefined
+    }
+  }
+
+  #runOf({ id, run }: TurnState): Shown<Types, Name> {
+    return { job: this.#options.api.jobs.handle<Name>(id), run }
+  }
+
+  async #answer(job: JobHandle<Types, Name>, message: UIMessage, signal: AbortSignal | undefined): Promise<void> {
     const { toAnswer = defaultAnswer } = this.#options
-    const questions: readonly Interrupt[] = job.data?.interrupts ?? []
+    const questions: readonly Interrupt[] = (await job.get({ signal })).interrupts ?? []
     const [first] = questions
     const answerTo = (question: Interrupt) => toAnswer(message, question) as AnswerOf<Types, Name>
     const options = this.#optionsOf(message)
@@ -166,54 +256,51 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     return toConfigurable ? { configurable: toConfigurable(message) as ConfigurableOf<Types, Name> } : {}
   }
 
-  /** The thread accepts the next turn only after this one has ended. */
-  async #end(job: JobHandle<Types, Name>, signal: AbortSignal | undefined): Promise<void> {
-    await cancelJob(job)
-    const until = ({ status }: Pick<Job, 'status'>) => hasEnded(status)
-    await waitForJob(this.#options.api.context, job.id, { until, isKnown: true, signal })
-  }
-
-  async *#show(chatId: string, { job, after }: Turn<Types, Name>, signal: AbortSignal): AsyncGenerator<UIMessageChunk> {
+  async *#show(chatId: string, shown: Shown<Types, Name>, signal: AbortSignal): AsyncGenerator<UIMessageChunk> {
+    const { job } = shown
     const stop = () => this.#stopped.add(chatId)
     if (signal.aborted) stop()
     else signal.addEventListener('abort', stop, { once: true })
     const writer = new ChunkWriter()
+    const metadata: ChatMetadata = { jobId: job.id }
+    const threadId = this.#threadOf(chatId)
+    if (threadId !== undefined) metadata.threadId = threadId
     let isStarted = false
-    for await (const part of job.live({ after, signal })) {
+    // The output of the run begins where that of the run before it ended.
+    for await (const part of job.live({ after: shown.run > 1 ? `${shown.run - 1}-end` : null, signal })) {
       if (!isStarted) {
         isStarted = true
-        yield { type: 'start', messageId: messageIdOf(job.id, part.cursor), messageMetadata: { jobId: job.id } }
+        // A cursor begins with the number of its run. A question may have been answered elsewhere meanwhile.
+        metadata.run = Number.parseInt(part.cursor, 10)
+        yield { type: 'start', messageId: messageIdOf(job.id, metadata.run), messageMetadata: { ...metadata } }
         yield { type: 'start-step' }
       }
       yield* writer.write(part)
       if (part.type !== 'end') continue
       const found = await job.get({ signal })
-      const pausedRun = found.status === 'awaiting_input' ? found.run_id : null
-      // Before the last chunks: `useChat` reads nothing after an error.
-      this.#places.set(chatId, { jobId: job.id, after: part.cursor, isDone: true, pausedRun })
-      yield* this.#conclude(found, writer)
+      if (this.#unshown.get(chatId)?.job.id === job.id) this.#unshown.delete(chatId)
+      metadata.status = part.status
+      yield* this.#conclude(found, writer, metadata)
       yield { type: 'finish-step' }
-      const messageMetadata = { jobId: job.id, after: part.cursor, ...(pausedRun !== null && { pausedRun }) }
-      yield { type: 'finish', messageMetadata }
+      yield { type: 'finish', messageMetadata: { ...metadata } }
     }
   }
 
   /** Writes the end of the turn as the job shows it: its output, its questions or its error. */
-  *#conclude(job: NonNullable<JobHandle<Types, Name>['data']>, writer: ChunkWriter): Generator<UIMessageChunk> {
+  *#conclude(
+    job: NonNullable<JobHandle<Types, Name>['data']>,
+    writer: ChunkWriter,
+    metadata: ChatMetadata,
+  ): Generator<UIMessageChunk> {
     const { toText = defaultText } = this.#options
     if (job.status === 'completed') yield* writer.complete(toText(job.output as OutputOf<Types, Name>))
     yield* writer.end()
     switch (job.status) {
-      case 'awaiting_input': {
-        // A breakpoint has no question but waits for the user. Any message continues it.
-        const questions: Interrupt[] = job.interrupts.length > 0 ? job.interrupts : [{ value: null }]
-        for (const [place, { id, value }] of questions.entries()) {
-          const data = { jobId: job.id, interruptId: id ?? null, value }
-          yield { type: 'data-question', id: id ?? `question-${place}`, data }
-        }
-        return
-      }
+      case 'awaiting_input':
+        return yield* questionParts(job.id, job.interrupts)
       case 'failed':
+        // Before the error: `useChat` reads nothing after it.
+        yield { type: 'message-metadata', messageMetadata: { ...metadata, error: job.error } }
         return yield { type: 'error', errorText: job.error.message }
       case 'cancelled':
         return yield { type: 'abort', reason: 'cancelled' }
@@ -228,9 +315,11 @@ export function createChatTransport<Types, Name extends TypeName<Types>>(options
   return new JobChatTransport<Types, Name>(options)
 }
 
-/** The text that the user typed. */
-export function textOfMessage({ parts }: Pick<UIMessage, 'parts'>): string {
-  return parts.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n')
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
+
+/** The turn that runs or pauses: those after it wait. The newest turn is the first. */
+function unfinishedIn(turns: readonly TurnState[]): TurnState | undefined {
+  return turns.findLast(({ status }) => !hasEnded(status))
 }
 
 function defaultInput(message: UIMessage): unknown {
@@ -240,48 +329,43 @@ function defaultInput(message: UIMessage): unknown {
 interface Sent {
   messages: readonly UIMessage[]
   message: UIMessage
-  last: ChatPlace
   isStopped: boolean
 }
 
 /**
- * Whether the message answers a question that was answered before: by a double click, in another tab or on another device.
- * It must neither cancel the job nor answer a newer question, which the user has not seen.
+ * The turn whose question the message answers, if it was answered before: by a double click, in another tab or on another
+ * device. The message must neither cancel its job nor answer a newer question, which the user has not seen.
  */
-function isLateAnswer({ id, status, run_id }: Pick<Job, 'id' | 'status' | 'run_id'>, sent: Sent): boolean {
-  const { messages, message, last, isStopped } = sent
-  const isPaused = status === 'awaiting_input'
-  const shown = readPlace(messages.findLast(({ role }) => role === 'assistant')?.metadata) ?? last
-  if (shown.jobId === id && shown.pausedRun !== null) {
-    return shown.pausedRun !== run_id && status !== 'cancelled' && (isPaused || !isStopped)
+function lateAnswerIn(turns: readonly TurnState[], { messages, message, isStopped }: Sent): TurnState | undefined {
+  const shown = metadataOf(lastAnswer(messages))
+  const asked = shown.status === 'awaiting_input' ? turns.find(({ id }) => id === shown.jobId) : undefined
+  if (asked) {
+    const isLate = asked.run !== shown.run && asked.status !== 'cancelled'
+    return isLate && (asked.status === 'awaiting_input' || !isStopped) ? asked : undefined
   }
-  const { answer, answers } = answersIn(message)
-  const hasAnswer = answer !== undefined || answers !== undefined
-  return hasAnswer && !isStopped && !isPaused && !hasEnded(status)
+  const { answer, answers } = metadataOf(message)
+  const current = unfinishedIn(turns)
+  const isAnswer = answer !== undefined || answers !== undefined
+  return isAnswer && !isStopped && current?.status !== 'awaiting_input' ? current : undefined
 }
 
-function answersIn({ metadata }: UIMessage) {
-  return (metadata ?? {}) as { answer?: unknown; answers?: Record<string, unknown> }
+/** Whether the chat shows the question of this turn. An app may have stored its messages without their metadata. */
+function hasSeen({ id, run }: TurnState, messages: readonly UIMessage[]): boolean {
+  const answer = lastAnswer(messages)
+  const { jobId, run: shownRun } = metadataOf(answer)
+  return answer !== undefined && (jobId === undefined || (jobId === id && shownRun === run))
+}
+
+function lastAnswer(messages: readonly UIMessage[]): UIMessage | undefined {
+  return messages.findLast(({ role }) => role === 'assistant')
 }
 
 function defaultAnswer(message: UIMessage, { id }: Interrupt): unknown {
-  const { answer, answers } = answersIn(message)
+  const { answer, answers } = metadataOf(message)
   const own = answers?.[id ?? '']
   // `null` is an answer too.
   if (own !== undefined) return own
   return answer === undefined ? textOfMessage(message) : answer
-}
-
-function defaultText(output: unknown): string {
-  if (typeof output === 'string') return output
-  if (!Array.isArray(output)) return JSON.stringify(output, null, 2)
-  return output.map((block: { text?: unknown }) => (typeof block?.text === 'string' ? block.text : '')).join('')
-}
-
-/** The id of the answer's message: the job's id, and from the second run on the number of the run. */
-function messageIdOf(jobId: string, cursor: string): string {
-  const run = Number.parseInt(cursor, 10)
-  return run > 1 ? `${jobId}.${run}` : jobId
 }
 
 function isGone(error: unknown): boolean {

@@ -33,7 +33,8 @@ export class ChunkWriter {
     if (part.type === 'reset') yield* this.#restart()
     if (part.type === 'progress') yield progressOf(part.value)
     if (part.type === 'step') {
-      for (const { id, node } of messages) if (node === part.node) yield* this.#close(id)
+      const place = placeOf(part)
+      for (const message of messages) if (placeOf(message) === place) yield* this.#close(message.id)
     }
     const changed = messages.find((message, place) => message !== before[place])
     if (part.type !== 'message' || !changed) return
@@ -69,7 +70,7 @@ export class ChunkWriter {
       if (written.open?.kind !== kind) {
         yield* closeText(written)
         written.open = { kind, id: String(++this.#parts) }
-        yield { type: `${kind}-start`, id: written.open.id }
+        yield { type: `${kind}-start`, id: written.open.id, ...originOf(message) }
       }
       written[kind] = message[kind]
       yield { type: `${kind}-delta`, id: written.open.id, delta: message[kind].slice(sent.length) }
@@ -112,10 +113,19 @@ const NO_MESSAGE: TranscriptMessage = {
   id: 'output',
   role: 'assistant',
   node: null,
+  namespace: [],
   text: '',
   reasoning: '',
   toolCalls: [],
   toolCallId: null,
+}
+
+const placeOf = ({ node, namespace = [] }: { node: string | null; namespace?: readonly string[] }) =>
+  [...namespace, node].join('|')
+
+/** For a chat with sub-agents: which node wrote the part. */
+function originOf({ node, namespace }: TranscriptMessage) {
+  return node === null ? {} : { providerMetadata: { project_api: { node, namespace: [...namespace] } } }
 }
 
 const progressOf = (data: unknown) => ({ type: 'data-progress', id: 'progress', data }) as const

@@ -1,2 +1,2 @@
-export { type ChatTransportOptions, createChatTransport, JobChatTransport, textOfMessage } from './chat-transport.ts'
-export type { PlaceStorage } from './places.ts'
+export { type ChatData, type ChatMessage, type ChatMetadata, textOfMessage } from './chat-messages.ts'
+export { type ChatTransportOptions, createChatTransport, JobChatTransport, type LoadOptions } from './chat-transport.ts'

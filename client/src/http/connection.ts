@@ -10,6 +10,11 @@ export interface ConnectionOptions extends CredentialOptions {
   fetch?: typeof fetch
   /** False if your `fetch` returns only complete bodies: the client then polls. Detected for the global `fetch`. */
   streaming?: boolean
+  /**
+   * True: streams stay open while the page is hidden. Default: they are closed after two seconds and resume when it is shown,
+   * because over HTTP/1.1 all tabs of a browser share six connections.
+   */
+  streamsWhileHidden?: boolean
   /** The timeout of one attempt of a request. */
   timeoutMs?: number
   /** How often a request is repeated. */
@@ -61,6 +66,8 @@ export class Connection {
   readonly random: () => number
   /** False after the first body that could not be read as it arrives. */
   streams: boolean
+  /** Whether a hidden page closes its streams. */
+  readonly hides: boolean
   readonly #base: string
   readonly #fetch: typeof fetch
   readonly #parse: ((text: string) => unknown) | undefined
@@ -83,6 +90,7 @@ export class Connection {
     this.#retries = options.retries ?? DEFAULT_RETRIES
     this.clock = options.clock ?? systemClock
     this.random = options.random ?? Math.random
+    this.hides = options.streamsWhileHidden !== true
     // The `fetch` of older React Native resolves only when the whole body has arrived, so a stream would never begin.
     this.streams = options.streaming ?? (given !== undefined || 'body' in Response.prototype)
   }

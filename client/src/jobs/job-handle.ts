@@ -34,6 +34,14 @@ export interface ResultOptions extends CallOptions {
   timeoutMs?: number
 }
 
+export interface RetryOptions extends CreateOptions {
+  /** True: repeat the job also if it was retried already. Default: such a job is a `conflict`. */
+  again?: boolean
+}
+
+/** After a conflict. A closed question is confirmed after 10 s, at the next read. */
+const CLOSED_WITHIN_MS = 30_000
+
 type Answering<Types, Name extends TypeName<Types>> = AnswerOptions<ConfigurableOf<Types, Name>>
 
 /** One job: its last known state, and all actions on it. */
@@ -103,7 +111,10 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     }
   }
 
-  /** Answers the job's only question. No error if it was answered already. */
+  /**
+   * Answers the job's only question. No error if it was answered already: here, on another device, or in another tool, whose
+   * run the job then follows.
+   */
   async answer(value: AnswerOf<Types, Name>, options: Answering<Types, Name> = {}): Promise<Job<Types, Name>> {
     const { interrupts } = await this.#paused(options)
     // The id ensures that the answer cannot reach a newer question.
@@ -142,9 +153,9 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
   }
 
   /** Repeats a job that has ended: a new job with the same input, whose `retry_of` is this one. */
-  async retry({ idempotencyKey, signal }: CreateOptions = {}): Promise<JobHandle<Types, Name>> {
-    const headers = idempotency(idempotencyKey)
-    const next = await requestJob(this.#context, 'POST', `${pathOf(this.id)}/retry`, { headers, signal })
+  async retry({ again, idempotencyKey, signal }: RetryOptions = {}): Promise<JobHandle<Types, Name>> {
+    const options = { body: { again }, headers: idempotency(idempotencyKey), signal }
+    const next = await requestJob(this.#context, 'POST', `${pathOf(this.id)}/retry`, options)
     return new JobHandle<Types, Name>(this.#context, next.id, next)
   }
 
@@ -176,8 +187,33 @@ export class JobHandle<Types, Name extends TypeName<Types> = TypeName<Types>> {
     const body = { ...answer, configurable }
     const paused = await this.#paused({ signal })
     if (paused.status !== 'awaiting_input' && paused.error?.code !== 'answer_expired') return paused
-    const isDone = ({ run_id }: Job<Types, Name>) => run_id !== paused.run_id
-    return this.#change('resume', { body, signal, isDone })
+    const isDone = ({ run_id }: Pick<Job, 'run_id'>) => run_id !== paused.run_id
+    try {
+      return await this.#change('resume', { body, signal, isDone })
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== 'conflict') throw error
+      const job = await this.#whenClosed(paused, signal)
+      if (!job || !isDone(job)) throw error
+      return this.#keep(job)
+    }
+  }
+
+  /** The service sees a closed question twice before it follows the run that closed it. Undefined if that takes too long. */
+  async #whenClosed(paused: Job<Types, Name>, signal: AbortSignal | undefined): Promise<Job | undefined> {
+    const asked = JSON.stringify(paused.interrupts)
+    const until = ({ status, run_id, interrupts }: Job) =>
+      status !== 'awaiting_input' || run_id !== paused.run_id || JSON.stringify(interrupts) !== asked
+    const abort = new LinkedAbort(signal)
+    const limit = { clock: this.#context.connection.clock, ms: CLOSED_WITHIN_MS, message: '' }
+    const options = { until, isKnown: true, onRead: (read: Job) => this.#keep(read), signal: abort.signal }
+    try {
+      return await abort.within(limit, () => waitForJob(this.#context, this.id, options))
+    } catch (error) {
+      if (signal?.aborted || (error as { code?: unknown }).code !== 'request_timeout') throw error
+      return undefined
+    } finally {
+      abort.unlink()
+    }
   }
 
   /** After a failure, reads the job before it repeats the change: the change may be made already. */

@@ -14,6 +14,8 @@ export interface TranscriptMessage {
   id: string
   role: LiveMessage['role']
   node: string | null
+  /** Of a sub-agent: the tasks of the outer graphs that the node is part of, outermost first. Else empty. */
+  namespace: readonly string[]
   text: string
   reasoning: string
   toolCalls: ToolCall[]
@@ -77,8 +79,8 @@ function addMessage(messages: readonly TranscriptMessage[], piece: LiveMessage):
   return messages.map((message) => (message === known ? append(base, piece) : message))
 }
 
-function emptyMessage(id: string, { role, node, tool_call_id }: LiveMessage): TranscriptMessage {
-  return { id, role, node, text: '', reasoning: '', toolCalls: [], toolCallId: tool_call_id ?? null }
+function emptyMessage(id: string, { role, node, namespace = [], tool_call_id }: LiveMessage): TranscriptMessage {
+  return { id, role, node, namespace, text: '', reasoning: '', toolCalls: [], toolCallId: tool_call_id ?? null }
 }
 
 function append(message: TranscriptMessage, piece: LiveMessage): TranscriptMessage {

@@ -15,7 +15,7 @@ export type LivePart = { cursor: string } & (
   /** A progress report of the graph. */
   | { type: 'progress'; value: unknown }
   /** A node of the graph has finished. */
-  | { type: 'step'; node: string }
+  | { type: 'step'; node: string; namespace?: string[] }
   /** The output so far is void or incomplete: clear it, and show only the output that follows. */
   | { type: 'reset' }
   /** The run has ended, or pauses with a question (`awaiting_input`). Nothing follows. */
@@ -67,7 +67,7 @@ function toPart(event: string, data: unknown, cursor: string): LivePart | undefi
     case 'progress':
       return { type: event, cursor, value: data }
     case 'step':
-      return { type: event, cursor, node: (data as { node: string }).node }
+      return { type: event, cursor, ...(data as { node: string; namespace?: string[] }) }
     case 'reset':
       return { type: event, cursor }
     case 'end':

@@ -1,10 +1,13 @@
 import { type Answer, type Connection, type Failure, idempotency } from '../http/connection.ts'
 import type {
+  Conversation,
+  ConversationItem,
   Device,
   DeviceInput,
   Project,
   ProjectChange,
   ProjectInput,
+  Turn,
   Usage,
   UsageLimits,
   User,
@@ -64,11 +67,19 @@ class Records<Record extends object, Input extends object, Change extends object
 }
 
 /** The caller's conversations, by the `thread_id` of their jobs. */
-export function conversationsOf(connection: Connection) {
+export function conversationsOf<Types>(connection: Connection) {
+  const at = (threadId: string) => `/v1/conversations/${encodeURIComponent(threadId)}`
+  const turns = (threadId: string, options: ListOptions = {}) => listOf<Turn<Types>>(connection, at(threadId), options)
   return {
+    /** The conversation with the newest turn first. */
+    list: (options: ListOptions = {}) => listOf<ConversationItem>(connection, '/v1/conversations', options),
+    /** A conversation with its newest turns, or with those after `cursor`. */
+    get: (threadId: string, { cursor, ...options }: ListOptions & { cursor?: string | null } = {}) =>
+      turns(threadId, options).page(cursor) as Promise<Conversation<Types>>,
+    /** All turns of a conversation, newest first. */
+    turns,
     /** Deletes all jobs of a conversation, and its thread at the runtime. `conflict` while one of them is unfinished. */
-    delete: (threadId: string, options?: CallOptions) =>
-      remove(connection, `/v1/conversations/${encodeURIComponent(threadId)}`, options),
+    delete: (threadId: string, options?: CallOptions) => remove(connection, at(threadId), options),
   }
 }
 

@@ -3,6 +3,7 @@ import { LinkedAbort } from '../http/abort.ts'
 import type { Connection, RequestOptions } from '../http/connection.ts'
 import { isOutage } from '../http/outage.ts'
 import { type SseBlock, SseParser } from './sse-parser.ts'
+import { onHidden, whenShown } from './visibility.ts'
 
 export interface FollowOptions extends Pick<RequestOptions, 'query' | 'signal'> {
   /** Continue after this id. */
@@ -19,6 +20,9 @@ export class CannotStream extends Error {}
 /** `onCursor` threw its `cause`. A reconnect would not help. */
 class CallbackFailed extends Error {}
 
+/** Why the stream of a hidden page is closed. */
+const HIDDEN = new Error('The page is hidden')
+
 /** The service sends a comment every 15 s. After 45 s of silence the connection counts as dead. */
 const WATCHDOG_MS = 45_000
 const FIRST_PAUSE_MS = 1_000
@@ -27,7 +31,8 @@ const LONGEST_PAUSE_MS = 30_000
 const MAX_FIRST_FAILURES = 5
 
 /**
- * The messages of a stream. Reconnects and resumes after each break. Ends without an error when the signal aborts. Rejects
+ * The messages of a stream. Reconnects and resumes after each break. A hidden page has no stream: it is closed, and opened
+ * again after its last id when the page is shown. Ends without an error when the signal aborts. Rejects
  * if the service refuses the stream permanently, if the stream never opens, or if `onCursor` throws.
  */
 export async function* followStream(
@@ -50,7 +55,9 @@ export async function* followStream(
   }
   while (!signal?.aborted) {
     let retryAfterMs = 0
+    if (connection.hides) await whenShown(signal)
     const abort = new LinkedAbort(signal)
+    const unwatch = connection.hides ? onHidden(clock, () => abort.abort(HIDDEN)) : () => {}
     try {
       const headers = { accept: 'text/event-stream', ...(lastEventId !== null && { 'last-event-id': lastEventId }) }
       const opened = await abort.within(silence, () => connection.open(path, { query, headers }, abort))
@@ -76,14 +83,17 @@ export async function* followStream(
     } catch (error) {
       if (error instanceof CallbackFailed) throw error.cause
       if (signal?.aborted) return
+      if (abort.reason === HIDDEN) continue
       failures += 1
       const helpsToWait = wasOpen ? isOutage(error) : mayPass(error) && failures <= MAX_FIRST_FAILURES
       if (error instanceof CannotStream || !helpsToWait) throw error
       retryAfterMs = ((error as { retryAfter?: number | null }).retryAfter ?? 0) * 1_000
     } finally {
+      unwatch()
       abort.unlink()
       abort.abort()
     }
+    if (abort.reason === HIDDEN) continue
     const backoffMs = Math.min(retryMs * 2 ** failures, LONGEST_PAUSE_MS) * (0.5 + connection.random() / 2)
     await clock.sleep(retryAfterMs + backoffMs, signal)
   }

@@ -1,4 +1,4 @@
-import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from '@tanstack/preact-query'
+import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClient } from '@tanstack/preact-query'
 import { useRef } from 'preact/hooks'
 import { useToast } from '../ui/toasts.tsx'
 import { useOperator } from './operator.ts'
@@ -14,14 +14,17 @@ export interface Page<Item> {
 /** Reads one resource, and again every `refreshMs` and after each action. */
 export function useResource<Body>(
   path: string,
-  options: { query?: Query; refreshMs?: number; enabled?: boolean } = {},
+  options: { query?: Query; refreshMs?: number; enabled?: boolean; staleMs?: number; keepsLast?: boolean } = {},
 ) {
   const { api } = useOperator()
-  const { query = {}, refreshMs, enabled = true } = options
+  const { query = {}, refreshMs, enabled = true, staleMs, keepsLast = false } = options
   return useQuery({
     queryKey: [path, query],
     queryFn: ({ signal }) => api.request<Body>('GET', path, { query, signal }),
     enabled,
+    // The answer to the last query stays on the screen until the next one arrives.
+    ...(keepsLast ? { placeholderData: keepPreviousData } : {}),
+    ...(staleMs === undefined ? {} : { staleTime: staleMs }),
     ...(refreshMs === undefined ? {} : { refetchInterval: refreshMs }),
   })
 }
@@ -46,6 +49,8 @@ export interface Action {
   path: string
   body?: unknown
   headers?: Record<string, string>
+  /** Absent: the client's own limit, which is for work that takes long. */
+  timeoutMs?: number
 }
 
 /**
@@ -58,12 +63,17 @@ export function useAction<Body = unknown>(done: (answer: Body) => string | null)
   const queries = useQueryClient()
   const unanswered = useRef<{ action: string; key: string } | null>(null)
   return useMutation({
-    mutationFn: ({ method, path, body, headers = {} }: Action) => {
+    mutationFn: async ({ method, path, body, headers = {}, timeoutMs }: Action) => {
       const action = JSON.stringify([method, path, body])
       if (unanswered.current?.action !== action) unanswered.current = { action, key: crypto.randomUUID() }
-      return api.request<Body>(method, path, {
+      const signal = timeoutMs === undefined ? undefined : AbortSignal.timeout(timeoutMs)
+      const asked = api.request<Body>(method, path, {
         ...(body === undefined ? {} : { body }),
+        signal,
         headers: { ...(method === 'POST' ? { 'idempotency-key': unanswered.current.key } : {}), ...headers },
+      })
+      return asked.catch((error: unknown) => {
+        throw signal?.aborted ? new Error('The service did not answer in time') : error
       })
     },
     onSuccess: (answer) => {
@@ -75,11 +85,15 @@ export function useAction<Body = unknown>(done: (answer: Body) => string | null)
       if (isFinal(error)) unanswered.current = null
       toast({ kind: 'bad', message: error.message })
     },
-    onSettled: () => queries.invalidateQueries(),
+    onSettled: (_answer, error) => {
+      const reading = queries.invalidateQueries()
+      // A failure ends at once: a service that hangs would keep the action busy for minutes.
+      return error ? undefined : reading
+    },
   })
 }
 
 /** The service has answered, and refused the action. Without an answer, or with an error of the service, it may have happened. */
-function isFinal(error: Error): boolean {
+export function isFinal(error: Error): boolean {
   return 'status' in error && Number(error.status) >= 400 && Number(error.status) < 500
 }

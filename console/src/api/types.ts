@@ -20,6 +20,21 @@ export function hasEnded(status: JobStatus): boolean {
   return HAS_ENDED[status]
 }
 
+/** Why a job failed. A code without a row does not compile. */
+const FAILURES: Record<NonNullable<Job['error']>['code'], true> = {
+  run_failed: true,
+  run_timeout: true,
+  run_lost: true,
+  answer_not_applied: true,
+  answer_expired: true,
+  output_missing: true,
+  output_invalid: true,
+  start_rejected: true,
+  deadline_exceeded: true,
+}
+
+export const FAILURE_CODES = Object.keys(FAILURES)
+
 export interface JobCounts {
   counts: Record<JobStatus, number>
   at_least: string[]
@@ -43,4 +58,8 @@ export interface Operation {
   done: number
   failed: number
   failures?: { id: string; error: string }[]
+  skipped?: number
+  skips?: { id: string; reason: string }[]
+  /** Of a dry run: jobs that were retried already, and are not in `total`. */
+  retried?: number
 }

@@ -1,14 +1,17 @@
 import { useState } from 'preact/hooks'
+import { Link } from 'wouter-preact'
 import { useList } from '../api/queries.ts'
 import { Button } from '../ui/button.tsx'
 import { Dialog } from '../ui/dialog.tsx'
-import { FilterBar } from '../ui/filter-bar.tsx'
+import { FilterBar, type FilterField } from '../ui/filter-bar.tsx'
 import { JsonView } from '../ui/json-view.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
+import { AUDIT_ACTIONS } from './audit-actions.ts'
+import { Owner } from './people/owner.tsx'
 
 interface AuditEntry {
   id: string
@@ -22,16 +25,22 @@ interface AuditEntry {
   request_id: string | null
 }
 
-const FIELDS = [
+const FIELDS: readonly FilterField[] = [
   { name: 'actor', label: 'Who' },
-  { name: 'action', label: 'Action' },
+  { name: 'action', label: 'Action', choices: AUDIT_ACTIONS },
   { name: 'object', label: 'Object' },
+  { name: 'operation_id', label: 'Bulk operation' },
+  { name: 'created_after', label: 'After', type: 'datetime-local' },
+  { name: 'created_before', label: 'Before', type: 'datetime-local' },
 ]
 
 /** The changes by admins and by the command line. */
 export function AuditPage() {
   const { filters, set } = useUrlFilters(FIELDS.map(({ name }) => name))
-  const entries = useList<AuditEntry>('/v1/audit', { query: { ...filters, limit: 50 } })
+  const entries = useList<AuditEntry>('/v1/audit', {
+    // A bulk action is one line, unless the operator asks for its items or for one object.
+    query: { ...(filters.object || filters.operation_id ? {} : { items: 'none' }), ...filters, limit: 50 },
+  })
   const [shown, setShown] = useState<AuditEntry | null>(null)
   return (
     <>
@@ -45,8 +54,8 @@ export function AuditPage() {
           columns={[
             { title: 'When', render: ({ at }) => <Time at={at} /> },
             { title: 'Action', render: ({ action }) => <strong>{action}</strong> },
-            { title: 'Who', render: ({ actor }) => <span class="id">{actor.id}</span> },
-            { title: 'Object', render: ({ object }) => <code class="id">{object.id}</code> },
+            { title: 'Who', render: ({ actor }) => <Actor actor={actor} /> },
+            { title: 'Object', render: (entry) => <ChangedObject entry={entry} /> },
             { title: 'From', render: ({ address }) => address ?? '–', wide: true },
             {
               title: 'Change',
@@ -67,12 +76,49 @@ export function AuditPage() {
       {shown !== null && (
         <Dialog title={shown.action} onClose={() => setShown(null)}>
           <dl class="facts">
+            <dt>Time</dt>
+            <dd>
+              <Time at={shown.at} isExact />
+            </dd>
             <dt>Request</dt>
             <dd>{shown.request_id ?? '–'}</dd>
           </dl>
           <JsonView title="Before" value={shown.before} />
           <JsonView title="After" value={shown.after} />
         </Dialog>
+      )}
+    </>
+  )
+}
+
+function Actor({ actor: { kind, id } }: { actor: AuditEntry['actor'] }) {
+  return kind === 'user' ? <Owner sub={id} /> : <span class="id">{id}</span>
+}
+
+/** The page of each kind of object. The others have none. */
+const PAGE_OF: Readonly<Record<string, (id: string) => string>> = {
+  job: (id) => `/jobs/${id}`,
+  callback: (id) => `/callbacks?id=${id}`,
+  operation: (id) => `/operations?id=${id}`,
+  webhook_endpoint: (id) => `/webhooks/${id}`,
+  project: (id) => `/jobs?project_id=${id}`,
+  conversation: (id) => `/jobs?thread_id=${id}`,
+  service_account: () => '/keys',
+}
+
+function ChangedObject({ entry: { object, action, after } }: { entry: AuditEntry }) {
+  const { kind, id } = object
+  if (kind === 'user') return <Owner sub={id} />
+  const href = PAGE_OF[kind]?.(id)
+  const { action: what, total } = (after ?? {}) as { action?: string; total?: number }
+  return (
+    <>
+      {href === undefined ? <code class="id">{id}</code> : <Link href={href}>{id}</Link>}
+      {action === 'operation.started' && total !== undefined && (
+        <>
+          {' '}
+          {what} of {total.toLocaleString()}, <Link href={`/audit?operation_id=${id}`}>each change</Link>
+        </>
       )}
     </>
   )

@@ -5,19 +5,23 @@ import { useAction, useList } from '../api/queries.ts'
 import { Badge } from '../ui/badge.tsx'
 import { Button } from '../ui/button.tsx'
 import { Dialog } from '../ui/dialog.tsx'
-import { FilterBar, type FilterField } from '../ui/filter-bar.tsx'
+import { FilterBar, type FilterField, withTypes } from '../ui/filter-bar.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import { CallbackBody, type CallbackRow } from './job/job-callbacks.tsx'
+import { useTypeNames } from './job-types.tsx'
 import { OperationProgress, useOperation } from './jobs/operation.tsx'
+import { RefusedCallbacks } from './refused-callbacks.tsx'
 
 const FIELDS: readonly FilterField[] = [
   { name: 'outcome', label: 'Outcome', choices: ['applied', 'duplicate', 'stale', 'adopted', 'deferred'] },
-  { name: 'type', label: 'Type' },
+  { name: 'type', label: 'Type', choices: [] },
   { name: 'job_id', label: 'Job' },
+  { name: 'received_after', label: 'Received after', type: 'datetime-local' },
+  { name: 'received_before', label: 'Received before', type: 'datetime-local' },
 ]
 
 /** The callbacks of the runtime, with the outcome of each. */
@@ -25,6 +29,7 @@ export function CallbacksPage() {
   const { operator } = useOperator()
   const { filters: found, set } = useUrlFilters(['id', ...FIELDS.map(({ name }) => name)])
   const { id: linked, ...filters } = found
+  const fields = withTypes(FIELDS, useTypeNames())
   const callbacks = useList<CallbackRow>('/v1/callbacks', { query: { ...filters, limit: 50 }, refreshMs: 10_000 })
   const [opened, setOpened] = useState<string | null>(null)
   const shown = opened ?? linked ?? null
@@ -37,8 +42,9 @@ export function CallbacksPage() {
           <Button onClick={() => bulk.count()}>Replay all that fit these filters</Button>
         )}
       </PageHead>
-      <FilterBar fields={FIELDS} values={filters} onChange={set} />
+      <FilterBar fields={fields} values={filters} onChange={set} />
       {bulk.started !== null && <OperationProgress id={bulk.started} />}
+      <RefusedCallbacks />
       <Loaded query={callbacks}>
         <DataTable
           label="Callbacks, newest first"

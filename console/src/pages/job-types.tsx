@@ -20,6 +20,11 @@ interface JobTypeView {
 
 const SCHEMAS = ['input_schema', 'output_schema', 'resume_schema', 'configurable_schema'] as const
 
+/** The names of the job types, for filters. */
+export function useTypeNames(): string[] {
+  return useResource<{ data: JobTypeView[] }>('/v1/job-types').data?.data.map(({ name }) => name) ?? []
+}
+
 /** The job types of this deployment, with their schemas. */
 export function JobTypesPage() {
   const types = useResource<{ data: JobTypeView[] }>('/v1/job-types')

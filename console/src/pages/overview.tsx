@@ -5,8 +5,10 @@ import { Badge } from '../ui/badge.tsx'
 import { Chart, type Series } from '../ui/chart.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
+import { DataTable } from '../ui/table.tsx'
 import { Elapsed } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
+import { Owner } from './people/owner.tsx'
 import { useReadiness } from './readiness.ts'
 
 interface Bucket {
@@ -28,6 +30,7 @@ interface Stats {
   }
 }
 
+const MAX_CALLERS = 10
 const WINDOWS = ['1h', '24h', '7d'] as const
 const NOTICED: [via: string, color: string][] = [
   ['callback', '--good'],
@@ -67,12 +70,15 @@ export function OverviewPage() {
           </>
         )}
       </Loaded>
+      <TopCallers />
       <Dependencies />
     </>
   )
 }
 
 function Now({ stats: { now, buckets } }: { stats: Stats }) {
+  // The filter is exclusive, and the bucket begins with its time.
+  const before = new Date(Date.parse(buckets[0]?.at ?? '') - 1)
   const ends = buckets.flatMap((bucket) => bucket.ends)
   const count = (fits: (end: Bucket['ends'][number]) => boolean) =>
     ends.filter(fits).reduce((sum, end) => sum + end.count, 0)
@@ -82,24 +88,29 @@ function Now({ stats: { now, buckets } }: { stats: Stats }) {
     <ul class="figures">
       {STATUSES.filter((status) => !hasEnded(status)).map((status) => (
         <Figure key={status} label={status.replaceAll('_', ' ')} href={`/jobs?status=${status}`}>
-          {(now.unfinished[status] ?? 0).toLocaleString()}
+          {atMost(now.unfinished[status] ?? 0)}
         </Figure>
       ))}
       {STATUSES.filter(hasEnded).map((status) => (
-        <Figure key={status} label={status.replaceAll('_', ' ')} href={`/jobs?status=${status}`}>
+        <Figure key={status} label={status} href={`/jobs?status=${status}&finished_after=${before.toISOString()}`}>
           {count((end) => end.status === status).toLocaleString()}
         </Figure>
       ))}
       <Figure label="callbacks missed">{noticed === 0 ? '–' : `${((missed / noticed) * 100).toFixed(1)} %`}</Figure>
-      <Figure label="checks due">{now.checks_due.toLocaleString()}</Figure>
-      <Figure label="pushes due" href="/push">
-        {now.pushes_due.toLocaleString()}
-      </Figure>
+      <Figure label="checks due">{atMost(now.checks_due)}</Figure>
+      <Figure label="pushes due">{atMost(now.pushes_due)}</Figure>
       <Figure label="oldest unfinished job">
         <Elapsed since={now.oldest_unfinished_at} />
       </Figure>
     </ul>
   )
+}
+
+/** The service stops counting one above this number. */
+const MAX_COUNTED = 10_000
+
+function atMost(count: number): string {
+  return count > MAX_COUNTED ? `${MAX_COUNTED.toLocaleString()}+` : count.toLocaleString()
 }
 
 function Figure(props: { label: string; href?: string; children: preact.ComponentChildren }) {
@@ -145,6 +156,61 @@ function Charts({ stats: { buckets, bucket_seconds: seconds } }: { stats: Stats 
       <Chart title="Callbacks missed" times={times} series={missed} unit=" %" />
       {pushes.length > 0 && <Chart title="Pushes per minute, by state" times={times} series={pushes} stacked />}
     </div>
+  )
+}
+
+interface Caller {
+  caller: string
+  tier: string | null
+  requests: number
+  refused: number
+  jobs: number
+}
+
+/** Who sent the most in the last hour: the first place to look in a flood. */
+function TopCallers() {
+  const callers = useResource<{ since: string; data: Caller[] }>('/v1/callers', { refreshMs: 10_000 })
+  return (
+    <section class="stack" aria-label="Top callers">
+      <h2>Top callers of the last hour</h2>
+      <Loaded query={callers}>
+        <DataTable
+          label="Callers of the node that answered, most requests first"
+          empty="No caller sent a request"
+          rows={(callers.data?.data ?? [])
+            .slice(0, MAX_CALLERS)
+            .map((one) => ({ ...one, id: `${one.tier} ${one.caller}` }))}
+          columns={[
+            {
+              title: 'Caller',
+              render: ({ caller, tier }) =>
+                tier === 'unauthenticated' ? <code>{caller}</code> : <Owner sub={caller} />,
+            },
+            { title: 'Tier', render: ({ tier }) => tier ?? '–', wide: true },
+            { title: 'Requests', render: ({ requests }) => `${requests.toLocaleString()} requests`, numeric: true },
+            {
+              title: 'Refused (429)',
+              render: ({ refused }) => (refused > 0 ? <Badge state={`${refused} refused`} tone="bad" /> : '0 refused'),
+              numeric: true,
+            },
+            {
+              title: 'Jobs',
+              numeric: true,
+              render: ({ caller, jobs }) =>
+                jobs === 0 ? (
+                  '0 jobs'
+                ) : (
+                  <Link
+                    href={`/jobs?${new URLSearchParams({ created_by: caller, created_after: callers.data?.since ?? '' })}`}
+                  >
+                    {jobs.toLocaleString()} {jobs === 1 ? 'job' : 'jobs'}
+                  </Link>
+                ),
+            },
+          ]}
+        />
+      </Loaded>
+    </section>
   )
 }
 

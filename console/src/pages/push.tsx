@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { useOperator } from '../api/operator.ts'
-import { useAction, useList } from '../api/queries.ts'
+import { useAction, useList, useResource } from '../api/queries.ts'
 import { Badge } from '../ui/badge.tsx'
 import { Button } from '../ui/button.tsx'
 import { Dialog } from '../ui/dialog.tsx'
@@ -12,7 +12,6 @@ import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import type { DeliveryRow } from './job/job-pushes.tsx'
-import { useReadiness } from './readiness.ts'
 
 const FIELDS: readonly FilterField[] = [
   {
@@ -24,6 +23,13 @@ const FIELDS: readonly FilterField[] = [
   { name: 'job', label: 'Job' },
 ]
 
+const MEANING: Record<string, string> = {
+  halted: 'Delivery is halted, and messages wait',
+  dropping: 'Some messages are lost',
+  holding: 'Devices that the provider reports as dead are kept',
+  no_credentials: 'Messages wait for credentials',
+}
+
 /** Deliveries to devices, and the reason if delivery is paused. */
 export function PushPage() {
   const { operator } = useOperator()
@@ -31,7 +37,7 @@ export function PushPage() {
   const deliveries = useList<DeliveryRow>('/v1/deliveries', { query: { ...filters, limit: 50 }, refreshMs: 5_000 })
   const [isTesting, setTesting] = useState(false)
   const resend = useAction(() => 'The message will be sent again')
-  const push = useReadiness().data?.checks.push
+  const push = useResource<{ state: string; reason: string | null }>('/v1/push', { refreshMs: 5_000 }).data
   return (
     <>
       <PageHead title="Push">
@@ -39,7 +45,8 @@ export function PushPage() {
       </PageHead>
       {push && push.state !== 'ok' && (
         <p class="notice bad">
-          Delivery is {push.state}: {push.detail ?? 'the provider does not accept messages'}
+          <strong>{MEANING[push.state] ?? push.state}</strong>
+          {push.reason && `: ${push.reason}`}
         </p>
       )}
       <FilterBar fields={FIELDS} values={filters} onChange={set} />

@@ -2,6 +2,7 @@ import { useResource } from '../api/queries.ts'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
+import { duration } from '../ui/time.tsx'
 
 interface Setting {
   name: string
@@ -30,9 +31,12 @@ export function SettingsPage() {
   )
 }
 
-function textOf({ value, secret }: Setting): string {
+const UNITS_MS: Readonly<Record<string, number>> = { MS: 1, SECONDS: 1_000, HOURS: 3_600_000, DAYS: 86_400_000 }
+
+function textOf({ name, value, secret }: Setting): string {
   if (value === null) return 'not set'
   if (secret) return 'set, and never shown'
   if (Array.isArray(value)) return value.length > 0 ? value.join(', ') : 'none'
-  return String(value)
+  const unitMs = UNITS_MS[name.replace(/^.*_/, '')]
+  return typeof value === 'number' && unitMs && value > 0 ? `${value} (${duration(value * unitMs)})` : String(value)
 }

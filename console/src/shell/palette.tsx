@@ -1,33 +1,82 @@
 import { useEffect, useState } from 'preact/hooks'
 import { useLocation } from 'wouter-preact'
+import { useOperator } from '../api/operator.ts'
+import { useResource } from '../api/queries.ts'
+import { FAILURE_CODES, STATUSES } from '../api/types.ts'
 import { usePages } from '../pages/pages.tsx'
+import type { Person } from '../pages/people/people-page.tsx'
 import { Dialog } from '../ui/dialog.tsx'
 import { useKeys } from '../ui/keyboard.ts'
 
 const HELP: [keys: string, does: string][] = [
-  ['⌘K or Ctrl+K', 'Go to a page or an id'],
-  ['/', 'Search by id'],
+  ['⌘K, Ctrl+K or /', 'Search pages, people, jobs and ids'],
   ['j, k', 'Next and previous row'],
   ['x', 'Select the row'],
   ['Enter', 'Open the row'],
   ['?', 'This help'],
 ]
 
-/** The page for an id. Ids of runs and threads are UUIDs; the list of jobs finds them. */
-function placeOf(text: string): string | null {
-  const id = text.trim()
-  if (id.startsWith('job_')) return `/jobs/${id}`
-  if (id.startsWith('cbk_')) return `/callbacks?id=${id}`
-  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)) return `/find/${id.toLowerCase()}`
-  return null
+/** The page for an id, by its prefix. An object without a page of its own has its changes in the audit trail. */
+const PAGE_OF: Readonly<Record<string, (id: string) => string>> = {
+  job: (id) => `/jobs/${id}`,
+  cbk: (id) => `/callbacks?id=${id}`,
+  prj: (id) => `/jobs?project_id=${id}`,
+  opr: (id) => `/operations?id=${id}`,
+  whe: (id) => `/webhooks/${id}`,
 }
 
-/** The palette of pages and ids, and the help for the keyboard. */
+interface Place {
+  path: string
+  title: string
+}
+
+/** The page for an id. Ids of runs, threads and most users are UUIDs, and a trace has 32 hexadecimal digits. */
+function placeOf(text: string): Place | null {
+  const id = text.trim()
+  const prefix = /^([a-z]{3})_[0-9a-z]{26}$/.exec(id)?.[1]
+  if (prefix !== undefined) return { path: PAGE_OF[prefix]?.(id) ?? `/audit?object=${id}`, title: id }
+  if (/^[0-9a-f]{32}$/i.test(id)) return { path: `/jobs?trace_id=${id}`, title: `Jobs with the trace ${id}` }
+  const isUuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)
+  return isUuid ? { path: `/find/${id.toLowerCase()}`, title: id } : null
+}
+
+/** The lists of jobs by status and by error, as places. */
+const LISTS: readonly Place[] = [
+  ...STATUSES.map((status) => ({ path: `/jobs?status=${status}`, title: `Jobs: ${status.replaceAll('_', ' ')}` })),
+  ...FAILURE_CODES.map((code) => ({
+    path: `/jobs?error_code=${code}`,
+    title: `Jobs that failed: ${code.replaceAll('_', ' ')}`,
+  })),
+  { path: '/jobs?output_check=failed', title: 'Jobs whose output does not fit its schema' },
+]
+
+const MIN_SEARCH = 2
+const MAX_PEOPLE = 8
+
+/** The people whose e-mail address or sub begins with the text. */
+function usePeople(text: string): Place[] {
+  const { operator } = useOperator()
+  const found = useResource<{ data: Person[] }>('/v1/users', {
+    query: { search: text, limit: MAX_PEOPLE },
+    enabled: operator.mayReadUsers && text.length >= MIN_SEARCH,
+    staleMs: 30_000,
+  })
+  return (found.data?.data ?? []).map(({ sub, email }) => ({
+    path: `/people/${encodeURIComponent(sub)}`,
+    title: email ?? sub,
+  }))
+}
+
+const isApple = /Mac|iPhone|iPad/.test(navigator.userAgent)
+
+/** The search of pages, people, lists and ids, with its field, and the help for the keyboard. */
 export function Palette() {
   const [shown, setShown] = useState<'palette' | 'help' | null>(null)
+  const openSearch = () => setShown('palette')
   const [text, setText] = useState('')
   const [, navigate] = useLocation()
   const allowed = usePages()
+  const people = usePeople(shown === 'palette' ? text.trim() : '')
   useKeys((key, event) => {
     if (key === '?') setShown('help')
     if (key !== '/') return
@@ -48,51 +97,67 @@ export function Palette() {
     setShown((now) => (now === ended ? null : now))
     if (ended === 'palette') setText('')
   }
+  const field = (
+    <button type="button" class="search-field" onClick={openSearch}>
+      Search <kbd>{isApple ? '⌘K' : 'Ctrl K'}</kbd>
+    </button>
+  )
+  if (shown === null) return field
   if (shown === 'help') {
     return (
-      <Dialog key="help" title="Keyboard" onClose={() => close('help')}>
-        <dl class="facts">
-          {HELP.map(([keys, does]) => (
-            <>
-              <dt>
-                <kbd>{keys}</kbd>
-              </dt>
-              <dd>{does}</dd>
-            </>
-          ))}
-        </dl>
-      </Dialog>
+      <>
+        {field}
+        <Dialog key="help" title="Keyboard" onClose={() => close('help')}>
+          <dl class="facts">
+            {HELP.map(([keys, does]) => (
+              <>
+                <dt>
+                  <kbd>{keys}</kbd>
+                </dt>
+                <dd>{does}</dd>
+              </>
+            ))}
+          </dl>
+        </Dialog>
+      </>
     )
   }
-  if (shown === null) return null
   const wanted = text.trim().toLowerCase()
-  const pages = allowed.filter(({ title }) => title?.toLowerCase().includes(wanted))
-  const target = placeOf(text) ?? pages[0]?.path ?? null
+  const byId = placeOf(text)
+  const pages = allowed.flatMap(({ path, title }) => (title === null ? [] : { path, title }))
+  const fits = ({ title }: Place) => title.toLowerCase().includes(wanted.replaceAll('_', ' '))
+  const lists = wanted.length < MIN_SEARCH ? [] : LISTS
+  const places = byId ? [byId] : [...[...pages, ...lists].filter(fits), ...people]
+  const target = places[0]?.path ?? null
   const go = (path: string | null) => {
     if (path === null) return
     close('palette')
     navigate(path)
   }
   return (
-    <Dialog
-      key="palette"
-      title="Go to"
-      confirm={{ label: 'Go', onConfirm: () => go(target) }}
-      onClose={() => close('palette')}
-    >
-      <label class="field">
-        <span>A page, or the id of a job, run, thread or callback</span>
-        <input autoFocus value={text} onInput={(event) => setText(event.currentTarget.value)} />
-      </label>
-      <ul class="choices">
-        {pages.map(({ path, title }) => (
-          <li key={path}>
-            <button type="button" class="button quiet" onClick={() => go(path)}>
-              {title}
-            </button>
-          </li>
-        ))}
-      </ul>
-    </Dialog>
+    <>
+      {field}
+      <Dialog
+        key="palette"
+        title="Search"
+        confirm={{ label: 'Go', onConfirm: () => go(target) }}
+        onClose={() => close('palette')}
+      >
+        <label class="field">
+          <span>A page, an e-mail address, a status, an error, or any id</span>
+          <input autoFocus value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
+        <ul class="choices">
+          {places.map(({ path, title }) => (
+            <li key={path}>
+              <button type="button" class="button quiet" onClick={() => go(path)}>
+                {title}
+              </button>
+            </li>
+          ))}
+        </ul>
+        {places.length === 0 && <p class="muted">Nothing fits.</p>}
+      </Dialog>
+    </>
   )
 }

@@ -1,16 +1,16 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import { Link, useLocation } from 'wouter-preact'
 import { useOperator } from '../api/operator.ts'
 import { usePages } from '../pages/pages.tsx'
 import { Palette } from './palette.tsx'
+import { Trouble } from './trouble.tsx'
 
 /** The frame of every page: navigation at the side, or behind a button on a phone. */
 export function Shell({ children }: { children: ComponentChildren }) {
   const { operator, settings, signOut } = useOperator()
   const [path] = useLocation()
   const [isOpen, setOpen] = useState(false)
-  const isOffline = useIsOffline()
   const pages = usePages()
   const isCurrent = (to: string) => (to === '/' ? path === '/' : path === to || path.startsWith(`${to}/`))
   return (
@@ -22,6 +22,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         <Link href="/" class="brand">
           Project API
         </Link>
+        <Palette />
         <button
           type="button"
           class="button quiet menu-button"
@@ -64,29 +65,10 @@ export function Shell({ children }: { children: ComponentChildren }) {
           </button>
         </div>
       </nav>
-      <Palette />
       <main id="content" tabIndex={-1}>
-        {isOffline && (
-          <p class="notice bad" role="alert">
-            This browser is offline. The page shows old data, and actions do not work.
-          </p>
-        )}
+        <Trouble />
         {children}
       </main>
     </div>
   )
-}
-
-function useIsOffline(): boolean {
-  const [isOffline, setOffline] = useState(!navigator.onLine)
-  useEffect(() => {
-    const update = () => setOffline(!navigator.onLine)
-    addEventListener('online', update)
-    addEventListener('offline', update)
-    return () => {
-      removeEventListener('online', update)
-      removeEventListener('offline', update)
-    }
-  }, [])
-  return isOffline
 }

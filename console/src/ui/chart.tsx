@@ -1,6 +1,7 @@
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
+import { exactTime } from './time.tsx'
 
 export interface Series {
   label: string
@@ -53,8 +54,7 @@ export function Chart({ title, times, series, unit = '', stacked = false }: Char
         ],
         series: [
           {
-            value: (_: uPlot, seconds: number | null) =>
-              seconds === null ? 'latest' : new Date(seconds * 1_000).toLocaleTimeString(),
+            value: (_: uPlot, seconds: number | null) => (seconds === null ? 'latest' : exactTime(seconds * 1_000)),
           },
           ...series.map(({ label, color }, index) => ({
             label,

@@ -30,7 +30,7 @@ export function Failure({ title, message, onRetry }: { title: string; message: s
 }
 
 interface Loadable {
-  isPending: boolean
+  data: unknown
   error: Error | null
   refetch: () => unknown
 }
@@ -38,12 +38,20 @@ interface Loadable {
 /** Shows that a query is loading or has failed. Data that was loaded before stays on the screen, with a notice. */
 export function Loaded({ query, children }: { query: Loadable; children: ComponentChildren }) {
   const retry = () => void query.refetch()
-  if (query.error && query.isPending)
-    return <Failure title="This could not be loaded" message={query.error.message} onRetry={retry} />
-  if (query.isPending) return query.error ? null : <Loading />
+  const isGone = query.error !== null && 'status' in query.error && query.error.status === 404
+  if (query.data === undefined) {
+    if (!query.error) return <Loading />
+    const message = isGone ? `${query.error.message}. It may have been deleted.` : query.error.message
+    return <Failure title="This could not be loaded" message={message} onRetry={retry} />
+  }
   return (
     <>
-      {query.error && (
+      {isGone && (
+        <p class="notice bad" role="alert">
+          This was deleted while the page was open. You see what it was before.
+        </p>
+      )}
+      {query.error && !isGone && (
         <p class="notice bad" role="alert">
           This data may be old: {query.error.message}{' '}
           <Button kind="quiet" onClick={retry}>

@@ -1,7 +1,7 @@
 import { copyFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
-import { pageLinks, pictures } from '../markdown.ts'
+import { emptyHeaders, pageLinks, pictures } from '../markdown.ts'
 import { sidebarOf } from '../sidebar.ts'
 import { slugOf } from '../slug.ts'
 
@@ -23,9 +23,11 @@ export default defineConfig({
   cacheDir: fileURLToPath(new URL('../node_modules/.vitepress', import.meta.url)),
   markdown: {
     anchor: { slugify: slugOf },
+    theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
     config: (md) => {
       pageLinks(md, ROOT)
       pictures(md)
+      emptyHeaders(md)
     },
   },
   themeConfig: {

@@ -1,35 +1,58 @@
 import { useChat } from '@ai-sdk/react'
-import { createChatTransport } from '@project-api/client/ai-sdk'
-import type { UIMessage } from 'ai'
+import { type ChatMessage, createChatTransport, type JobChatTransport } from '@project-api/client/ai-sdk'
 import { type FormEvent, useEffect, useMemo, useRef, useState } from 'react'
 import { inputOf } from './sandbox-agent.ts'
-import type { Api } from './session.ts'
-
-type Message = UIMessage<{ jobId?: string; answer?: string }, { question: { value: { question?: string } | null } }>
+import type { Api, JobTypes } from './session.ts'
 
 const IDEAS = ['Tell me about yourself', 'Publish the report', 'What can you do?']
 
-export function Chat({ api, id }: { api: Api; id: string }) {
-  const transport = useMemo(() => createChatTransport({ api, type: 'agent', toInput: inputOf }), [api])
-  const { messages, sendMessage, status, stop, error } = useChat<Message>({
-    id,
-    messages: useMemo(() => restore(id), [id]),
-    transport,
-    resume: true,
-  })
+type Transport = JobChatTransport<JobTypes, 'agent'>
+
+/** Loads the conversation from the service, which knows it on every device. */
+export function Chat({ api, threadId }: { api: Api; threadId: string | null }) {
+  const [loaded, setLoaded] = useState<ChatMessage[] | null>(threadId === null ? [] : null)
+  const [problem, setProblem] = useState('')
+  const transport = useMemo(
+    () =>
+      createChatTransport({
+        api,
+        type: 'agent',
+        toInput: inputOf,
+        onConversation: (chat) => history.replaceState(null, '', `#${chat.threadId}`),
+      }),
+    [api],
+  )
+  useEffect(() => {
+    if (threadId !== null) transport.load(threadId).then(setLoaded, (error: Error) => setProblem(error.message))
+  }, [transport, threadId])
+  if (problem !== '') return <p role="alert">{problem}</p>
+  if (loaded === null) return <p className="typing">Loading …</p>
+  return <Conversation id={threadId ?? undefined} messages={loaded} transport={transport} />
+}
+
+interface ConversationProps {
+  /** The id of the conversation. A new chat has none yet. */
+  id: string | undefined
+  messages: ChatMessage[]
+  transport: Transport
+}
+
+function Conversation({ id, messages: loaded, transport }: ConversationProps) {
+  const chat = useChat<ChatMessage>({ ...(id !== undefined && { id }), messages: loaded, transport, resume: true })
+  const { messages, sendMessage, status, stop, error } = chat
   const [draft, setDraft] = useState('')
   const end = useRef<HTMLDivElement>(null)
+  // biome-ignore lint/correctness/useExhaustiveDependencies: each new message moves the page.
   useEffect(() => {
-    localStorage.setItem(id, JSON.stringify(messages))
     end.current?.scrollIntoView({ block: 'end' })
-  }, [id, messages])
+  }, [messages])
 
   const isBusy = status === 'submitted' || status === 'streaming'
   const send = (text: string, answer?: string) =>
     void sendMessage({ text, ...(answer !== undefined && { metadata: { answer } }) })
   // `stop` only closes the stream. The job runs until it is cancelled.
   const stopJob = () => {
-    void transport.cancel(id).catch(() => {})
+    void transport.cancel(chat.id).catch(() => {})
     void stop()
   }
   const submit = (event: FormEvent) => {
@@ -69,7 +92,7 @@ export function Chat({ api, id }: { api: Api; id: string }) {
               const isOpen = place === messages.length - 1 && !isBusy
               return (
                 <div key={key} className="question">
-                  <p>{part.data.value?.question ?? 'Shall I go on?'}</p>
+                  <p>{(part.data.value as { question?: string } | null)?.question ?? 'Shall I go on?'}</p>
                   {isOpen && (
                     <div>
                       <button type="button" className="primary" onClick={() => send('Yes', 'approved')}>
@@ -83,10 +106,12 @@ export function Chat({ api, id }: { api: Api; id: string }) {
                 </div>
               )
             })}
+            {message.metadata?.status === 'cancelled' && <p className="quiet">Cancelled</p>}
+            {message.metadata?.error && <p role="alert">{message.metadata.error.message}</p>}
           </article>
         ))}
         {status === 'submitted' && <p className="typing">The agent is starting …</p>}
-        {error && <p role="alert">{error.message}</p>}
+        {error && !messages.at(-1)?.metadata?.error && <p role="alert">{error.message}</p>}
         <div ref={end} />
       </div>
       <form onSubmit={submit}>
@@ -108,9 +133,4 @@ export function Chat({ api, id }: { api: Api; id: string }) {
       </form>
     </section>
   )
-}
-
-/** Messages keep their ids, so that a resumed answer replaces the part shown before. */
-function restore(id: string): Message[] {
-  return JSON.parse(localStorage.getItem(id) ?? '[]') as Message[]
 }

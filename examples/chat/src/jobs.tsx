@@ -5,7 +5,7 @@ import type { Api } from './session.ts'
 export function Jobs({ api }: { api: Api }) {
   const { jobs, isLoading, error } = useJobs(api, { limit: 20 })
   return (
-    <aside aria-label="Jobs">
+    <section aria-label="Jobs">
       <h2>Jobs</h2>
       {error && <p role="alert">{error.message}</p>}
       {!isLoading && jobs.length === 0 && <p className="quiet">None yet.</p>}
@@ -20,6 +20,6 @@ export function Jobs({ api }: { api: Api }) {
           </li>
         ))}
       </ul>
-    </aside>
+    </section>
   )
 }

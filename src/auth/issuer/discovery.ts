@@ -60,7 +60,7 @@ function readMetadata(answer: HttpAnswer, issuerUrl: string): ProviderMetadata {
     const addresses = ADDRESSES.flatMap((name) => {
       const value = document[name]
       if (value === undefined) return []
-      if (typeof value === 'string' && isSafeAddress(value)) return [[name, value]]
+      if (typeof value === 'string' && isSafeAddress(value, issuerUrl)) return [[name, value]]
       if (name === 'jwks_uri') throw new Error('its jwks_uri is not an https address')
       // Only the console needs the other addresses.
       return []
@@ -77,10 +77,14 @@ function readMetadata(answer: HttpAnswer, issuerUrl: string): ProviderMetadata {
   }
 }
 
-/** Keys and codes must not be readable or replaceable on their way. */
-function isSafeAddress(text: string): boolean {
+/**
+ * Keys and codes must not be readable or replaceable on their way. An issuer over http exists in development only; its
+ * other addresses may be http on loopback, too.
+ */
+function isSafeAddress(text: string, issuerUrl: string): boolean {
   const { protocol, hostname = '' } = URL.parse(text) ?? {}
-  return protocol === 'https:' || (protocol === 'http:' && isLoopbackHost(hostname))
+  if (protocol === 'https:') return true
+  return protocol === 'http:' && isLoopbackHost(hostname) && issuerUrl.startsWith('http:')
 }
 
 function isTextList(value: unknown): value is string[] {

@@ -43,11 +43,11 @@ export class KeySet {
     })
   }
 
-  /** The key with this id; an unknown id starts a fetch. Rejects only if no key was ever fetched. */
+  /** The key with this id; an unknown id starts a fetch, and waits up to 5 s for it. Rejects only if no key was ever fetched. */
   async find(kid: string): Promise<VerificationKey | undefined> {
     const known = this.current(kid)
     if (known) return known
-    await this.#document.renew()
+    await this.#document.renewInTime()
     return this.#document.known().get(kid)
   }
 

@@ -7,6 +7,8 @@ const MAX_BODY_BYTES = 512 * 1024
 const TIMEOUT_MS = 5_000
 const TTL_MS = 600_000
 const COOLDOWN_MS = 10_000
+/** Without a reason, `abort` makes an exception with a stack trace. */
+const FETCHED = 'fetched'
 
 interface ProviderDocumentOptions<Value> {
   url: () => MaybePromise<string>
@@ -31,6 +33,8 @@ export class ProviderDocument<Value> {
   #attemptedAtMs: number | null = null
   #failure: unknown = null
   #fetching: Promise<void> | null = null
+  /** The fetch in progress, for requests. */
+  #wait: Promise<void> = Promise.resolve()
 
   constructor(options: ProviderDocumentOptions<Value>) {
     this.#options = options
@@ -75,10 +79,22 @@ export class ProviderDocument<Value> {
     if (this.#closing.signal.aborted || isTooEarly) return Promise.resolve()
     // Failed fetches count too: a provider that is down gets no more requests than one that answers.
     this.#attemptedAtMs = this.#options.clock.now()
+    const ended = new AbortController()
     this.#fetching = this.#fetch().finally(() => {
       this.#fetching = null
+      ended.abort(FETCHED)
     })
+    this.#wait = this.#options.clock.sleep(TIMEOUT_MS, ended.signal)
     return this.#fetching
+  }
+
+  /**
+   * The same for a request, which waits no longer than one fetch may take. A fetch that first needs the address from
+   * another document may take longer: it goes on, and requests meanwhile do not wait.
+   */
+  renewInTime(): Promise<void> {
+    void this.renew()
+    return this.#wait
   }
 
   /** Ends the fetch in progress and starts no other. The known value stays. */

@@ -1,10 +1,12 @@
 import { type Config, parseConfig } from '../../config.ts'
 import { reasonOf } from '../../core/errors.ts'
+import type { Transaction } from '../../db/database.ts'
 import { MigrationError, migrate } from '../../db/migrate.ts'
 import { countRunningNodes } from '../../db/nodes/node-store.ts'
 import { BadBackup, restoreBackup } from '../../db/sqlite/backup-file.ts'
 import { openSqlite } from '../../db/sqlite/sqlite.ts'
 import { skipPositions } from '../../events/event-store.ts'
+import { skipWebhookCursor } from '../../webhooks/delivery-store.ts'
 import { readArguments } from '../arguments.ts'
 import { CommandError, type CommandLine, EXIT, type ExitCode, UsageError } from '../io.ts'
 import { databaseFile, lockOrExplain, migrateDatabase, openDatabase, unusable } from '../startup/open-database.ts'
@@ -45,7 +47,7 @@ async function finish(line: CommandLine, database: Config['database']): Promise<
   try {
     const running = await countRunningNodes(db)
     if (running > 0) throw new CommandError(`${running} nodes run on the database: stop them first`, EXIT.failed)
-    await db.transaction(skipPositions)
+    await db.transaction(skipReadPositions)
   } finally {
     await close()
   }
@@ -57,8 +59,13 @@ async function prepare(path: string): Promise<void> {
   const db = await openSqlite({ path })
   try {
     await migrate(db)
-    await db.transaction(skipPositions)
+    await db.transaction(skipReadPositions)
   } finally {
     await db.close()
   }
+}
+
+/** What was delivered to webhook endpoints before the backup stays delivered. */
+async function skipReadPositions(tx: Transaction): Promise<void> {
+  await skipWebhookCursor(tx, await skipPositions(tx))
 }

@@ -14,7 +14,14 @@ export async function choosePort(asked: string | null): Promise<string> {
 export function sandboxPorts(asked: string | undefined): SandboxPorts {
   const base = Number(asked?.trim() || DEFAULT_PORT)
   const after = (count: number) => (base > 0 && base + count <= MAX_PORT ? base + count : 0)
-  return { start: after(1), identity: after(2), runtime: after(3), push: after(4), pushTls: after(5) }
+  return {
+    start: after(1),
+    identity: after(2),
+    runtime: after(3),
+    push: after(4),
+    pushTls: after(5),
+    receiver: after(6),
+  }
 }
 
 /** Where `dev-env` finds the start page of a `dev` with the same `PORT`. */
@@ -31,6 +38,7 @@ export function portNotices(asked: string | undefined, url: string, sandbox: San
     ['Tokens', ports.identity, sandbox.identity.url],
     ['Runtime', ports.runtime, sandbox.runtime.url],
     ['Push', ports.push, sandbox.push.plainUrl],
+    ['Webhooks', ports.receiver, sandbox.receiver.url],
   ]
   return wanted
     .filter(([, port, actual]) => port !== 0 && Number(new URL(actual).port) !== port)

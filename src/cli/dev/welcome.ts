@@ -4,7 +4,7 @@ import { startPortOf } from './ports.ts'
 /** The first output of `dev`: one link to everything, the addresses, and two commands that work when pasted. */
 export function welcome(
   url: string,
-  { start, identity, runtime, push }: Sandbox,
+  { start, identity, runtime, push, receiver }: Sandbox,
   { hasConsole, notices, end }: { hasConsole: boolean; notices: readonly string[]; end: string },
 ): string[] {
   const isUsual = start.url === `http://127.0.0.1:${startPortOf(undefined)}`
@@ -18,6 +18,7 @@ export function welcome(
     `  Tokens     ${identity.url}   (a token for any user and scopes)`,
     `  Runtime    ${runtime.url}   (fault settings: lost, doubled, late callbacks)`,
     `  Push       ${push.plainUrl}   (the messages that arrived on devices)`,
+    `  Webhooks   ${receiver.url}   (what a backend received)`,
     '',
     '  Set API, ADA, ADMIN and RUNTIME in another terminal, then start a job:',
     '',

@@ -8,7 +8,7 @@ import { promisify } from 'node:util'
 
 const run = promisify(execFile)
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
-const SOURCES = ['console/src/**/*', 'console/*.{html,json,ts}', 'client/src/**/*.ts']
+const SOURCES = ['console/src/**/*', 'console/*.{html,json,ts}', 'client/src/**/*.ts', 'docs/runbooks/*.md']
 const TIMEOUT_MS = 60_000
 
 /**

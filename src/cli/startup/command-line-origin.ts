@@ -7,7 +7,7 @@ export function commandLineOrigin(): AuditOrigin {
 }
 
 /** In a container the user may have no name. */
-function userName(): string {
+export function userName(): string {
   try {
     return userInfo().username
   } catch {

@@ -3,7 +3,14 @@ import { type Static, Type } from 'typebox'
 import { type Config, parseConfig } from '../../config.ts'
 import { ConfigError, ConfigReader } from '../../config-reader.ts'
 import { isJsonObject } from '../../core/json.ts'
-import { faultsOfJobTypes, faultsOfOddNames, type JobTypes, jobTypesSchema, toJobTypes } from '../../jobs/job-types.ts'
+import {
+  faultsOfJobTypes,
+  faultsOfOddNames,
+  type JobTypes,
+  jobTypesSchema,
+  linkOf,
+  toJobTypes,
+} from '../../jobs/job-types.ts'
 import { type ProjectNotifications, projectNotificationsSchema } from '../../projects/project-notifications.ts'
 import { faultsOfTexts, type NotificationText } from '../../push/notification-text.ts'
 import { PUSH_PROVIDERS } from '../../push/provider-registry.ts'
@@ -99,26 +106,30 @@ function collect<T>(faults: string[], load: () => T): T | undefined {
 
 /** All our ids have this length. */
 const ID = 'ntf_00000000000000000000000000'
+/** A UUID. */
+const LONGEST_THREAD = '00000000-0000-0000-0000-000000000000'
 /** A project's name has at most 200 characters, and a control character takes six bytes. */
 const LONGEST_NAME = '\u0001'.repeat(200)
 
 /** The configured texts that are too long for a push together with their data: every delivery would fail. */
 function faultsOfTextSizes(texts: { jobTypes: JobTypes; projectNotifications: ProjectNotifications }): string[] {
   const faults: string[] = []
-  const check = (place: string, text: NotificationText, data: Record<string, string>) => {
+  const check = (place: string, text: NotificationText, data: Record<string, string>, link: string | null) => {
     for (const { limits, payloadBytesOf } of PUSH_PROVIDERS) {
-      const bytes = payloadBytesOf({ ...text, data, link: null, tag: ID })
+      const bytes = payloadBytesOf({ ...text, data, link, tag: ID })
       if (bytes <= limits.payloadBytes) continue
       faults.push(`${place} makes a push of ${bytes} bytes, over ${limits.payloadBytes}`)
     }
   }
-  for (const [type, { notifications }] of texts.jobTypes) {
+  for (const [type, jobType] of texts.jobTypes) {
+    const { notifications } = jobType
+    const link = linkOf(jobType, { id: ID, project_id: ID, thread_id: LONGEST_THREAD })
     for (const [status, text] of Object.entries(notifications)) {
-      check(`/types/${type}/notifications/${status}`, text, { job_id: ID, type, status })
+      check(`/types/${type}/notifications/${status}`, text, { job_id: ID, type, status }, link)
     }
   }
   for (const [change, text] of Object.entries(texts.projectNotifications)) {
-    check(`/project_notifications/${change}`, text, { project_id: ID, name: LONGEST_NAME })
+    check(`/project_notifications/${change}`, text, { project_id: ID, name: LONGEST_NAME }, null)
   }
   return faults
 }

@@ -52,16 +52,10 @@ export async function openDatabase(
   }
 }
 
-/**
- * Opens the database for a command that only reads. Beside a running service, the embedded database is read as it is;
- * otherwise it is opened and migrated.
- */
-export async function openToRead(
-  config: Config['database'],
-  open: (config: Config['database']) => Promise<OpenedDatabase> = openMigratedDatabase,
-): Promise<OpenedDatabase> {
+/** Opens the database for a command that only reads, also beside a running service on the embedded database. */
+export async function openToRead(config: Config['database']): Promise<OpenedDatabase> {
   try {
-    return await open(config)
+    return await openDatabase(config)
   } catch (error) {
     const isInUse = error instanceof CommandError && error.cause instanceof DataFolderInUse
     if (!isInUse || config.engine !== 'sqlite') throw error

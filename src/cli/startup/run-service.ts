@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { hostname } from 'node:os'
 import { pino } from 'pino'
 import { buildApp } from '../../app.ts'
+import { CommandLineKey } from '../../auth/command-line-key.ts'
 import { isCognitoIssuer } from '../../auth/issuer/cognito.ts'
 import type { Config } from '../../config.ts'
 import { ConfigError } from '../../config-reader.ts'
@@ -19,7 +20,9 @@ import { createServices, type Dependencies, type Services } from '../../services
 import type { OpenTracer } from '../../tracing/open-tracing.ts'
 import { VERSION } from '../../version.ts'
 import { CommandError, EXIT } from '../io.ts'
+import { userName } from './command-line-origin.ts'
 import { createDrain, within } from './drain.ts'
+import { publishLocalService } from './local-service.ts'
 import { buildIndexes, type OpenedDatabase } from './open-database.ts'
 import { reloadSecrets } from './reload-secrets.ts'
 
@@ -57,7 +60,8 @@ export async function runService(
   const { log, tracer } = await openLog(config, { readable: readableLog, nodeId })
   endWithLogLine(log)
   const own = { clock: systemClock, random: systemRandom, nodeId, log, fetch, db }
-  const given = { ...own, ...(tracer && { tracer }), ...extras }
+  const local = localAccess(config.database)
+  const given = { ...own, ...(tracer && { tracer }), ...(local && { commandLineKey: local.key }), ...extras }
   const services = await createServices(config, given)
   const close = async () => {
     await services.close()
@@ -69,7 +73,9 @@ export async function runService(
     const drain = createDrain(app.server)
     const { host, port } = config
     await app.listen({ host, port, backlog: LISTEN_BACKLOG }).catch(explainListening)
-    const url = urlOf(config.host, app.server.address() as AddressInfo)
+    const listening = app.server.address() as AddressInfo
+    const url = urlOf(config.host, listening)
+    const withdraw = local ? publishLocalService(local, { listening, log }) : () => {}
     void services.outbox.start().catch(() => {})
     log.info({ url, variant: config.variant, engine: db.engine }, 'service.started')
     if (config.webhookSecrets.length === 0) log.warn({}, 'callbacks.not_authenticated')
@@ -81,8 +87,10 @@ export async function runService(
 
     const stop = async (lameDuck: boolean) => {
       stopping.abort()
+      withdraw()
       services.readiness.startDraining()
       services.outbox.stopLeasing()
+      services.webhooks.stopLeasing()
       log.info({}, 'service.draining')
       await services.openStreams.close()
       // The last questions of live output to the runtime may take seconds: `app.close` waits for them, after the drain.
@@ -166,6 +174,12 @@ async function buildIndexesMeanwhile(database: Config['database'], log: Log, sig
       await systemClock.sleep(RETRY_INDEXES_MS, signal)
     }
   }
+}
+
+/** The key for commands beside an embedded node. For PostgreSQL, commands are given an address and a key. */
+function localAccess(database: Config['database']): { dataDir: string; key: CommandLineKey } | null {
+  if (database.engine !== 'sqlite') return null
+  return { dataDir: database.dataDir, key: new CommandLineKey({ random: systemRandom, user: userName() }) }
 }
 
 function explainListening(error: unknown): never {

@@ -66,9 +66,13 @@ export const COUNTERS = {
     help: 'Results of delivery attempts: sent, validated, disable, drop, retry, halt, or not attempted (expired, gone, no_credentials)',
     labels: ['verdict'],
   },
+  webhook_attempts_total: {
+    help: 'Attempts to deliver a webhook, by the class of the answer’s status: 2xx, 3xx, 4xx, 5xx, or no_answer',
+    labels: ['outcome'],
+  },
   deliveries_total: {
     help: 'State changes of deliveries, by new state; pending means that another attempt follows',
-    labels: ['state'],
+    labels: ['channel', 'state'],
   },
   history_trimmed_total: {
     help: 'Records deleted by retention: callbacks, timeline entries, notifications, jobs',
@@ -113,6 +117,11 @@ export const HISTOGRAMS = {
   },
   push_send_duration_seconds: {
     help: 'Duration of attempts to send one message to the push provider',
+    labels: [],
+    buckets: ANSWER_SECONDS,
+  },
+  webhook_send_duration_seconds: {
+    help: 'Duration of attempts to deliver a webhook',
     labels: [],
     buckets: ANSWER_SECONDS,
   },

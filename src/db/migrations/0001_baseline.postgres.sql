@@ -78,12 +78,15 @@ create table operations (
   -- The items up to this place are done. It is written in the transaction of their effects.
   position bigint not null,
   failed bigint not null,
+  skipped bigint not null,
   created_by text not null,
   -- The actor and the address that started it, as JSON: the audit entry of each item names them.
   origin text not null,
   created_at bigint not null,
   -- No node takes the operation before this time.
   due_at bigint,
+  -- Since when its steps wait for another service that fails.
+  failing_since bigint,
   finished_at bigint,
   lease_token text,
   -- The node that works on it. The lease ends when the node stops.
@@ -97,13 +100,19 @@ create table operation_items (
   operation_id text not null,
   place bigint not null,
   object_id text not null,
+  -- For a retry: the newest retry of the job that the operation knew when it was created. With another one, the item is
+  -- skipped.
+  retried_as text,
   -- Why the item failed.
   error text,
+  -- Why the item was skipped.
+  skipped text,
   primary key (operation_id, place)
 );
 
 -- The failed items of an operation, in their order.
 create index operation_items_failed on operation_items (operation_id, place) where error is not null;
+create index operation_items_skipped on operation_items (operation_id, place) where skipped is not null;
 
 -- stats/ ----------------------------------------------------------------------
 
@@ -170,8 +179,9 @@ create table jobs (
   actor text,
   -- The scopes of the owner's request for the current run, as a JSON list. Null if another principal asked.
   scopes text,
-  -- The job that this one repeats.
+  -- The job that this one repeats, and the newest job that repeats this one. They stay when the other job is deleted.
   retry_of text,
+  retried_as text,
   -- The job whose conversation this one continues.
   continues text,
   thread_id text not null,
@@ -188,6 +198,8 @@ create table jobs (
   first_hint text,
   -- The hint that ended the job: `first_hint`, also when a later check confirmed it.
   settled_by text,
+  -- `failed`: the output does not fit the schema of the type, or is too large to be checked.
+  output_check text,
   -- Evidence about the end of the run that must be confirmed: its kind, and when it was first seen.
   awaiting_confirmation text,
   awaiting_confirmation_since bigint,
@@ -235,6 +247,7 @@ create index jobs_by_trace on jobs (trace_id, id) where trace_id is not null;
 -- For the erasure of an actor.
 create index jobs_by_actor on jobs (actor, id) where actor is not null;
 create index jobs_by_retry on jobs (retry_of, id) where retry_of is not null;
+create index jobs_retried on jobs (id) where retried_as is not null;
 
 -- The conversations: the threads of the runtime that jobs are on. Written when a turn begins, never when it ends, and
 -- deleted with the last job on the thread.
@@ -257,7 +270,8 @@ create table threads (
   deleted_run_at bigint,
   -- The thread that took its place when the start of its first turn was repeated.
   replaced_by text,
-  -- When the conversation moved to this thread. The runs before that left nothing that it continues.
+  -- When the conversation moved here from the thread that this one replaced; null: it began here. Older runs of its jobs are
+  -- on the old thread, so no turn continues from them.
   moved_at bigint,
   -- Since when the conversation is being deleted. It takes no new turn.
   deleting_at bigint
@@ -266,8 +280,8 @@ create table threads (
 create index threads_by_owner on threads (owner, newest) where replaced_by is null;
 create index threads_replaced on threads (replaced_by) where replaced_by is not null;
 
--- What lists filter by, for the jobs that did not simply complete: unfinished, failed, cancelled, or without a callback.
--- These are few, so the indexes stay small. The columns have names of their own, because statements join the table with
+-- What lists filter by, for the jobs that did not simply complete: unfinished, failed, cancelled, without a
+-- callback, or with an output that does not fit. These are few, so the indexes stay small. The columns have names of their own, because statements join the table with
 -- `jobs`.
 create table uncommon_jobs (
   id text primary key,
@@ -276,13 +290,19 @@ create table uncommon_jobs (
   state text not null,
   failure text,
   -- `read` or `sweep`: the hint that ended the job in place of a callback.
-  missed_by text
+  missed_by text,
+  -- The column `output_check` of the job.
+  unfit text,
+  -- When the job was created, or its `run_at` if that is later.
+  since bigint not null
 );
 
 create index uncommon_jobs_by_status on uncommon_jobs (state, id);
+create index uncommon_jobs_by_age on uncommon_jobs (state, since);
 create index uncommon_jobs_by_owner on uncommon_jobs (owner, state, id);
 create index uncommon_jobs_by_error on uncommon_jobs (failure, id) where failure is not null;
 create index uncommon_jobs_by_missed_callback on uncommon_jobs (missed_by, id) where missed_by is not null;
+create index uncommon_jobs_by_output_check on uncommon_jobs (unfit, id) where unfit is not null;
 
 -- A trigger keeps `uncommon_jobs` right for every statement that changes a job.
 create function track_uncommon_job() returns trigger language plpgsql as $$
@@ -290,15 +310,16 @@ begin
   if tg_op <> 'INSERT' then
     delete from uncommon_jobs where id = old.id;
   end if;
-  if tg_op <> 'DELETE' and (new.status <> 'completed' or new.settled_by in ('read', 'sweep')) then
-    insert into uncommon_jobs (id, owner, state, failure, missed_by) values (new.id, new.created_by, new.status,
-      new.error_code, case when new.settled_by in ('read', 'sweep') then new.settled_by end);
+  if tg_op <> 'DELETE' and (new.status <> 'completed' or new.settled_by in ('read', 'sweep') or new.output_check is not null) then
+    insert into uncommon_jobs (id, owner, state, failure, missed_by, unfit, since) values (new.id, new.created_by, new.status,
+      new.error_code, case when new.settled_by in ('read', 'sweep') then new.settled_by end, new.output_check,
+      case when new.run_at > new.created_at then new.run_at else new.created_at end);
   end if;
   return null;
 end $$;
 
 create trigger uncommon_jobs_tracked
-after insert or delete or update of status, created_by, error_code, settled_by on jobs
+after insert or delete or update of status, created_by, error_code, settled_by, output_check on jobs
 for each row execute function track_uncommon_job();
 
 -- One small row for each job that the runtime is asked about: a lease or a check never rewrites the job's documents.
@@ -315,6 +336,8 @@ create table job_checks (
   -- The calendar's time before which its turn does not begin; null: at any time.
   not_before bigint,
   due_at bigint not null,
+  -- When the owner of a paused job is reminded, or its question expires, whether or not the runtime answers; null: never.
+  question_at bigint,
   lease_id text,
   -- The lease ends at `leased_until`, or earlier if this node stops.
   lease_node text,
@@ -333,6 +356,7 @@ create table job_checks (
 
 create index job_checks_due on job_checks (due_at);
 create index job_checks_by_owner on job_checks (owner, due_at);
+create index job_checks_questions on job_checks (question_at) where question_at is not null;
 -- The jobs that have a place among the active runs of their type, and those that wait for one.
 create index job_checks_active on job_checks (limited_type, owner) where limited_type is not null and queued_at is null;
 create index job_checks_queued on job_checks (limited_type, owner, queued_at) where queued_at is not null;
@@ -347,7 +371,12 @@ create table job_runs (
   run_seq integer not null,
   -- 1 for a further run of the same number: its start was repeated, and both starts took effect. It is never followed.
   is_extra smallint not null,
-  created_at bigint not null
+  created_at bigint not null,
+  answered_at bigint,
+  -- The questions with which the run paused: a JSON list. Null: it did not pause, or its documents were erased.
+  questions text,
+  -- The answers that a client of this service gave, by the ids of the questions: a JSON object. Null: none.
+  answers text
 );
 
 create index job_runs_by_job on job_runs (job_id);
@@ -372,6 +401,21 @@ create table callbacks (
 create index callbacks_by_job on callbacks (job_id, id);
 -- The common outcomes are found among the newest callbacks.
 create index callbacks_by_outcome on callbacks (outcome, id) where outcome in ('duplicate', 'stale', 'adopted');
+
+-- Callbacks that were refused, counted by minute, reason, path and address. Nothing of a body or a credential is stored. At
+-- most 1,000 rows are kept, for a week.
+create table refused_callbacks (
+  -- The minute, and a hash of the kind.
+  id text primary key,
+  reason text not null,
+  path text not null,
+  address text not null,
+  -- The newest job that they named, if it was one of ours.
+  job_id text,
+  count bigint not null,
+  first_at bigint not null,
+  last_at bigint not null
+);
 
 -- What happened to a job, in order. Checks in a row with the same result share one entry, which counts them.
 -- There is no primary key: entries are read by (job_id, id) only. There is no foreign key: each check of one is a query
@@ -401,6 +445,12 @@ create table job_tombstones (
 );
 
 create index job_tombstones_by_age on job_tombstones (deleted_at);
+
+-- How runs named their users to the runtime so far. Threads keep the names that they began with.
+create table runtime_identities (
+  id text primary key,
+  noted_at bigint not null
+);
 
 -- usage/ ----------------------------------------------------------------------
 
@@ -549,6 +599,75 @@ create index deliveries_by_rare_state on deliveries (state, notification_id, dev
 -- For the statistics.
 create index deliveries_by_change on deliveries (updated_at) where state <> 'pending';
 
+-- webhooks/ -------------------------------------------------------------------
+
+-- The backends that get events.
+create table webhook_endpoints (
+  id text primary key,
+  url text not null,
+  description text,
+  -- The types of the events that it gets: a JSON list.
+  event_types text not null,
+  -- The types of the jobs whose events it gets: a JSON list. Null: all.
+  types text,
+  project_id text,
+  -- Readable, because a signature is made with it.
+  secret text not null,
+  -- The secret before the last rotation, and until when it signs too.
+  old_secret text,
+  old_secret_until bigint,
+  -- It gets the events after this position of the log.
+  after_seq bigint not null,
+  -- How many positions of the log were deleted before they were read for it.
+  missed bigint not null,
+  -- Since when every attempt has failed; null after a success.
+  failing_since bigint,
+  disabled_at bigint,
+  disabled_reason text,
+  -- Null once the user was erased.
+  created_by text,
+  -- Increases with each change: the `ETag`.
+  version bigint not null,
+  created_at bigint not null,
+  updated_at bigint not null
+);
+
+-- One event for one endpoint, written from the log of events. It is sent like a push.
+-- The event is read when it is sent: a deleted event is not sent any more.
+create table webhook_deliveries (
+  event_seq bigint not null,
+  endpoint_id text not null,
+  event_type text not null,
+  state text not null,
+  attempts integer not null,
+  -- Null when no attempt is left.
+  next_attempt_at bigint,
+  lease_token text,
+  -- The lease ends at `lease_until`, or earlier if this node stops.
+  lease_node text,
+  lease_until bigint,
+  last_error text,
+  -- The last attempts with their status, duration and the beginning of the answer: a JSON list.
+  attempt_log text not null,
+  created_at bigint not null,
+  updated_at bigint not null,
+  primary key (event_seq, endpoint_id)
+);
+
+create index webhook_deliveries_by_endpoint on webhook_deliveries (endpoint_id, event_seq);
+create index webhook_deliveries_due on webhook_deliveries (endpoint_id, next_attempt_at)
+  where next_attempt_at is not null;
+create index webhook_deliveries_by_rare_state on webhook_deliveries (endpoint_id, state, event_seq)
+  where state not in ('sent', 'pending');
+
+-- One row: up to which position of the log deliveries were written.
+create table webhook_cursor (
+  id integer primary key,
+  position bigint not null
+);
+
+insert into webhook_cursor (id, position) values (1, 0);
+
 -- audit/ ----------------------------------------------------------------------
 
 -- What admins and the command line changed. An entry commits with the change that it describes.
@@ -564,12 +683,17 @@ create table audit (
   before text,
   after text,
   address text,
-  request_id text
+  request_id text,
+  -- The bulk operation whose item this change was; null for every other change.
+  operation_id text
 );
 
 create index audit_by_actor on audit (actor_id, id);
 create index audit_by_action on audit (action, id);
 create index audit_by_object on audit (object_id, id);
+create index audit_by_operation on audit (operation_id, id) where operation_id is not null;
+-- The trail with one line for each bulk operation.
+create index audit_without_items on audit (id) where operation_id is null;
 
 -- http/ -----------------------------------------------------------------------
 

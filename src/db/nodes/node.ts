@@ -53,6 +53,8 @@ export class Node {
   #writeFailure: unknown = null
   #suspendedMs: number
   #impreciseReadings = 0
+  /** The last noted step that this node did not follow at once. */
+  #doubtedVersion = 0
   /** The heartbeats of an older node since this one first saw a small difference. */
   #elderBeats: { latestMs: number; count: number } | null = null
 
@@ -184,10 +186,16 @@ export class Node {
   /**
    * Nodes can disagree by seconds: a node that starts right after a step cannot tell it from the age of the others'
    * heartbeats, and a node that was stopped approached a wrong clock for longer. So the first note of a step is right for
-   * all nodes, and the node that joined first makes it, or finds that there was no step.
+   * all nodes, and the node that joined first makes it, or finds that there was no step. The clock may already be right
+   * again, which that node notes with its next heartbeat.
    */
-  #judgeSmall({ step, elderBeatAtMs }: Reading): Cause {
-    if (step.version > this.clock.version) return 'own clock'
+  #judgeSmall(reading: Reading): Cause {
+    const { step, elderBeatAtMs } = reading
+    if (step.version > this.clock.version) {
+      const isDoubtful = this.#doubtedVersion !== step.version && this.clock.fitsWithoutStep(reading)
+      this.#doubtedVersion = step.version
+      return isDoubtful ? 'unknown yet' : 'own clock'
+    }
     if (elderBeatAtMs === null) return 'step'
     this.#elderBeats ??= { latestMs: elderBeatAtMs, count: 0 }
     if (elderBeatAtMs !== this.#elderBeats.latestMs) {

@@ -89,6 +89,11 @@ export class ServiceClock implements Clock {
     return Math.min(Math.max(ownMs, earliestMs), latestMs) - ownMs
   }
 
+  /** Whether the reading is consistent with this clock if the step noted since is left out. */
+  fitsWithoutStep(reading: ClockReading): boolean {
+    return Math.abs(this.differenceOf({ ...reading, step: this.#step })) <= STEP_MS
+  }
+
   /** The step that explains the reading: with it the service's time is `nowMs`, and the calendar does not change. */
   stepTo({ databaseMs, step }: ClockReading, nowMs = serviceTimeAt(this.#databaseMs, this.#step)): ClockStep {
     return {

@@ -1,7 +1,7 @@
 import { DatabaseError, type PoolClient, type QueryResult } from 'pg'
 import { UnavailableError } from '../../core/errors.ts'
 import type { Topic } from '../announcements.ts'
-import type { Row, Transaction } from '../database.ts'
+import { LockTimeout, type Row, type Transaction } from '../database.ts'
 import { type Sql, sql } from '../sql.ts'
 import { translatedPostgresError } from './postgres-errors.ts'
 import { prepared } from './postgres-statement.ts'
@@ -41,6 +41,24 @@ export class PostgresTransaction implements Transaction {
       sql`select pg_try_advisory_xact_lock(hashtextextended(${name}, 0))::int as locked`,
     )
     return row?.locked === 1
+  }
+
+  async tryQuery(statement: Sql): Promise<boolean> {
+    // The shortest timeout: 0 would be none.
+    await this.exec('savepoint attempt; set local lock_timeout = 1')
+    try {
+      await this.#client.query(prepared(statement, this.#isNamed))
+    } catch (error) {
+      const failure = translatedPostgresError(error)
+      if (failure instanceof LockTimeout) {
+        await this.exec('rollback to savepoint attempt; release savepoint attempt')
+        return false
+      }
+      this.#failure ??= failure
+      throw this.#failure
+    }
+    await this.exec('release savepoint attempt; set local lock_timeout = default')
+    return true
   }
 
   announce(topic: Topic): void {

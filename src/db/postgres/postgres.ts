@@ -2,7 +2,7 @@ import { type ClientConfig, Pool, type PoolClient, types } from 'pg'
 import { UnavailableError } from '../../core/errors.ts'
 import { Announcements, type TopicListener } from '../announcements.ts'
 import { type Database, type Row, type Transaction, TransactionConflict, type TransactionOptions } from '../database.ts'
-import { type Sql, sql } from '../sql.ts'
+import { kindOf, type Sql, sql } from '../sql.ts'
 import { PipelinedConnection } from './pipelined-connection.ts'
 import { isCollision, translatedPostgresError } from './postgres-errors.ts'
 import { prepared } from './postgres-statement.ts'
@@ -11,8 +11,8 @@ import { refuseReadOnly } from './refuse-read-only.ts'
 
 export interface PostgresOptions {
   url: string
-  /** Connections shared by single statements; see `PipelinedConnection`. */
-  pipelines?: number
+  /** Connections shared by single reads; see `PipelinedConnection`. */
+  readConnections?: number
   /** Connections for transactions; each runs one at a time. */
   poolSize?: number
   /** False: no statement is prepared by name, for a pooler in transaction mode. */
@@ -26,6 +26,7 @@ const CONNECT_TIMEOUT_MS = 3_000
 const QUERY_TIMEOUT_MS = 10_000
 const PING_TIMEOUT_MS = 2_000
 const MAX_WAITING = 1_000
+const CHANGE_CONNECTIONS = 2
 const URGENT_CONNECTIONS = 2
 const MAX_ATTEMPTS = 3
 /** Of transactions that conflict with each other, one commits in each round. */
@@ -40,14 +41,15 @@ const PLANNING = '-c enable_hashjoin=off -c enable_mergejoin=off -c enable_mater
 const ISOLATION = '-c default_transaction_isolation=read\\ committed'
 const OPTIONS = `${PLANNING} ${ISOLATION}`
 
-/** The server acknowledges commits that a crash can lose, or cannot store every text. */
+/** The server acknowledges commits that a crash can lose, cannot store every text, or has another isolation level. */
 export class UnfitServerError extends Error {
   override name = 'UnfitServerError'
 }
 
 /**
- * PostgreSQL: single statements are pipelined over a few shared connections, each transaction has its own. Every wait is
- * bounded, and after a server outage it reconnects by itself.
+ * PostgreSQL: single statements are pipelined over a few shared connections, each transaction has its own. A change may
+ * wait for a lock, and the statements behind it on its connection wait too. So reads and changes do not share connections.
+ * Every wait is bounded, and after a server outage it reconnects by itself.
  */
 export async function openPostgres(options: PostgresOptions): Promise<Database> {
   const db = new PostgresDatabase(options)
@@ -62,7 +64,8 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
 
 async function refuseUnsafeServer(db: Database): Promise<void> {
   const settings = await db.query<{ name: string; setting: string }>(
-    sql`select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'server_encoding')`,
+    sql`select name, setting from pg_settings
+      where name in ('fsync', 'synchronous_commit', 'server_encoding', 'transaction_isolation')`,
   )
   for (const { name, setting } of settings) {
     if (setting === 'off') {
@@ -71,13 +74,20 @@ async function refuseUnsafeServer(db: Database): Promise<void> {
     if (name === 'server_encoding' && setting !== 'UTF8') {
       throw new UnfitServerError(`The database has the encoding ${setting}: it must be UTF8, to store every text.`)
     }
+    // A pooler may drop the options of a connection. Then single statements have the default of the role.
+    if (name === 'transaction_isolation' && setting !== 'read committed') {
+      throw new UnfitServerError(
+        `Statements run with the isolation level ${setting}: set default_transaction_isolation of the role to 'read committed'.`,
+      )
+    }
   }
 }
 
 class PostgresDatabase implements Database {
   readonly engine = 'postgres'
   readonly now = sql`(extract(epoch from clock_timestamp()) * 1000)::bigint`
-  readonly #pipelines: readonly PipelinedConnection[]
+  readonly #reads: readonly PipelinedConnection[]
+  readonly #changes: readonly PipelinedConnection[]
   readonly #pool: Pool
   readonly #isNamed: boolean
   /** Reserved connections for urgent transactions, which do not wait in the queue for the other connections. */
@@ -86,7 +96,7 @@ class PostgresDatabase implements Database {
   #closed: Promise<void> | undefined
 
   constructor(options: PostgresOptions) {
-    const { url, pipelines = 4, poolSize = 10, prepared: isNamed = true } = options
+    const { url, readConnections = 4, poolSize = 10, prepared: isNamed = true } = options
     const { queryTimeoutMs = QUERY_TIMEOUT_MS, connectTimeoutMs = CONNECT_TIMEOUT_MS } = options
     this.#isNamed = isNamed
     const config: ClientConfig & { pipeline: true } = {
@@ -105,14 +115,17 @@ class PostgresDatabase implements Database {
       idle_in_transaction_session_timeout: queryTimeoutMs * 2,
       types: { getTypeParser: parserOf },
     }
-    this.#pipelines = Array.from({ length: pipelines }, () => new PipelinedConnection(config))
+    const pipelines = (length: number) => Array.from({ length }, () => new PipelinedConnection(config))
+    this.#reads = pipelines(readConnections)
+    this.#changes = pipelines(CHANGE_CONNECTIONS)
     this.#pool = createPool(config, poolSize)
     this.#urgentPool = createPool({ ...config, lock_timeout: Math.round(queryTimeoutMs * 0.05) }, URGENT_CONNECTIONS)
   }
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
+    const pipelines = kindOf(statement.text) === 'read' ? this.#reads : this.#changes
     try {
-      const result = await this.#leastBusyPipeline().query(prepared(statement, this.#isNamed))
+      const result = await leastBusy(pipelines).query(prepared(statement, this.#isNamed))
       return result.rows
     } catch (error) {
       throw translatedPostgresError(error)
@@ -149,7 +162,7 @@ class PostgresDatabase implements Database {
 
   close(): Promise<void> {
     const ends = () => [
-      ...this.#pipelines.map((pipeline) => pipeline.close()),
+      ...[...this.#reads, ...this.#changes].map((pipeline) => pipeline.close()),
       this.#pool.end(),
       this.#urgentPool.end(),
     ]
@@ -185,12 +198,10 @@ class PostgresDatabase implements Database {
       throw translatedPostgresError(error)
     }
   }
+}
 
-  #leastBusyPipeline(): PipelinedConnection {
-    let best = this.#pipelines[0] as PipelinedConnection
-    for (const pipeline of this.#pipelines) if (pipeline.inFlight < best.inFlight) best = pipeline
-    return best
-  }
+function leastBusy(pipelines: readonly PipelinedConnection[]): PipelinedConnection {
+  return pipelines.reduce((best, pipeline) => (pipeline.inFlight < best.inFlight ? pipeline : best))
 }
 
 function createPool(config: ClientConfig, max: number): Pool {

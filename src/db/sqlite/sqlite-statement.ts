@@ -3,9 +3,6 @@ import { BoundedMap } from '../../core/bounded-map.ts'
 import type { Row } from '../database.ts'
 import type { BoundValue, SqlValue } from '../sql.ts'
 
-/** `read` cannot change anything; `schema` is every statement that is neither a read nor a plain change of rows. */
-type StatementKind = 'read' | 'write' | 'schema'
-
 interface Prepared {
   statement: StatementSync
   columns: string[] | undefined
@@ -49,16 +46,6 @@ function toObjects(rows: readonly SqlValue[][], columns: readonly string[]): Row
     for (let at = 0; at < columns.length; at++) row[columns[at] as string] = cells[at] as SqlValue
     return row
   })
-}
-
-/**
- * When in doubt, `write`: a read classified as a write only waits in the queue, but a write classified as a read is refused
- * by the read connection.
- */
-export function kindOf(text: string): StatementKind {
-  if (/^\s*(?:select|values)\b/i.test(text)) return 'read'
-  if (/^\s*with\b/i.test(text)) return /\b(?:insert|update|delete|replace)\b/i.test(text) ? 'write' : 'read'
-  return /^\s*(?:insert|update|delete|replace)\b/i.test(text) ? 'write' : 'schema'
 }
 
 function prepare(connection: DatabaseSync, text: string): Prepared {

@@ -28,6 +28,11 @@ export class SqliteTransaction implements Transaction {
     return this.#step(() => true)
   }
 
+  async tryQuery(statement: Sql): Promise<boolean> {
+    await this.query(statement)
+    return true
+  }
+
   announce(topic: Topic): void {
     this.topics.add(topic)
   }

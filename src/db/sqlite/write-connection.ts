@@ -1,8 +1,8 @@
 import type { DatabaseSync } from 'node:sqlite'
 import type { Row } from '../database.ts'
-import type { Sql } from '../sql.ts'
+import { kindOf, type Sql } from '../sql.ts'
 import { translated } from './sqlite-errors.ts'
-import { kindOf, SqliteStatements } from './sqlite-statement.ts'
+import { SqliteStatements } from './sqlite-statement.ts'
 
 const CONTROL = {
   save: 'savepoint member',

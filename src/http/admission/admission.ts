@@ -2,6 +2,7 @@ import type { Clock } from '../../core/clock.ts'
 import { ApiError, UnavailableError } from '../../core/errors.ts'
 import { ANSWER_BOUNDS, BODY_BOUNDS, ByteBudget, type ByteOwner, type ExceededBound } from './byte-budget.ts'
 import { Overload, type Urgency } from './overload.ts'
+import { SpentAddresses } from './spent-addresses.ts'
 
 /** The most requests that one principal may have in progress on one node, until their answers are taken. */
 export const CALLER_BOUNDS = { read: 250, change: 50 } as const
@@ -11,13 +12,19 @@ const COPIES = 4
 
 /**
  * Reserved for an answer that may be large, before its handler runs. A page has up to 2 MB. So one principal has at most two
- * pages at a time. On PostgreSQL, two of the four connections that all callers share are left for others meanwhile. A
+ * pages at a time. On PostgreSQL, two of the four connections that the reads of all callers share are left for others meanwhile. A
  * handler that finds a larger document calls `reserve`.
  */
 export const EXPECTED_BYTES = { page: COPIES * 2 * 1024 * 1024, document: 256 * 1024 } as const
 
 /** An answer of at most this size is always sent. */
 export const SMALL_ANSWER = 64 * 1024
+
+/**
+ * The turns of the event loop between two large answers. A turn accepts one new connection and a large answer makes its
+ * turn long, so without other turns new connections would wait for seconds.
+ */
+export const TURNS_BETWEEN = 10
 
 /** What the requests of one principal hold. */
 class Caller {
@@ -39,30 +46,36 @@ export class Admission {
   readonly bodies = new ByteBudget(BODY_BOUNDS)
   readonly answers = new ByteBudget(ANSWER_BOUNDS)
   readonly callers = new Map<string, Caller>()
+  readonly spentAddresses: SpentAddresses
   /** Callers whose first waiting request may have room now. */
   readonly #next = new Set<Caller>()
   #isAdmitting = false
 
   constructor({ clock }: { clock: Clock }) {
     this.overload = new Overload({ clock })
+    this.spentAddresses = new SpentAddresses(clock)
   }
 
   /**
-   * Lets requests of the caller continue that have room now: one request in a turn of the event loop, and the callers take
-   * turns. So small requests run in between, and the large answers of one caller do not delay other callers for long.
+   * Lets requests of the caller continue that have room now: one request in several turns of the event loop, and the
+   * callers alternate. So small requests run in between, and the large answers of one caller do not delay others for long.
    */
   admitWaiting(caller: Caller): void {
     if (caller.waiting.length > 0) this.#next.add(caller)
     if (this.#isAdmitting || this.#next.size === 0) return
     this.#isAdmitting = true
     setImmediate(() => {
-      this.#isAdmitting = false
       for (const next of this.#next) {
         this.#next.delete(next)
-        if (!next.waiting[0]?.continue()) continue
-        return this.admitWaiting(next)
+        if (next.waiting[0]?.continue()) return afterTurns(TURNS_BETWEEN, () => this.#admitNext(next))
       }
+      this.#isAdmitting = false
     })
+  }
+
+  #admitNext(caller: Caller): void {
+    this.#isAdmitting = false
+    this.admitWaiting(caller)
   }
 
   /** For tests: whether everything was returned. */
@@ -288,6 +301,11 @@ export class Hold {
     caller.counts[this.#traits.kind] -= 1
     if (caller.counts.read + caller.counts.change === 0) this.#admission.callers.delete(caller.owner.id)
   }
+}
+
+function afterTurns(turns: number, then: () => void): void {
+  if (turns === 0) then()
+  else setImmediate(afterTurns, turns - 1, then)
 }
 
 export function connectionClosed(): ApiError {

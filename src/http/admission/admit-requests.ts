@@ -14,7 +14,7 @@ import {
   SMALL_ANSWER,
 } from './admission.ts'
 import type { ByteOwner, ExceededBound } from './byte-budget.ts'
-import { countBody } from './counted-body.ts'
+import { countBody, SMALL_BODY } from './counted-body.ts'
 import { HandlerDeadline } from './handler-deadline.ts'
 import { awaitLateBody } from './late-body.ts'
 import type { Urgency } from './overload.ts'
@@ -44,8 +44,9 @@ interface AdmissionOptions extends RefusalOptions {
 
 /**
  * Refuses requests during overload before they cost anything: no credential is read, no limit is charged, no line is
- * logged. Limits the time of handlers, and what answers hold until their connections have taken them. Call it before all
- * other hooks are added.
+ * logged. Answers 429 if the principal has too many requests in progress, and 503 if there is no room for the body. Limits
+ * the time of handlers, and what answers hold until their connections have taken them. Call it before all other hooks are
+ * added.
  */
 export function admitRequests(app: App, options: AdmissionOptions): void {
   const { admission, clock, meter } = options
@@ -68,6 +69,30 @@ export function admitRequests(app: App, options: AdmissionOptions): void {
       reply.raw.once('close', () => hold.take())
     }
     done()
+  })
+  // After the gate, which knows the caller, and before the body is read.
+  app.addHook('preParsing', (request, _reply, payload, done) => {
+    const { method, headers, principal, hold } = request
+    if (hold === null) return done(null, payload)
+    if (principal !== null && !hold.enterCaller(principalId(principal))) {
+      meter.count('requests_bounded_total', { bound: 'principal' })
+      return done(new ApiError('rate_limit_exceeded', 'Too many requests', { headers: { 'retry-after': '1' } }))
+    }
+    const isChunked = headers['transfer-encoding'] !== undefined
+    const length = Number(headers['content-length'] ?? 0)
+    if (BODYLESS.has(method) || (length === 0 && !isChunked)) return done(null, payload)
+    // The parser would wait for ever for the rest of the body.
+    if (request.raw.destroyed) return done(connectionClosed())
+    // A body that is too long takes no room: the parser refuses it before it reads it.
+    if (length > request.routeOptions.bodyLimit) return done(null, payload)
+    const owner = ownerOf(request)
+    const refusal = (bound: ExceededBound) => tooMuch(meter, bound, 'Too many large requests are in progress')
+    // A body that does not fit now is refused before its first byte. Later, the client might not read the answer. The small
+    // body of a principal always fits: otherwise a few principals with large bodies would stop the changes of all others.
+    const isSmall = principal !== null && !isChunked && length <= SMALL_BODY
+    const bound = isSmall ? null : admission.bodies.boundFor(length, owner)
+    if (bound !== null) return done(refusal(bound))
+    done(null, countBody(payload, { hold, owner, length: isChunked ? null : length, refusal }))
   })
   // The request counts as in flight only after its body has arrived: a client that sends slowly costs nothing and must not
   // block other requests. Until then the server's own timeouts apply.
@@ -98,35 +123,6 @@ export function admitRequests(app: App, options: AdmissionOptions): void {
   app.addHook('onClose', async () => {
     deadline.close()
     readers.close()
-  })
-}
-
-/**
- * Answers 429, before the body is read, if the principal has too many requests in progress, and 503 if there is no room for
- * the body. Add it after the gate, which knows the caller.
- */
-export function boundCallers(app: App, { admission, meter }: { admission: Admission; meter: Meter }): void {
-  app.addHook('onRequest', (request, _reply, done) => {
-    const { principal, hold } = request
-    if (principal === null || hold === null || hold.enterCaller(principalId(principal))) return done()
-    meter.count('requests_bounded_total', { bound: 'principal' })
-    done(new ApiError('rate_limit_exceeded', 'Too many requests', { headers: { 'retry-after': '1' } }))
-  })
-  app.addHook('preParsing', (request, _reply, payload, done) => {
-    const { method, headers, hold } = request
-    const isChunked = headers['transfer-encoding'] !== undefined
-    const length = Number(headers['content-length'] ?? 0)
-    if (BODYLESS.has(method) || (length === 0 && !isChunked) || hold === null) return done(null, payload)
-    // The parser would wait for ever for the rest of the body.
-    if (request.raw.destroyed) return done(connectionClosed())
-    // A body that is too long takes no room: the parser refuses it before it reads it.
-    if (length > request.routeOptions.bodyLimit) return done(null, payload)
-    const owner = ownerOf(request)
-    const refusal = (bound: ExceededBound) => tooMuch(meter, bound, 'Too many large requests are in progress')
-    // A body that does not fit now is refused before its first byte. Later, the client might not read the answer.
-    const bound = admission.bodies.boundFor(length, owner)
-    if (bound !== null) return done(refusal(bound))
-    done(null, countBody(payload, { hold, owner, length: isChunked ? null : length, refusal }))
   })
 }
 

@@ -6,7 +6,7 @@ import type { ByteOwner, ExceededBound } from './byte-budget.ts'
  * A body of at most this length counts whole from the beginning: counting its bytes would cost more than it saves. The bytes
  * of an unproven caller are always counted, because it may open any number of connections.
  */
-const SMALL_BODY = 4 * 1024
+export const SMALL_BODY = 4 * 1024
 
 /** What a chunk takes in memory besides its bytes (measured: 212). A body may come in chunks of one byte. */
 const CHUNK_BYTES = 256

@@ -1,9 +1,11 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { BlockedUsers } from '../../auth/blocked-users.ts'
 import type { CallbackAuthenticity } from '../../auth/callback-authenticity.ts'
+import { principalId } from '../../auth/principal.ts'
 import { hasAnyScope } from '../../auth/scopes.ts'
 import { chain, type MaybePromise } from '../../core/async/maybe-promise.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
+import type { CallerCounts } from '../../limits/caller-counts.ts'
 import { addressKey } from '../../limits/client-address.ts'
 import type { Limiter } from '../../limits/limiter.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
@@ -26,6 +28,7 @@ import { countCharge, countDecision } from './gate-counts.ts'
 interface GateOptions extends Authenticator {
   callbackAuthenticity: CallbackAuthenticity
   limiter: Limiter
+  callerCounts: CallerCounts
   blockedUsers: BlockedUsers
   headerStyle: 'draft-6' | 'draft-8'
   meter?: Meter
@@ -92,7 +95,7 @@ function decideByHeaders(
   })
   if (request.callbackProof.authentic) return OK
   if (!request.callbackProof.signed) return chargeAddress(request, reply, options, invalidCallback())
-  const isSpent = options.spentAddresses.isSpent(addressKey(request.ip))
+  const isSpent = options.admission.spentAddresses.isSpent(addressKey(request.ip))
   return isSpent ? chargeAddress(request, reply, options, tierSpent()) : AWAITS_BODY
 }
 
@@ -129,14 +132,15 @@ function chargeAddress(
 function charge(
   request: FastifyRequest,
   reply: FastifyReply,
-  { limiter, spentAddresses, headerStyle, meter = silentMeter }: GateOptions,
+  { limiter, admission, callerCounts, headerStyle, meter = silentMeter }: GateOptions,
   { tier, tierKey }: Pick<Identity, 'tier' | 'tierKey'>,
   within: GateDecision,
 ): MaybePromise<GateDecision> {
   return chain(limiter.charge(tier, tierKey), (charged) => {
     request.chargedTier = tier
     countCharge(meter, charged)
-    if (charged.exceeded && tier === 'unauthenticated') spentAddresses.note(tierKey, charged.resetMs)
+    callerCounts.count(charged, request.principal ? principalId(request.principal) : tierKey)
+    if (charged.exceeded && tier === 'unauthenticated') admission.spentAddresses.note(tierKey, charged.resetMs)
     reply.headers(rateLimitHeaders(charged, headerStyle))
     return charged.exceeded ? tierSpent() : within
   })

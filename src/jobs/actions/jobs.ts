@@ -10,8 +10,6 @@ import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { ThreadState } from '../../runtime/runtime-types.ts'
-import { findLimits } from '../../usage/limit-store.ts'
-import { limitsInForce } from '../../usage/thresholds.ts'
 import { endOfPeriodMs, lockUsage, periodOf } from '../../usage/usage-store.ts'
 import { fitAnswer, type GivenAnswer, isStillOpen } from '../answers.ts'
 import {
@@ -30,23 +28,23 @@ import { type JobRow, newJob } from '../job-row.ts'
 import { changeJobs, findJob, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../job-store.ts'
 import { deadlineFrom, faultOfConfigurable, type JobType, limitedTypeOf, questionTimes } from '../job-types.ts'
 import { takesPlace } from '../leases/places-store.ts'
+import { findSpentLimit, lockLimitedUsage } from '../leases/usage-limit.ts'
 import { type Asker, askedBy } from '../runs/caller.ts'
-import { isStartedHere } from '../runs/extra-runs.ts'
 import { fetchQuestions } from '../runs/fetch-questions.ts'
 import { jobEvent } from '../settlement/job-event.ts'
+import { recordAnswer } from '../settlement/pause-store.ts'
 import { settleJobs, settleWithin } from '../settlement/settle.ts'
 import { CONFIRM_AFTER_MS, type Settlement, type SettlingJob } from '../settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { recordUsage, usageOf } from '../settlement/usage-of.ts'
 import { claimThread, findEarlierRuns, findThread } from '../thread-store.ts'
-import { countRuns, countUnfinished, findUnfinishedOn } from '../uncommon-jobs.ts'
+import { countUnfinished, findUnfinishedOn } from '../uncommon-jobs.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
 import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } from './conversation.ts'
+import { noRuntime } from './follow-run.ts'
 
 const STATE_BUDGET_MS = 3_000
-/** A run to follow may be missing on a lagging replica: the runtime is asked again after these pauses. */
-const FOLLOW_PAUSES_MS = [300, 700, 2_000]
 /** Starts of one owner that may be in progress at once: 50 changes on each of four nodes. */
 const STARTS_IN_PROGRESS = 200
 
@@ -112,38 +110,6 @@ export class Jobs {
     this.#reconciler = options.reconciler
     this.#maxUnfinishedJobs = options.maxUnfinishedJobs
     this.#wakeSweep = options.wakeSweep
-  }
-
-  /**
-   * Whether the caller may follow this run: an admin may, and a caller that the run or its thread names. The run must be of
-   * the type's graph. The runtime is asked, so that the ids alone give no access.
-   */
-  async checkMayFollow(
-    run: { threadId: string; runId: string },
-    { type, caller, isAdmin }: { type: JobType; caller: string; isAdmin: boolean },
-  ): Promise<void> {
-    const { db, runtime, log, clock } = this.#context
-    if (runtime === null) throw noRuntime()
-    const describe = () =>
-      runtime.describeRun(run.threadId, run.runId).catch((error: unknown) => {
-        if (!(error instanceof RuntimeUnavailable) && !(error instanceof UnacceptableAnswer)) throw error
-        log.warn({ runId: run.runId, err: error }, 'job.follow_failed')
-        throw new UnavailableError('The agent runtime cannot be asked about this run now', { retryAfterSeconds: 5 })
-      })
-    let found = await describe()
-    for (const pauseMs of FOLLOW_PAUSES_MS) {
-      if (found !== null) break
-      await clock.sleep(pauseMs)
-      found = await describe()
-    }
-    if (found === null) throw new ApiError('not_found', 'No such run')
-    const isNamed = found.owners.includes(caller)
-    // The service names the owner in the runs that it starts. A run of a repeated start that no job has is not followed.
-    const isExtra = isNamed && isStartedHere(found) && (await findJobRuns(db, [run.runId])).length === 0
-    if (!isAdmin && (!isNamed || isExtra)) throw new ApiError('not_found', 'No such run')
-    if (!found.graphs.includes(type.assistantId)) {
-      throw new ApiError('conflict', `The run is not of the type ${type.name}`)
-    }
   }
 
   /** Runs inside the caller's transaction. */
@@ -253,10 +219,12 @@ export class Jobs {
       // If the state could not be read, the start must read it: it does not count as fresh.
       const place = await this.#leaseForStart(tx, { job, type, isPossible: state !== undefined })
       await updateJobs(tx, [job])
+      await recordAnswer(tx, { runId: paused.run_id, answers: answer.given, atMs })
       await replaceChecks(tx, [newCheck(job, place)])
       await this.#addToTimeline(tx, job, 'resumed', { run_seq: job.run_seq })
       await this.#audit(tx, job, { by, action: 'job.resumed', after: { run_seq: job.run_seq } })
-      await appendEvents(tx, [jobEvent(job, STATUSES[to].event, `${job.id}:${job.run_seq}:resumed`, atMs)])
+      const cause = `${job.id}:${job.run_seq}:resumed`
+      await appendEvents(tx, [jobEvent(job, STATUSES[to].event, { cause, atMs, types: this.#context.types })])
       const isPinned = (await findThread(tx, job.thread_id))?.is_pinned === 1
       return { job, begin: () => this.#begin(job, { isPinned }) }
     })
@@ -300,7 +268,7 @@ export class Jobs {
     const { type, createdBy: owner } = request
     const { input, continues, onThread, onBusy = 'reject', runAtMs = null } = work
     const afterCommit: (() => void)[] = []
-    const interruption = this.#interruption(tx, afterCommit)
+    const interruption = this.#interruption(tx, { owner, afterCommit })
     const threadId =
       onThread ?? (continues === null ? null : await findThreadToContinue(tx, { continues, type: type.name, owner }))
     const turn = threadId === null ? null : await takeTurn(tx, { threadId, onBusy, interruption, nowMs: clock.now() })
@@ -341,7 +309,7 @@ export class Jobs {
   }
 
   /** Cancels the turns that a new one interrupts. */
-  #interruption(tx: Transaction, afterCommit: (() => void)[]) {
+  #interruption(tx: Transaction, { owner, afterCommit }: { owner: string; afterCommit: (() => void)[] }) {
     const { settlement, onCommitted } = settleWithin(this.#context, tx)
     let jobs: SettlingJob[] = []
     return {
@@ -353,6 +321,9 @@ export class Jobs {
           const isRunning = await this.requestCancel(tx, settlement, { job, by: undefined })
           if (isRunning) afterCommit.push(() => this.stopSoon(job.id))
         }
+        // The check of the limits locks the usage too. Locked after the counters that this writes, two transactions could
+        // each wait for the other.
+        await lockUsage(tx, { subjects: [owner], period: periodOf(settlement.atMs) })
         await settlement.write()
         afterCommit.push(onCommitted)
       },
@@ -431,7 +402,8 @@ export class Jobs {
       ...(job.retry_of !== null && { retry_of: job.retry_of }),
       ...(job.run_at !== null && { run_at: toRfc3339(job.run_at) }),
     })
-    await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])
+    const { id, created_at: atMs } = job
+    await appendEvents(tx, [jobEvent(job, 'job.created', { cause: `${id}:created`, atMs, types: this.#context.types })])
     return job
   }
 
@@ -456,15 +428,13 @@ export class Jobs {
     return { limited_type, lease_node: lease?.node ?? null }
   }
 
-  /** Before a transaction creates jobs of several owners, one by one: locks the usage of all of them in one order. */
+  /** Before a transaction creates jobs of several owners, one by one. */
   async lockUsageOf(tx: Transaction, owners: readonly string[]): Promise<void> {
-    const subjects = await this.#limited(tx, owners)
-    if (subjects.length > 0) await lockUsage(tx, { subjects, period: periodOf(this.#context.clock.now()) })
+    await lockLimitedUsage(tx, owners, this.#usageCheck())
   }
 
-  /** The owners that may have a limit. */
-  async #limited(tx: Transaction, owners: readonly string[]): Promise<readonly string[]> {
-    return this.#context.usageLimitRuns === null ? [...(await findLimits(tx, owners)).keys()] : owners
+  #usageCheck() {
+    return { nowMs: this.#context.clock.now(), defaultRuns: this.#context.usageLimitRuns }
   }
 
   async #checkLimits(tx: Transaction, { createdBy, byAdmin }: NewJobRequest): Promise<void> {
@@ -487,26 +457,14 @@ export class Jobs {
     if (unfinished >= limit) throw new QuotaExceeded(limit, 'unfinished jobs')
   }
 
-  /**
-   * Unfinished jobs count too. Otherwise a caller could start any number of jobs before the first one ends. The tokens of
-   * a job are known when it has ended.
-   */
-  async #checkUsageLimit(tx: Transaction, subject: string): Promise<void> {
-    if ((await this.#limited(tx, [subject])).length === 0) return
-    const nowMs = this.#context.clock.now()
-    const period = periodOf(nowMs)
-    await lockUsage(tx, { subjects: [subject], period })
-    // Read under the lock: a change of the limits holds it too.
-    const limits = limitsInForce((await findLimits(tx, [subject])).get(subject), this.#context.usageLimitRuns)
-    const used = await countRuns(tx, { createdBy: subject, period })
-    for (const unit of ['runs', 'tokens'] as const) {
-      const limit = limits[unit]
-      if (limit === null || used[unit] < limit) continue
-      const retryAfterSeconds = Math.ceil((endOfPeriodMs(nowMs) - nowMs) / 1000)
-      throw new ApiError('usage_limit_exceeded', `The limit of ${limit} ${unit} for ${period} is reached`, {
-        headers: { 'retry-after': String(retryAfterSeconds) },
-      })
-    }
+  async #checkUsageLimit(tx: Transaction, owner: string): Promise<void> {
+    const check = this.#usageCheck()
+    const spent = await findSpentLimit(tx, owner, check)
+    if (spent === null) return
+    const { nowMs } = check
+    const retryAfterSeconds = Math.ceil((endOfPeriodMs(nowMs) - nowMs) / 1000)
+    const message = `The limit of ${spent.limit} ${spent.unit} for ${periodOf(nowMs)} is reached`
+    throw new ApiError('usage_limit_exceeded', message, { headers: { 'retry-after': String(retryAfterSeconds) } })
   }
 
   /** Records nothing without an origin: changes by the owner are in the timeline. */
@@ -530,10 +488,6 @@ export class Jobs {
     }
     await appendTimeline(tx, [entry])
   }
-}
-
-function noRuntime(): UnavailableError {
-  return new UnavailableError('No agent runtime is configured', { retryAfterSeconds: 60 })
 }
 
 /** Returns the status after a resume; throws if the job awaits no input. */

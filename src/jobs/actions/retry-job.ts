@@ -4,7 +4,7 @@ import { JsonText } from '../../core/json/json-text.ts'
 import type { Transaction } from '../../db/database.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import { type EndedJob, lockJobToRetry } from '../job-store.ts'
+import { changeJobs, type EndedJob, lockJobToRetry } from '../job-store.ts'
 import { faultOfConfigurable } from '../job-types.ts'
 import type { Asker } from '../runs/caller.ts'
 import type { CreatedJob, Jobs } from './jobs.ts'
@@ -15,8 +15,20 @@ interface Retry {
   /** Absent: the owner's own change, which the audit trail does not record. */
   by: AuditOrigin | undefined
   byAdmin?: boolean
+  /** The newest retry that the caller knows; null: none. Absent: the job is repeated however often it was retried. */
+  knownRetry?: string | null
   /** False: the sweep starts the run. */
   startsHere?: boolean
+}
+
+/** The job has a newer retry than the caller knows. Without this conflict, two callers would repeat it twice. */
+export class RetriedAlready extends ApiError {
+  readonly retriedAs: string
+
+  constructor(retriedAs: string) {
+    super('conflict', `The job was retried already, as ${retriedAs}: to repeat it once more, set "again" to true`)
+    this.retriedAs = retriedAs
+  }
 }
 
 /**
@@ -26,12 +38,13 @@ interface Retry {
 export async function repeatJob(
   tx: Transaction,
   { jobContext, jobs }: { jobContext: JobContext; jobs: Jobs },
-  { id, asker, by, byAdmin = false, startsHere = true }: Retry,
+  { id, asker, by, byAdmin = false, knownRetry, startsHere = true }: Retry,
 ): Promise<CreatedJob> {
   const ended = await lockJobToRetry(tx, id)
   if (!ended) throw new ApiError('not_found', 'No such job')
   const { input, created_by: createdBy } = checkRepeatable(ended)
-  const { continues, thread_id: onThread } = ended
+  const { continues, thread_id: onThread, retried_as: retriedAs } = ended
+  if (knownRetry !== undefined && retriedAs !== null && retriedAs !== knownRetry) throw new RetriedAlready(retriedAs)
   const type = jobContext.types.get(ended.type)
   if (!type) throw new ApiError('conflict', `The job type ${ended.type} is not configured any more`)
   const configurable = ended.configurable === null ? undefined : new JsonText(ended.configurable)
@@ -50,6 +63,7 @@ export async function repeatJob(
     retryOf: ended.id,
     startsHere,
   })
+  await changeJobs(tx, [{ id: ended.id, retried_as: created.job.id }])
   if (by) {
     const retried = { by, action: 'job.retried', object: { kind: 'job', id: ended.id } } as const
     await recordAudit(tx, jobContext, { ...retried, after: { job_id: created.job.id } })

@@ -107,17 +107,6 @@ export const replaceJobInput = {
   response: { 200: withExample(Job, { ...JOB_EXAMPLES.started, queued_behind: 'job_01kq3v7m2x8n4r6t0w9y5z1abb' }) },
 }
 
-export const removeConversation = {
-  operationId: 'deleteConversation',
-  tags,
-  summary: 'Delete a conversation',
-  description:
-    'Deletes all jobs on the thread, with everything they hold, and the thread at the runtime if this service created it. ' +
-    '409 while a job on it is unfinished. 503 if the runtime cannot delete its thread now: then nothing is deleted.',
-  params: pathParams('thread_id', 'The `thread_id` of its jobs.'),
-  response: { 204: Type.Null({ description: 'Deleted' }) },
-}
-
 export const deleteJob = {
   operationId: 'deleteJob',
   tags,
@@ -177,9 +166,25 @@ export const retryJob = {
   summary: 'Repeat a job that has ended',
   description:
     'A new job with exactly the same input, `configurable`, type, project and owner; its `retry_of` names this one. A turn of a ' +
-    'conversation is repeated on the same thread. It counts towards the usage limit of the owner and the quota of unfinished jobs.',
+    'conversation is repeated on the same thread. It counts towards the usage limit of the owner and the quota of unfinished jobs. ' +
+    '409 if the job was retried already and `again` is not true. The body may be left out.',
   params,
   headers: idempotencyHeader,
+  body: Type.Optional(
+    Type.Unsafe<{ again?: boolean } | null>({
+      title: 'JobRetry',
+      type: ['object', 'null'],
+      properties: {
+        again: {
+          type: 'boolean',
+          default: false,
+          description: 'Repeat the job also if it was retried already.',
+        },
+      },
+      additionalProperties: false,
+      examples: [{ again: true }],
+    }),
+  ),
   response: { 202: withExample(Job, { ...JOB_EXAMPLES.started, retry_of: 'job_01kq3v7m2x8n4r6t0w9y5z1abb' }) },
 }
 

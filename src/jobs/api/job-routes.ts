@@ -1,17 +1,15 @@
 import type { FastifyRequest } from 'fastify'
 import { recordAudit } from '../../audit/record-audit.ts'
-import { principalId } from '../../auth/principal.ts'
-import { ADMIN_SCOPE } from '../../auth/scopes.ts'
 import { ApiError } from '../../core/errors.ts'
 import { type Queryable, type Transaction, TransactionConflict, UniqueViolation } from '../../db/database.ts'
 import { openStream, streaming } from '../../events/event-routes.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
 import type { App } from '../../http/app-instance.ts'
-import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
+import { bearer, callerOf } from '../../http/gate/access.ts'
 import type { IdempotentCreation } from '../../http/idempotency.ts'
 import { listById, onePage, readPageRequest, toPage } from '../../http/paging.ts'
 import { writesDocuments } from '../../http/schemas.ts'
-import { deleteConversation } from '../actions/delete-conversation.ts'
+import { checkMayFollow } from '../actions/follow-run.ts'
 import type { Jobs, NewJobRequest } from '../actions/jobs.ts'
 import { repeatJob } from '../actions/retry-job.ts'
 import { isTerminal } from '../job.ts'
@@ -24,9 +22,8 @@ import { deleteEndedJobs } from '../retention/delete-jobs.ts'
 import { findJobState } from '../retention/delete-store.ts'
 import { askerOf } from '../runs/caller.ts'
 import { findTimelinePage } from '../settlement/timeline-store.ts'
-import { findJobsOn, findThread } from '../thread-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
-import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, NO_SUCH_JOB, seesAllJobs } from './job-access.ts'
+import { auditedOriginOf, checkMayChange, checkMaySee, isAdmin, NO_SUCH_JOB } from './job-access.ts'
 import * as schema from './job-operations.ts'
 import { JobReads } from './job-reads.ts'
 import { openLiveStream, streamLive } from './live-operation.ts'
@@ -198,7 +195,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     refusals: {
       forbidden,
       not_found,
-      conflict: 'The job is generating: only a job that has ended can be repeated',
+      conflict: 'The job is generating: only a job that has ended can be repeated, or it was retried already',
       usage_limit_exceeded: 'The limit of 1000 unfinished jobs is reached',
       service_unavailable: 'No agent runtime is configured',
     },
@@ -219,7 +216,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
           const ended = await check()
           const by = auditedOriginOf(request, ended)
           const wanted = { id: ended.id, asker: askerOf(callerOf(request)), by, byAdmin: isAdmin(request) }
-          const { job, begin } = await repeatJob(tx, { jobContext, jobs }, wanted)
+          const known = request.body?.again ? {} : { knownRetry: null }
+          const { job, begin } = await repeatJob(tx, { jobContext, jobs }, { ...wanted, ...known })
           return created(job, begin)
         },
         { prepare: check, restore },
@@ -258,33 +256,6 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     const asker = askerOf(callerOf(request))
     return toJob(await jobs.replaceInput(job.id, input, { asker, by: auditedOriginOf(request, job) }))
   })
-
-  const deletingConversation = {
-    ...config,
-    awaitsRuntime,
-    refusals: {
-      forbidden,
-      not_found: 'No such conversation',
-      conflict: 'A job on the thread is unfinished',
-      service_unavailable: 'The agent runtime cannot delete the thread now',
-    },
-  }
-  app.delete(
-    '/v1/conversations/:thread_id',
-    { config: deletingConversation, schema: schema.removeConversation },
-    async (request, reply) => {
-      const thread = await findThread(db, request.params.thread_id.toLowerCase())
-      const owner = isAdmin(request) ? null : principalId(callerOf(request))
-      const ofCaller = thread ? await findJobsOn(db, thread.id, { owner, limit: 1 }) : []
-      if (!thread || thread.replaced_by !== null || (ofCaller.length === 0 && !seesAllJobs(request))) {
-        throw new ApiError('not_found', 'No such conversation')
-      }
-      if (ofCaller.length === 0) throw insufficientScope([ADMIN_SCOPE])
-      const by = auditedOriginOf(request, { created_by: thread.owner })
-      await deleteConversation(jobContext, { threadId: thread.id, owner, by: owner === null ? by : undefined })
-      return reply.code(204).send(null)
-    },
-  )
 
   const deleting = {
     ...config,
@@ -373,16 +344,16 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       throw new ApiError('invalid_request', 'body/run_at must be at most 30 days ahead')
     }
     const wanted = { ...given, type }
-    await checkMayFollow(request, wanted)
+    await checkFollowed(request, wanted)
     return wanted
   }
 
   /** This asks the runtime, which may hang. During that time the request must not count as a change. */
-  async function checkMayFollow(request: FastifyRequest, { type, work }: NewJobRequest): Promise<void> {
+  async function checkFollowed(request: FastifyRequest, { type, work }: NewJobRequest): Promise<void> {
     if (!('runId' in work)) return
     request.hold?.awaitRuntime()
     const principal = callerOf(request)
     const caller = principal.kind === 'user' ? principal.sub : principal.id
-    await jobs.checkMayFollow(work, { type, caller, isAdmin: isAdmin(request) })
+    await checkMayFollow(jobContext, work, { type, caller, isAdmin: isAdmin(request) })
   }
 }

@@ -20,6 +20,7 @@ import { TIMELINE_KINDS, TIMELINE_VIAS, type TimelineRow } from '../settlement/t
 const started = {
   id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
   retry_of: null,
+  retried_as: null,
   continues: null,
   queued_behind: null,
   run_at: null,
@@ -98,7 +99,7 @@ const settledBy = Type.Unsafe<Via | null>({
 })
 
 /** A question as the runtime sends it. It may have more fields. */
-const Interrupt = Type.Object(
+export const Interrupt = Type.Object(
   {
     id: Type.Optional(Type.String({ description: 'The key of its answer in `answers`. Older runtimes give none.' })),
     value: Type.Optional(Type.Unknown({ description: 'What the graph asks: any JSON.' })),
@@ -110,6 +111,7 @@ export const Job = Type.Object(
   {
     id: Type.String({ description: 'Begins with `job_`.' }),
     retry_of: nullableTextField('The job that this one repeats.'),
+    retried_as: nullableTextField('The newest job that repeats this one, also if that job was deleted since.'),
     continues: nullableTextField('The job whose conversation this one continues.'),
     queued_behind: nullableTextField('The unfinished job before it, while it waits for its turn; null otherwise.'),
     run_at: nullableTimeField('When it was to start; null: at once.'),
@@ -182,6 +184,7 @@ export const JobEvent = eventSchema({
       project_id: nullableTextField('The project it belongs to.'),
       error: jobError,
       settled_by: settledBy,
+      link: nullableTextField('Where a client shows the job: the `link` of its type, with the ids of the job.'),
     },
     { title: 'JobEventData', description: 'The state of the job after the change.' },
   ),
@@ -198,6 +201,7 @@ export const jobEventExample = {
     project_id: null,
     error: null,
     settled_by: 'callback',
+    link: `https://app.example.com/jobs/${JOB_EXAMPLES.completed.id}`,
   },
 }
 

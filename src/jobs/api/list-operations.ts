@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { boundedText } from '../../http/schemas.ts'
+import { boundedText, nullableTextField, timeField } from '../../http/schemas.ts'
 import { FAILURE_CODES, type FailureCode, JOB_STATUSES, type JobStatus, VIAS, type Via } from '../job.ts'
 import { Job, jobStatus } from './job-schema.ts'
 
@@ -14,7 +14,7 @@ const time = (description: string) => Type.Optional(Type.String({ format: 'date-
 const { input, output, ...always } = Job.properties
 
 /** A job in a list: without input and output if the caller asked for summaries. */
-const JobItem = Type.Object(
+export const JobItem = Type.Object(
   { ...always, input: Type.Optional(input), output: Type.Optional(output) },
   { title: 'JobItem', description: 'A job. With `fields=summary` it has no `input` and no `output`.' },
 )
@@ -29,13 +29,19 @@ export const jobFilters = {
   created_by: text('The owner; only with `read:operations` or `admin:*`.'),
   error_code: oneOf<FailureCode>(FAILURE_CODES, 'Why a failed job failed.'),
   settled_by: oneOf<Via>(VIAS, 'What revealed first that the run had ended.'),
+  output_check: oneOf(['failed'] as const, 'Jobs whose output does not fit the schema of their type.'),
   run_id: uuid('The id of a run of the job, also of an earlier one.'),
   thread_id: uuid('The id of a thread: the jobs of one conversation.'),
   trace_id: text('The trace id that the graph reported.'),
   retry_of: text('The id of the job that was repeated.'),
+  retried: Type.Optional(Type.Boolean({ description: 'Whether the job was retried.' })),
   created_after: time('Jobs created later than this time.'),
   created_before: time('Jobs created earlier than this time.'),
+  finished_after: time('Jobs that ended later than this time.'),
+  finished_before: time('Jobs that ended earlier than this time.'),
 }
+
+export const fieldsQuery = oneOf(['summary'] as const, '`summary` leaves out `input` and `output`.')
 
 export const listJobs = {
   operationId: 'listJobs',
@@ -50,29 +56,84 @@ export const listJobs = {
     {
       ...pageQuery,
       ...jobFilters,
-      fields: oneOf(['summary'] as const, '`summary` leaves out `input` and `output`.'),
+      fields: fieldsQuery,
     },
     { additionalProperties: false },
   ),
   response: { 200: Type.Object(pageOf(JobItem).properties, { title: 'JobPage' }) },
 }
 
+const FailureGroups = Type.Object(
+  {
+    since: timeField('The jobs ended later than this time.'),
+    data: Type.Array(
+      Type.Object(
+        {
+          type: Type.String({ description: 'The job type.' }),
+          error_code: Type.Unsafe<FailureCode>({ type: 'string', enum: [...FAILURE_CODES], description: 'The error.' }),
+          count: Type.Integer({ description: 'How many jobs failed with it.' }),
+          before: Type.Integer({ description: 'How many did in the span of the same length before `since`.' }),
+          last_at: timeField('When the last of them failed.'),
+          message: nullableTextField('The message of the newest one.'),
+        },
+        { title: 'FailureGroup' },
+      ),
+      { description: 'Most frequent first.' },
+    ),
+    at_least: Type.Boolean({ description: 'True if more than 5,000 jobs have failed: older ones were not read.' }),
+  },
+  {
+    title: 'FailureGroups',
+    examples: [
+      {
+        since: '2026-01-31T12:00:00.000Z',
+        data: [
+          {
+            type: 'report',
+            error_code: 'run_failed',
+            count: 12,
+            before: 3,
+            last_at: '2026-01-31T12:40:00.000Z',
+            message: 'The model answered 500',
+          },
+        ],
+        at_least: false,
+      },
+    ],
+  },
+)
+
+export const listFailures = {
+  operationId: 'listFailures',
+  tags: ['Operations'],
+  summary: 'Group failed jobs by type and error',
+  description: 'The failed jobs that ended since a time, an hour ago by default. Reads the 5,000 newest failed jobs.',
+  querystring: Type.Object(
+    { since: time('The jobs that ended later than this time; at most 30 days ago.') },
+    { additionalProperties: false },
+  ),
+  response: { 200: FailureGroups },
+}
+
 const EXAMPLE_COUNTS: Record<JobStatus, number> = {
   processing: 2,
   generating: 1,
   awaiting_input: 0,
-  completed: 4_998,
+  completed: 5_000,
   failed: 3,
   cancelled: 0,
 }
+
+const { status: _, ...countFilters } = jobFilters
 
 export const readJobCounts = {
   operationId: 'countJobs',
   tags,
   summary: 'Count your jobs by status',
   description:
-    'With `read:operations` or `admin:*`: the jobs of every user. Counting stops at 10,000 jobs of a status, and completed jobs are counted ' +
-    'among the 5,000 newest jobs. `at_least` names the statuses where counting stopped.',
+    'With `read:operations` or `admin:*`: the jobs of every user. The filters are those of the list. A count is exact ' +
+    'unless `at_least` names its status: counting stops at 5,000 jobs of a status, and when 20,000 jobs were read for it.',
+  querystring: Type.Object(countFilters, { additionalProperties: false }),
   response: {
     200: Type.Object(
       {

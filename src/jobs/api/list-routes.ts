@@ -1,12 +1,14 @@
 import type { FastifyRequest } from 'fastify'
 import { principalId } from '../../auth/principal.ts'
 import { OPERATIONS_SCOPE } from '../../auth/scopes.ts'
+import { type Clock, toRfc3339 } from '../../core/clock.ts'
 import { ApiError } from '../../core/errors.ts'
 import type { Database } from '../../db/database.ts'
 import type { App } from '../../http/app-instance.ts'
-import { bearer, callerOf, insufficientScope } from '../../http/gate/access.ts'
+import { bearer, callerOf, insufficientScope, scopes } from '../../http/gate/access.ts'
 import { listById, readPageRequest, toPage } from '../../http/paging.ts'
 import { writesDocuments } from '../../http/schemas.ts'
+import { groupFailures } from '../lists/failure-store.ts'
 import type { JobFilter } from '../lists/job-filter.ts'
 import { countJobs, findJobPage } from '../lists/list-store.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
@@ -16,8 +18,17 @@ import { toJob } from './present-job.ts'
 
 const LIST = listById('jobs')
 
+const HOUR_MS = 3_600_000
+const MAX_FAILURES_MS = 30 * 24 * HOUR_MS
+
+interface ListServices {
+  db: Database
+  clock: Clock
+  reconciler: Reconciler
+}
+
 /** The lists and counts of jobs. A caller sees their own jobs, an operator (`read:operations` or `admin:*`) those of every owner. */
-export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reconciler: Reconciler }): void {
+export function jobListRoutes(app: App, { db, clock, reconciler }: ListServices): void {
   const config = { access: bearer() }
 
   app.get(
@@ -48,14 +59,36 @@ export function jobListRoutes(app: App, { db, reconciler }: { db: Database; reco
     },
   )
 
-  app.get('/v1/jobs/counts', { config, schema: schema.readJobCounts }, async (request) => {
-    const { counts, atLeast } = await countJobs(db, seesAllJobs(request) ? null : principalId(callerOf(request)))
-    return { counts, at_least: atLeast }
-  })
+  app.get(
+    '/v1/jobs/counts',
+    { config: { ...config, refusals: { forbidden: 'Insufficient scope' } }, schema: schema.readJobCounts },
+    async (request) => {
+      const { counts, atLeast } = await countJobs(db, readOwnFilter(request, request.query))
+      return { counts, at_least: atLeast }
+    },
+  )
+
+  app.get(
+    '/v1/failures',
+    { config: { access: scopes(OPERATIONS_SCOPE) }, schema: schema.listFailures },
+    async (request) => {
+      const nowMs = clock.now()
+      const { since } = request.query
+      const sinceMs = since === undefined ? nowMs - HOUR_MS : Date.parse(since)
+      if (sinceMs > nowMs || sinceMs < nowMs - MAX_FAILURES_MS) {
+        throw new ApiError('invalid_request', 'querystring/since must be a time in the last 30 days')
+      }
+      const { groups, isCut } = await groupFailures(db, { sinceMs, nowMs })
+      const data = groups.map(({ type, error_code, count, before, last_at, message }) => {
+        return { type, error_code, count, before, last_at: toRfc3339(last_at), message }
+      })
+      return { since: toRfc3339(sinceMs), data, at_least: isCut }
+    },
+  )
 }
 
 /** A summary has neither input nor output. */
-function sizeOfPage({ fields }: Readonly<Record<string, unknown>>): 'page' | 'document' {
+export function sizeOfPage({ fields }: Readonly<Record<string, unknown>>): 'page' | 'document' {
   return fields === 'summary' ? 'document' : 'page'
 }
 
@@ -68,15 +101,18 @@ type JobQuery = Partial<
     | 'created_by'
     | 'error_code'
     | 'settled_by'
+    | 'output_check'
     | 'run_id'
     | 'thread_id'
     | 'trace_id'
     | 'retry_of'
     | 'created_after'
-    | 'created_before',
+    | 'created_before'
+    | 'finished_after'
+    | 'finished_before',
     string
   >
->
+> & { retried?: boolean }
 
 function readOwnFilter(request: FastifyRequest, query: JobQuery): JobFilter {
   const filter = readJobFilter(query, 'querystring')
@@ -87,7 +123,8 @@ function readOwnFilter(request: FastifyRequest, query: JobQuery): JobFilter {
 
 /** `place` names the part of the request, for error messages. */
 export function readJobFilter(query: JobQuery, place: string): JobFilter {
-  const { project, project_id, created_after, created_before } = query
+  const { project, project_id } = query
+  const timeOf = (text: string | undefined) => (text === undefined ? undefined : Date.parse(text))
   if (project !== undefined && project_id !== undefined) {
     throw new ApiError('invalid_request', `${place} must have either "project" or "project_id", not both`)
   }
@@ -98,13 +135,17 @@ export function readJobFilter(query: JobQuery, place: string): JobFilter {
     projectId: project ?? project_id,
     errorCode: query.error_code,
     settledBy: query.settled_by,
+    outputCheck: query.output_check,
     // As they are stored.
     runId: query.run_id?.toLowerCase(),
     threadId: query.thread_id?.toLowerCase(),
     traceId: query.trace_id,
     retryOf: query.retry_of,
-    createdAfterMs: created_after === undefined ? undefined : Date.parse(created_after),
-    createdBeforeMs: created_before === undefined ? undefined : Date.parse(created_before),
+    retried: query.retried,
+    createdAfterMs: timeOf(query.created_after),
+    createdBeforeMs: timeOf(query.created_before),
+    finishedAfterMs: timeOf(query.finished_after),
+    finishedBeforeMs: timeOf(query.finished_before),
   })
 }
 
@@ -112,7 +153,7 @@ function withoutAbsent(filter: { [Name in keyof JobFilter]: JobFilter[Name] | un
   return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined))
 }
 
-function toSummary(row: Parameters<typeof toJob>[0]): schema.JobItem {
+export function toSummary(row: Parameters<typeof toJob>[0]): schema.JobItem {
   const { input: _input, output: _output, ...summary } = toJob(row)
   return summary
 }

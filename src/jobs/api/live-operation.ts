@@ -10,6 +10,14 @@ import { LIVE_ROLES, type LiveRole } from '../live/live-message.ts'
 import { readLiveCursor } from '../live/live-position.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
 
+const namespace = Type.Optional(
+  Type.Array(Type.String(), {
+    description:
+      'Of a sub-agent: the tasks of the outer graphs that the node is part of, outermost first, each as `node:task`. Absent: ' +
+      'a node of the graph itself.',
+  }),
+)
+
 const LiveMessage = Type.Object(
   {
     id: Type.Unsafe<string | null>({
@@ -18,6 +26,7 @@ const LiveMessage = Type.Object(
     }),
     role: Type.Unsafe<LiveRole>({ type: 'string', enum: [...LIVE_ROLES], description: 'The author of the message.' }),
     node: Type.Unsafe<string | null>({ type: ['string', 'null'], description: 'The node of the graph that wrote it.' }),
+    namespace,
     partial: Type.Boolean({
       description: 'True: append this to the message with the same id. False: this is the whole message; replace it.',
     }),
@@ -40,7 +49,7 @@ const LiveMessage = Type.Object(
 )
 
 const LiveStep = Type.Object(
-  { node: Type.String({ description: 'The node of the graph that has finished.' }) },
+  { node: Type.String({ description: 'The node of the graph that has finished.' }), namespace },
   { title: 'LiveStep', description: 'A step of the graph is done: `event: step`.' },
 )
 

@@ -4,7 +4,9 @@ import type { JsonObject } from '../../core/json.ts'
 import { CHECK_ERRORS } from '../../runtime/check-errors.ts'
 import type { JobRow, ListedJob } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
+import type { PauseRow } from '../settlement/pause-store.ts'
 import type { TimelineRow } from '../settlement/timeline-store.ts'
+import type { Pause } from './conversation-operations.ts'
 import type { Job, TimelineEntry } from './job-schema.ts'
 
 /** A job as clients see it. */
@@ -12,6 +14,7 @@ export function toJob(row: ListedJob): Job {
   return {
     id: row.id,
     retry_of: row.retry_of,
+    retried_as: row.retried_as,
     continues: row.continues,
     queued_behind: row.queued_behind,
     run_at: orNull(row.run_at, toRfc3339),
@@ -60,6 +63,15 @@ export function withDocuments(kept: string, row: JobRow): string {
 /** Its questions were closed at the runtime, and no run followed. */
 function isAnsweredElsewhere({ status, interrupts }: ListedJob): boolean {
   return status === 'awaiting_input' && interrupts === null
+}
+
+export function toPause({ run_seq, questions, answers, answered_at }: PauseRow): Pause {
+  return {
+    run: run_seq,
+    questions: toDocument(questions),
+    answers: toDocument(answers),
+    answered_at: orNull(answered_at, toRfc3339),
+  }
 }
 
 export function toTimelineEntry(entry: TimelineRow): TimelineEntry {

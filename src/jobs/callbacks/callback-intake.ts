@@ -110,9 +110,9 @@ export class CallbackIntake {
   /** A group that had to wait too long is tried again without the owners whose usage is locked. */
   async #commitGroup(batch: ReceivedCallback[]): Promise<CommittedCallback[]> {
     try {
-      return await this.#commitOrRetry(batch, 'leave_jobs')
+      return await this.#commitOrRetry(batch, 'skip_locked_jobs')
     } catch (error) {
-      if (error instanceof LockTimeout) return await this.#commitOrRetry(batch, 'leave_owners')
+      if (error instanceof LockTimeout) return await this.#commitOrRetry(batch, 'skip_locked_owners')
       throw error
     }
   }
@@ -135,8 +135,8 @@ export class CallbackIntake {
     tx: Transaction,
     { batch, settlement, locks }: { batch: readonly ReceivedCallback[]; settlement: Settlement; locks: LockMode },
   ): Promise<CommittedCallback[]> {
-    const { ids } = this.#context
-    const matched = await matchCallbacks(tx, { batch, settlement, locks, ids })
+    const { ids, types } = this.#context
+    const matched = await matchCallbacks(tx, { batch, settlement, locks, ids, types })
     // Create its id first, so that the timeline shows the callback before the transition that it causes.
     const answered = matched.map((match): AnsweredCallback => {
       const { callback } = match

@@ -11,23 +11,27 @@ import { type CallbackPayload, parseCallback } from '../../runtime/callback-payl
 import { isId } from '../../runtime/read-answers.ts'
 import { type CallbackOutcome, type CallbackRow, findCallback } from '../callback-store.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobType } from '../job-types.ts'
+import type { JobType, JobTypes } from '../job-types.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import type { CallbackAnswer, CallbackIntake } from './callback-intake.ts'
 import { type CallbackFilter, findCallbackPage } from './callback-list-store.ts'
 import * as schema from './callback-schema.ts'
+import { findRefusedPage, type RefusedCallbackRow } from './refused-callback-store.ts'
+import type { RefusedCallbacks } from './refused-callbacks.ts'
 import { replayStoredCallback } from './replay.ts'
 
 const BODY_LIMIT_BYTES = 10 * 1024 * 1024
 const LIST = listById('callbacks')
+const REFUSED_LIST = listById('refused-callbacks')
 
 interface CallbackServices {
   jobContext: JobContext
   intake: CallbackIntake
   jobWorker: JobWorker
+  refusedCallbacks: RefusedCallbacks
 }
 
-/** The two paths for the runtime's callbacks, and the admin routes that list and replay stored ones. */
+/** The two paths for the runtime's callbacks, and the admin routes that list stored and refused ones, and replay stored ones. */
 export async function callbackRoutes(app: App, services: CallbackServices): Promise<void> {
   const { jobContext, intake } = services
   // A separate Fastify context that keeps the body as bytes, because the signature covers the bytes.
@@ -35,6 +39,10 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
     // The content type of the sender does not matter, not even when it is missing or invalid.
     callbackApp.addHook('onRequest', (request, _reply, done) => {
       request.headers['content-type'] = 'application/octet-stream'
+      done()
+    })
+    callbackApp.addHook('onResponse', (request, _reply, done) => {
+      services.refusedCallbacks.note(request, knownPathOf(request, jobContext.types))
       done()
     })
     callbackApp.removeAllContentTypeParsers()
@@ -54,6 +62,12 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
     const found = await findCallbackPage(jobContext.db, { filter: readCallbackFilter(wanted), bodies }, page)
     const toItem = bodies ? toCallback : toSummary
     return toPage(LIST, { ...found, limit: page.limit, toItem, positionOf: (row) => [row.id] as const })
+  })
+
+  app.get('/v1/refused-callbacks', { config: reading, schema: schema.listRefusedCallbacks }, async (request) => {
+    const page = readPageRequest(REFUSED_LIST, request.query)
+    const rows = await findRefusedPage(jobContext.db, page)
+    return toPage(REFUSED_LIST, { rows, limit: page.limit, toItem: toRefused, positionOf: (row) => [row.id] as const })
   })
 
   const one = { ...reading, largeAnswer: 'page' as const, refusals: { not_found: 'No such callback' } }
@@ -116,6 +130,13 @@ function addCallbackPaths(app: App, { jobContext, intake, jobWorker }: CallbackS
   }
 }
 
+/** The path of a callback. A type that is not configured is any text, so the path does not show it. */
+function knownPathOf({ routeOptions, params }: FastifyRequest, types: JobTypes): string {
+  const { type } = (params ?? {}) as { type?: string }
+  if (type === undefined) return routeOptions.url ?? ''
+  return `/webhooks/jobs/${types.has(type) ? type : '{type}'}`
+}
+
 /** The callback URL names the job and the attempt to start its run too, in case the payload has no metadata. */
 function withFieldsOfUrl(payload: CallbackPayload, query: unknown): CallbackPayload {
   const { job_id, attempt } = query as Record<string, unknown>
@@ -140,6 +161,10 @@ function toCallback(row: CallbackRow): schema.Callback {
     received_at: toRfc3339(row.received_at),
     body: new JsonText(row.body),
   }
+}
+
+function toRefused({ first_at, last_at, ...row }: RefusedCallbackRow): schema.RefusedCallback {
+  return { ...row, first_at: toRfc3339(first_at), last_at: toRfc3339(last_at) }
 }
 
 function toSummary(row: CallbackRow): schema.CallbackItem {

@@ -2,8 +2,9 @@ import { type Static, Type } from 'typebox'
 import type { Json } from '../../core/json.ts'
 import { UUID_PATTERN } from '../../core/uuid.ts'
 import { pageOf, pageQuery } from '../../http/paging.ts'
-import { boundedText, jsonDocument, pathParams, timeField } from '../../http/schemas.ts'
+import { boundedText, jsonDocument, nullableTextField, pathParams, timeField } from '../../http/schemas.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome } from '../callback-store.ts'
+import { REFUSAL_REASONS, type RefusalReason } from './refused-callback-store.ts'
 
 const outcome = Type.Unsafe<CallbackOutcome>({
   title: 'CallbackOutcome',
@@ -177,6 +178,56 @@ export const listCallbacks = {
     { additionalProperties: false },
   ),
   response: { 200: Type.Object(pageOf(CallbackItem).properties, { title: 'CallbackPage' }) },
+}
+
+const RefusedCallback = Type.Object(
+  {
+    id: Type.String({ description: 'Begins with `rcb_`.' }),
+    reason: Type.Unsafe<RefusalReason>({
+      title: 'RefusalReason',
+      type: 'string',
+      enum: Object.keys(REFUSAL_REASONS),
+      description: Object.entries(REFUSAL_REASONS)
+        .map(([name, meaning]) => `${name}: ${meaning}.`)
+        .join(' '),
+    }),
+    path: Type.String({ description: 'The path that they were posted to.' }),
+    address: Type.String({
+      description: 'Where they came from: an IPv4 address or an IPv6 network. `others`: from many addresses.',
+    }),
+    job_id: nullableTextField('The newest job that one of them named, if it is stored here.'),
+    count: Type.Integer({ description: 'How many were refused.' }),
+    first_at: timeField('When the first of them was refused.'),
+    last_at: timeField('When the last of them was refused.'),
+  },
+  {
+    title: 'RefusedCallback',
+    description: 'Callbacks that were refused in one minute, for one reason, at one path, from one address.',
+    examples: [
+      {
+        id: 'rcb_01kq3v7m2x5d41402abc4b2a76',
+        reason: 'wrong_token',
+        path: '/webhooks/jobs/report',
+        address: '192.0.2.7',
+        job_id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc',
+        count: 12,
+        first_at: '2026-01-31T12:00:02.000Z',
+        last_at: '2026-01-31T12:00:58.000Z',
+      },
+    ],
+  },
+)
+export type RefusedCallback = Static<typeof RefusedCallback>
+
+export const listRefusedCallbacks = {
+  operationId: 'listRefusedCallbacks',
+  tags,
+  summary: 'List refused callbacks, newest first',
+  description:
+    'Counted by minute, reason, path and address, at most five seconds behind. At most 1,000 entries are kept, for a week. ' +
+    'Nothing of a body or a credential is stored, so a refused callback cannot be replayed.',
+  querystring: Type.Object(pageQuery, { additionalProperties: false }),
+  response: { 200: pageOf(RefusedCallback) },
 }
 
 export const getCallback = {

@@ -2,7 +2,7 @@ import type { AuditOrigin } from '../../audit/record-audit.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
-import { lockCounters, periodOf } from '../../usage/usage-store.ts'
+import { lockFreeUsage, periodOf } from '../../usage/usage-store.ts'
 import { isTerminal, isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type JobRow, newJob } from '../job-row.ts'
@@ -41,9 +41,11 @@ interface LockedMatch {
 }
 
 /**
- * wait: for every lock. leave_jobs: not for locked jobs. leave_owners: nor for locked usage. A callback left out is locked.
+ * Which locks of other transactions a group of callbacks waits for. `wait`: for all of them. `skip_locked_jobs`: not for
+ * those of jobs. `skip_locked_owners`: neither for those of jobs nor for those of the usage of owners. A skipped
+ * callback is committed alone later.
  */
-export type LockMode = 'wait' | 'leave_jobs' | 'leave_owners'
+export type LockMode = 'wait' | 'skip_locked_jobs' | 'skip_locked_owners'
 
 export interface MatchedCallback {
   callback: ReceivedCallback
@@ -72,7 +74,7 @@ interface CallbackBatch {
  */
 export async function matchCallbacks(
   tx: Transaction,
-  { batch, settlement, locks, ids }: CallbackBatch & { ids: JobContext['ids'] },
+  { batch, settlement, locks, ids, types }: CallbackBatch & Pick<JobContext, 'ids' | 'types'>,
 ): Promise<(MatchedCallback | DeletedMatch | LockedMatch)[]> {
   const { atMs } = settlement
   const candidates = await lockCandidates(tx, { batch, settlement, locks })
@@ -117,7 +119,7 @@ export async function matchCallbacks(
   const byThread = (a: JobRow, b: JobRow) => (a.thread_id < b.thread_id ? -1 : 1)
   for (const job of [...adoptedByRun.values()].sort(byThread)) {
     await insertJob(tx, job)
-    await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, atMs)])
+    await appendEvents(tx, [jobEvent(job, 'job.created', { cause: `${job.id}:created`, atMs, types })])
   }
   await insertJobRuns(
     tx,
@@ -174,7 +176,7 @@ async function lockCandidates(tx: Transaction, { batch, settlement, locks }: Cal
   for (const id of [...onThreads.awaiting, ...onThreads.newest.values()]) candidates.add(id)
   const locked = await settlement.lock([...candidates], { skipLocked: locks !== 'wait' })
   const jobs = new Map(locked.map((job) => [job.id, job]))
-  if (locks === 'leave_owners') await leaveOwners(tx, jobs, settlement.atMs)
+  if (locks === 'skip_locked_owners') await skipLockedOwners(tx, jobs, settlement.atMs)
   const awaiting = [...jobs.values()].filter(
     ({ run_id, status, waits_on }) => run_id === null && isWatched(status) && waits_on === null,
   )
@@ -217,13 +219,15 @@ async function lockCandidates(tx: Transaction, { batch, settlement, locks }: Cal
 }
 
 /**
- * Takes out the jobs whose end would have to wait for the usage of their owner, unless these are all: then no other owner
+ * Skips the jobs whose end would have to wait for the usage of their owner, unless these are all: then no other owner
  * waits with them, and the holder of the lock may just be another group with the same owners.
  */
-async function leaveOwners(tx: Transaction, jobs: Map<string, SettlingJob>, atMs: number): Promise<void> {
-  const owners = new Set(Array.from(jobs.values(), ({ created_by }) => created_by).filter((owner) => owner !== null))
-  const inUse = await lockCounters(tx, { subjects: [...owners], period: periodOf(atMs) })
-  if (inUse.size === owners.size) return
+async function skipLockedOwners(tx: Transaction, jobs: Map<string, SettlingJob>, atMs: number): Promise<void> {
+  const keys = Array.from(jobs.values()).flatMap(({ created_by: subject, type }) =>
+    subject === null ? [] : [{ subject, type }],
+  )
+  const inUse = await lockFreeUsage(tx, { keys, period: periodOf(atMs) })
+  if (keys.every(({ subject }) => inUse.has(subject))) return
   for (const { id, created_by } of jobs.values()) if (created_by !== null && inUse.has(created_by)) jobs.delete(id)
 }
 

@@ -27,9 +27,8 @@ function isFree(nowMs: number): Sql {
 
 /** A condition on a due job: no worker holds it, and it is of the kind that the lease is for. */
 export function isWanted({ nowMs, only }: Lease): Sql {
-  if (only === undefined) return isFree(nowMs)
-  const isOfKind = only === 'checks' ? sql`run_id is not null` : sql`(remind_at <= ${nowMs} or answer_by <= ${nowMs})`
-  return sql`${isFree(nowMs)} and exists (select 1 from jobs where jobs.id = job_checks.job_id and ${isOfKind})`
+  if (only !== 'checks') return isFree(nowMs)
+  return sql`${isFree(nowMs)} and exists (select 1 from jobs where jobs.id = job_checks.job_id and run_id is not null)`
 }
 
 /** A condition: the job waits neither for a place nor for its turn; or its deadline is over. */
@@ -83,18 +82,19 @@ export async function leaseJobs(db: Database, ids: readonly string[], lease: Lea
 }
 
 /** Leases jobs whose check is due, the longest due first. Nodes that ask at the same time get different jobs. */
-export async function leaseDueJobs(db: Database, limit: number, lease: Lease): Promise<LeasedJob[]> {
+export async function leaseDueJobs(db: Queryable, limit: number, lease: Lease): Promise<LeasedJob[]> {
+  const dueAt = lease.only === 'questions' ? sql`question_at` : sql`due_at`
   const leased = await db.query<{ job_id: string }>(sql`
     update job_checks set ${leaseFields(lease)}
     where job_id in (
-      select job_id from job_checks where due_at <= ${lease.nowMs} and ${isWanted(lease)}
-      order by due_at limit ${limit} ${forUpdateSkipLocked(db.engine)})
+      select job_id from job_checks where ${dueAt} <= ${lease.nowMs} and ${isWanted(lease)}
+      order by ${dueAt} limit ${limit} ${forUpdateSkipLocked(db.engine)})
     returning job_id`)
   return findLeased(db, leased, lease)
 }
 
 export async function findLeased(
-  db: Database,
+  db: Queryable,
   leased: readonly { job_id: string }[],
   { token }: Lease,
 ): Promise<LeasedJob[]> {
@@ -145,6 +145,7 @@ type CheckRecord = {
   error: string | null
   /** When the thread was first seen without the run; null when this check did not see that. */
   unseen_at: number | null
+  question_at: number | null
   /** 1 if the counted attempt to start the run did not reach the runtime. */
   unsent: number
   /** The job as it was leased. A check that was requested since then is due at once. */
@@ -161,6 +162,7 @@ export async function releaseLeases(tx: Transaction, records: readonly CheckReco
     next_at: 'bigint',
     error: 'text',
     unseen_at: 'bigint',
+    question_at: 'bigint',
     unsent: 'bigint',
     leased_due_at: 'bigint',
     leased_cancel_at: 'bigint',
@@ -169,6 +171,7 @@ export async function releaseLeases(tx: Transaction, records: readonly CheckReco
     update job_checks set
       lease_id = null, lease_node = null, leased_until = null, last_check_at = r.at, checks = checks + 1,
       last_error = r.error, starts = starts - r.unsent, unseen_at = coalesce(r.unseen_at, job_checks.unseen_at),
+      question_at = r.question_at,
       due_at = case
         when due_at <> r.leased_due_at
           or (select coalesce(cancel_requested_at, 0) from jobs where id = job_checks.job_id) > r.leased_cancel_at

@@ -88,7 +88,6 @@ export async function givePlaces(
   { nowMs, after }: { nowMs: number; after: string | null },
 ): Promise<GivenPlaces> {
   const { name, maxRunningPerOwner: limit } = type
-  if (!(await hasQueued(db, name))) return { areWanted: false, last: after }
   return db.transaction(async (tx) => {
     if (!(await lockPlaces(tx, name))) return { areWanted: true, last: after }
     const free = await countFree(tx, type)

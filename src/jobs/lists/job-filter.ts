@@ -11,6 +11,7 @@ const COLUMNS = {
   errorCode: sql`error_code`,
   projectId: sql`project_id`,
   settledBy: sql`settled_by`,
+  outputCheck: sql`output_check`,
   type: sql`type`,
 }
 type Column = keyof typeof COLUMNS
@@ -21,14 +22,19 @@ const UNCOMMON_COLUMNS: Partial<Record<Column, Sql>> = {
   status: sql`state`,
   errorCode: sql`failure`,
   settledBy: sql`missed_by`,
+  outputCheck: sql`unfit`,
 }
 
 /** Absent fields match every job. */
 export interface JobFilter extends Partial<Record<Column, string>> {
   /** Any run of the job, earlier ones of a resumed job included. */
   runId?: string
+  /** Whether the job was retried. */
+  retried?: boolean
   createdAfterMs?: number
   createdBeforeMs?: number
+  finishedAfterMs?: number
+  finishedBeforeMs?: number
 }
 
 interface Driver {
@@ -38,6 +44,8 @@ interface Driver {
   only?: Sql
   /** The index is one of `uncommon_jobs`. */
   isUncommon?: true
+  /** The index has only jobs that were retried. */
+  isRetried?: true
   /** Values that the index leaves out. */
   without?: Partial<Record<Column, string>>
 }
@@ -53,6 +61,7 @@ const DRIVERS: readonly Driver[] = [
     isUncommon: true,
     without: { status: COMMON_STATUS },
   },
+  { index: 'uncommon_jobs_by_output_check', by: ['outputCheck'], isUncommon: true, only: sql`unfit is not null` },
   { index: 'uncommon_jobs_by_error', by: ['errorCode'], isUncommon: true, only: sql`failure is not null` },
   {
     index: 'jobs_by_owner_and_project',
@@ -61,6 +70,7 @@ const DRIVERS: readonly Driver[] = [
   },
   { index: 'jobs_by_project', by: ['projectId'], only: sql`project_id is not null` },
   { index: 'jobs_by_owner', by: ['createdBy'] },
+  { index: 'jobs_retried', by: [], isRetried: true, only: sql`retried_as is not null` },
   {
     index: 'uncommon_jobs_by_missed_callback',
     by: ['settledBy'],
@@ -73,8 +83,10 @@ const DRIVERS: readonly Driver[] = [
 ]
 
 interface ListPlan {
-  /** The tables that `driving` reads. */
+  /** The tables that `driving` and `rest` read. */
   from: Sql
+  /** The table with the index. Enough for `driving`. */
+  indexed: Sql
   /** Served by one index, in the order of ids. */
   driving: Sql
   /** Checked for each row that is read; null when nothing is left to check. */
@@ -91,28 +103,35 @@ export function planList(filter: JobFilter, after: string | null): ListPlan {
   const equals = (column: Column, name = COLUMNS[column]) => sql`${name} = ${wanted[column] ?? ''}`
   const driven = by.map((column) => equals(column, isUncommon ? UNCOMMON_COLUMNS[column] : undefined))
   const driving = [...driven, ...(only ? [only] : []), ...idRange(wanted, after)]
-  const left = given.filter((column) => !by.includes(column))
+  const left = given
+    .filter((column) => !by.includes(column))
+    .map((column) => ({ column: COLUMNS[column], where: equals(column) }))
+  if (wanted.retried !== undefined && !driver?.isRetried) {
+    const where = wanted.retried ? sql`retried_as is not null` : sql`retried_as is null`
+    left.push({ column: sql`retried_as`, where })
+  }
+  const ended = endRange(wanted)
+  const conditions = [...left.map(({ where }) => where), ...ended]
+  const columns = [...left.map(({ column }) => column), ...(ended.length === 0 ? [] : [sql`finished_at`])]
   return {
+    indexed: isUncommon ? sql`uncommon_jobs` : sql`jobs`,
     from: isUncommon ? sql`uncommon_jobs join jobs using (id)` : sql`jobs`,
     driving: driving.length === 0 ? sql`1 = 1` : join(driving, ' and '),
-    rest:
-      left.length === 0
-        ? null
-        : {
-            where: join(
-              left.map((column) => equals(column)),
-              ' and ',
-            ),
-            columns: join(
-              left.map((column) => COLUMNS[column]),
-              ', ',
-            ),
-          },
+    rest: conditions.length === 0 ? null : { where: join(conditions, ' and '), columns: join(columns, ', ') },
   }
 }
 
-function drives({ by, without = {} }: Driver, filter: JobFilter): boolean {
+function drives({ by, isRetried, without = {} }: Driver, filter: JobFilter): boolean {
+  if (isRetried && !filter.retried) return false
   return by.every((column) => filter[column] !== undefined && filter[column] !== without[column])
+}
+
+/** No index has the time of the end, because each end of a job would write it. Jobs that ended lately are among the newest. */
+function endRange({ finishedAfterMs, finishedBeforeMs }: JobFilter): Sql[] {
+  return [
+    ...(finishedAfterMs === undefined ? [] : [sql`finished_at > ${finishedAfterMs}`]),
+    ...(finishedBeforeMs === undefined ? [] : [sql`finished_at < ${finishedBeforeMs}`]),
+  ]
 }
 
 /** Ids sort by time. */

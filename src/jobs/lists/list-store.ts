@@ -1,20 +1,21 @@
 import { type BoundedPage, selectBoundedPage } from '../../db/bounded-page.ts'
 import type { Queryable } from '../../db/database.ts'
-import { rowsOf } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
 import type { PageRequest } from '../../http/paging.ts'
-import { JOB_STATUSES, type JobStatus } from '../job.ts'
+import { isTerminal, JOB_STATUSES, type JobStatus } from '../job.ts'
 import { JOB_LIST, JOB_SUMMARIES, JOBS_WITH_CHECKS, type ListedJob } from '../job-row.ts'
-import { COMMON_STATUS } from '../uncommon-jobs.ts'
 import { type JobFilter, planList } from './job-filter.ts'
 
 /** A rare combination of filters reads no more rows than this for one page, and the page may be short. */
 const MAX_READ = 5_000
 
-/** A page of jobs, newest first. A summary has null in place of input and output, which are not read. */
+/**
+ * A page of jobs, newest first. A summary has null in place of input and output, which are not read. `moreBytes` is the size
+ * of what the caller reads for each job besides.
+ */
 export async function findJobPage(
   db: Queryable,
-  { filter, summary }: { filter: JobFilter; summary: boolean },
+  { filter, summary, moreBytes }: { filter: JobFilter; summary: boolean; moreBytes?: Sql },
   page: PageRequest<readonly [string]>,
 ): Promise<BoundedPage<ListedJob>> {
   const { from, driving, rest } = planList(filter, page.after?.[0] ?? null)
@@ -24,6 +25,7 @@ export async function findJobPage(
     drivenBy: from,
     where: driving,
     limit: page.limit,
+    ...(moreBytes && { moreBytes }),
     ...(rest && { rest: { ...rest, maxRead: MAX_READ } }),
   }
   if (!summary) return selectBoundedPage<ListedJob>(db, { ...common, columns: JOB_LIST.list, large: JOB_LIST.large })
@@ -32,8 +34,9 @@ export async function findJobPage(
   return { ...found, rows: found.rows.map((row) => ({ ...row, input: null, output: null })) }
 }
 
-/** Counting in an index stops here, so that it stays cheap at any size. */
-const MAX_COUNTED = 10_000
+/** Counting stops at this many jobs of a status, and after this many rows, so that it stays cheap at any size. */
+const MAX_COUNTED = 5_000
+const MAX_COUNTING_READS = 4
 
 interface JobCounts {
   counts: Record<JobStatus, number>
@@ -41,31 +44,47 @@ interface JobCounts {
   atLeast: JobStatus[]
 }
 
-/**
- * How many jobs are in each status, one owner's or all. An index counts every status except `completed`; completed jobs
- * are counted among the newest ones, so that no index has to hold them.
- */
-export async function countJobs(db: Queryable, createdBy: string | null): Promise<JobCounts> {
-  const ownedAs = (column: Sql) => (createdBy === null ? sql`1 = 1` : sql`${column} = ${createdBy}`)
-  const statuses = rowsOf(
-    db.engine,
-    JOB_STATUSES.filter((status) => status !== COMMON_STATUS).map((status) => ({ status })),
-    { status: 'text' },
+/** How many jobs fit the filter in each status. */
+export async function countJobs(db: Queryable, filter: JobFilter): Promise<JobCounts> {
+  const found = await Promise.all(
+    JOB_STATUSES.map(async (status) => [status, await countFitting(db, { ...filter, status })] as const),
   )
-  const [indexed, [newest]] = await Promise.all([
-    db.query<{ status: JobStatus; jobs: number }>(sql`
-      select s.status, (select count(*) from (
-        select 1 from uncommon_jobs where state = s.status and ${ownedAs(sql`owner`)}
-        limit ${MAX_COUNTED + 1}) as counted) as jobs
-      from ${statuses} as s`),
-    db.query<{ jobs: number; completed: number }>(sql`
-      select count(*) as jobs, count(case when status = ${COMMON_STATUS} then 1 end) as completed
-      from (select status from jobs where ${ownedAs(sql`created_by`)} order by id desc limit ${MAX_READ + 1}) as newest`),
-  ])
-  const found = new Map(indexed.map(({ status, jobs }) => [status, jobs]))
-  found.set(COMMON_STATUS, newest?.completed ?? 0)
-  const isCut = (status: JobStatus) =>
-    status === COMMON_STATUS ? (newest?.jobs ?? 0) > MAX_READ : (found.get(status) ?? 0) > MAX_COUNTED
-  const counts = JOB_STATUSES.map((status) => [status, Math.min(found.get(status) ?? 0, MAX_COUNTED)])
-  return { counts: Object.fromEntries(counts) as Record<JobStatus, number>, atLeast: JOB_STATUSES.filter(isCut) }
+  return {
+    counts: Object.fromEntries(found.map(([status, { jobs }]) => [status, jobs])) as Record<JobStatus, number>,
+    atLeast: found.filter(([, { isCut }]) => isCut).map(([status]) => status),
+  }
+}
+
+type Counted = { jobs: number; isCut: boolean }
+
+/** Stops at the bound of jobs, not of rows: a number that grows never falls below the bound again. */
+async function countFitting(db: Queryable, filter: JobFilter & { status: JobStatus }): Promise<Counted> {
+  if (isImpossible(filter)) return { jobs: 0, isCut: false }
+  let jobs = 0
+  let after: string | null = null
+  for (let reads = 0; reads < MAX_COUNTING_READS; reads++) {
+    const { from, indexed, driving, rest } = planList(filter, after)
+    const fits = rest === null ? sql`1` : sql`case when ${rest.where} then 1 end`
+    const [row]: { read: number; fit: number; last: string | null }[] = await db.query(sql`
+      select count(*) as read, count(fits) as fit, min(id) as last from (
+        select id, ${fits} as fits from ${rest === null ? indexed : from} where ${driving} order by id desc limit ${MAX_COUNTED + 1}) as scanned`)
+    jobs += row?.fit ?? 0
+    after = row?.last ?? null
+    if (jobs > MAX_COUNTED) return { jobs: MAX_COUNTED, isCut: true }
+    if (after === null || (row?.read ?? 0) <= MAX_COUNTED) return { jobs, isCut: false }
+  }
+  return { jobs, isCut: true }
+}
+
+/** Only failed jobs have an error code; unfinished ones have neither a hint that ended them nor a time of their end. */
+function isImpossible({
+  status,
+  errorCode,
+  settledBy,
+  outputCheck,
+  finishedAfterMs,
+  finishedBeforeMs,
+}: JobFilter & { status: JobStatus }) {
+  const needsEnd = [settledBy, outputCheck, finishedAfterMs, finishedBeforeMs].some((value) => value !== undefined)
+  return (errorCode !== undefined && status !== 'failed') || (needsEnd && !isTerminal(status))
 }

@@ -28,15 +28,18 @@ export function toLiveEvents(upstream: RunStreamEvent, modes: readonly LiveMode[
 }
 
 function readEvent(upstream: RunStreamEvent, modes: readonly LiveMode[]): LiveEvent[] {
-  // Events of a subgraph are named `messages|…`.
-  const [kind] = upstream.event.split('|', 1)
+  // Events of a subgraph are named `messages|researcher:1f0c…`: after the kind comes the namespace.
+  const [kind, ...namespace] = upstream.event.split('|')
   switch (kind) {
     case 'messages':
-      return modes.includes('messages') ? toMessage(upstream) : []
+      return modes.includes('messages') ? toMessage(upstream, namespace) : []
     case 'custom':
       return modes.includes('custom') ? toProgress(upstream) : []
     case 'updates':
-      return nodesIn(upstream).map((node) => ({ event: 'step', data: JSON.stringify({ node }) }))
+      return nodesIn(upstream).map((node) => ({
+        event: 'step',
+        data: JSON.stringify({ node, ...(namespace.length > 0 && { namespace }) }),
+      }))
     case 'metadata':
       return isRepeated(upstream) ? [RESET] : []
     default:
@@ -44,11 +47,11 @@ function readEvent(upstream: RunStreamEvent, modes: readonly LiveMode[]): LiveEv
   }
 }
 
-function toMessage(upstream: RunStreamEvent): LiveEvent[] {
+function toMessage(upstream: RunStreamEvent, namespace: readonly string[]): LiveEvent[] {
   if (upstream.isCut || hasMoreValues(upstream.data, MAX_MESSAGE_VALUES)) return [RESET]
   // The arguments of a tool call may hold a number that JavaScript cannot. Most pieces are only text, and parsed faster.
   const hasCalls = /"tool_calls":\s*\[\s*\{/.test(upstream.data)
-  const message = readLiveMessage(JSON.parse(upstream.data, hasCalls ? keepNumberText : undefined) as Json)
+  const message = readLiveMessage(JSON.parse(upstream.data, hasCalls ? keepNumberText : undefined) as Json, namespace)
   return message === null ? [] : [{ event: 'message', data: writeJson(message) }]
 }
 

@@ -20,6 +20,8 @@ interface LiveMessage {
   role: LiveRole
   /** The node of the graph that wrote it. */
   node: string | null
+  /** The tasks of the outer graphs that the node is part of, outermost first. Absent: it is a node of the graph itself. */
+  namespace?: readonly string[]
   /** True: append to the earlier pieces with this id. False: this is the whole message, which replaces them. */
   partial: boolean
   text?: string
@@ -40,8 +42,11 @@ const ROLES: Readonly<Record<string, LiveRole>> = {
   function: 'tool',
 }
 
-/** Reads the pair of a message and its metadata, as the runtime streams it. Null if it contains nothing for viewers. */
-export function readLiveMessage(pair: Json | undefined): LiveMessage | null {
+/**
+ * Reads the pair of a message and its metadata, as the runtime streams it. Null if it contains nothing for viewers.
+ * `namespace`: that of the event, for a message whose metadata has none. The JS server puts the task of the node itself there.
+ */
+export function readLiveMessage(pair: Json | undefined, namespace: readonly string[] = []): LiveMessage | null {
   if (!Array.isArray(pair)) return null
   const [written, metadata] = pair
   const message = isJsonObject(written) ? unwrap(written) : {}
@@ -54,11 +59,13 @@ export function readLiveMessage(pair: Json | undefined): LiveMessage | null {
   // Skip a piece that contains only counters, as the last one often does. But a tool may answer with an empty text.
   if (text === '' && reasoning === '' && toolCalls.length === 0 && role !== 'tool') return null
   const node = isJsonObject(metadata) ? textOf(metadata.langgraph_node) : ''
+  const outer = namespaceIn(metadata) ?? namespace
   const toolCallId = textOf(message.tool_call_id)
   return {
     id: textOf(message.id) || null,
     role,
     node: node || null,
+    ...(outer.length === 0 ? {} : { namespace: outer }),
     // The JS server names the type of a piece like that of a message, but only a piece has this field.
     partial: type.endsWith('Chunk') || Array.isArray(message.tool_call_chunks),
     ...(text === '' && role !== 'tool' ? {} : { text }),
@@ -66,6 +73,12 @@ export function readLiveMessage(pair: Json | undefined): LiveMessage | null {
     ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
     ...(toolCallId === '' ? {} : { tool_call_id: toolCallId }),
   }
+}
+
+/** The runtime names the place of a task `researcher:1f0c…|answer:1f0d…`, with the task itself at the end. */
+function namespaceIn(metadata: Json | undefined): string[] | null {
+  const place = isJsonObject(metadata) ? textOf(metadata.langgraph_checkpoint_ns) : ''
+  return place === '' ? null : place.split('|').slice(0, -1)
 }
 
 /** Some servers write a message as its class and the arguments of its constructor. */

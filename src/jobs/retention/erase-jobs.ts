@@ -3,6 +3,7 @@ import { deleteEventsOf } from '../../events/event-store.ts'
 import { deleteAnswersAt } from '../../http/idempotency-store.ts'
 import { deleteNotificationsOf } from '../../push/trim-notifications.ts'
 import type { CountDeleted } from '../job-context.ts'
+import { findThreadsOfOthers } from '../thread-store.ts'
 import { deleteHeld, deleteTimelineOf, type HeldRecords, lockEndedJobs } from './delete-store.ts'
 import { eraseBodiesOf, eraseJobRows, findEndedJobsOf } from './erase-store.ts'
 
@@ -20,20 +21,22 @@ const HELD: readonly HeldRecords[] = [
 /**
  * Erases some ended jobs of a user: documents, callback bodies, timeline, events, notifications, kept answers, and the
  * owner. The job itself stays, so that a late callback finds it. Jobs with very much history or with large callbacks take
- * several calls; they lose their owner with the last one. `found` is 0 when no ended job is left.
+ * several calls; they lose their owner with the last one. `found` is 0 when no ended job is left. `ofOthers`: threads of the
+ * erased jobs that are conversations of other owners.
  */
 export async function eraseSomeJobs(
   tx: Transaction,
   { owner, atMs, countDeleted }: { owner: string; atMs: number; countDeleted?: CountDeleted | undefined },
-): Promise<{ found: number; erased: number }> {
+): Promise<{ found: number; erased: number; ofOthers: string[] }> {
   const found = await findEndedJobsOf(tx, { owner, limit: MAX_JOBS })
   const ids = found.length === 0 ? [] : await lockEndedJobs(tx, found)
   if (ids.length === 0 || (await deleteHeld(tx, { held: HELD, ids, countDeleted })))
-    return { found: found.length, erased: 0 }
+    return { found: found.length, erased: 0, ofOthers: [] }
   await deleteAnswersAt(
     tx,
     ids.map((id) => `/jobs/${id}`),
   )
+  const ofOthers = await findThreadsOfOthers(tx, { jobIds: ids, owner })
   await eraseJobRows(tx, ids, atMs)
-  return { found: found.length, erased: ids.length }
+  return { found: found.length, erased: ids.length, ofOthers }
 }

@@ -66,4 +66,7 @@ export async function eraseJobRows(tx: Transaction, jobIds: readonly string[], a
       interrupts = null, error_message = case when error_code is null then null else ${ERASED_MESSAGE} end,
       erased_at = ${atMs}, updated_at = ${atMs}
     where ${isAmong(tx.engine, sql`id`, jobIds)}`)
+  await tx.query(sql`
+    update job_runs set questions = null, answers = null
+    where ${isAmong(tx.engine, sql`job_id`, jobIds)} and questions is not null`)
 }

@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto'
-import { type Principal, principalId } from '../../auth/principal.ts'
+import { COMMAND_LINE, type Principal, principalId } from '../../auth/principal.ts'
 import type { JsonObject } from '../../core/json.ts'
+import type { RuntimeIdentity } from '../identity-store.ts'
 import type { JobContext } from '../job-context.ts'
 import { ERASED_ACTOR, type JobRow, type SlimJob } from '../job-row.ts'
 
@@ -14,8 +15,6 @@ export function askerOf(principal: Principal): Asker {
   return { id: principalId(principal), scopes: principal.scopes }
 }
 
-const COMMAND_LINE = 'command_line'
-
 /** The asker of a change without a credential: an operation in the background, or a command. */
 export function askerWithoutScopes({ kind, id }: { kind: string; id: string }): Asker {
   // The name of a user of the machine could be the `sub` of another person.
@@ -26,11 +25,6 @@ export function askerWithoutScopes({ kind, id }: { kind: string; id: string }): 
 export function askedBy({ id, scopes }: Asker, owner: string | null): Pick<JobRow, 'actor' | 'scopes'> {
   if (id !== owner) return { actor: id, scopes: null }
   return { actor: null, scopes: scopes && JSON.stringify(scopes) }
-}
-
-export interface RuntimeIdentity {
-  mode: 'sub' | 'pseudonym' | 'none'
-  secret: string | null
 }
 
 /** How the runtime learns ids of principals. Null: it learns none. Only ids of people become pseudonyms. */

@@ -61,7 +61,7 @@ export async function stopFurtherRuns(context: JobContext, runtime: RuntimeClien
   }
 }
 
-/** For a thread that is busy: stops the runs of earlier turns that no job has, because the runtime handled them late. */
+/** For a thread that is busy: stops earlier runs that no job has, because the runtime handled their starts late. */
 export async function stopLateRuns(context: JobContext, runtime: RuntimeClient, search: Search): Promise<void> {
   const { job, signal } = search
   const active = (await runtime.listRuns(job.thread_id, signal)).filter(isActiveRun)
@@ -70,7 +70,8 @@ export async function stopLateRuns(context: JobContext, runtime: RuntimeClient, 
     active.map(({ runId }) => runId),
   )
   const followed = new Set(known.flatMap(({ run_id, is_extra }) => (is_extra === 1 ? [] : [run_id])))
-  const isLate = (run: RuntimeRun) => !followed.has(run.runId) && isStartedHere(run) && run.metadata.job_id !== job.id
+  const isEarlier = ({ metadata }: RuntimeRun) => metadata.job_id !== job.id || metadata.run_seq !== job.run_seq
+  const isLate = (run: RuntimeRun) => !followed.has(run.runId) && isStartedHere(run) && isEarlier(run)
   await stopExtraRuns(context, runtime, { ...search, runs: active.filter(isLate) })
 }
 

@@ -36,13 +36,8 @@ export async function inspectQuestion(
   const isOpen = isStillOpen(questions, state)
   const answered = questions ?? []
   if (isOpen && answered.length > 0) return stillPaused
-  const run = await findForeignRun(context, runtime, { job, signal })
-  const isPinned = (await findThread(context.db, job.thread_id))?.is_pinned === 1
-  if (
-    run &&
-    state.runId === run.runId &&
-    !(isPinned && (await isOnOtherBranch(context, runtime, { job, run, signal })))
-  ) {
+  const { run, isPinned } = await findContinuation(context, runtime, { job, signal })
+  if (run && state.runId === run.runId) {
     return observe({ kind: 'continued_elsewhere', runId: run.runId, answered })
   }
   // Two breakpoints look the same: only a state that another run has written is another pause. On a pinned thread, the
@@ -51,6 +46,21 @@ export async function inspectQuestion(
   const confirm = 'question_closed'
   if (run) return observe({ kind: 'continued_elsewhere', runId: run.runId, answered, confirm })
   return observe({ kind: 'answered_elsewhere', interrupts: state.interrupts, confirm })
+}
+
+/**
+ * The run of another client that goes on with a paused job, if there is one. On a pinned thread, a run on another branch is
+ * none.
+ */
+export async function findContinuation(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { job, signal }: PausedJob,
+): Promise<{ run: RuntimeRun | undefined; isPinned: boolean }> {
+  const run = await findForeignRun(context, runtime, { job, signal })
+  const isPinned = (await findThread(context.db, job.thread_id))?.is_pinned === 1
+  const isOther = run && isPinned && (await isOnOtherBranch(context, runtime, { job, run, signal }))
+  return { run: isOther ? undefined : run, isPinned }
 }
 
 /**
@@ -70,7 +80,7 @@ async function isOnOtherBranch(
 }
 
 /** The newest run of the thread that this service did not start, if it is newer than the job's own and has no job. */
-export async function findForeignRun(
+async function findForeignRun(
   { db }: JobContext,
   runtime: RuntimeClient,
   { job, signal }: PausedJob,

@@ -32,7 +32,7 @@ export async function countAttempt({ db, clock }: JobContext, job: LeasedJob): P
  * the conversation. A conversation without history moves to a new thread. Otherwise the thread is pinned: from now on
  * every run on it begins at the checkpoint that the run before it left.
  */
-export async function leaveAttempt(context: JobContext, job: LeasedJob): Promise<void> {
+export async function abandonAttempt(context: JobContext, job: LeasedJob): Promise<void> {
   const hasHistory = (await findEarlierRuns(context.db, job)).length > 0
   if (hasHistory) await pinThread(context.db, job.thread_id)
   else await moveToNewThread(context, job)

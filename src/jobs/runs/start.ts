@@ -4,11 +4,12 @@ import { JsonText } from '../../core/json/json-text.ts'
 import { WHOLE, wantFields } from '../../core/json/wanted.ts'
 import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { NO_VALUES } from '../../runtime/read-answers.ts'
-import { type RuntimeClient, START_TIMEOUT_MS } from '../../runtime/runtime-client.ts'
+import { ENDED_BY_ITSELF, type RuntimeClient, START_TIMEOUT_MS } from '../../runtime/runtime-client.ts'
 import type { RuntimeRefusal, RuntimeRun, StartRequest } from '../../runtime/runtime-types.ts'
 import { isStillOpen } from '../answers.ts'
 import type { RunObservation, Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import { forgetExtraRun } from '../job-store.ts'
 import { type JobType, streamModesOf } from '../job-types.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
@@ -18,8 +19,8 @@ import { callerKeys } from './caller.ts'
 import type { CheckOutcome, FailedCheck } from './check-outcome.ts'
 import { attemptOf, findKnownExtras, findOwnRuns, stopExtraRuns, stopLateRuns } from './extra-runs.ts'
 import { fetchQuestions } from './fetch-questions.ts'
-import { findForeignRun } from './inspect-question.ts'
-import { countAttempt, leaveAttempt, moveToNewThread, type StartAttempt } from './start-attempt.ts'
+import { findContinuation } from './inspect-question.ts'
+import { abandonAttempt, countAttempt, moveToNewThread, type StartAttempt } from './start-attempt.ts'
 
 /** How long an attempt that was cut off may still arrive. */
 const REPEAT_AFTER_MS = 10_000
@@ -38,7 +39,7 @@ export interface RunStart {
 /**
  * Starts a job's run. The attempt is recorded durably before the runtime is called. It is repeated only if its connection
  * broke or this service crashed, and the thread was then seen twice, 10 s apart, without its run. The run of an attempt
- * that the runtime handles even later never reaches the conversation: see `leaveAttempt`.
+ * that the runtime handles even later never reaches the conversation: see `abandonAttempt`.
  */
 export async function startJobRun(context: JobContext, runtime: RuntimeClient, start: RunStart): Promise<CheckOutcome> {
   const { job, fresh, signal } = start
@@ -52,7 +53,7 @@ export async function startJobRun(context: JobContext, runtime: RuntimeClient, s
     // A cancelled job waits too: otherwise a run that appears after the job's end would continue unnoticed.
     const wait = waitForRun(job, nowMs)
     if (wait) return wait
-    await leaveAttempt(context, job)
+    await abandonAttempt(context, job)
   }
   if (job.cancel_requested_at !== null) return { runId: null, verdict: { kind: 'cancelled' }, traces: null }
   if (nowMs >= job.deadline_at) return { runId: null, verdict: deadlineExceeded(), traces: null }
@@ -222,7 +223,7 @@ async function startOn(
 
 /**
  * The thread is busy. The run in the way may be the job's own, of this attempt or, if the runtime refused this one, of the
- * attempt before it. A late run of an earlier turn is stopped.
+ * attempt before it. A late run of an earlier turn, or of the job before its question, is stopped.
  */
 async function findBlockingRun(
   context: JobContext,
@@ -236,7 +237,8 @@ async function findBlockingRun(
 
 /**
  * Whether the questions are still open. A fresh resume has just read the state; a repeated start must read it again. If
- * another client answered them meanwhile, the job goes on with that client's run.
+ * another client answered them meanwhile, the job goes on with that client's run. If a late run of this service did, the
+ * job follows that run.
  */
 async function findWhyUnanswerable(
   context: JobContext,
@@ -251,14 +253,33 @@ async function findWhyUnanswerable(
   const questions = JSON.parse(job.resume_questions ?? 'null') as string[] | null
   if (isStillOpen(questions, state)) return null
   const paused = { ...job, run_id: runs[0] ?? null }
-  const run = await findForeignRun(context, runtime, { job: paused, signal })
-  if (run === undefined) return observe(ANSWER_NOT_APPLIED)
-  return observe({
-    kind: 'continued_elsewhere',
-    runId: run.runId,
-    answered: questions ?? [],
-    confirm: 'question_closed',
-  })
+  const { run } = await findContinuation(context, runtime, { job: paused, signal })
+  if (run) {
+    const answered = questions ?? []
+    return observe({ kind: 'continued_elsewhere', runId: run.runId, answered, confirm: 'question_closed' })
+  }
+  const late = await findLateAnswer(runtime, { job, askedAt: state.checkpointId, signal })
+  if (late === undefined) return observe(ANSWER_NOT_APPLIED)
+  await forgetExtraRun(db, late.runId)
+  return started(late)
+}
+
+/**
+ * The run of an attempt that was given up and that answered the questions after all. A resumed run that pauses or fails in
+ * its first step writes no checkpoint: the runtime replaces the questions on the checkpoint where they were asked. So they
+ * can be answered only once.
+ */
+async function findLateAnswer(
+  runtime: RuntimeClient,
+  { job, askedAt, signal }: Pick<RunStart, 'job' | 'signal'> & { askedAt: string | null },
+): Promise<RuntimeRun | undefined> {
+  const runs = await findOwnRuns(runtime, { job, signal })
+  for (const run of runs.filter(({ status }) => ENDED_BY_ITSELF.includes(status))) {
+    // A run that names no checkpoint may have begun at this one, too.
+    const hasBegunThere = run.checkpointId === null || run.checkpointId === askedAt
+    if (hasBegunThere && (await runtime.fetchCheckpoint(job.thread_id, run.runId, signal)) === null) return run
+  }
+  return undefined
 }
 
 function started(run: RuntimeRun): RunObservation {

@@ -39,13 +39,14 @@ export function settleWithin(
 }
 
 function countEnds(
-  { meter = silentMeter }: Pick<JobContext, 'meter'>,
+  { meter = silentMeter, clock }: Pick<JobContext, 'meter' | 'clock'>,
   { ended, misfits, extraRuns }: Settlement,
 ): void {
   if (extraRuns.length > 0) meter.count('extra_runs_total', undefined, extraRuns.length)
   for (const misfit of misfits) meter.count('job_output_misfits_total', misfit)
   for (const { type, status, settled_by, run_at, created_at, finished_at } of ended) {
-    const sinceMs = Math.max(created_at, run_at ?? created_at)
+    // `run_at` is a time of the calendar; the others are the service's.
+    const sinceMs = Math.max(created_at, (run_at ?? 0) + clock.now() - clock.calendar())
     meter.count('jobs_ended_total', { type, status, settled_by: settled_by ?? 'none' })
     meter.observe('job_duration_seconds', Math.max(0, (finished_at ?? sinceMs) - sinceMs) / 1_000, { type, status })
   }

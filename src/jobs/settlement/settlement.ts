@@ -11,7 +11,7 @@ import type { PushOptOut } from '../../push/push-opt-out.ts'
 import type { Traces } from '../../runtime/runtime-types.ts'
 import type { JobUsage } from '../../usage/usage-store.ts'
 import type { CallbackOutcome } from '../callback-store.ts'
-import { deleteChecks, type JobCheck, makeDue, newCheck, replaceChecks } from '../check-store.ts'
+import { deleteChecks, type JobCheck, makeDue, newCheck, questionDueAt, replaceChecks } from '../check-store.ts'
 import {
   type Evidence,
   isEnd,
@@ -29,8 +29,9 @@ import {
 import { nextStatus } from '../job-machine.ts'
 import { type JobRow, type SlimJob, STORED_NAMES, type StoredJob } from '../job-row.ts'
 import { changeJobs, insertJobRuns, type JobChange, type JobRun, lockSlimJobs } from '../job-store.ts'
-import { deadlineFrom, type JobTypes, limitedTypeOf, questionTimes } from '../job-types.ts'
+import { deadlineFrom, type JobTypes, limitedTypeOf, linkOf, questionTimes } from '../job-types.ts'
 import { jobEvent } from './job-event.ts'
+import { type AskedQuestions, dropAnswers, recordQuestions, type UnusedAnswer } from './pause-store.ts'
 import { recordExtraRuns } from './record-extra-runs.ts'
 import { appendTimeline, type NewTimelineRow, type TimelineKind } from './timeline-store.ts'
 import { recordUsage, usageOf } from './usage-of.ts'
@@ -61,20 +62,8 @@ export const CONFIRM_AFTER_MS = 10_000
 /** The longest time between two checks of a paused job that no client reads. */
 const PAUSED_CHECK_MS = 3_600_000
 
-/** Evidence that a question was closed elsewhere delays its reminder and its expiry by this much at most. */
-const CLOSED_WITHIN_MS = 60_000
-
 export function nextCheckOfPaused(atMs: number, random: Random): number {
   return atMs + backoffMs({ baseMs: PAUSED_CHECK_MS, maxMs: PAUSED_CHECK_MS }, 0, random)
-}
-
-/** A check of a paused job is due at the latest when its owner is to be reminded, or when the time to answer is over. */
-export function dueForQuestion(
-  dueMs: number,
-  { remind_at, answer_by }: Pick<JobRow, 'remind_at' | 'answer_by'>,
-  atMs: number,
-): number {
-  return Math.min(dueMs, ...[remind_at, answer_by].filter((time) => time !== null && time > atMs).map(Number))
 }
 
 /** applied: it paused or ended the job. duplicate, stale: known already. deferred: it did neither. */
@@ -119,6 +108,9 @@ export class Settlement {
   readonly #jobs = new Map<string, { job: SettlingJob; before: SettlingJob }>()
   readonly #runs: JobRun[] = []
   readonly #extraRuns: JobRun[] = []
+  readonly #questions: AskedQuestions[] = []
+  /** Answers that did not reach the runtime, by the job and the number of the run that asked. */
+  readonly #unusedAnswers: UnusedAnswer[] = []
   /** Jobs whose next check is due now. */
   readonly #due = new Set<string>()
   /** The checks of jobs that paused, or that go on after a pause. */
@@ -183,9 +175,9 @@ export class Settlement {
   /** After a check of a locked job: once the time of its question has come, ends the job or reminds its owner. */
   applyQuestionTimes(job: SettlingJob): void {
     const { types, atMs } = this.#context
-    const { id: jobId, run_seq, awaiting_confirmation_since: doubtfulSinceMs } = job
-    const mayBeClosed = doubtfulSinceMs !== null && atMs < doubtfulSinceMs + CLOSED_WITHIN_MS
-    if (job.status !== 'awaiting_input' || mayBeClosed) return
+    const { id: jobId, run_seq } = job
+    const dueMs = questionDueAt(job)
+    if (job.status !== 'awaiting_input' || dueMs === null || atMs < dueMs) return
     if (job.answer_by !== null && atMs >= job.answer_by) {
       this.apply({ jobId, runId: null, verdict: ANSWER_EXPIRED, via: null, isCheck: true, traces: null })
     } else if (job.remind_at !== null && atMs >= job.remind_at) {
@@ -208,7 +200,7 @@ export class Settlement {
       makeDue(tx, [...this.#due], this.#context.atMs),
       deleteChecks(tx, [...this.#unwatched]),
       replaceChecks(tx, this.#checks),
-      insertJobRuns(tx, this.#runs),
+      this.#writeRuns(),
       this.#writeExtraRuns(),
       appendEvents(tx, this.#events),
       recordUsage(tx, this.#usage, this.#context),
@@ -217,7 +209,7 @@ export class Settlement {
     ])
   }
 
-  /** A further run of a number, of a start that was repeated: it is noted and never followed. */
+  /** A further run of a number, of a start that was repeated. It is noted. See `findLateAnswer` for when it is followed. */
   noteExtraRun(job: SettlingJob, { runId, runSeq }: { runId: string; runSeq: number }): void {
     const { atMs } = this.#context
     this.#extraRuns.push({ run_id: runId, job_id: job.id, run_seq: runSeq, is_extra: 1, created_at: atMs })
@@ -226,6 +218,12 @@ export class Settlement {
   /** After the commit. A repeated transaction creates new spans; the spans of the failed attempt are never sent. */
   endSpans(): void {
     for (const span of this.#spans) span.end()
+  }
+
+  async #writeRuns(): Promise<void> {
+    await insertJobRuns(this.#tx, this.#runs)
+    await recordQuestions(this.#tx, this.#questions)
+    await dropAnswers(this.#tx, this.#unusedAnswers)
   }
 
   async #writeExtraRuns(): Promise<void> {
@@ -303,7 +301,7 @@ export class Settlement {
       job.error_code = verdict.code
       job.error_message = verdict.message
     }
-    if (verdict.kind === 'awaiting_input') job.interrupts = writeJson(verdict.interrupts)
+    if (verdict.kind === 'awaiting_input') this.#ask(job, writeJson(verdict.interrupts))
     else if (from === 'awaiting_input') job.interrupts = null
     const asked = verdict.kind === 'awaiting_input' ? this.#context.types.get(job.type) : undefined
     Object.assign(job, questionTimes(atMs, asked))
@@ -335,11 +333,17 @@ export class Settlement {
     return detail
   }
 
+  /** The questions stay with their run when the job no longer shows them. */
+  #ask(job: SettlingJob, interrupts: string): void {
+    job.interrupts = interrupts
+    if (job.run_id !== null) this.#questions.push({ run_id: job.run_id, questions: interrupts })
+  }
+
   /** A paused job is checked rarely, and takes no place among the active runs of its type. */
   #pauseChecks(job: SettlingJob): void {
     const { atMs, random } = this.#context
     job.first_hint = null
-    job.next_check_at = dueForQuestion(nextCheckOfPaused(atMs, random), job, atMs)
+    job.next_check_at = Math.min(nextCheckOfPaused(atMs, random), questionDueAt(job) ?? Number.POSITIVE_INFINITY)
     this.#checks.push(newCheck({ ...job, start_attempts: 0, lease_token: null, lease_until: null }))
   }
 
@@ -348,6 +352,7 @@ export class Settlement {
     const { types, atMs } = this.#context
     const type = types.get(job.type)
     const isUnanswered = job.run_id === null && job.run_seq > 1
+    if (isUnanswered) this.#unusedAnswers.push({ job_id: job.id, run_seq: job.run_seq - 1 })
     job.status = 'generating'
     job.run_id = runId
     job.run_seq += 1
@@ -375,12 +380,14 @@ export class Settlement {
 
   /** The questions of the paused job were closed without a run. It shows those that are open now, which may be none. */
   #replaceQuestions(job: SettlingJob, { interrupts }: AnsweredElsewhere, via: JobUpdate['via']): Settled {
-    const { atMs } = this.#context
-    job.interrupts = interrupts.length === 0 ? null : writeJson(interrupts)
+    const { atMs, types } = this.#context
+    if (interrupts.length === 0) job.interrupts = null
+    else this.#ask(job, writeJson(interrupts))
     job.updated_at = atMs
     this.#awaitConfirmation(job, null)
     this.#note(job, 'answered_elsewhere', { via, detail: { questions: interrupts.length } })
-    this.#events.push(jobEvent(job, 'job.updated', `${job.id}:${job.run_seq}:answered_elsewhere:${atMs}`, atMs))
+    const cause = `${job.id}:${job.run_seq}:answered_elsewhere:${atMs}`
+    this.#events.push(jobEvent(job, 'job.updated', { cause, atMs, types }))
     return { outcome: 'deferred', job }
   }
 
@@ -403,6 +410,7 @@ export class Settlement {
   }
 
   #noteMisfit(job: SettlingJob, { reason, fault }: OutputMisfit, via: JobUpdate['via']): void {
+    job.output_check = 'failed'
     this.misfits.push({ type: job.type, reason })
     this.#note(job, 'output_check', { via, detail: { reason, fault } })
   }
@@ -427,9 +435,9 @@ export class Settlement {
     event: EventType,
     { cause, text, span }: { cause: string; text: NotificationText | undefined; span: Span },
   ): void {
-    const { ids, atMs, tracer = noTracer } = this.#context
+    const { ids, atMs, types, tracer = noTracer } = this.#context
     const { context } = span
-    this.#events.push(jobEvent(job, event, cause, atMs))
+    this.#events.push(jobEvent(job, event, { cause, atMs, types }))
     const attributes = { 'event.cause': cause }
     this.#spans.unshift(tracer.start(`event ${event}`, { kind: 'producer', parent: context, attributes }))
     if (text === undefined || job.created_by === null) return
@@ -441,6 +449,7 @@ export class Settlement {
       title: text.title,
       body: text.body,
       data: JSON.stringify({ job_id: job.id, type: job.type, status: job.status }),
+      link: linkOf(types.get(job.type), job),
       created_at: atMs,
       trace_context: context,
     })

@@ -9,12 +9,13 @@ import type { JobContext } from '../job-context.ts'
 import { isLaterTurn } from '../job-row.ts'
 import type { JobType } from '../job-types.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
+import { cancelIfRefused } from '../leases/turns.ts'
 import type { CheckOutcome } from '../runs/check-outcome.ts'
 import { stopFurtherRuns } from '../runs/extra-runs.ts'
 import { inspectRun, type ReportedRun } from '../runs/inspect.ts'
-import { findForeignRun, inspectQuestion } from '../runs/inspect-question.ts'
+import { findContinuation, inspectQuestion } from '../runs/inspect-question.ts'
 import { type RunStart, startJobRun } from '../runs/start.ts'
-import { leaveAttempt } from '../runs/start-attempt.ts'
+import { abandonAttempt } from '../runs/start-attempt.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { findEarlierRuns, findThread } from '../thread-store.ts'
@@ -50,6 +51,7 @@ export async function processJob(context: JobContext, work: JobWork): Promise<vo
   const { runtime } = context
   const { job, via, recorder, signal } = work
   const askedAtMs = context.clock.now()
+  if (job.run_id === null && job.start_attempts === 0 && (await cancelIfRefused(context, job))) return
   if (runtime === null) {
     await recorder.record({ job, via, askedAtMs, outcome: await checkWithoutRuntime(context, job) })
     return
@@ -86,8 +88,8 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, onFound, runsBefore, signal })
     if (hasNoState(observed) && runsBefore === undefined && job.cancel_requested_at === null) {
       // The run paused again at the checkpoint of the run before it. A newer run of another client has answered.
-      const next = await findForeignRun(context, runtime, { job, signal })
-      if (next) return observe(job, continuedBy(next.runId))
+      const { run } = await findContinuation(context, runtime, { job, signal })
+      if (run) return observe(job, continuedBy(run.runId))
     }
     if (isLost(observed))
       return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed
@@ -128,7 +130,7 @@ async function checkWithoutRuntime(context: JobContext, job: LeasedJob): Promise
 
 /** The runtime could not be asked for long. It may have a run of an attempt to start the job, or handle the attempt later. */
 async function giveUp(context: JobContext, job: LeasedJob, seen?: RunObservation): Promise<CheckOutcome> {
-  if (job.run_id === null && job.start_attempts > 0) await leaveAttempt(context, job)
+  if (job.run_id === null && job.start_attempts > 0) await abandonAttempt(context, job)
   return endOverdue(context, job, seen)
 }
 

@@ -3,12 +3,13 @@ import { silentMeter } from '../../core/metrics/meter.ts'
 import type { Random } from '../../core/random.ts'
 import { noTracer, type Tracer } from '../../core/tracing.ts'
 import { WriteBatcher } from '../../db/write-batcher.ts'
+import { questionDueAt } from '../check-store.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type LeasedJob, releaseLeases } from '../leases/lease-store.ts'
 import type { CheckOutcome } from '../runs/check-outcome.ts'
 import { settleJobs } from '../settlement/settle.ts'
-import { CONFIRM_AFTER_MS, dueForQuestion, nextCheckOfPaused, type SettlingJob } from '../settlement/settlement.ts'
+import { CONFIRM_AFTER_MS, nextCheckOfPaused, type SettlingJob } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
 
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
@@ -92,13 +93,18 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
       checks.map(({ job, outcome }) => {
         const sinceMs = unconfirmedSince.get(job.id) ?? null
         const confirmAtMs = sinceMs === null ? null : sinceMs + CONFIRM_AFTER_MS
-        const planned = dueForQuestion(nextCheckAt({ job, outcome }, { atMs, random }), stored.get(job.id) ?? job, atMs)
+        const question_at = questionDueAt(stored.get(job.id) ?? job)
+        const planned = Math.min(
+          nextCheckAt({ job, outcome }, { atMs, random }),
+          question_at ?? Number.POSITIVE_INFINITY,
+        )
         return {
           job_id: job.id,
           token: job.lease_token ?? '',
           at: atMs,
           // A check that could have confirmed the evidence and failed is repeated after the backoff.
           next_at: confirmAtMs !== null && confirmAtMs > atMs ? confirmAtMs : planned,
+          question_at,
           error: 'error' in outcome ? outcome.error : null,
           unseen_at: 'error' in outcome ? (outcome.unseenAtMs ?? null) : null,
           unsent: outcome.isUnsent ? 1 : 0,

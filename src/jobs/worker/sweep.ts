@@ -2,6 +2,7 @@ import type { Breaker } from '../../core/async/breaker.ts'
 import { type Loop, startLoop } from '../../core/async/loop.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { JobContext } from '../job-context.ts'
+import { findPendingWork } from '../leases/pending-work.ts'
 import { givePlaces, type LimitedType, limitedTypes, releaseUnlimited } from '../leases/places-store.ts'
 import { beginTurns } from '../leases/turns.ts'
 import type { JobWorker } from './job-worker.ts'
@@ -16,17 +17,26 @@ const EVERY_MS = 1_000
  */
 export function startSweep(context: JobContext, worker: JobWorker, breaker: Breaker): Loop {
   const { clock, log, meter = silentMeter } = context
-  const places = new Places(context, limitedTypes(context.types))
-  let turns: Awaited<ReturnType<typeof beginTurns>> = { areWanted: false, last: null }
+  const types = limitedTypes(context.types)
+  const places = new Places(context, types)
+  const names = types.map(({ name }) => name)
+  const findWork = () =>
+    findPendingWork(context.db, { nowMs: clock.now(), calendarMs: clock.calendar(), limitedTypes: names })
+  let turns: Awaited<ReturnType<typeof beginTurns>> = { areWanted: false, last: null, haveBegun: false }
   const loop = startLoop({
     clock,
     everyMs: EVERY_MS,
     run: async () => {
-      turns = await beginTurns(context, turns.last)
-      await places.give()
+      await places.releaseUnlimited()
+      let work = await findWork()
+      turns = await beginTurns(context, turns.last, work)
+      // A turn that began is due now, or waits for a place.
+      if (turns.haveBegun) work = await findWork()
+      const areGiven = await places.give(work.queuedTypes)
       const onlyQuestions = breaker.state === 'open'
       const limit = breaker.state === 'probing' ? 1 : Number.POSITIVE_INFINITY
-      const taken = await worker.takeDue(limit, { onlyQuestions })
+      const areDue = onlyQuestions ? work.hasQuestions : work.hasDue || areGiven
+      const taken = areDue ? await worker.takeDue(limit, { onlyQuestions }) : 0
       meter.count('sweep_rounds_total', { result: onlyQuestions ? 'skipped' : 'looked' })
       meter.count('sweep_jobs_taken_total', undefined, taken)
     },
@@ -67,17 +77,25 @@ class Places {
     return this.#areWanted
   }
 
-  async give(): Promise<void> {
+  /** Once, in the first round. */
+  async releaseUnlimited(): Promise<void> {
     const { db, clock } = this.#context
     if (this.#isFirst) await releaseUnlimited(db, this.#types, clock.now())
     this.#isFirst = false
+  }
+
+  /** `queued`: the types of which jobs wait. Returns whether a job may have got a place. */
+  async give(queued: ReadonlySet<string>): Promise<boolean> {
+    const { db, clock } = this.#context
+    const types = this.#types.filter(({ name }) => queued.has(name))
     let areWanted = false
-    for (const type of this.#types) {
+    for (const type of types) {
       const after = this.#lastOwners.get(type.name) ?? null
       const given = await givePlaces(db, type, { nowMs: clock.now(), after })
       this.#lastOwners.set(type.name, given.last)
       areWanted ||= given.areWanted
     }
     this.#areWanted = areWanted
+    return types.length > 0
   }
 }

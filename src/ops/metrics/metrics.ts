@@ -6,7 +6,11 @@ import { formatMetric, type Sample } from './metric-text.ts'
 import { type GaugeName, READINGS, type Reading, type ReadingOf } from './reading-table.ts'
 
 const NO_LABELS: Labels = {}
-export const PREFIX = 'project_api_'
+
+/** Metrics that every process has keep their usual names, so that common dashboards find them; all others have our prefix. */
+export function fullName(name: string): string {
+  return /^(?:process|nodejs)_/.test(name) ? name : `project_api_${name}`
+}
 
 /**
  * Counters and histograms since the process started, and gauges, in Prometheus' text format. Counting costs tens of
@@ -47,7 +51,7 @@ export class Metrics implements Meter {
   async #read(name: GaugeName, read: () => MaybePromise<Reading>): Promise<string> {
     const { help, type } = READINGS[name]
     try {
-      return formatMetric({ name: PREFIX + name, help, type, samples: samplesOf(await read()) })
+      return formatMetric({ name: fullName(name), help, type, samples: samplesOf(await read()) })
     } catch {
       this.count('readings_failed_total', { gauge: name })
       return ''
@@ -57,7 +61,7 @@ export class Metrics implements Meter {
   #renderCounters(): string[] {
     return Object.entries(this.#counters).map(([name, { all }]) => {
       const samples = all.map(({ labels, series }) => ({ labels, value: series.value }))
-      return formatMetric({ name: PREFIX + name, help: COUNTERS[name as CounterName].help, type: 'counter', samples })
+      return formatMetric({ name: fullName(name), help: COUNTERS[name as CounterName].help, type: 'counter', samples })
     })
   }
 
@@ -65,7 +69,7 @@ export class Metrics implements Meter {
     return Object.entries(this.#histograms).map(([name, { buckets, family }]) => {
       const samples = family.all.flatMap(({ labels, series }) => bucketSamples(buckets, labels, series))
       const { help } = HISTOGRAMS[name as HistogramName]
-      return formatMetric({ name: PREFIX + name, help, type: 'histogram', samples })
+      return formatMetric({ name: fullName(name), help, type: 'histogram', samples })
     })
   }
 }

@@ -4,7 +4,7 @@ interface ReadingSpec {
   labels: readonly string[]
 }
 
-/** Every metric whose value is read during a scrape, by its name without the prefix. */
+/** Every metric whose value is read during a scrape, by its name without the prefix (`process_` and `nodejs_` have none). */
 export const READINGS = {
   jobs_unfinished: { type: 'gauge', labels: ['status'], help: 'Jobs that have not ended; 10001 means more than 10000' },
   jobs_oldest_unfinished_age_seconds: {
@@ -14,10 +14,14 @@ export const READINGS = {
   },
   callbacks_waiting: { type: 'gauge', labels: [], help: 'Callbacks received and not yet committed' },
   runtime_breaker_state: { type: 'gauge', labels: ['state'], help: '1 for the current state of the circuit breaker' },
-  outbox_depth: { type: 'gauge', labels: [], help: 'Deliveries that wait for an attempt; 10001 means more than 10000' },
+  outbox_depth: {
+    type: 'gauge',
+    labels: ['channel'],
+    help: 'Deliveries that wait for an attempt; 10001 means more than 10000',
+  },
   outbox_oldest_due_age_seconds: {
     type: 'gauge',
-    labels: [],
+    labels: ['channel'],
     help: 'How long the oldest due delivery is overdue; 0 if there is none',
   },
   outbox_parked: {
@@ -25,7 +29,7 @@ export const READINGS = {
     labels: [],
     help: 'Deliveries that wait for credentials, not included in the depth; 10001 means more than 10000',
   },
-  outbox_in_flight: { type: 'gauge', labels: [], help: 'Deliveries that this process is sending now' },
+  outbox_in_flight: { type: 'gauge', labels: ['channel'], help: 'Deliveries that this process is sending now' },
   push_state: {
     type: 'gauge',
     labels: ['state'],
@@ -40,6 +44,13 @@ export const READINGS = {
   },
   live_memory_bytes: { type: 'gauge', labels: [], help: 'Memory used by live output for replay; at most 64 MB' },
   database_up: { type: 'gauge', labels: [], help: '1 when the database answered this scrape' },
+  database_size_bytes: {
+    type: 'gauge',
+    labels: ['part'],
+    help: 'Size of the database (data), and of the write-ahead log on SQLite (wal)',
+  },
+  disk_free_bytes: { type: 'gauge', labels: [], help: 'Free space on the disk of DATA_DIR; absent on PostgreSQL' },
+  disk_size_bytes: { type: 'gauge', labels: [], help: 'Size of the disk of DATA_DIR; absent on PostgreSQL' },
   node_last_write_age_seconds: {
     type: 'gauge',
     labels: [],
@@ -57,12 +68,21 @@ export const READINGS = {
   },
   identity_keys: { type: 'gauge', labels: [], help: 'Keys of the identity provider in use' },
   identity_keys_stale: { type: 'gauge', labels: [], help: '1 when the last attempt to fetch the keys failed' },
-  event_loop_lag_seconds: { type: 'gauge', labels: ['quantile'], help: 'How late timers were since the last scrape' },
+  nodejs_eventloop_lag_seconds: {
+    type: 'gauge',
+    labels: ['quantile'],
+    help: 'How late timers were since the last scrape',
+  },
   event_loop_busy_seconds_total: { type: 'counter', labels: [], help: 'Time the event loop spent working' },
+  nodejs_heap_size_used_bytes: { type: 'gauge', labels: [], help: 'The part of the memory that JavaScript uses' },
   process_resident_memory_bytes: { type: 'gauge', labels: [], help: 'Memory used by the process' },
-  process_heap_used_bytes: { type: 'gauge', labels: [], help: 'The part of the memory that JavaScript uses' },
-  process_cpu_seconds_total: { type: 'counter', labels: ['mode'], help: 'CPU time used by the process' },
-  process_uptime_seconds: { type: 'gauge', labels: [], help: 'Time since the process started' },
+  process_cpu_seconds_total: { type: 'counter', labels: [], help: 'User and system CPU time used by the process' },
+  process_start_time_seconds: { type: 'gauge', labels: [], help: 'When the process started, as a Unix time' },
+  process_open_fds: {
+    type: 'gauge',
+    labels: [],
+    help: 'Open files and connections of the process; absent where there is no /proc',
+  },
   build_info: {
     type: 'gauge',
     labels: ['version', 'variant', 'engine'],

@@ -1,10 +1,12 @@
+import { readdir } from 'node:fs/promises'
 import type { KeySet } from '../../auth/issuer/key-set.ts'
 import type { Breaker } from '../../core/async/breaker.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { EventStreams } from '../../events/event-streams.ts'
 import type { WakeUps } from '../../events/wake-ups.ts'
 import type { Limiter } from '../../limits/limiter.ts'
-import type { Outbox } from '../../push/outbox/outbox.ts'
+import { type Outbox, PUSH_STATES } from '../../push/outbox/outbox.ts'
+import type { DiskRoom } from '../disk-usage.ts'
 import { cacheReading } from './cached-reading.ts'
 import type { EventLoopWatch } from './event-loop.ts'
 import type { Metrics } from './metrics.ts'
@@ -13,15 +15,21 @@ import type { Metrics } from './metrics.ts'
 const BACKLOG_MAX_AGE_MS = 5_000
 /** Well below the ten seconds after which Prometheus gives up. */
 const BACKLOG_TIMEOUT_MS = 2_000
+/** PostgreSQL asks the file system for the size of every file. */
+const SIZES_MAX_AGE_MS = 60_000
 
 interface GaugeSources {
   clock: Clock & { readonly offsetMs: number }
   node: { readonly lastWriteAgeMs: number }
   unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
   outboxBacklog: () => Promise<{ depth: number; due_at: number | null; parked: number }>
+  webhookBacklog: () => Promise<{ depth: number; due_at: number | null }>
+  databaseSizes: () => Promise<{ data: number; wal?: number }>
+  diskRoom: () => Promise<DiskRoom | null>
   intake: { readonly waiting: number }
   runtimeBreaker: Pick<Breaker, 'state'>
   outbox: Pick<Outbox, 'state' | 'inFlight'>
+  webhooks: { readonly inFlight: number }
   streams: Pick<EventStreams, 'count'>
   live: { readonly viewers: number; readonly upstreams: number; readonly bytes: number }
   limiter: Pick<Limiter, 'state'>
@@ -33,11 +41,12 @@ interface GaugeSources {
 /** Sets how each gauge is read: from memory, except for the backlog, which is in the database. */
 export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
   registerBacklog(metrics, sources)
-  const { intake, runtimeBreaker, outbox, streams, live, limiter, wakeUps, keySet } = sources
+  registerDisk(metrics, sources)
+  const { intake, runtimeBreaker, outbox, webhooks, streams, live, limiter, wakeUps, keySet } = sources
   metrics.gauge('callbacks_waiting', () => intake.waiting)
   metrics.gauge('runtime_breaker_state', () => oneOf(['closed', 'open', 'probing'], runtimeBreaker.state))
-  metrics.gauge('outbox_in_flight', () => outbox.inFlight)
-  metrics.gauge('push_state', () => oneOf(['ok', 'no_credentials', 'halted', 'dropping', 'holding'], outbox.state))
+  metrics.gauge('outbox_in_flight', () => byChannel({ push: outbox.inFlight, webhook: webhooks.inFlight }))
+  metrics.gauge('push_state', () => oneOf(PUSH_STATES, outbox.state))
   metrics.gauge('streams_open', () => streams.count)
   metrics.gauge('live_viewers', () => live.viewers)
   metrics.gauge('live_upstreams', () => live.upstreams)
@@ -55,12 +64,13 @@ export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
   registerProcess(metrics, sources.eventLoop)
 }
 
-function registerBacklog(metrics: Metrics, { clock, unfinishedJobs, outboxBacklog }: GaugeSources): void {
+function registerBacklog(metrics: Metrics, sources: GaugeSources): void {
+  const { clock, unfinishedJobs, outboxBacklog, webhookBacklog } = sources
   const backlog = cacheReading({
     clock,
     maxAgeMs: BACKLOG_MAX_AGE_MS,
     timeoutMs: BACKLOG_TIMEOUT_MS,
-    read: () => Promise.all([unfinishedJobs(), outboxBacklog()]),
+    read: () => Promise.all([unfinishedJobs(), outboxBacklog(), webhookBacklog()]),
   })
   const ageSeconds = (sinceMs: number | null) => (sinceMs === null ? 0 : Math.max(0, (clock.now() - sinceMs) / 1_000))
   metrics.gauge('database_up', () =>
@@ -77,23 +87,54 @@ function registerBacklog(metrics: Metrics, { clock, unfinishedJobs, outboxBacklo
     const [unfinished] = await backlog()
     return unfinished.map(({ status, oldest_at }) => [{ status }, ageSeconds(oldest_at)] as const)
   })
-  metrics.gauge('outbox_depth', async () => (await backlog())[1].depth)
+  metrics.gauge('outbox_depth', async () => {
+    const [, push, webhook] = await backlog()
+    return byChannel({ push: push.depth, webhook: webhook.depth })
+  })
   metrics.gauge('outbox_parked', async () => (await backlog())[1].parked)
-  metrics.gauge('outbox_oldest_due_age_seconds', async () => ageSeconds((await backlog())[1].due_at))
+  metrics.gauge('outbox_oldest_due_age_seconds', async () => {
+    const [, push, webhook] = await backlog()
+    return byChannel({ push: ageSeconds(push.due_at), webhook: ageSeconds(webhook.due_at) })
+  })
+}
+
+function byChannel(values: Readonly<Record<'push' | 'webhook', number>>) {
+  return Object.entries(values).map(([channel, value]) => [{ channel }, value] as const)
+}
+
+function registerDisk(metrics: Metrics, { clock, databaseSizes, diskRoom }: GaugeSources): void {
+  const sizes = cacheReading({
+    clock,
+    maxAgeMs: SIZES_MAX_AGE_MS,
+    timeoutMs: BACKLOG_TIMEOUT_MS,
+    read: databaseSizes,
+  })
+  metrics.gauge('database_size_bytes', async () =>
+    Object.entries(await sizes()).map(([part, bytes]) => [{ part }, bytes] as const),
+  )
+  metrics.gauge('disk_free_bytes', async () => (await diskRoom())?.freeBytes ?? null)
+  metrics.gauge('disk_size_bytes', async () => (await diskRoom())?.sizeBytes ?? null)
 }
 
 function registerProcess(metrics: Metrics, eventLoop: EventLoopWatch): void {
-  metrics.gauge('event_loop_lag_seconds', () =>
+  metrics.gauge('nodejs_eventloop_lag_seconds', () =>
     Object.entries(eventLoop.lagSeconds()).map(([quantile, seconds]) => [{ quantile }, seconds] as const),
   )
   metrics.gauge('event_loop_busy_seconds_total', () => eventLoop.busySeconds())
+  metrics.gauge('nodejs_heap_size_used_bytes', () => process.memoryUsage().heapUsed)
   metrics.gauge('process_resident_memory_bytes', () => process.memoryUsage.rss())
-  metrics.gauge('process_heap_used_bytes', () => process.memoryUsage().heapUsed)
   metrics.gauge('process_cpu_seconds_total', () => {
     const { user, system } = process.cpuUsage()
-    return [[{ mode: 'user' }, user / 1e6] as const, [{ mode: 'system' }, system / 1e6] as const]
+    return (user + system) / 1e6
   })
-  metrics.gauge('process_uptime_seconds', () => process.uptime())
+  metrics.gauge('process_start_time_seconds', () => performance.timeOrigin / 1_000)
+  metrics.gauge('process_open_fds', () =>
+    readdir('/proc/self/fd').then(
+      // Without the one that reads the folder.
+      (files) => files.length - 1,
+      () => null,
+    ),
+  )
 }
 
 /** One series for each possible state: 1 for the current one, 0 for the others. */

@@ -152,6 +152,7 @@ const TAGS = [
   { name: 'Callbacks', description: 'The agent runtime posts a callback when a run ends.' },
   { name: 'Realtime', description: 'Streams of events.' },
   { name: 'Push', description: 'Devices and the notifications sent to them.' },
+  { name: 'Webhooks', description: 'Events for backends: endpoints, and what was sent to them.' },
   { name: 'Usage', description: 'Usage per calendar month.' },
   { name: 'Users', description: 'Profiles, created on a user’s first request.' },
   { name: 'Service accounts', description: 'Keys for backends: their own identity, their own rate-limit tier.' },

@@ -17,6 +17,7 @@ import {
   requeueDelivery,
 } from '../outbox/delivery-page.ts'
 import type { DeliveryState } from '../outbox/delivery-store.ts'
+import type { Outbox } from '../outbox/outbox.ts'
 import type { PushOptOut } from '../push-opt-out.ts'
 import * as schema from './delivery-schema.ts'
 
@@ -27,12 +28,18 @@ interface DeliveryServices {
   clock: Clock
   ids: IdGenerator
   pushOptOut: PushOptOut
+  outbox: Pick<Outbox, 'state' | 'fault'>
 }
 
-/** Lists deliveries for operators, and sends a failed delivery again. */
+/** Shows operators the state of delivery and lists deliveries, and sends a failed delivery again. */
 export function deliveryRoutes(app: App, services: DeliveryServices): void {
-  const { db, clock, pushOptOut } = services
+  const { db, clock, pushOptOut, outbox } = services
   const reading = { access: scopes('read:operations') }
+  app.get('/v1/push', { config: reading, schema: schema.getPushDelivery }, () => ({
+    state: outbox.state,
+    reason: outbox.fault,
+  }))
+
   app.get('/v1/deliveries', { config: reading, schema: schema.listDeliveryItems }, async (request) => {
     const { state, user, job, ...query } = request.query
     const page = readPageRequest(DELIVERY_LIST, query)

@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox'
 import { pageOf, pageQuery } from '../../http/paging.ts'
 import { boundedText, nullableTextField, pathParams, timeField } from '../../http/schemas.ts'
+import { PUSH_STATES, type PushState } from '../outbox/outbox.ts'
 import type { Platform } from '../push-provider.ts'
 import { deliveryState } from './notification-schema.ts'
 
@@ -58,6 +59,37 @@ export const listDeliveryItems = {
     { additionalProperties: false },
   ),
   response: { 200: pageOf(DeliveryItem) },
+}
+
+const PushDeliveryState = Type.Object(
+  {
+    state: Type.Unsafe<PushState>({
+      title: 'PushState',
+      type: 'string',
+      enum: [...PUSH_STATES],
+      description:
+        'halted: no message can be delivered until an operator fixes the cause. dropping: messages to one platform are lost. ' +
+        'holding: reports of dead devices are not trusted. no_credentials: deliveries wait for credentials.',
+    }),
+    reason: nullableTextField('What is wrong, in the words of the provider where it gave some; null if nothing is.'),
+  },
+  {
+    title: 'PushDelivery',
+    examples: [
+      {
+        state: 'halted',
+        reason: 'the push credentials are refused: 400 invalid_grant: Invalid JWT Signature.',
+      },
+    ],
+  },
+)
+
+export const getPushDelivery = {
+  operationId: 'getPushDelivery',
+  tags,
+  summary: 'Get whether messages are delivered to devices',
+  description: 'As the node that answers sees it.',
+  response: { 200: PushDeliveryState },
 }
 
 export const resendDelivery = {

@@ -68,7 +68,8 @@ export function deviceRoutes(app: App, { db, clock, ids, creation }: DeviceServi
   })
 
   app.delete('/v1/devices/:id', { config: one, schema: schema.removeDevice }, async (request, reply) => {
-    const removed = await store.deleteDevice(db, { id: request.params.id, subject: principalId(callerOf(request)) })
+    const device = { id: request.params.id, subject: principalId(callerOf(request)) }
+    const removed = await db.transaction((tx) => store.deleteDevice(tx, device))
     if (!removed) throw noSuchDevice()
     return reply.code(204).send(null)
   })

@@ -1,10 +1,10 @@
 import { isJsonObject, type JsonObject } from '../../core/json.ts'
 import { asStorableText } from '../../core/text.ts'
+import { readRetryAfter } from '../../deliveries/retry-after.ts'
 import type { PushVerdict } from '../push-provider.ts'
 import { type FcmAnswer, parseAnswer } from './fcm-transport.ts'
 
 const QUOTA_PAUSE_MS = 60_000
-const MAX_PAUSE_MS = 3_600_000
 const MAX_MESSAGE_CHARS = 200
 /** With a key of another project, FCM gives this answer for every device. */
 const WRONG_PROJECT =
@@ -107,11 +107,4 @@ function read({ status, headers, body: text }: FcmAnswer, { nowMs, secrets = [] 
   const reason = secrets.reduce((words, secret) => (secret === '' ? words : words.replaceAll(secret, '…')), said)
   const retryAfterMs = readRetryAfter(headers['retry-after'], nowMs)
   return { body, details, errorCode, message, reason: asStorableText(reason, MAX_MESSAGE_CHARS), retryAfterMs }
-}
-
-/** Reads seconds or a date, an hour at most; null for anything else. */
-export function readRetryAfter(value: string | string[] | undefined, nowMs: number): number | null {
-  if (typeof value !== 'string' || !/^(?:\d+$|[A-Z][a-z]+, )/.test(value)) return null
-  const afterMs = /^\d/.test(value) ? Number(value) * 1000 : Date.parse(value) - nowMs
-  return Number.isNaN(afterMs) ? null : Math.max(0, Math.min(afterMs, MAX_PAUSE_MS))
 }

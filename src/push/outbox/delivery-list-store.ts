@@ -1,6 +1,7 @@
 import type { Queryable } from '../../db/database.ts'
 import { isAmong } from '../../db/rows.ts'
-import { type Sql, sql } from '../../db/sql.ts'
+import { sql } from '../../db/sql.ts'
+import { countSome } from '../../deliveries/delivery-table.ts'
 import type { DeliveryState } from './delivery-store.ts'
 
 type DeliveryRow = {
@@ -45,15 +46,12 @@ export async function findNextMarkMs(db: Queryable, fromMs: number): Promise<num
   return row?.updated_at ?? Number.POSITIVE_INFINITY
 }
 
-/** How many deliveries should be sent now; `MAX_COUNTED` + 1 stands for any number above it. */
+/** How many deliveries should be sent now; 10,001 stands for any number above 10,000. */
 export async function countDueDeliveries(db: Queryable, nowMs: number): Promise<number> {
   const [row] = await db.query<{ due: number }>(sql`
-    select count(*) as due from (
-      select 1 from deliveries where next_attempt_at <= ${nowMs} limit ${MAX_COUNTED + 1}) as counted`)
+    select ${countSome(sql`from deliveries where next_attempt_at <= ${nowMs}`)} as due`)
   return row?.due ?? 0
 }
-
-const MAX_COUNTED = 10_000
 
 type Backlog = {
   depth: number
@@ -63,12 +61,12 @@ type Backlog = {
   parked: number
 }
 
-/** How many deliveries wait; `MAX_COUNTED` + 1 stands for any number above it. */
+/** How many deliveries wait; 10,001 stands for any number above 10,000. */
 export async function findBacklog(db: Queryable): Promise<Backlog> {
   const waiting = sql`from deliveries where next_attempt_at is not null`
   const parked = sql`from deliveries where state = 'no_credentials'`
-  const count = (some: Sql) => sql`(select count(*) from (select 1 ${some} limit ${MAX_COUNTED + 1}) as counted)`
   const [row] = await db.query<Backlog>(sql`
-    select ${count(waiting)} as depth, (select min(next_attempt_at) ${waiting}) as due_at, ${count(parked)} as parked`)
+    select ${countSome(waiting)} as depth, (select min(next_attempt_at) ${waiting}) as due_at,
+      ${countSome(parked)} as parked`)
   return row ?? { depth: 0, due_at: null, parked: 0 }
 }

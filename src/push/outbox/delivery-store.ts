@@ -1,8 +1,15 @@
-import type { Database, Queryable, Transaction } from '../../db/database.ts'
+import type { Database, Transaction } from '../../db/database.ts'
 import { forUpdateSkipLocked } from '../../db/locking.ts'
-import { isStopped } from '../../db/nodes/node-store.ts'
 import { isAmong, rowsOf } from '../../db/rows.ts'
 import { type Sql, sql } from '../../db/sql.ts'
+import {
+  type DeliveryLease,
+  type DeliveryTable,
+  isUnleased,
+  leaseRows,
+  markRows,
+  type RowMark,
+} from '../../deliveries/delivery-table.ts'
 import type { Platform } from '../push-provider.ts'
 
 export const DELIVERY_STATES = ['pending', 'sent', 'failed', 'disabled', 'expired', 'no_credentials'] as const
@@ -38,28 +45,28 @@ export type DueDelivery = {
   trace_context: string | null
 }
 
-/** A condition: no worker sends the delivery. */
-function isUnleased(nowMs: number): Sql {
-  return sql`(lease_until is null or lease_until <= ${nowMs} or ${isStopped(sql`lease_node`, nowMs)})`
+const KEY = { notification_id: 'text', device_id: 'text' } as const
+
+export const DELIVERIES: DeliveryTable<{ notification_id: string; device_id: string }> = {
+  name: sql`deliveries`,
+  key: KEY,
+  keyList: sql`deliveries.notification_id, deliveries.device_id`,
+  isSame: sql`deliveries.notification_id = r.notification_id and deliveries.device_id = r.device_id`,
+  keyOf: ({ notification_id, device_id }) => `${notification_id} ${device_id}`,
 }
 
 /** Leases due deliveries, longest due first. Concurrent nodes lease different deliveries. */
 export async function leaseDueDeliveries(
   db: Database,
   { limit, onlyNew = false }: { limit: number; onlyNew?: boolean },
-  lease: { token: string; node: string; nowMs: number; untilMs: number },
+  lease: DeliveryLease,
 ): Promise<DueDelivery[]> {
   const wanted = onlyNew ? sql`attempts = 0 and` : sql``
-  // Materialized: PostgreSQL might otherwise run the select more than once, and lease more than the limit.
-  const taken = await db.query<{ notification_id: string; device_id: string }>(sql`
-    with due as materialized (
-      select notification_id, device_id from deliveries
-      where ${wanted} next_attempt_at <= ${lease.nowMs} and ${isUnleased(lease.nowMs)}
-      order by next_attempt_at limit ${limit} ${forUpdateSkipLocked(db.engine)})
-    update deliveries set lease_token = ${lease.token}, lease_node = ${lease.node}, lease_until = ${lease.untilMs},
-      attempts = attempts + 1
-    from due where deliveries.notification_id = due.notification_id and deliveries.device_id = due.device_id
-    returning deliveries.notification_id, deliveries.device_id`)
+  const due = sql`
+    select notification_id, device_id from deliveries
+    where ${wanted} next_attempt_at <= ${lease.nowMs} and ${isUnleased(lease.nowMs)}
+    order by next_attempt_at limit ${limit} ${forUpdateSkipLocked(db.engine)}`
+  const taken = await leaseRows(db, DELIVERIES, { due, lease })
   if (taken.length === 0) return []
   return db.query<DueDelivery>(sql`
     select d.notification_id, d.device_id, d.attempts, d.created_at, d.retrying_since, n.job_id, n.title, n.body,
@@ -73,16 +80,11 @@ export async function leaseDueDeliveries(
 }
 
 /** The result of one attempt. */
-export type DeliveryMark = {
+export type DeliveryMark = RowMark & {
   notification_id: string
   device_id: string
-  lease_token: string
-  attempts: number
   state: DeliveryState
-  /** Null: no further attempt. */
-  next_attempt_at: number | null
   provider_message_id: string | null
-  last_error: string | null
   retrying_since: number | null
   /** Whether to keep or to forget an untrusted report that the device is dead; null: no change. */
   dead_report: 'keep' | 'forget' | null
@@ -98,48 +100,19 @@ export type DeliveryNote = Pick<DeliveryMark, 'notification_id' | 'device_id' | 
   at: number
 }
 
-const KEY = { notification_id: 'text', device_id: 'text' } as const
-
-function keyOf({ notification_id, device_id }: { notification_id: string; device_id: string }): string {
-  return `${notification_id} ${device_id}`
-}
-
-/**
- * Writes the marks whose lease is still valid, and returns them. The others change nothing: the new lease holder writes its
- * own marks. `atMs` is the time of this write: the statistics count deliveries by it soon after, and never look back.
- */
+/** Writes the marks whose lease is still valid, with their effect on the devices, and returns them. */
 export async function markDeliveries<Mark extends DeliveryMark>(
   tx: Transaction,
   { marks, atMs }: { marks: readonly Mark[]; atMs: number },
 ): Promise<Mark[]> {
-  const columns = {
-    ...KEY,
-    lease_token: 'text',
-    attempts: 'bigint',
-    state: 'text',
-    next_attempt_at: 'bigint',
-    provider_message_id: 'text',
-    last_error: 'text',
-    retrying_since: 'bigint',
-    disable_reason: 'text',
-    seen_at: 'bigint',
-  } as const
-  const held = await tx.query<{ notification_id: string; device_id: string }>(sql`
-    update deliveries set
-      state = r.state, attempts = r.attempts, next_attempt_at = r.next_attempt_at, updated_at = ${atMs}, lease_token = null, lease_until = null,
-      lease_node = null,
-      provider_message_id = r.provider_message_id, last_error = r.last_error, retrying_since = r.retrying_since
-    from ${rowsOf(tx.engine, marks, columns)} as r
-    where deliveries.notification_id = r.notification_id and deliveries.device_id = r.device_id
-      and deliveries.lease_token = r.lease_token
-    returning deliveries.notification_id, deliveries.device_id`)
-  const counted = new Set(held.map(keyOf))
-  const marked = marks.filter((mark) => counted.has(keyOf(mark)))
+  const columns = { provider_message_id: 'text', retrying_since: 'bigint' } as const
+  const set = sql`provider_message_id = r.provider_message_id, retrying_since = r.retrying_since`
+  const marked = await markRows(tx, DELIVERIES, { marks, atMs, columns, set })
   const update = async (set: Sql, those: Mark[]) => {
     if (those.length === 0) return
     // A device that registered again during the attempt is alive, even if the answer says otherwise.
     await tx.query(sql`
-      update devices set ${set} from ${rowsOf(tx.engine, those, columns)} as r
+      update devices set ${set} from ${rowsOf(tx.engine, those, { device_id: 'text', disable_reason: 'text', seen_at: 'bigint' })} as r
       where devices.id = r.device_id and devices.disabled_at is null and devices.last_seen_at = r.seen_at`)
   }
   await update(
@@ -171,12 +144,4 @@ export async function releaseParkedDeliveries(
       limit ${limit})
     returning notification_id`)
   return released.length
-}
-
-/** When the next delivery becomes due after now; null if there is none. */
-export async function nextDueAt(db: Queryable, nowMs: number): Promise<number | null> {
-  const [row] = await db.query<{ due: number | null }>(
-    sql`select min(next_attempt_at) as due from deliveries where next_attempt_at > ${nowMs}`,
-  )
-  return row?.due ?? null
 }

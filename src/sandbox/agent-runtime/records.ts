@@ -73,6 +73,8 @@ export interface Run {
   /** What it streams. */
   streamModes: readonly string[]
   resumable: boolean
+  /** Whether the output of subgraphs is streamed. The graphs of the sandbox have none. */
+  subgraphs: boolean
   /** What it has streamed so far. */
   events: RunEvent[]
   /** Called after each new event. */
@@ -134,6 +136,7 @@ export interface RunRequest {
   multitaskStrategy: string
   streamModes?: readonly string[]
   resumable?: boolean
+  subgraphs?: boolean
   afterMs: number
 }
 

@@ -90,7 +90,13 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     if (!isUuid(threadId)) return malformed('thread_id')
     if (!isJsonObject(body)) return malformed('', 'Expected object')
     const { assistant_id, webhook = null, metadata = {}, command, multitask_strategy = 'reject', after_seconds } = body
-    const { stream_mode = ['values'], stream_resumable = false, checkpoint = {}, config = {} } = body
+    const {
+      stream_mode = ['values'],
+      stream_resumable = false,
+      stream_subgraphs = false,
+      checkpoint = {},
+      config = {},
+    } = body
     const { configurable = {} } = isJsonObject(config) ? config : {}
     if (typeof assistant_id !== 'string') return malformed('assistant_id', 'Required')
     if (webhook !== null && typeof webhook !== 'string') return malformed('webhook', 'Expected string')
@@ -128,6 +134,7 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
       multitaskStrategy: String(multitask_strategy),
       streamModes: streamModes.map(String),
       resumable: stream_resumable === true,
+      subgraphs: stream_subgraphs === true,
       afterMs: typeof after_seconds === 'number' ? after_seconds * 1000 : 0,
     })
     if (!run) return busy()
@@ -170,7 +177,8 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
     })
 
   const search = ({ body }: Call): HttpResponse => {
-    const { limit, offset, ids, metadata } = isJsonObject(body) ? body : {}
+    const { limit, offset, ids, metadata, select } = isJsonObject(body) ? body : {}
+    const isWanted = (field: string) => !Array.isArray(select) || select.includes(field)
     const wanted = isJsonObject(metadata) ? Object.entries(metadata) : []
     const threads = state
       .threads()
@@ -178,7 +186,11 @@ export function runtimeRoutes({ state, faults, newId, graphIds }: RuntimeRoutesO
       .filter((thread) => wanted.every(([key, value]) => holds(thread.metadata, { key, value })))
     const newest = threads.sort((a, b) => b.createdAtMs - a.createdAtMs)
     const from = typeof offset === 'number' ? offset : 0
-    return json(200, newest.slice(from, from + limitOf(limit)).map(renderThread))
+    const page = newest.slice(from, from + limitOf(limit)).map(renderThread)
+    return json(
+      200,
+      page.map((thread) => Object.fromEntries(Object.entries(thread).filter(([field]) => isWanted(field)))),
+    )
   }
 
   return [

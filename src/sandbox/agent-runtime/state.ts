@@ -109,7 +109,15 @@ export class RuntimeState {
     if (strategy === 'interrupt' || strategy === 'rollback')
       for (const run of before) this.cancel(thread, run, strategy)
     const nowMs = clock.now()
-    const { graphId, afterMs, metadata, streamModes = ['values'], resumable = false, ...rest } = request
+    const {
+      graphId,
+      afterMs,
+      metadata,
+      streamModes = ['values'],
+      resumable = false,
+      subgraphs = false,
+      ...rest
+    } = request
     const configurable = { ...thread.configurable, ...request.configurable }
     // As in the real runtime, a run that waits for another one leaves nothing to the thread.
     if (thread.status !== 'busy') thread.configurable = configurable
@@ -128,6 +136,7 @@ export class RuntimeState {
       position: null,
       streamModes,
       resumable,
+      subgraphs,
       events: [],
       followers: new Set(),
       metadata: { created_by: 'system', ...thread.metadata, ...metadata },

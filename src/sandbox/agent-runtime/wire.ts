@@ -41,7 +41,7 @@ export function renderRun(run: Run): JsonObject {
       stream_mode: [...run.streamModes],
       ...(run.webhook === null ? {} : { webhook: run.webhook }),
       temporary: false,
-      subgraphs: false,
+      subgraphs: run.subgraphs,
       resumable: run.resumable,
     },
     multitask_strategy: run.multitaskStrategy,

@@ -5,6 +5,7 @@ import type { IdentityProvider } from '../identity-provider/identity-provider.ts
 import { authorityOf, isFromOtherSite, listenOnLoopback } from '../loopback.ts'
 import { preparePage } from '../page.ts'
 import type { SandboxPushProvider } from '../push-provider/push-provider.ts'
+import type { WebhookReceiver } from '../webhook-receiver/webhook-receiver.ts'
 
 const HOST = '127.0.0.1'
 const TOKEN_SECONDS = 12 * 3600
@@ -17,6 +18,7 @@ interface StartPageOptions {
   identity: IdentityProvider
   runtime: AgentRuntime
   push: SandboxPushProvider
+  receiver: WebhookReceiver
 }
 
 /** A page with links to all parts of `dev`, and `/environment` with addresses and tokens for `dev-env`. */
@@ -60,7 +62,7 @@ export class StartPage {
   }
 
   #page(): HttpResponse {
-    const { apiUrl, consoleUrl, identity, runtime, push } = this.#options
+    const { apiUrl, consoleUrl, identity, runtime, push, receiver } = this.#options
     const { ADA } = this.#variables()
     return render({
       startUrl: this.url,
@@ -72,6 +74,7 @@ export class StartPage {
         tokens: identity.url,
         runtime: runtime.url,
         push: push.plainUrl,
+        receiver: receiver.url,
       },
     })
   }

@@ -113,6 +113,15 @@ export const talk = new StateGraph(Annotation.Root({ ...MessagesAnnotation.spec,
   .addEdge('close', END)
   .compile()
 
+/** A graph with a sub-agent: the graph `talk` is one of its nodes. */
+export const team = new StateGraph(Annotation.Root({ ...MessagesAnnotation.spec, prompt: Annotation() }))
+  .addNode('researcher', talk)
+  .addNode('boss', () => ({ messages: [new AIMessage({ content: 'Well done.' })] }))
+  .addEdge(START, 'researcher')
+  .addEdge('researcher', 'boss')
+  .addEdge('boss', END)
+  .compile()
+
 function writeReport({ title, n }) {
   return { report: { title: title ?? 'Untitled', n: n ?? 0 } }
 }

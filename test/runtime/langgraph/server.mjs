@@ -17,6 +17,7 @@ const names = [
   'summary',
   'agent',
   'talk',
+  'team',
   'throw',
   'pause',
   'ask_twice',

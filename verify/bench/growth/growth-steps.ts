@@ -57,7 +57,7 @@ const stats: GrowthStep = ({ db }) => {
   const nowMs = Date.now()
   return Promise.all([
     findCounts(db, { bucketMs, fromMs: nowMs - spanMs }),
-    findUnfinished(db),
+    findUnfinished(db, nowMs),
     countDueChecks(db, nowMs),
     countDueDeliveries(db, nowMs),
   ])
@@ -86,7 +86,7 @@ export const GROWTH_STEPS: Readonly<Record<string, GrowthStep>> = {
   'list-run': list((n) => ({ runId: runIdOf(n) })),
   'list-trace': list((n) => ({ traceId: `trace-${n}` })),
   'list-retry-of': list((n) => ({ retryOf: jobIdOf(n) })),
-  'counts-of-owner': ({ db, jobs }, round) => countJobs(db, ownerAt(endedAt(jobs, round))),
+  'counts-of-owner': ({ db, jobs }, round) => countJobs(db, { createdBy: ownerAt(endedAt(jobs, round)) }),
   stats,
   callbacks: callbacks(() => ({})),
   'callbacks-outcome': callbacks(() => ({ outcome: 'stale' })),
@@ -105,7 +105,7 @@ export const GROWTH_STEPS: Readonly<Record<string, GrowthStep>> = {
   'people-by-sub': ({ db, jobs }, round) => searchUsers(db, { ...FIRST, text: lastOwnerAt(jobs, round) }),
   'people-by-email': ({ db, jobs }, round) =>
     searchUsers(db, { ...FIRST, text: `mail-of-${lastOwnerAt(jobs, round)}@` }),
-  metrics: ({ db }) => Promise.all([findUnfinished(db), findBacklog(db)]),
+  metrics: ({ db }) => Promise.all([findUnfinished(db, Date.now()), findBacklog(db)]),
   'replay-owner': ({ db, jobs }, round) =>
     readEvents(db, { after: 0, upTo: FOREVER_MS, filter: { subject: ownerAt(endedAt(jobs, round)) }, limit: 200 }),
   'replay-job': ({ db, jobs }, round) =>

@@ -1,5 +1,4 @@
 import { type ChildProcess, fork } from 'node:child_process'
-import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../../src/core/clock.ts'
 import { isJsonObject, type Json } from '../../../src/core/json.ts'
@@ -9,6 +8,7 @@ import { sql } from '../../../src/db/sql.ts'
 import { createAssertionSigner } from '../../../src/push/fcm/fcm-assertion.ts'
 import type { Arrival, PushStats } from '../../../src/sandbox/push-provider/log.ts'
 import { startPostgres } from '../../../test/support/postgres.ts'
+import { answerOf } from '../child-answers.ts'
 import { median } from '../comparison.ts'
 import { installPackages } from '../packages.ts'
 import { type Done, deviceToken, type ProviderAddress, type Task } from './push-task.ts'
@@ -35,7 +35,6 @@ export interface PushOutcome {
 }
 
 const LATENCY_MS = 60
-const TASK_TIMEOUT_MS = 60_000
 const WAYS: readonly Way[] = ['outbox', 'raw', 'firebase-admin']
 
 /**
@@ -102,21 +101,6 @@ function middle(rounds: readonly PushFigures[]): PushFigures {
 
 function ratio(ours: readonly PushFigures[], theirs: readonly PushFigures[]): number {
   return median(ours.map((one, round) => one.messagesPerSecond / (theirs[round]?.messagesPerSecond ?? Number.NaN)))
-}
-
-async function answerOf<T>(child: ChildProcess): Promise<T> {
-  const over = new AbortController()
-  const signal = AbortSignal.any([over.signal, AbortSignal.timeout(TASK_TIMEOUT_MS)])
-  const gone = once(child, 'exit', { signal }).then(() => {
-    throw new Error('A process of the comparison ended: see above')
-  })
-  try {
-    const [answer] = await Promise.race([once(child, 'message', { signal }), gone])
-    return answer as T
-  } finally {
-    gone.catch(() => {})
-    over.abort()
-  }
 }
 
 /** Stores one device per message of a round, all of one user. */

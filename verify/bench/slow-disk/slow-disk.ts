@@ -146,7 +146,7 @@ function readRequest(jobId: string, token: string): Buffer {
 /** Since the last call. */
 async function loopP99Ms({ port }: Server): Promise<number> {
   const response = await fetch(`http://127.0.0.1:${port}/metrics`, { signal: AbortSignal.timeout(10_000) })
-  const seconds = /event_loop_lag_seconds\{quantile="0.99"\} (\S+)/.exec(await response.text())?.[1]
+  const seconds = /nodejs_eventloop_lag_seconds\{quantile="0.99"\} (\S+)/.exec(await response.text())?.[1]
   return 1_000 * Number(seconds)
 }
 

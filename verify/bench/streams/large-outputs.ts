@@ -101,7 +101,7 @@ function callbackBody(n: number, bytes: number): string {
 /** The longest delay of the event loop since the last call. */
 async function loopHeldMs(port: number): Promise<number> {
   const response = await fetch(`http://127.0.0.1:${port}/metrics`, { signal: AbortSignal.timeout(TIMEOUT_MS) })
-  const seconds = /event_loop_lag_seconds\{quantile="1"\} (\S+)/.exec(await response.text())?.[1]
+  const seconds = /nodejs_eventloop_lag_seconds\{quantile="1"\} (\S+)/.exec(await response.text())?.[1]
   return 1_000 * Number(seconds)
 }
 

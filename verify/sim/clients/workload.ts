@@ -16,6 +16,7 @@ import {
   TIMED_USER,
   unexpected,
 } from './operator-scenario.ts'
+import { startWebhooks } from './webhook-scenario.ts'
 
 /** Starts all clients of the service under this seed. */
 export function startWorkload(system: SimulatedSystem): void {
@@ -33,6 +34,7 @@ export function startWorkload(system: SimulatedSystem): void {
   startErasure(system)
   startLimits(system)
   startTimed(system)
+  startWebhooks(system)
 }
 
 /** In some seeds a user has questions that expire, jobs that start later, and more jobs than may run at once. */

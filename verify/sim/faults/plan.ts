@@ -17,7 +17,8 @@ export const FAULT_POINTS = [
   'send',
   'sent',
 ] as const
-export type FaultPoint = (typeof FAULT_POINTS)[number]
+/** `cursor.moved`: after the commit of a transaction that moved the cursor of webhooks. No plan has it. */
+export type FaultPoint = (typeof FAULT_POINTS)[number] | 'cursor.moved'
 
 export type FaultEffect =
   | { kind: 'crash' }

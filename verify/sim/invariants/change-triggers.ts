@@ -88,7 +88,7 @@ create trigger sim_erasure_changed after update of erasing on user_states
   insert into sim_audited_changes (action, object_id)
   values (case when new.erasing is null then 'user.erased' else 'user.erasure_started' end, new.sub);
 end;
-create trigger sim_operation_started after insert on operations when new.action <> 'erase' begin
+create trigger sim_operation_started after insert on operations when new.action not in ('erase', 'recover') begin
   insert into sim_audited_changes (action, object_id) values ('operation.started', new.id);
 end;
 create trigger sim_operation_stopped after update of state on operations
@@ -99,7 +99,10 @@ create trigger sim_job_repeated after insert on jobs when new.retry_of is not nu
   insert into sim_audited_changes (action, object_id) values ('job.retried', new.retry_of);
 end;
 create trigger sim_job_cancelled_by_operator after update of cancel_requested_at on jobs
-  when new.created_by in ('${OPERATED_SUB}', '${ERASED_SUB}') and old.cancel_requested_at is null and new.cancel_requested_at is not null begin
+  when new.created_by in ('${OPERATED_SUB}', '${ERASED_SUB}') and old.cancel_requested_at is null and new.cancel_requested_at is not null
+    -- The service itself cancels a delayed job beyond a limit. It notes the reason before.
+    and not exists (select 1 from job_timeline where job_id = new.id and kind = 'cancel_requested'
+      and detail ->> '$.reason' = 'usage_limit_exceeded') begin
   insert into sim_audited_changes (action, object_id) values ('job.cancelled', new.id);
 end;
 create view sim_audited_actions as
@@ -107,6 +110,8 @@ create view sim_audited_actions as
   union all select 'user.blocked' union all select 'user.unblocked'
   union all select 'user.erasure_started' union all select 'user.erased'
   union all select 'user.limits_changed'
+  union all select 'webhook_endpoint.created' union all select 'webhook_endpoint.changed'
+  union all select 'webhook_endpoint.rotated'
   union all select 'operation.started' union all select 'operation.cancelled';`
 
 export type Transition = {

@@ -8,6 +8,7 @@ import type { CallbackDelivery } from '../outside/callbacks.ts'
 import type { Network } from '../outside/network.ts'
 import type { SimPushProvider } from '../outside/push-provider.ts'
 import type { SimRuntime } from '../outside/runtime.ts'
+import type { WebhookReceivers } from '../outside/webhook-receivers.ts'
 import { readDeletedJobs, readTransitions, type Transition } from './change-triggers.ts'
 
 /**
@@ -23,6 +24,7 @@ export interface Evidence {
   overlaps: readonly { thread: string; atMs: number }[]
   callbacks: CallbackDelivery
   provider: SimPushProvider
+  receivers: WebhookReceivers
   observed: ClientObservations
   streams: readonly { reader: StreamReader; subject: string | null; jobId: string | null }[]
   crashes: number

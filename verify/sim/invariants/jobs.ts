@@ -160,9 +160,10 @@ function checkTransitions({ transitionsByJob, violate }: Evidence): void {
       const allowed = old === null ? ['processing'] : EXPECTED[old].next
       if (!allowed.includes(to)) violate('I3', `${jobId} moved from ${old} to ${to}`)
     }
-    const goesOn = ['processing', 'generating']
-    const resumes = transitions.filter(({ old, new: to }) => old === 'awaiting_input' && goesOn.includes(to))
-    if (resumes.some((transition, index) => transition.run_seq !== index + 2))
-      violate('I3', `${jobId} resumed under an old number`)
+    for (const [index, { old, new: to, run_seq }] of transitions.entries()) {
+      const isResume = old === 'awaiting_input' && ['processing', 'generating'].includes(to)
+      if (isResume && run_seq !== (transitions[index - 1]?.run_seq ?? 0) + 1)
+        violate('I3', `${jobId} resumed under an old number`)
+    }
   }
 }

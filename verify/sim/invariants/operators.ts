@@ -88,8 +88,10 @@ async function checkOperations({ store, observed, violate }: Evidence): Promise<
     const isOver = state === 'cancelled' || (state === 'done' && position === total)
     if (!isOver) violate('operations', `${id} is ${state} after ${position} of ${total} items`)
   }
+  // A job that an operation skips was repeated by another one.
   const retries = await store.query<{ id: string; items: number; jobs: number }>(sql`
-    select i.object_id as id, count(*) as items, (select count(*) from jobs where retry_of = i.object_id) as jobs
+    select i.object_id as id, sum(case when i.skipped is null then 1 else 0 end) as items,
+      (select count(*) from jobs where retry_of = i.object_id) as jobs
     from operation_items i join operations o on o.id = i.operation_id
     where o.action = 'retry' and i.place <= o.position and i.error is null group by i.object_id`)
   for (const { id, items, jobs } of retries) {

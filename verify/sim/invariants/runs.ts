@@ -35,7 +35,9 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
     const job = byId.get(String(runs[0]?.metadata.job_id))
     const followed = known.find(({ runId }) => runId === job?.run_id)
     const last = Math.max(...known.map(attemptOf))
-    if (followed && attemptOf(followed) < last)
+    // A resumed run without a checkpoint has replaced the question, which cannot be answered again.
+    const hasReplaced = followed?.metadata.run_seq !== 1 && followed?.head?.run !== followed
+    if (followed && attemptOf(followed) < last && !hasReplaced)
       violate('one run', `${job?.id} has the run of attempt ${attemptOf(followed)}, and attempt ${last} has one, too`)
     // A conversation whose runs left nothing moves to a new thread, with the jobs of these runs.
     const leftNothing = job?.status === 'cancelled' || job?.error_code === 'run_lost' || job?.error_code === OVERDUE

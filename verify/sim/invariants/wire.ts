@@ -22,7 +22,7 @@ const STREAMED_PAUSE_MS = 4_000
 /** I5 to I7 and push: accepted callbacks are stored, forged ones are not, the runtime is not called too often, pushes arrive. */
 export async function checkWire(evidence: Evidence): Promise<void> {
   await checkCallbacks(evidence)
-  checkOverlaps(evidence)
+  await checkOverlaps(evidence)
   await checkCalls(evidence)
   for (const { job_id } of await readUnleasedChecks(evidence.store)) {
     evidence.violate('I7', `a check of ${job_id} was stored without a lease`)
@@ -44,25 +44,29 @@ async function checkCallbacks({ store, callbacks, runtime, gone, violate }: Evid
   }
 }
 
-/** The check of a turn that has just ended may still be in progress when the next turn starts. */
-function checkOverlaps({ plan, overlaps, jobs, violate }: Evidence): void {
+/** The check of a turn that a callback has just ended may still be in progress when the next turn starts, and even ends. */
+async function checkOverlaps({ store, plan, overlaps, jobs, violate }: Evidence): Promise<void> {
+  const replaced = new Map((await readReplaced(store)).map(({ id, replaced_by }) => [id, replaced_by]))
   // The stored times are the service's.
   const isStepped = plan.incidents.some(({ incident }) => incident.kind === 'clock_step')
   const slackMs = isStepped ? STEPPED_SLACK_MS : SLACK_MS
   for (const { thread, atMs } of overlaps) {
     const sinceMs = atMs - LONGEST_CHECK_MS - slackMs
     const untilMs = atMs + slackMs
-    const turns = jobs.filter(({ thread_id }) => thread_id === thread)
+    // The conversation may have moved to another thread since.
+    const turns = jobs.filter(({ thread_id }) => thread_id === (replaced.get(thread) ?? thread))
     const isNextTurn = turns.some(
       ({ id, finished_at }) =>
         (finished_at ?? 0) > sinceMs &&
         (finished_at ?? 0) <= untilMs &&
-        turns.some(
-          (next) => next.id > id && next.created_at <= untilMs && (next.finished_at ?? atMs) >= atMs - slackMs,
-        ),
+        turns.some((next) => next.id > id && next.created_at <= untilMs && (next.finished_at ?? atMs) >= sinceMs),
     )
-    if (!isNextTurn) violate('I7', `two processes call the runtime about thread ${thread} at once`)
+    if (!isNextTurn) violate('I7', `two processes call the runtime about thread ${thread} at once, at ${atMs}`)
   }
+}
+
+function readReplaced(store: Evidence['store']): Promise<{ id: string; replaced_by: string }[]> {
+  return store.query(sql`select id, replaced_by from threads where replaced_by is not null`)
 }
 
 async function checkCalls({
@@ -79,9 +83,7 @@ async function checkCalls({
   nowMs,
   violate,
 }: Evidence): Promise<void> {
-  const replaced = await store.query<{ id: string; replaced_by: string }>(
-    sql`select id, replaced_by from threads where replaced_by is not null`,
-  )
+  const replaced = await readReplaced(store)
   const isStreamed = ({ id, created_by }: JobRow) =>
     streams.some(({ subject, jobId }) => jobId === id || (subject !== null && subject === created_by))
   const byThread = Map.groupBy(jobs, ({ thread_id }) => thread_id)

@@ -13,6 +13,8 @@ const NO_ROUTE = 'no Route matched with those values'
 
 /** How far a lagging replica may be behind. */
 export const MAX_LAG_MS = 8_000
+/** A caller that lives this much longer has stored the answer. */
+const STORED_WITHIN_MS = 5_000
 /** An aborted call may still take effect within this time. */
 const LATE_EFFECT_MS = 5_500
 /** A start may be handled this much later than it was sent. The service waits for its answer a little less long. */
@@ -51,7 +53,7 @@ export class Network {
   readonly listed = new Map<string, { atMs: number; instance: ProcessInstance }[]>()
   /** When the service first sent a request to cancel a run, by run. */
   readonly cancels = new Map<string, number>()
-  /** Runs with a cancel request that the caller got no good answer to. */
+  /** Runs with a cancel request whose caller got no good answer, or crashed before it could store the answer. */
   readonly failedCancels = new Set<string>()
   runtimeDown: 'no' | 'refuses' | 'hangs' | 'forbids' = 'no'
   identityDown = false
@@ -108,12 +110,18 @@ export class Network {
     const counts = thread !== '' && !request.path.includes('/cancel') && request.method !== 'DELETE'
     if (counts) this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
     const cancelled = /\/runs\/([^/]+)\/cancel/.exec(request.path)?.[1]
-    if (cancelled && !this.cancels.has(cancelled)) this.cancels.set(cancelled, time.now)
+    if (cancelled) {
+      const sentAtMs = time.now
+      if (!this.cancels.has(cancelled)) this.cancels.set(cancelled, sentAtMs)
+      instance.onEnd(() => {
+        if (time.now < sentAtMs + STORED_WITHIN_MS) this.failedCancels.add(cancelled)
+      })
+    }
     // A request that answers a question reads the state, also while another node checks the paused job. A check of the
     // paused job may outlive the request: then it goes on beside the start, loses its lease, and its result is dropped.
     const isOfPaused = request.path.endsWith('/state') || isList(request)
     let asking = counts && !(isOfPaused && isResumed(thread))
-    const mayOverlap = isStart(request) && isResumed(thread)
+    const mayOverlap = (isStart(request) || request.path.endsWith('/history')) && isResumed(thread)
     if (asking) this.#noteCaller(thread, instance, { mayOverlap })
     let isOver = false
     const finished = () => {

@@ -70,8 +70,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ),
   bug('event-outside-transaction', 'the event of a new job is stored after its commit', [
     'jobs/actions/jobs.ts',
-    "await appendEvents(tx, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])",
-    "setImmediate(() => void this.#context.db.transaction((later) => appendEvents(later, [jobEvent(job, 'job.created', `${job.id}:created`, job.created_at)])).catch(() => {}))",
+    "await appendEvents(tx, [jobEvent(job, 'job.created', { cause: `${id}:created`, atMs, types: this.#context.types })])",
+    "setImmediate(() => void this.#context.db.transaction((later) => appendEvents(later, [jobEvent(job, 'job.created', { cause: `${id}:created`, atMs, types: this.#context.types })])).catch(() => {}))",
   ]),
   bug(
     'event-twice',
@@ -95,8 +95,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('lease-ignored-by-sweep', 'the sweeps of two nodes lease the same job', [
     'jobs/leases/lease-store.ts',
-    'where due_at <= ${lease.nowMs} and ${isWanted(lease)}',
-    'where due_at <= ${lease.nowMs}',
+    'where ${dueAt} <= ${lease.nowMs} and ${isWanted(lease)}',
+    'where ${dueAt} <= ${lease.nowMs}',
   ]),
   bug(
     'lease-without-fencing',
@@ -453,8 +453,9 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug('push-marked-before-sent', 'a push is marked as sent before it is sent', [
     'push/outbox/outbox.ts',
     'const outcome = await attemptDelivery(',
-    `await this.#mark(this.#judge.markOf({ delivery, outcome: { kind: 'sent', messageId: 'm' }, leaseToken: lease.token }), lease.untilMs)
-      const outcome = await attemptDelivery(`,
+    `const early = this.#judge.markOf({ delivery, outcome: { kind: 'sent', messageId: 'm' }, leaseToken })
+    await this.#options.db.transaction((tx) => this.mark(tx, { marks: [early], atMs: clock.now() }))
+    const outcome = await attemptDelivery(`,
   ]),
   bug('push-retry-forgotten', 'a push is not retried', [
     'push/outbox/delivery-judge.ts',
@@ -504,7 +505,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug(
     'queued-turn-overlaps',
     'a turn that waits begins before the end of the turn before it',
-    ['jobs/leases/turns.ts', 'if (next.has(jobId)) await beginUnlessLocked', 'await beginUnlessLocked'],
+    ['jobs/leases/turns.ts', '.filter((id) => next.has(id))', ''],
     ['jobs/leases/turns.ts', 'if (first?.id !== jobId) return', ''],
   ),
   bug('further-run-goes-on', 'a further run of a repeated start is noted, but not cancelled', [
@@ -607,8 +608,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     'only the process that saw the pause knows when its question expires',
     [
       'jobs/settlement/settlement.ts',
-      'const CLOSED_WITHIN_MS = 60_000',
-      'const CLOSED_WITHIN_MS = 60_000\nconst known = new WeakMap()',
+      'const PAUSED_CHECK_MS = 3_600_000',
+      'const PAUSED_CHECK_MS = 3_600_000\nconst known = new WeakMap()',
     ],
     [
       'jobs/settlement/settlement.ts',
@@ -620,6 +621,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       'jobs/settlement/settlement.ts',
       'if (job.answer_by !== null && atMs >= job.answer_by) {',
       'if (job.answer_by !== null && atMs >= job.answer_by && known.get(this.#context.ids)?.has(jobId)) {',
+    ],
+    // Otherwise each round would check the job again, which takes the simulation long.
+    [
+      'jobs/worker/record-check.ts',
+      'question_at ?? Number.POSITIVE_INFINITY,',
+      'question_at !== null && question_at > atMs ? question_at : Number.POSITIVE_INFINITY,',
     ],
   ),
   bug(
@@ -634,6 +641,52 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
         this.#worker.startFresh({ ...job, start_attempts: 1, lease_token: token, lease_until: untilMs }, { isPinned })
       }
       if (not_before !== null) afterCommit.push(() => void startItself())
+`,
+    ],
+  ),
+  bug('webhook-marked-before-sent', 'a webhook is marked as sent when it is leased', [
+    'webhooks/delivery-store.ts',
+    '  if (taken.length === 0) return []\n',
+    `  if (taken.length === 0) return []
+  await db.query(sql\`
+    update webhook_deliveries set state = 'sent', next_attempt_at = null where lease_token = \${lease.token}\`)
+`,
+  ]),
+  bug(
+    'webhook-to-disabled',
+    'the retries of a disabled endpoint go on',
+    [
+      'webhooks/delivery-store.ts',
+      'from webhook_endpoints e where disabled_at is null order by id',
+      'from webhook_endpoints e order by id',
+    ],
+    [
+      'webhooks/delivery-store.ts',
+      'join webhook_endpoints e on e.id = d.endpoint_id and e.disabled_at is null\n    where d.lease_token',
+      'join webhook_endpoints e on e.id = d.endpoint_id\n    where d.lease_token',
+    ],
+  ),
+  bug('webhook-waits-for-others', 'a round waits for the slowest receiver before the next one leases', [
+    'deliveries/delivery-worker.ts',
+    'for (const delivery of due) void this.#deliverInSpan(delivery, lease)',
+    `const sending = due.map((delivery) => this.#deliverInSpan(delivery, lease))
+    if (this.#channel.name === 'webhook') await Promise.all(sending)`,
+  ]),
+  bug('webhook-id-of-attempt', 'each attempt has a webhook-id of its own', [
+    'webhooks/webhook-channel.ts',
+    '      id: String(event.seq),\n',
+    '      id: `${event.seq}-${clock.now()}`,\n',
+  ]),
+  bug(
+    'webhook-cursor-first',
+    'the cursor moves in a transaction of its own, before the deliveries are written',
+    ['webhooks/event-fanout.ts', '    await insertDeliveries(tx, { deliveries, atMs: clock.now() })\n', ''],
+    [
+      'webhooks/event-fanout.ts',
+      '    return { isPage, missing }\n  })\n',
+      `    return { isPage, missing, deliveries }
+  })
+  if (read) await db.transaction((tx) => insertDeliveries(tx, { deliveries: read.deliveries, atMs: clock.now() }))
 `,
     ],
   ),

@@ -59,30 +59,37 @@ export class FaultInjectingDatabase implements Database {
     const { store, instance } = this.#options
     return this.#reach('tx.begin', async () => {
       const topics = new Set<Topic>()
+      let movesCursor = false
+      const onStatement = ({ text }: Sql) => {
+        movesCursor ||= text.includes('update webhook_cursor')
+      }
       const runOrRollBack = (tx: Transaction) =>
         unlessKilled(instance, async () => {
-          const done = await work(boundTo(this.#watched(tx), instance, topics))
+          const done = await work(boundTo(this.#watched(tx, onStatement), instance, topics))
           await this.#pass('tx.commit')
           return done
         })
       const result = await store.transaction(runOrRollBack, options)
       if (!instance.alive) return never()
       await this.#pass('tx.committed')
+      if (movesCursor) await this.#pass('cursor.moved')
       this.#announcements.publish(topics)
       return result
     })
   }
 
-  #watched(tx: Transaction): Pick<Transaction, 'engine' | 'query' | 'tryLock' | 'exec'> {
+  #watched(tx: Transaction, onStatement: (statement: Sql) => void): Omit<Transaction, 'announce'> {
     const { isLocked, onWrongOrder } = this.#options
     const order = new LockOrder(tx)
     return {
       engine: tx.engine,
       query: async <R extends Row>(statement: Sql) => {
+        onStatement(statement)
         const rows = await order.run<R>(statement, onWrongOrder)
         return SKIPS_LOCKED_JOBS.test(statement.text) ? rows.filter(({ id }) => !isLocked(String(id))) : rows
       },
       tryLock: (name) => tx.tryLock(name),
+      tryQuery: (statement) => tx.tryQuery(statement),
       exec: (script) => tx.exec(script),
     }
   }
@@ -146,11 +153,7 @@ function unlessKilled<T>(instance: ProcessInstance, run: () => Promise<T>): Prom
   })
 }
 
-function boundTo(
-  tx: Pick<Transaction, 'engine' | 'query' | 'tryLock' | 'exec'>,
-  instance: ProcessInstance,
-  topics: Set<Topic>,
-): Transaction {
+function boundTo(tx: Omit<Transaction, 'announce'>, instance: ProcessInstance, topics: Set<Topic>): Transaction {
   const whileAlive = async <T>(run: () => Promise<T>): Promise<T> => {
     if (!instance.alive) return never()
     const result = await run()
@@ -160,6 +163,7 @@ function boundTo(
     engine: tx.engine,
     query: (statement) => whileAlive(() => tx.query(statement)),
     tryLock: (name) => whileAlive(() => tx.tryLock(name)),
+    tryQuery: (statement) => whileAlive(() => tx.tryQuery(statement)),
     exec: (script) => whileAlive(() => tx.exec(script)),
     announce: (topic) => void topics.add(topic),
   }

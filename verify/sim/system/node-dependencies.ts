@@ -5,6 +5,7 @@ import { NODE_FRESH_MS, NODE_HEARTBEAT_MS } from '../../../src/db/nodes/node.ts'
 import type { Dependencies } from '../../../src/services.ts'
 import type { Network } from '../outside/network.ts'
 import type { SimPushProvider } from '../outside/push-provider.ts'
+import type { WebhookReceivers } from '../outside/webhook-receivers.ts'
 import type { Prng } from '../time/prng.ts'
 import type { Trace } from '../time/trace.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
@@ -21,6 +22,7 @@ export interface NodeEnvironment {
   trace: Trace
   network: Network
   provider: SimPushProvider
+  receivers: WebhookReceivers
   prng: Prng
   store: Database
   node: SimNode
@@ -37,7 +39,7 @@ export interface NodeEnvironment {
 
 /** The dependencies of one process instance. They stop working when it ends. */
 export function dependenciesOf(environment: NodeEnvironment): Dependencies {
-  const { time, network, provider, prng, store, node, instance, slots, onWrongOrder } = environment
+  const { time, network, provider, receivers, prng, store, node, instance, slots, onWrongOrder } = environment
   const clock = clockOf(environment)
   return {
     clock,
@@ -55,6 +57,7 @@ export function dependenciesOf(environment: NodeEnvironment): Dependencies {
     }),
     jobTypes: JOB_TYPES,
     pushSenders: [provider.senderFor(node, instance, clock)],
+    webhookPoster: receivers.posterFor(node, instance),
     ...(slots === null ? {} : { jobSlots: slots }),
   }
 }

@@ -13,6 +13,7 @@ import { type Identity, START_MS } from '../outside/identity.ts'
 import { Network } from '../outside/network.ts'
 import { SimPushProvider } from '../outside/push-provider.ts'
 import { SimRuntime } from '../outside/runtime.ts'
+import { WebhookReceivers } from '../outside/webhook-receivers.ts'
 import type { Prng } from '../time/prng.ts'
 import { Trace } from '../time/trace.ts'
 import { drain, VirtualTime } from '../time/virtual-time.ts'
@@ -56,6 +57,7 @@ export class SimulatedSystem {
   readonly network: Network
   readonly callbacks: CallbackDelivery
   readonly provider: SimPushProvider
+  readonly receivers: WebhookReceivers
   readonly plan: SeedPlan
   readonly identity: Identity
   readonly prng: Prng
@@ -122,6 +124,13 @@ export class SimulatedSystem {
       ...common,
       prng: prng.split('push'),
       onViolation: (what) => this.violate('push', what),
+    })
+    this.receivers = new WebhookReceivers({
+      time,
+      trace,
+      prng: prng.split('webhooks'),
+      faultsMs: plan.faultsMs,
+      phase: () => (this.#faultsActive ? 'faults' : this.isSlowed ? 'later' : 'calm'),
     })
     this.nodes = Object.fromEntries(NODE_NAMES.map((name) => [name, this.#makeNode(name)])) as SimulatedSystem['nodes']
   }
@@ -285,12 +294,13 @@ export class SimulatedSystem {
 
   #makeNode(name: NodeName): SimNode {
     const { store, apps } = this.#options
-    const { time, trace, network, provider, prng } = this
+    const { time, trace, network, provider, receivers, prng } = this
     const environment = {
       time,
       trace,
       network,
       provider,
+      receivers,
       prng,
       store,
       stretch: () => this.#stretch,

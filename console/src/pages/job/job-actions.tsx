@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
-import { useLocation } from 'wouter-preact'
+import { Link, useLocation } from 'wouter-preact'
 import { useOperator } from '../../api/operator.ts'
-import { useAction } from '../../api/queries.ts'
+import { isFinal, useAction } from '../../api/queries.ts'
 import { hasEnded, type Job } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
 import { CopyButton } from '../../ui/copy-button.tsx'
@@ -49,9 +49,12 @@ export function JobActions({ job }: { job: Job }) {
   // Only one action runs at a time.
   const isBusy = [check, cancel, retry, remove].some(({ isPending }) => isPending)
   const path = `/jobs/${job.id}`
+  // A retry without an answer may be the one that the job names. Sent again as it was, it gets its first answer.
+  const isUnanswered = retry.error !== null && !isFinal(retry.error)
+  const again = job.retried_as !== null && !isUnanswered
   const run = {
     cancel: () => cancel.mutate({ method: 'POST', path: `${path}/cancel` }),
-    retry: () => retry.mutate({ method: 'POST', path: `${path}/retry` }),
+    retry: () => retry.mutate({ method: 'POST', path: `${path}/retry`, ...(again && { body: { again } }) }),
     delete: () => remove.mutate({ method: 'DELETE', path }),
   }
   const curl = () => `curl -s ${location.origin}${path} -H "Authorization: Bearer $TOKEN"`
@@ -94,6 +97,11 @@ export function JobActions({ job }: { job: Job }) {
           onClose={() => setAsked(null)}
         >
           <p>{QUESTIONS[asked].does}</p>
+          {asked === 'retry' && again && (
+            <p class="notice">
+              It was retried already, as <Link href={`/jobs/${job.retried_as}`}>{job.retried_as}</Link>.
+            </p>
+          )}
         </Dialog>
       )}
     </>

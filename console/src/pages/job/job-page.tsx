@@ -7,6 +7,7 @@ import { JsonView } from '../../ui/json-view.tsx'
 import { PageHead } from '../../ui/page-head.tsx'
 import { Loaded } from '../../ui/states.tsx'
 import { duration, Time } from '../../ui/time.tsx'
+import { Owner } from '../people/owner.tsx'
 import { AnswerForm } from './answer-form.tsx'
 import { Conversation } from './conversation.tsx'
 import { JobActions } from './job-actions.tsx'
@@ -52,9 +53,7 @@ export function JobPage({ params: { id } }: { params: { id: string } }) {
 }
 
 function Facts({ job }: { job: Job }) {
-  const { operator } = useOperator()
   const { reconcile } = job
-  const ownerHref = (sub: string) => (operator.mayReadUsers ? `/people/${sub}` : `/jobs?created_by=${sub}`)
   return (
     <section class="card" aria-label="Facts">
       <dl class="facts">
@@ -68,26 +67,28 @@ function Facts({ job }: { job: Job }) {
           <code>{job.id}</code>
         </dd>
         <dt>Owner</dt>
-        <dd>{job.created_by ? <Link href={ownerHref(job.created_by)}>{job.created_by}</Link> : '–'}</dd>
+        <dd>
+          <Owner sub={job.created_by} />
+        </dd>
         {job.actor && (
           <>
             <dt>Asked by</dt>
             <dd>
-              <code>{job.actor}</code>
+              <Owner sub={job.actor} />
             </dd>
           </>
         )}
         <dt>Created</dt>
         <dd>
-          <Time at={job.created_at} />
+          <Time at={job.created_at} isExact />
         </dd>
         <dt>Duration</dt>
         <dd>{job.finished_at ? duration(Date.parse(job.finished_at) - Date.parse(job.created_at)) : 'not ended'}</dd>
         {job.run_at && (
           <>
-            <dt>{job.run_id ? 'Delayed until' : 'Starts'}</dt>
+            <dt>Planned start</dt>
             <dd>
-              <Time at={job.run_at} />
+              <Time at={job.run_at} isExact />
             </dd>
           </>
         )}
@@ -95,7 +96,7 @@ function Facts({ job }: { job: Job }) {
           <>
             <dt>Answer expires</dt>
             <dd>
-              <Time at={job.answer_by} />
+              <Time at={job.answer_by} isExact />
             </dd>
           </>
         )}
@@ -115,6 +116,14 @@ function Facts({ job }: { job: Job }) {
             </dd>
           </>
         )}
+        {job.retried_as && (
+          <>
+            <dt>Retried as</dt>
+            <dd>
+              <Link href={`/jobs/${job.retried_as}`}>{job.retried_as}</Link>
+            </dd>
+          </>
+        )}
         <dt>Thread</dt>
         <dd>
           <Link href={`/jobs?thread_id=${job.thread_id}`}>
@@ -127,14 +136,14 @@ function Facts({ job }: { job: Job }) {
         <dd>{[job.trace_id, job.tracer_trace_id].filter((trace) => trace !== null).join(', ') || '–'}</dd>
         <dt>Last check</dt>
         <dd>
-          <Time at={reconcile.checked_at} />
+          <Time at={reconcile.checked_at} isExact />
           {reconcile.last_error && <span class="muted">: {reconcile.last_error}</span>}
         </dd>
         {reconcile.next_at && (
           <>
             <dt>Next check</dt>
             <dd>
-              <Time at={reconcile.next_at} />
+              <Time at={reconcile.next_at} isExact />
             </dd>
           </>
         )}

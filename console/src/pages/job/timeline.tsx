@@ -3,7 +3,7 @@ import { useList } from '../../api/queries.ts'
 import type { Job, TimelineEntry } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
 import { Loaded } from '../../ui/states.tsx'
-import { duration } from '../../ui/time.tsx'
+import { duration, exactTime } from '../../ui/time.tsx'
 
 /** The history of a job, from its creation to the push, on one time scale. */
 export function JobTimeline({ job }: { job: Job }) {
@@ -27,7 +27,9 @@ export function JobTimeline({ job }: { job: Job }) {
         <ol class="waterfall">
           {entries.items.map((entry) => (
             <li key={entry.id}>
-              <span class="when numeric">+{duration(Math.max(0, Date.parse(entry.at) - startMs))}</span>
+              <span class="when" title={exactTime(entry.at)}>
+                +{duration(Math.max(0, Date.parse(entry.at) - startMs))}
+              </span>
               <span class="what">{describe(entry)}</span>
               <span class="track" aria-hidden="true">
                 <span

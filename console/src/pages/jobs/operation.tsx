@@ -5,9 +5,12 @@ import { Button } from '../../ui/button.tsx'
 
 export interface OperationRequest {
   action: string
-  filter?: Record<string, string>
+  filter?: Record<string, string | boolean>
   ids?: readonly string[]
+  again?: boolean
 }
+
+const COUNTING_MS = 10_000
 
 /** Counts the objects of an operation, and starts it when the operator confirms. */
 export function useOperation(request: OperationRequest, onStarted: () => void = () => {}) {
@@ -26,14 +29,16 @@ export function useOperation(request: OperationRequest, onStarted: () => void = 
     asked,
     started,
     total: counting.data?.total,
+    retried: counting.data?.retried ?? 0,
     error: counting.error?.message ?? null,
     isBusy: counting.isPending || starting.isPending,
     count: (changes: Partial<OperationRequest> = {}) => {
       const wanted = { ...request, ...changes }
       setAsked(wanted)
-      counting.mutate({ method: 'POST', path, body: { ...wanted, dry_run: true } })
+      counting.mutate({ method: 'POST', path, body: { ...wanted, dry_run: true }, timeoutMs: COUNTING_MS })
     },
-    start: () => starting.mutate({ method: 'POST', path, body: asked }),
+    start: (changes: Partial<OperationRequest> = {}) =>
+      starting.mutate({ method: 'POST', path, body: { ...asked, ...changes } }),
     close: () => setAsked(null),
   }
 }
@@ -51,27 +56,40 @@ export function OperationProgress({ id }: { id: string }) {
         <span>
           {data.action}: {data.done.toLocaleString()} of {data.total.toLocaleString()}
           {data.failed > 0 && `, ${data.failed.toLocaleString()} failed`}
+          {data.skipped ? `, ${data.skipped.toLocaleString()} skipped` : ''}
           {RUNS.has(data.state) ? '' : ` (${data.state})`}
         </span>
-        <progress max={Math.max(1, data.total)} value={data.done + data.failed} />
+        <progress max={Math.max(1, data.total)} value={data.done + data.failed + (data.skipped ?? 0)} />
       </label>
-      {data.failures && data.failures.length > 0 && (
-        <details>
-          <summary>Why {data.failed === 1 ? 'it' : 'they'} failed</summary>
-          <ul>
-            {data.failures.map(({ id: item, error }) => (
-              <li key={item}>
-                <code>{item}</code>: {error}
-              </li>
-            ))}
-          </ul>
-        </details>
-      )}
+      <Reasons
+        title={`Why ${data.failed === 1 ? 'it' : 'they'} failed`}
+        items={data.failures?.map(({ id: item, error }) => [item, error])}
+      />
+      <Reasons
+        title={`Why ${data.skipped === 1 ? 'it was' : 'they were'} skipped`}
+        items={data.skips?.map(({ id: item, reason }) => [item, reason])}
+      />
       {RUNS.has(data.state) && data.action !== 'erase' && (
         <Button kind="quiet" onClick={() => stop.mutate({ method: 'POST', path: `/v1/operations/${id}/cancel` })}>
           Stop
         </Button>
       )}
     </div>
+  )
+}
+
+function Reasons({ title, items = [] }: { title: string; items: [id: string, reason: string][] | undefined }) {
+  if (items.length === 0) return null
+  return (
+    <details>
+      <summary>{title}</summary>
+      <ul>
+        {items.map(([id, reason]) => (
+          <li key={id}>
+            <code>{id}</code>: {reason}
+          </li>
+        ))}
+      </ul>
+    </details>
   )
 }

@@ -72,11 +72,11 @@ function PersonDetails({ sub, onErase }: { sub: string; onErase: (operationId: s
               <dd>{data.email ?? '–'}</dd>
               <dt>First seen</dt>
               <dd>
-                <Time at={data.created_at} />
+                <Time at={data.created_at} isExact />
               </dd>
               <dt>Last seen</dt>
               <dd>
-                <Time at={data.last_seen_at} />
+                <Time at={data.last_seen_at} isExact />
               </dd>
               <dt>Push</dt>
               <dd>{data.push_enabled ? 'on' : 'off'}</dd>

@@ -1,5 +1,5 @@
-import type { Clock } from '../../core/clock.ts'
-import type { Log } from '../../core/log.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
 
 const PROBE_EVERY_MS = 30_000
 
@@ -7,13 +7,16 @@ const PROBE_EVERY_MS = 30_000
 const RECOVERIES = ['credentials', 'answer', 'sent'] as const
 type Recovery = (typeof RECOVERIES)[number]
 
-/** Pauses all delivery after a fault that affects every message. One probe every 30 s detects when the fault is fixed. */
+/**
+ * Pauses all delivery of a channel after a fault that affects every message. One probe every 30 s detects when the fault
+ * is fixed.
+ */
 export class DeliveryPause {
-  readonly #options: { clock: Clock; log: Log }
+  readonly #options: { clock: Clock; log: Log; channel: string }
   #current: { reason: string; endsWith: Recovery } | null = null
   #probeAtMs = 0
 
-  constructor(options: { clock: Clock; log: Log }) {
+  constructor(options: { clock: Clock; log: Log; channel: string }) {
     this.#options = options
   }
 
@@ -35,7 +38,8 @@ export class DeliveryPause {
   /** A second fault during a pause replaces the reason; the pause then needs the stronger recovery of the two. */
   begin(reason: string, endsWith: Recovery): void {
     const current = this.#current
-    if (current === null) this.#options.log.error({ reason }, 'outbox.halted')
+    const { log, channel } = this.#options
+    if (current === null) log.error({ channel, reason }, 'outbox.halted')
     this.#current = { reason, endsWith: current && isWeaker(endsWith, current.endsWith) ? current.endsWith : endsWith }
     this.extend()
   }
@@ -48,7 +52,7 @@ export class DeliveryPause {
   /** True when this recovery has ended a pause. */
   endWith(recovery: Recovery): boolean {
     if (this.#current === null || isWeaker(recovery, this.#current.endsWith)) return false
-    this.#options.log.info({}, 'outbox.resumed')
+    this.#options.log.info({ channel: this.#options.channel }, 'outbox.resumed')
     this.#current = null
     this.#probeAtMs = 0
     return true

@@ -1,5 +1,5 @@
-import { BoundedMap } from '../core/bounded-map.ts'
-import type { Clock } from '../core/clock.ts'
+import { BoundedMap } from '../../core/bounded-map.ts'
+import type { Clock } from '../../core/clock.ts'
 
 export const FAILED_CHECKS_PER_SECOND = 200
 const SECOND_MS = 1_000

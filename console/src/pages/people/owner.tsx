@@ -1,0 +1,25 @@
+import { Link } from 'wouter-preact'
+import { useOperator } from '../../api/operator.ts'
+import { useResource } from '../../api/queries.ts'
+import type { Person } from './people-page.tsx'
+
+/** A user by e-mail address, with a link to the page of the user. Without `read:users`: the id, with a link to the jobs. */
+export function Owner({ sub }: { sub: string | null }) {
+  const { operator } = useOperator()
+  const isUser = sub !== null && !sub.startsWith('svc_')
+  // A search finds a user or nothing. A read of one that never signed in would be an error.
+  const found = useResource<{ data: Person[] }>('/v1/users', {
+    query: { search: sub, limit: 1 },
+    enabled: operator.mayReadUsers && isUser,
+    staleMs: 5 * 60_000,
+  })
+  if (sub === null) return <>–</>
+  const person = found.data?.data.find((one) => one.sub === sub)
+  const isKnown = isUser && operator.mayReadUsers
+  const href = isKnown ? `/people/${encodeURIComponent(sub)}` : `/jobs?created_by=${encodeURIComponent(sub)}`
+  return (
+    <Link href={href} class="id" title={sub}>
+      {person?.email ?? sub}
+    </Link>
+  )
+}
