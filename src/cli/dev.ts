@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url'
 import type { Config } from '../config.ts'
 import { ConfigError } from '../config-reader.ts'
 import { isLoopbackHost } from '../core/loopback.ts'
+import { shippedFile } from '../core/shipped-files.ts'
 import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
 import { readArguments } from './arguments.ts'
 import { type DevData, openDevData } from './dev/data-folder.ts'
@@ -81,7 +82,7 @@ function devEnvironment(
   const defaults: Record<string, string> = {
     LOG_LEVEL: 'warn',
     DATA_DIR: data.folder,
-    JOB_TYPES_FILE: fileURLToPath(new URL('../../job-types.json', import.meta.url)),
+    JOB_TYPES_FILE: fileURLToPath(shippedFile('job-types.json')),
     WEBHOOK_SECRET: data.webhookSecret,
     RUNTIME_URL: sandbox.runtime.url,
     PUBLIC_URL: `http://127.0.0.1:${port}`,

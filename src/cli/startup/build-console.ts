@@ -5,9 +5,10 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { shippedFile } from '../../core/shipped-files.ts'
 
 const run = promisify(execFile)
-const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
+const ROOT = fileURLToPath(shippedFile('.'))
 const SOURCES = ['console/src/**/*', 'console/*.{html,json,ts}', 'client/src/**/*.ts', 'docs/runbooks/*.md']
 const TIMEOUT_MS = 60_000
 
