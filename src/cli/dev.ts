@@ -27,7 +27,7 @@ export async function dev(line: CommandLine): Promise<ExitCode> {
       EXIT.usage,
     )
   }
-  const building = buildConsole()
+  const building = buildConsole({ onBuild: () => line.print('Building the console. This takes about 20 s …') })
   const asked = line.env.PORT?.trim() || undefined
   const port = await choosePort(asked ?? null)
   const data = openDevData({ keep, dataDir: line.env.DATA_DIR?.trim() || undefined })

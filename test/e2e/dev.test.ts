@@ -6,7 +6,6 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { before, describe, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { assertError } from '../support/assert-error.ts'
 import { findProgram } from '../support/binaries.ts'
@@ -14,6 +13,7 @@ import { runCommand } from '../support/command.ts'
 import { HttpClient } from '../support/http-client.ts'
 import { PATIENCE_MS } from '../support/patience.ts'
 import { type Ending, freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
+import { PROGRAM } from '../support/program-file.ts'
 import { freePort } from '../support/server-process.ts'
 import { isCi } from '../support/services.ts'
 import { until } from '../support/until.ts'
@@ -54,8 +54,7 @@ async function startDev(settings: Settings = {}, { args = [] as string[], folder
 
 /** Through a shell, as when pasted. */
 async function paste(lines: readonly string[]): Promise<string> {
-  const program = `${process.execPath} ${fileURLToPath(new URL('../../src/main.ts', import.meta.url))}`
-  const script = lines.join('\n').replaceAll('npx project-api', program)
+  const script = lines.join('\n').replaceAll('npx project-api', `${process.execPath} ${PROGRAM}`)
   return (await run('sh', ['-c', script], { timeout: PATIENCE_MS })).stdout
 }
 

@@ -108,7 +108,8 @@ let ajv: Ajv2020 | undefined
 export function validator(): Ajv2020 {
   if (ajv) return ajv
   // For `const`, `enum` and `uniqueItems`. The validator's own function calls the document's `toString` and `valueOf`.
-  equal.default = Object.assign(isEqual, { code: equal.default.code })
+  const replaceable = equal as unknown as { default: typeof isEqual & { code: string } }
+  replaceable.default = Object.assign(isEqual, { code: replaceable.default.code })
   ajv = new Ajv2020({
     strict: false,
     validateFormats: false,
