@@ -1,4 +1,4 @@
-import { cpSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Plugin, rolldown } from 'rolldown'
@@ -30,12 +30,13 @@ const SHIPPED = [
  * The console is built before. What the service loads on demand stays in files of its own.
  */
 async function main(): Promise<void> {
+  if (!existsSync(join(ROOT, 'console/dist/index.html'))) throw new Error('Build the console first: npm run build')
   rmSync(DIST, { recursive: true, force: true })
   const modules = await bundleCode()
   for (const file of globSync(SHIPPED, { cwd: ROOT, exclude: ['docs/site/**'] })) {
     cpSync(join(ROOT, file), join(DIST, file), { recursive: true })
   }
-  writeFileSync(join(DIST, 'THIRD-PARTY-LICENCES.txt'), thirdPartyLicences(modules))
+  writeFileSync(join(DIST, 'THIRD-PARTY-LICENCES.txt'), thirdPartyLicences([...modules, ...consolePackages()]))
   writeFileSync(join(DIST, 'package.json'), `${JSON.stringify(packageFile(), null, 2)}\n`)
 }
 
@@ -75,6 +76,15 @@ function allExports(): Plugin {
       return files.map((file) => `export * from ${JSON.stringify(join(ROOT, file))}`).join('\n')
     },
   }
+}
+
+/** The packages in the built console: all that it is built with, but its builder and our client. */
+function consolePackages(): string[] {
+  const { devDependencies } = JSON.parse(readFileSync(join(ROOT, 'console/package.json'), 'utf8')) as {
+    devDependencies: Record<string, string>
+  }
+  const names = Object.keys(devDependencies).filter((name) => name !== 'vite' && !name.startsWith('@project-api/'))
+  return names.map((name) => join(ROOT, 'node_modules', name))
 }
 
 /** The package needs no other package, and no Node but the one that runs it. */
