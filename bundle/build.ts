@@ -55,6 +55,8 @@ async function bundleCode(): Promise<string[]> {
       dir: DIST,
       format: 'esm',
       sourcemap: true,
+      // Names stay, so that stack traces can be read. Without comments and spaces the idle process takes 3 MB less.
+      minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
       keepNames: true,
       entryFileNames: '[name].js',
       chunkFileNames: `${CODE}/[name].js`,

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 
-/** Whether the tests are about the build in `dist/`: see test/dist/use-dist.ts. */
+/** Whether the tests are about the build in `dist/`: see test/package/use-dist.ts. */
 export function isDist(): boolean {
   return Boolean(process.env.TEST_DIST)
 }
