@@ -21,10 +21,23 @@ describe('failures and bulk operations in the console', needsChromium(), () => {
     await group.getByRole('link', { name: '3 jobs' }).click()
     await until(async () => (await page.locator('tbody tr').count()) === 3)
     await page.goBack()
-    await group.getByRole('button', { name: /Retry all/ }).click()
+    const retryAll = () => group.getByRole('button', { name: /Retry all/ }).click()
+    const dialog = page.getByRole('dialog')
+    await retryAll()
     await page.getByRole('dialog', { name: 'Retry: 3 jobs' }).waitFor()
-    await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).click()
+    const started = page.waitForRequest((request) => {
+      const body = request.method() === 'POST' ? request.postDataJSON() : null
+      return body?.action === 'retry' && !body.dry_run
+    })
+    await dialog.getByRole('button', { name: 'Retry', exact: true }).click()
+    assert.equal((await started).postDataJSON().again, false)
     await page.getByText('retry: 3 of 3 (done)').waitFor()
+    // The retries fail as well, and the jobs before them are left out.
+    await group.getByRole('link', { name: '6 jobs' }).waitFor()
+    await retryAll()
+    await page.getByRole('dialog', { name: 'Retry: 3 jobs' }).waitFor()
+    await dialog.getByText('3 jobs were retried already, and are left out.').waitFor()
+    await dialog.getByRole('button', { name: 'Cancel', exact: true }).click()
 
     await page.getByRole('link', { name: 'Bulk operations' }).click()
     const operation = page.getByRole('row').filter({ hasText: 'retry' })

@@ -79,6 +79,7 @@ describe('push, webhooks and the overview in the console', needsChromium(), () =
     const failed = async () => (await world.request<Listed>('GET', '/v1/deliveries?state=failed')).data
     await until(async () => (await failed()).length === 1)
     const { page, complaints } = await world.open('/push?state=failed')
+    await page.getByText('messages to android are lost: 401 THIRD_PARTY_AUTH_ERROR').waitFor()
     await world.setFaults('Push', { refuse: 'nothing' })
     await page.getByRole('button', { name: /Resend/ }).click()
     await page.locator('.toast').filter({ hasText: 'The message will be sent again' }).waitFor()

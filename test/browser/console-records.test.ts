@@ -29,7 +29,7 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     await said(page, 'The callback was replayed')
     await page.getByLabel('Type').selectOption('report')
     await page.getByRole('button', { name: 'Replay all that fit these filters' }).click()
-    await page.getByRole('dialog', { name: /Replay \d+ callbacks/ }).waitFor()
+    await page.getByRole('dialog', { name: /Replay: \d+ callbacks?$/ }).waitFor()
     await dialog(page).getByRole('button', { name: 'Replay' }).click()
     await page.getByText(/replay: (\d+) of \1 \(done\)/).waitFor()
     await page.getByLabel('Outcome').selectOption('stale')

@@ -25,7 +25,7 @@ const FIELDS: readonly FilterField[] = [
 
 const MEANING: Record<string, string> = {
   halted: 'Delivery is halted, and messages wait',
-  dropping: 'Some messages are lost',
+  dropping: 'Some messages are lost, and the others are delivered',
   holding: 'Devices that the provider reports as dead are kept',
   no_credentials: 'Messages wait for credentials',
 }

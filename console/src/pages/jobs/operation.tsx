@@ -13,7 +13,7 @@ export interface OperationRequest {
 const COUNTING_MS = 10_000
 
 /** Counts the objects of an operation, and starts it when the operator confirms. */
-export function useOperation(request: OperationRequest, onStarted: () => void = () => {}) {
+export function useOperation(onStarted: () => void = () => {}) {
   const [asked, setAsked] = useState<OperationRequest | null>(null)
   const [started, setStarted] = useState<string | null>(null)
   const counting = useAction<Operation>(() => null)
@@ -25,15 +25,13 @@ export function useOperation(request: OperationRequest, onStarted: () => void = 
   })
   const path = '/v1/operations'
   return {
-    isAsked: asked !== null,
     asked,
     started,
     total: counting.data?.total,
     retried: counting.data?.retried ?? 0,
     error: counting.error?.message ?? null,
     isBusy: counting.isPending || starting.isPending,
-    count: (changes: Partial<OperationRequest> = {}) => {
-      const wanted = { ...request, ...changes }
+    count: (wanted: OperationRequest) => {
       setAsked(wanted)
       counting.mutate({ method: 'POST', path, body: { ...wanted, dry_run: true }, timeoutMs: COUNTING_MS })
     },
