@@ -1,4 +1,5 @@
 import { useState } from 'preact/hooks'
+import { useOperator } from '../../api/operator.ts'
 import { useAction, useResource } from '../../api/queries.ts'
 import type { Operation } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
@@ -46,6 +47,7 @@ const RUNS = new Set(['pending', 'running'])
 /** The progress of an operation, with a button to stop it. An erasure cannot be stopped. */
 export function OperationProgress({ id }: { id: string }) {
   const { data } = useResource<Operation>(`/v1/operations/${id}`, { refreshMs: 1_000 })
+  const { operator } = useOperator()
   const stop = useAction(() => 'The operation was stopped')
   if (!data) return null
   return (
@@ -67,7 +69,7 @@ export function OperationProgress({ id }: { id: string }) {
         title={`Why ${data.skipped === 1 ? 'it was' : 'they were'} skipped`}
         items={data.skips?.map(({ id: item, reason }) => [item, reason])}
       />
-      {RUNS.has(data.state) && data.action !== 'erase' && (
+      {operator.mayAct && RUNS.has(data.state) && data.action !== 'erase' && (
         <Button kind="quiet" onClick={() => stop.mutate({ method: 'POST', path: `/v1/operations/${id}/cancel` })}>
           Stop
         </Button>
