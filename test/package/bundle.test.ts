@@ -40,11 +40,10 @@ describe('the build in dist', () => {
     const modules = [...modulesLoadedBy('serve.js')]
     const has = (part: string) => modules.some((module) => module.includes(part))
     for (const part of ['node_modules/fastify/', 'src/app.ts']) assert.ok(has(part), `${part} is found at all`)
-    const onDemand = ['pg', 'ioredis', '@opentelemetry', '@scalar', '@fastify/swagger'].map((name) => `modules/${name}/`)
-    assert.deepEqual(
-      [...onDemand, 'src/sandbox/', 'src/db/postgres/postgres.ts', 'src/tracing/'].filter(has),
-      [],
+    const onDemand = ['pg', 'ioredis', '@opentelemetry', '@scalar', '@fastify/swagger'].map(
+      (name) => `modules/${name}/`,
     )
+    assert.deepEqual([...onDemand, 'src/sandbox/', 'src/db/postgres/postgres.ts', 'src/tracing/'].filter(has), [])
   })
 
   test('a source map leads from the build to the line of the source', () => {
@@ -54,7 +53,9 @@ describe('the build in dist', () => {
     const code = readFileSync(join(CODE, file ?? ''), 'utf8')
     const line = code.split('\n').findIndex((text) => text.includes('function shippedFile('))
     const map = new SourceMap(JSON.parse(readFileSync(join(CODE, `${file}.map`), 'utf8')) as never)
-    const entry = map.findEntry(line, code.split('\n')[line]?.indexOf('shippedFile') ?? 0) as { originalSource?: string }
+    const entry = map.findEntry(line, code.split('\n')[line]?.indexOf('shippedFile') ?? 0) as {
+      originalSource?: string
+    }
     assert.match(entry.originalSource ?? '', /src\/core\/shipped-files\.ts$/)
   })
 
@@ -66,7 +67,9 @@ describe('the build in dist', () => {
     const { devDependencies } = JSON.parse(
       readFileSync(new URL('../../console/package.json', import.meta.url), 'utf8'),
     ) as { devDependencies: Record<string, string> }
-    const ofConsole = Object.keys(devDependencies).filter((name) => name !== 'vite' && !name.startsWith('@project-api/'))
+    const ofConsole = Object.keys(devDependencies).filter(
+      (name) => name !== 'vite' && !name.startsWith('@project-api/'),
+    )
     const missing = [...new Set([...found, ...ofConsole])].filter((name) => !text.includes(`== ${name} `))
     assert.deepEqual(missing, [])
   })
