@@ -4,10 +4,10 @@ import { SourceMap } from 'node:module'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { shippedFile } from '../../src/core/shipped-files.ts'
+import { shippedFile } from '../../src/shipped-files.ts'
 
 const DIST = fileURLToPath(new URL('../../dist/', import.meta.url))
-const CODE = join(DIST, 'src/bundle')
+const CODE = join(DIST, 'bundle')
 const read = (file: string) => readFileSync(join(DIST, file), 'utf8')
 
 /** The paths of the modules in a file of the build. A file without code of its own has no source map. */
@@ -56,7 +56,7 @@ describe('the build in dist', () => {
     const entry = map.findEntry(line, code.split('\n')[line]?.indexOf('shippedFile') ?? 0) as {
       originalSource?: string
     }
-    assert.match(entry.originalSource ?? '', /src\/core\/shipped-files\.ts$/)
+    assert.match(entry.originalSource ?? '', /src\/shipped-files\.ts$/)
   })
 
   test('the licences of all packages in the build are in it', () => {
