@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url'
 import type { Config } from '../config.ts'
 import { ConfigError } from '../config-reader.ts'
 import { isLoopbackHost } from '../core/loopback.ts'
+import { shippedFile } from '../core/shipped-files.ts'
 import { type Sandbox, startSandbox } from '../sandbox/sandbox.ts'
 import { readArguments } from './arguments.ts'
 import { type DevData, openDevData } from './dev/data-folder.ts'
@@ -26,7 +27,7 @@ export async function dev(line: CommandLine): Promise<ExitCode> {
       EXIT.usage,
     )
   }
-  const building = buildConsole()
+  const building = buildConsole({ onBuild: () => line.print('Building the console. This takes about 20 s …') })
   const asked = line.env.PORT?.trim() || undefined
   const port = await choosePort(asked ?? null)
   const data = openDevData({ keep, dataDir: line.env.DATA_DIR?.trim() || undefined })
@@ -81,7 +82,7 @@ function devEnvironment(
   const defaults: Record<string, string> = {
     LOG_LEVEL: 'warn',
     DATA_DIR: data.folder,
-    JOB_TYPES_FILE: fileURLToPath(new URL('../../job-types.json', import.meta.url)),
+    JOB_TYPES_FILE: fileURLToPath(shippedFile('job-types.json')),
     WEBHOOK_SECRET: data.webhookSecret,
     RUNTIME_URL: sandbox.runtime.url,
     PUBLIC_URL: `http://127.0.0.1:${port}`,

@@ -132,6 +132,9 @@ function readItems({ action, ids, filter, again }: Body): Items {
   if (action === 'replay') return fittingItems({ action, filter: readCallbackFilter(filter ?? {}) })
   const wanted = readJobFilter(filter ?? {}, 'body/filter')
   if (action !== 'retry') return fittingItems({ action, filter: wanted })
+  if (again === false && wanted.retried === true) {
+    throw new ApiError('invalid_request', 'body/again must not be false with the filter retried: true')
+  }
   return itemsToRetry({ filter: wanted }, again ?? wanted.retried === true)
 }
 

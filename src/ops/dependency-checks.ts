@@ -206,8 +206,9 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     label: 'push',
     report: ({ outbox: { state, fault } }) => {
       // The provider's own words are not public.
-      if (state === 'halted') {
-        return { state: 'degraded', detail: 'halted: deliveries wait; operators find the reason at /v1/push' }
+      if (state === 'halted' || state === 'dropping') {
+        const effect = state === 'halted' ? 'deliveries wait' : 'messages to a platform are lost'
+        return { state: 'degraded', detail: `${state}: ${effect}; operators find the reason at /v1/push` }
       }
       return fault === null ? { state: 'ok', detail: null } : { state: 'degraded', detail: fault }
     },

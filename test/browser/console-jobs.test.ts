@@ -30,7 +30,6 @@ describe('jobs in the console', needsChromium(), () => {
     await said(page, 'The runtime was asked')
     await page.getByRole('button', { name: 'Cancel', exact: true }).click()
     await page.getByText('The run is stopped').waitFor()
-    assert.deepEqual(await findAxeFaults(page), [])
     await confirm(page, 'Cancel the job')
     await said(page, 'Cancellation was requested')
     await fact(page).getByText('cancelled').waitFor()
@@ -102,8 +101,9 @@ describe('jobs in the console', needsChromium(), () => {
     const { page } = await world.open(`/jobs/${id}`)
     await fact(page).waitFor()
     await world.request('DELETE', `/jobs/${id}`)
-    await page.getByRole('alert').filter({ hasText: 'This was deleted while the page was open.' }).first().waitFor()
+    await page.getByRole('alert').filter({ hasText: 'This was deleted while the page was open.' }).waitFor()
     await fact(page).getByText('failed').waitFor()
+    for (const name of ['Retry', 'Delete']) await page.getByRole('button', { name }).waitFor({ state: 'detached' })
     assert.deepEqual(await findAxeFaults(page), [])
     const { page: later } = await world.open(`/jobs/${id}`)
     await later.getByText('No such job. It may have been deleted.').waitFor()
@@ -249,7 +249,6 @@ describe('jobs in the console', needsChromium(), () => {
     await page.getByRole('button', { name: 'Retry', exact: true }).click()
     await page.getByRole('dialog', { name: `Retry: ${failed.length} jobs` }).waitFor()
     await page.getByText('For each job, a new job with the same input starts.').waitFor()
-    assert.deepEqual(await findAxeFaults(page), [])
     await confirm(page, 'Retry')
     await page.getByText(`retry: ${failed.length} of ${failed.length} (done)`).waitFor()
     const retried = (await jobsOf('type=failing&limit=100')).flatMap(({ retry_of }) => retry_of ?? [])
@@ -303,45 +302,5 @@ describe('jobs in the console', needsChromium(), () => {
     await page.keyboard.type(run)
     await page.keyboard.press('Enter')
     await page.waitForURL((url) => url.pathname.endsWith(newest))
-  })
-
-  test('an operator who may only read sees all data and no action', async () => {
-    const failed = await world.startJob('failing', { status: 'failed' })
-    const waiting = await world.startJob('review', { status: 'awaiting_input' })
-    const url = `${world.addressOf('Webhooks')}/hooks`
-    await world.request('POST', '/v1/webhook-endpoints', { url, events: ['job.failed'] })
-    await world.startJob('failing', { status: 'failed' })
-    const { page, complaints } = await world.open(`/jobs/${failed}`, { user: 'margaret' })
-    await fact(page).getByText('failed').waitFor()
-    for (const name of ['Retry', 'Delete', 'Check now', 'Cancel']) {
-      assert.equal(await page.getByRole('button', { name, exact: true }).count(), 0, name)
-    }
-    const actionless: [link: string, shown: string, action: string | RegExp][] = [
-      ['Jobs', failed, /Select|^Retry$/],
-      ['Waiting for answers', waiting, 'Send the answer'],
-      ['Callbacks', 'Run status', /Replay/],
-      ['Audit', 'When', /Revoke/],
-      ['Webhooks', url, /New endpoint/],
-    ]
-    for (const [link, shown, action] of actionless) {
-      await page.getByRole('navigation', { name: 'Console' }).getByRole('link', { name: link }).click()
-      await page.getByText(shown).first().waitFor()
-      assert.equal(await page.getByRole('button', { name: action }).count(), 0, link)
-      assert.equal(await page.getByRole('checkbox').count(), 0, link)
-    }
-    await page.getByRole('link', { name: url }).click()
-    const delivered = page.getByRole('row').filter({ hasText: 'job.failed' })
-    await delivered.getByText('sent', { exact: true }).waitFor()
-    await delivered.getByRole('button', { name: '1 attempt' }).waitFor()
-    assert.equal(await page.getByRole('button', { name: /Test|Recover|Edit|Rotate|able|Delete|Resend/ }).count(), 0)
-    for (const name of ['Keys', 'People']) assert.equal(await page.getByRole('link', { name }).count(), 0, name)
-    // The console tests the operator's permissions with requests, and the service refuses two of them.
-    const refusals = complaints.filter((complaint) => complaint.startsWith('got 403'))
-    assert.equal(refusals.length, 2)
-    assert.deepEqual(
-      complaints.filter((complaint) => !complaint.includes('403')),
-      [],
-    )
-    await page.context().close()
   })
 })

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { TimelineEntry } from '../../src/jobs/api/job-schema.ts'
+import type { PushVerdict } from '../../src/push/push-provider.ts'
 import { assertError } from '../support/assert-error.ts'
 import { NOT_HTTPS_URLS } from '../support/https-urls.ts'
 import { type JobWorld, RUN_MS, startJobWorld } from '../support/job-world.ts'
@@ -327,25 +328,39 @@ describe('notifications', () => {
       })
     })
 
-    test('/readyz reports a halt without the words of the provider, which operators get', async () => {
-      const sender = new ScriptedSender()
-      sender.answer(() => ({ kind: 'halt', reason: 'no such project: projects/inner-name' }))
-      const service = await under.start({ pushSender: sender })
-      const sub = newUser()
-      await addDevice(service, sub)
-      await send(service, { users: [sub] })
-      await until(() => service.services.outbox.state === 'halted')
-      const { text } = await service.request('GET', '/readyz')
-      assert.match(text, /halted: deliveries wait; operators find the reason at \/v1\/push/)
-      assert.doesNotMatch(text, /inner-name/)
-      const token = service.tokenFor({ sub: 'reader', scopes: ['read:operations'] })
-      const push = await service.request('GET', '/v1/push', { token })
-      assert.deepEqual(push.body, { state: 'halted', reason: 'no such project: projects/inner-name' })
-      assertError(service, await service.request('GET', '/v1/push', { token: service.tokenFor({ sub }) }), {
-        status: 403,
-        code: 'forbidden',
+    const faults: [verdict: PushVerdict, detail: string, reason: string][] = [
+      [
+        { kind: 'halt', reason: 'no such project: projects/inner-name' },
+        'halted: deliveries wait',
+        'no such project: projects/inner-name',
+      ],
+      [
+        { kind: 'drop', alert: true, reason: '401 no key of inner-name' },
+        'dropping: messages to a platform are lost',
+        'messages to web are lost: 401 no key of inner-name',
+      ],
+    ]
+    for (const [verdict, detail, reason] of faults) {
+      const [state = ''] = detail.split(':')
+      test(`/readyz reports that push is ${state} without the words of the provider, which operators get`, async () => {
+        const sender = new ScriptedSender()
+        sender.answer(() => verdict)
+        const service = await under.start({ pushSender: sender })
+        const sub = newUser()
+        await addDevice(service, sub)
+        await send(service, { users: [sub] })
+        await until(() => service.services.outbox.state === state)
+        const { text } = await service.request('GET', '/readyz')
+        assert.ok(text.includes(`${detail}; operators find the reason at /v1/push`), text)
+        assert.doesNotMatch(text, /inner-name/)
+        const token = service.tokenFor({ sub: 'reader', scopes: ['read:operations'] })
+        assert.deepEqual((await service.request('GET', '/v1/push', { token })).body, { state, reason })
+        assertError(service, await service.request('GET', '/v1/push', { token: service.tokenFor({ sub }) }), {
+          status: 403,
+          code: 'forbidden',
+        })
       })
-    })
+    }
 
     test('each delivery shows what became of it', async () => {
       const sender = new ScriptedSender()

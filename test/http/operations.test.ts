@@ -299,6 +299,7 @@ describe('POST /v1/operations', () => {
         [{ action: 'delete', ids: ['job_1'] }, /body\/action/],
         [{ action: 'retry', ids: [] }, /body\/ids/],
         [{ action: 'cancel', ids: ['job_1'], again: true }, /body\/again is only for the action retry/],
+        [{ action: 'retry', filter: { retried: true }, again: false }, /body\/again must not be false with the filter/],
         [{ action: 'retry', filter: { retried: 'no' } }, /body\/filter\/retried/],
         [{ action: 'retry', filter: {} }, /body\/filter/],
         [{ action: 'retry', filter: { colour: 'red' } }, /colour/],

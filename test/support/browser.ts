@@ -51,12 +51,16 @@ export interface WatchedPage {
 }
 
 export interface PageOptions {
-  /** The phone is 390 px wide. */
-  size?: 'desktop' | 'phone'
+  size?: keyof typeof SIZES
   theme?: 'light' | 'dark'
 }
 
-const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } }
+/** The tablet is the narrowest one, held upright. */
+export const SIZES = {
+  desktop: { width: 1280, height: 900 },
+  tablet: { width: 768, height: 1024 },
+  phone: { width: 390, height: 844 },
+}
 
 /** Opens a page in a browser that reaches only this machine, and records every problem on it. */
 export async function openPage(url: string, { size = 'desktop', theme = 'light' }: PageOptions = {}) {

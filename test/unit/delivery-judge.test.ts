@@ -105,7 +105,7 @@ describe('what an attempt means for its delivery', () => {
     assert.deepEqual([alerted.state, alerted.next_attempt_at], ['failed', null])
     assert.equal(alerted.last_error, DELIVERY_ERRORS.no_platform_key)
     assert.equal(logged.at(-1), 'error delivery.dropped no APNs key')
-    assert.match(judge.platformFault ?? '', /ios/)
+    assert.equal(judge.platformFault, 'messages to ios are lost: no APNs key')
     marked(SENT, { dry_run: 1 })
     assert.match(judge.platformFault ?? '', /ios/, 'a dry run proves nothing')
     marked(SENT, { platform: 'android' })

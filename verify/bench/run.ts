@@ -17,7 +17,7 @@ import { comparePush } from './push/push.ts'
 import { measureSettlementCost } from './settlement/settlement-cost.ts'
 import { compareDisks } from './slow-disk/slow-disk.ts'
 import { slowSyncMissing } from './slow-disk/slow-sync.ts'
-import { measureColdStart, measureIdleMegabytes } from './startup.ts'
+import { compareStarts, measureColdStart, measureIdleMegabytes } from './startup.ts'
 import { measureLargeOutputs } from './streams/large-outputs.ts'
 import { measureStreams } from './streams/streams.ts'
 import { measureSweep } from './sweep.ts'
@@ -98,7 +98,24 @@ const BENCHMARKS: readonly Benchmark[] = [
     names: ['idle-memory'],
     run: async () => print(`figure idle-memory ${(await measureIdleMegabytes()).toFixed(0)} MB`),
   },
+  { names: ['cold-start-vs-bare', 'idle-memory-vs-bare'], run: starts },
 ]
+
+async function starts(wanted: readonly string[]): Promise<void> {
+  const { ours, bare } = await compareStarts()
+  const describeStart = ({ readyMs, cpuMs, idleMegabytes }: typeof ours) => {
+    const processor = cpuMs === null ? '' : `, ${cpuMs.toFixed(0)} ms of processor`
+    return `ready after ${readyMs.toFixed(0)} ms${processor}, ${idleMegabytes.toFixed(0)} MB when idle`
+  }
+  if (wanted.includes('cold-start-vs-bare')) {
+    print(`ratio cold-start-vs-bare ${(ours.readyMs / bare.readyMs).toFixed(2)}`)
+  }
+  if (wanted.includes('idle-memory-vs-bare')) {
+    print(`ratio idle-memory-vs-bare ${(ours.idleMegabytes / bare.idleMegabytes).toFixed(2)}`)
+  }
+  print(`  build    ${describeStart(ours)}`)
+  print(`  bare     ${describeStart(bare)}`)
+}
 
 async function reads(wanted: readonly string[], { reads: pace }: BenchPace): Promise<void> {
   const environment = await startBenchEnvironment()

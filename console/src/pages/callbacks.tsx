@@ -4,7 +4,6 @@ import { useOperator } from '../api/operator.ts'
 import { useAction, useList } from '../api/queries.ts'
 import { Badge } from '../ui/badge.tsx'
 import { Button } from '../ui/button.tsx'
-import { Dialog } from '../ui/dialog.tsx'
 import { FilterBar, type FilterField, withTypes } from '../ui/filter-bar.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
@@ -13,6 +12,7 @@ import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import { CallbackBody, type CallbackRow } from './job/job-callbacks.tsx'
 import { useTypeNames } from './job-types.tsx'
+import { BulkDialog, requestOf } from './jobs/bulk-dialog.tsx'
 import { OperationProgress, useOperation } from './jobs/operation.tsx'
 import { RefusedCallbacks } from './refused-callbacks.tsx'
 
@@ -34,12 +34,14 @@ export function CallbacksPage() {
   const [opened, setOpened] = useState<string | null>(null)
   const shown = opened ?? linked ?? null
   const replay = useAction<{ outcome: string }>(({ outcome }) => `The callback was replayed: ${outcome}`)
-  const bulk = useOperation({ action: 'replay', filter: filters })
+  const bulk = useOperation()
   return (
     <>
       <PageHead title="Callbacks">
         {operator.mayAct && Object.keys(filters).length > 0 && (
-          <Button onClick={() => bulk.count()}>Replay all that fit these filters</Button>
+          <Button onClick={() => bulk.count(requestOf('replay', { filter: filters }))}>
+            Replay all that fit these filters
+          </Button>
         )}
       </PageHead>
       <FilterBar fields={fields} values={filters} onChange={set} />
@@ -102,19 +104,7 @@ export function CallbacksPage() {
           }}
         />
       )}
-      {bulk.isAsked && (
-        <Dialog
-          title={`Replay ${bulk.total === undefined ? '' : bulk.total.toLocaleString()} callbacks?`}
-          confirm={{ label: 'Replay', busy: bulk.isBusy || !bulk.total, onConfirm: bulk.start }}
-          onClose={bulk.close}
-        >
-          {bulk.error === null ? (
-            <p>The service processes each callback again. Jobs that have ended do not change.</p>
-          ) : (
-            <p class="notice bad">{bulk.error}</p>
-          )}
-        </Dialog>
-      )}
+      {bulk.asked && <BulkDialog action="replay" bulk={bulk} />}
     </>
   )
 }

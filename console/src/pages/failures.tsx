@@ -2,12 +2,12 @@ import { Link } from 'wouter-preact'
 import { useOperator } from '../api/operator.ts'
 import { useResource } from '../api/queries.ts'
 import { Button } from '../ui/button.tsx'
-import { Dialog } from '../ui/dialog.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
+import { BulkDialog, countOf, requestOf } from './jobs/bulk-dialog.tsx'
 import { OperationProgress, useOperation } from './jobs/operation.tsx'
 
 interface FailureGroup {
@@ -35,7 +35,7 @@ export function FailuresPage() {
   // By the minute, so that the page does not ask for another time whenever it is drawn.
   const since = new Date(Math.floor(Date.now() / 60_000) * 60_000 - WINDOWS_MS[window]).toISOString()
   const failures = useResource<Failures>('/v1/failures', { query: { since }, refreshMs: 10_000, keepsLast: true })
-  const bulk = useOperation({ action: 'retry' })
+  const bulk = useOperation()
   const filterOf = ({ type, error_code }: FailureGroup) => ({
     status: 'failed',
     type,
@@ -76,10 +76,7 @@ export function FailuresPage() {
               title: 'Jobs',
               numeric: true,
               render: (group) => (
-                <Link href={`/jobs?${new URLSearchParams(filterOf(group))}`}>
-                  {group.count.toLocaleString()}
-                  {group.count === 1 ? ' job' : ' jobs'}
-                </Link>
+                <Link href={`/jobs?${new URLSearchParams(filterOf(group))}`}>{countOf(group.count, 'job')}</Link>
               ),
             },
             { title: 'Trend', render: (group) => trendOf(group, window) },
@@ -92,7 +89,7 @@ export function FailuresPage() {
                       <Button
                         kind="quiet"
                         label={`Retry all of these: ${group.type}, ${group.error_code}`}
-                        onClick={() => bulk.count({ filter: filterOf(group) })}
+                        onClick={() => bulk.count(requestOf('retry', { filter: filterOf(group) }))}
                       >
                         Retry all of these
                       </Button>
@@ -103,19 +100,7 @@ export function FailuresPage() {
           ]}
         />
       </Loaded>
-      {bulk.isAsked && (
-        <Dialog
-          title={`Retry: ${bulk.total === undefined ? (bulk.error === null ? 'counting' : 'not counted') : `${bulk.total.toLocaleString()} ${bulk.total === 1 ? 'job' : 'jobs'}`}`}
-          confirm={{ label: 'Retry', busy: bulk.isBusy || !bulk.total, onConfirm: bulk.start }}
-          onClose={bulk.close}
-        >
-          {bulk.error === null ? (
-            <p>For each job, a new job with the same input starts.</p>
-          ) : (
-            <p class="notice bad">{bulk.error}</p>
-          )}
-        </Dialog>
-      )}
+      {bulk.asked && <BulkDialog action="retry" bulk={bulk} />}
     </>
   )
 }

@@ -1,3 +1,4 @@
+import { Link } from 'wouter-preact'
 import { useList } from '../api/queries.ts'
 import type { Operation } from '../api/types.ts'
 import { Badge } from '../ui/badge.tsx'
@@ -30,7 +31,7 @@ export function OperationsPage() {
               title: 'State',
               render: ({ state }) => <Badge state={state} tone={state === 'done' ? 'good' : undefined} />,
             },
-            { title: 'Action', render: ({ action }) => <strong>{action}</strong> },
+            { title: 'Action', render: ({ id, action }) => <Link href={hrefWith({ id })}>{action}</Link> },
             {
               title: 'Done',
               render: ({ done, total }) => `${done.toLocaleString()} of ${total.toLocaleString()}`,

@@ -12,6 +12,7 @@ import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import type { DeliveryRow } from './job/job-pushes.tsx'
+import { Owner } from './people/owner.tsx'
 
 const FIELDS: readonly FilterField[] = [
   {
@@ -25,7 +26,7 @@ const FIELDS: readonly FilterField[] = [
 
 const MEANING: Record<string, string> = {
   halted: 'Delivery is halted, and messages wait',
-  dropping: 'Some messages are lost',
+  dropping: 'Some messages are lost, and the others are delivered',
   holding: 'Devices that the provider reports as dead are kept',
   no_credentials: 'Messages wait for credentials',
 }
@@ -60,9 +61,9 @@ export function PushPage() {
             {
               title: 'User',
               render: ({ user, platform }) => (
-                <span>
-                  {user === null ? 'deleted device' : <PersonLink sub={user} />} {platform}
-                </span>
+                <>
+                  {user === null ? 'deleted device' : <Owner sub={user} />} {platform}
+                </>
               ),
             },
             {
@@ -109,12 +110,6 @@ export function PushPage() {
       {isTesting && <TestDialog onClose={() => setTesting(false)} />}
     </>
   )
-}
-
-function PersonLink({ sub }: { sub: string }) {
-  const { operator } = useOperator()
-  const name = <code class="id">{sub}</code>
-  return operator.mayReadUsers ? <Link href={`/people/${encodeURIComponent(sub)}`}>{name}</Link> : name
 }
 
 function TestDialog({ onClose }: { onClose: () => void }) {

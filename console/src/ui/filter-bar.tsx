@@ -19,7 +19,7 @@ interface FilterBarProps {
 /** One row of filters. A choice applies at once, a text after Enter. */
 export function FilterBar({ fields, values, onChange }: FilterBarProps) {
   const isFiltered = fields.some(({ name }) => values[name])
-  const isWide = matchMedia('(min-width: 48rem)').matches
+  const isWide = matchMedia('(width >= 48rem)').matches
   return (
     <details class="filter-fold" open={isWide || isFiltered}>
       <summary>Filters</summary>

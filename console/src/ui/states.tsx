@@ -1,4 +1,5 @@
-import type { ComponentChildren } from 'preact'
+import { type ComponentChildren, createContext } from 'preact'
+import { useContext } from 'preact/hooks'
 import { Button } from './button.tsx'
 
 export function Loading({ label = 'Loading' }: { label?: string }) {
@@ -35,9 +36,18 @@ interface Loadable {
   refetch: () => unknown
 }
 
+const Deleted = createContext(false)
+
+/** Whether the object of the page was deleted while the page was open: nothing can be done with it any more. */
+export function useIsDeleted(): boolean {
+  return useContext(Deleted)
+}
+
 /** Shows that a query is loading or has failed. Data that was loaded before stays on the screen, with a notice. */
 export function Loaded({ query, children }: { query: Loadable; children: ComponentChildren }) {
   const retry = () => void query.refetch()
+  // A part of a deleted object is gone, too: one notice is enough.
+  const isSaid = useIsDeleted()
   const isGone = query.error !== null && 'status' in query.error && query.error.status === 404
   if (query.data === undefined) {
     if (!query.error) return <Loading />
@@ -45,8 +55,8 @@ export function Loaded({ query, children }: { query: Loadable; children: Compone
     return <Failure title="This could not be loaded" message={message} onRetry={retry} />
   }
   return (
-    <>
-      {isGone && (
+    <Deleted.Provider value={isSaid || isGone}>
+      {isGone && !isSaid && (
         <p class="notice bad" role="alert">
           This was deleted while the page was open. You see what it was before.
         </p>
@@ -60,6 +70,6 @@ export function Loaded({ query, children }: { query: Loadable; children: Compone
         </p>
       )}
       {children}
-    </>
+    </Deleted.Provider>
   )
 }

@@ -115,7 +115,7 @@ export class DeliveryJudge {
       if (platform) this.#platforms.clear(platform)
     }
     if (kind === 'disable' && dry_run === 0) this.#breakerOf(delivery).recordDead(subject ?? '')
-    if (kind === 'drop' && verdict.alert && platform) this.#platforms.record(platform)
+    if (kind === 'drop' && verdict.alert && platform) this.#platforms.record(platform, verdict.reason)
   }
 
   /** Disables the device if the verdict can be trusted. Otherwise the delivery waits. */

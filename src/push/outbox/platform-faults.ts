@@ -5,28 +5,28 @@ const SHOWN_MS = 60 * 60_000
 
 /**
  * Platforms that the provider cannot reach because it has no valid key for them. A fault is shown for an hour, or until a
- * message to the platform is delivered. The provider's own message is in the log.
+ * message to the platform is delivered.
  */
 export class PlatformFaults {
   readonly #clock: Clock
-  readonly #faultAtMs = new Map<Platform, number>()
+  readonly #faults = new Map<Platform, { atMs: number; reason: string }>()
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
+  /** In the words of the provider: for operators only. */
   get fault(): string | null {
     const sinceMs = this.#clock.now() - SHOWN_MS
-    const platforms = [...this.#faultAtMs].filter(([, atMs]) => atMs > sinceMs).map(([platform]) => platform)
-    if (platforms.length === 0) return null
-    return `messages to ${platforms.join(', ')} are lost: the provider has no valid key for them; see the log`
+    const shown = [...this.#faults].filter(([, { atMs }]) => atMs > sinceMs)
+    return shown.map(([platform, { reason }]) => `messages to ${platform} are lost: ${reason}`).join('; ') || null
   }
 
-  record(platform: Platform): void {
-    this.#faultAtMs.set(platform, this.#clock.now())
+  record(platform: Platform, reason: string): void {
+    this.#faults.set(platform, { atMs: this.#clock.now(), reason })
   }
 
   clear(platform: Platform): void {
-    this.#faultAtMs.delete(platform)
+    this.#faults.delete(platform)
   }
 }

@@ -3,6 +3,7 @@ import { useAction, useResource } from '../../api/queries.ts'
 import type { Job } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
 import { initialValue, type Schema, SchemaForm } from '../../ui/schema-form.tsx'
+import { useIsDeleted } from '../../ui/states.tsx'
 
 interface Interrupt {
   id?: string
@@ -20,7 +21,8 @@ export function AnswerForm({ job }: { job: Job }) {
     setAnswered(true)
     return 'The answer was sent'
   })
-  if (isAnswered || types.isPending) return null
+  const isDeleted = useIsDeleted()
+  if (isAnswered || types.isPending || isDeleted) return null
   const answerOf = (index: number) => (index in answers ? answers[index] : initialValue(schema))
   const body = () => {
     const ids = questions.map(({ id }) => id)

@@ -6,6 +6,7 @@ import { hasEnded, type Job } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
 import { CopyButton } from '../../ui/copy-button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
+import { useIsDeleted } from '../../ui/states.tsx'
 
 type Question = 'cancel' | 'retry' | 'delete'
 
@@ -57,6 +58,8 @@ export function JobActions({ job }: { job: Job }) {
     retry: () => retry.mutate({ method: 'POST', path: `${path}/retry`, ...(again && { body: { again } }) }),
     delete: () => remove.mutate({ method: 'DELETE', path }),
   }
+  const isDeleted = useIsDeleted()
+  if (isDeleted) return null
   const curl = () => `curl -s ${location.origin}${path} -H "Authorization: Bearer $TOKEN"`
   return (
     <>

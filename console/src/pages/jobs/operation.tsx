@@ -1,4 +1,5 @@
 import { useState } from 'preact/hooks'
+import { useOperator } from '../../api/operator.ts'
 import { useAction, useResource } from '../../api/queries.ts'
 import type { Operation } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
@@ -13,7 +14,7 @@ export interface OperationRequest {
 const COUNTING_MS = 10_000
 
 /** Counts the objects of an operation, and starts it when the operator confirms. */
-export function useOperation(request: OperationRequest, onStarted: () => void = () => {}) {
+export function useOperation(onStarted: () => void = () => {}) {
   const [asked, setAsked] = useState<OperationRequest | null>(null)
   const [started, setStarted] = useState<string | null>(null)
   const counting = useAction<Operation>(() => null)
@@ -25,15 +26,13 @@ export function useOperation(request: OperationRequest, onStarted: () => void = 
   })
   const path = '/v1/operations'
   return {
-    isAsked: asked !== null,
     asked,
     started,
     total: counting.data?.total,
     retried: counting.data?.retried ?? 0,
     error: counting.error?.message ?? null,
     isBusy: counting.isPending || starting.isPending,
-    count: (changes: Partial<OperationRequest> = {}) => {
-      const wanted = { ...request, ...changes }
+    count: (wanted: OperationRequest) => {
       setAsked(wanted)
       counting.mutate({ method: 'POST', path, body: { ...wanted, dry_run: true }, timeoutMs: COUNTING_MS })
     },
@@ -48,6 +47,7 @@ const RUNS = new Set(['pending', 'running'])
 /** The progress of an operation, with a button to stop it. An erasure cannot be stopped. */
 export function OperationProgress({ id }: { id: string }) {
   const { data } = useResource<Operation>(`/v1/operations/${id}`, { refreshMs: 1_000 })
+  const { operator } = useOperator()
   const stop = useAction(() => 'The operation was stopped')
   if (!data) return null
   return (
@@ -69,7 +69,7 @@ export function OperationProgress({ id }: { id: string }) {
         title={`Why ${data.skipped === 1 ? 'it was' : 'they were'} skipped`}
         items={data.skips?.map(({ id: item, reason }) => [item, reason])}
       />
-      {RUNS.has(data.state) && data.action !== 'erase' && (
+      {operator.mayAct && RUNS.has(data.state) && data.action !== 'erase' && (
         <Button kind="quiet" onClick={() => stop.mutate({ method: 'POST', path: `/v1/operations/${id}/cancel` })}>
           Stop
         </Button>

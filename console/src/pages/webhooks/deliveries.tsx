@@ -6,7 +6,7 @@ import { Badge } from '../../ui/badge.tsx'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { FilterBar, type FilterField } from '../../ui/filter-bar.tsx'
-import { Loaded } from '../../ui/states.tsx'
+import { Loaded, useIsDeleted } from '../../ui/states.tsx'
 import { DataTable } from '../../ui/table.tsx'
 import { duration, Time } from '../../ui/time.tsx'
 import { useUrlFilters } from '../../ui/url-filters.ts'
@@ -24,8 +24,9 @@ export function Deliveries({ endpoint }: { endpoint: WebhookEndpoint }) {
   const [shown, setShown] = useState<string | null>(null)
   const opened = deliveries.items.find(({ id }) => id === shown)
   const resend = useAction(() => 'The event will be sent again')
+  const isDeleted = useIsDeleted()
   // The service refuses it while an attempt follows anyway, or while the endpoint is disabled.
-  const mayResend = operator.mayAct && endpoint.enabled
+  const mayResend = operator.mayAct && endpoint.enabled && !isDeleted
   return (
     <section class="stack" aria-label="Deliveries">
       <h2>Deliveries</h2>

@@ -5,6 +5,7 @@ import { useAction } from '../../api/queries.ts'
 import type { Operation } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
+import { useIsDeleted } from '../../ui/states.tsx'
 import { EditDialog } from './endpoint-form.tsx'
 import { SECRET_LOST, SecretDialog } from './secret-dialog.tsx'
 
@@ -77,6 +78,8 @@ export function EndpointActions({ endpoint, onRecovery }: EndpointActionsProps) 
       {label}
     </Button>
   )
+  const isDeleted = useIsDeleted()
+  if (isDeleted) return null
   return (
     <>
       {endpoint.enabled && (

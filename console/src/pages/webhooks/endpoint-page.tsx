@@ -1,12 +1,12 @@
 import type { WebhookEndpoint } from '@project-api/client'
 import { useState } from 'preact/hooks'
-import { Link } from 'wouter-preact'
 import { useOperator } from '../../api/operator.ts'
 import { useResource } from '../../api/queries.ts'
 import { PageHead } from '../../ui/page-head.tsx'
 import { Loaded } from '../../ui/states.tsx'
 import { Time } from '../../ui/time.tsx'
 import { OperationProgress } from '../jobs/operation.tsx'
+import { Owner } from '../people/owner.tsx'
 import { Deliveries } from './deliveries.tsx'
 import { EndpointActions } from './endpoint-actions.tsx'
 import { Backlog, Health } from './health.tsx'
@@ -34,7 +34,6 @@ export function EndpointPage({ params: { id } }: { params: { id: string } }) {
 }
 
 function Facts({ endpoint }: { endpoint: WebhookEndpoint }) {
-  const { operator } = useOperator()
   const { types, project_id, description, created_by, previous_secret_until: until } = endpoint
   return (
     <section class="card" aria-label="Facts">
@@ -73,11 +72,7 @@ function Facts({ endpoint }: { endpoint: WebhookEndpoint }) {
           {created_by && (
             <>
               {' by '}
-              {operator.mayReadUsers ? (
-                <Link href={`/people/${encodeURIComponent(created_by)}`}>{created_by}</Link>
-              ) : (
-                created_by
-              )}
+              <Owner sub={created_by} />
             </>
           )}
         </dd>
