@@ -10,8 +10,6 @@ interface Command {
   summary: string
   /** Absent for a command without arguments. */
   usage?: string
-  /** Printed before the command is loaded, for a command that takes long to begin. */
-  announcement?: string
   load: () => Promise<RunCommand>
 }
 
@@ -27,7 +25,6 @@ const COMMANDS: Record<string, Command> = {
     usage: `dev [--open] [--keep]
        --open   opens the start page in the browser
        --keep   data, keys and tokens survive a restart, in data/dev or DATA_DIR`,
-    announcement: 'Starting the service and its sandbox …',
     load: async () => (await import('./dev.ts')).dev,
   },
   'dev-env': {
@@ -118,7 +115,6 @@ export async function runCommandLine(line: CommandLine): Promise<ExitCode> {
   if (args.some(asksForHelp)) return say(line, `${usage}\n\n  ${command.summary}`)
   try {
     if (!command.usage && args.length > 0) throw new UsageError(`${name} takes no arguments, not "${args.join(' ')}"`)
-    if (command.announcement) line.print(command.announcement)
     const run = await command.load()
     return await run({ ...line, args })
   } catch (error) {
