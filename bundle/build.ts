@@ -7,8 +7,8 @@ import { thirdPartyLicences } from './licences.ts'
 const ROOT = fileURLToPath(new URL('../', import.meta.url))
 const DIST = join(ROOT, 'dist')
 
-/** The code is as deep as `src/core`, so that `shippedFile` of `src/core/shipped-files.ts` finds the root. */
-const CODE = 'src/bundle'
+/** The code is one folder below the root, as `src/shipped-files.ts` is, which finds the root by that. */
+const CODE = 'bundle'
 /** Every export of the service, for the tests of the build. It only names what is in the other files, and is not packed. */
 const INTERNALS = `${CODE}/internals`
 
@@ -93,7 +93,7 @@ function consolePackages(): string[] {
 function packageFile(): object {
   const own = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>
   const { name, version, description, license, repository, engines, type, bin } = own
-  const files = ['bin', 'src', `!${INTERNALS}.js*`, 'console', 'docs', 'job-types.json', '*.md', '*.txt']
+  const files = ['bin', CODE, `!${INTERNALS}.js*`, 'src', 'console', 'docs', 'job-types.json', '*.md', '*.txt']
   return { name, version, description, license, repository, engines, type, bin, files }
 }
 

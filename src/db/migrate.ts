@@ -1,5 +1,5 @@
 import { type Clock, systemClock } from '../core/clock.ts'
-import { shippedFile } from '../core/shipped-files.ts'
+import { shippedFile } from '../shipped-files.ts'
 import { type Database, LockTimeout, type Queryable, type Transaction } from './database.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import { sql } from './sql.ts'

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { shippedFile } from '../core/shipped-files.ts'
+import { shippedFile } from '../shipped-files.ts'
 
 const SHELL = read('page.html')
 /** For pages with fault settings and tables. */

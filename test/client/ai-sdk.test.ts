@@ -619,6 +619,79 @@ describe('a chat on the AI SDK', () => {
       assert.match(textOfMessage(chat.messages.at(-1) as ChatMessage), /Again/)
     })
 
+    /** An open chat of the AI SDK in another tab, which watches the conversation. */
+    async function openIdleTab({ world, load }: Pick<Awaited<ReturnType<typeof startChat>>, 'world' | 'load'>) {
+      const messages = await load()
+      const id = String(messages[0]?.metadata?.threadId)
+      const api = createClient({ url: world.service.url, token: () => world.token('ada'), clock: world.clock })
+      const transport = createChatTransport({ api, type: 'agent', toInput })
+      const chat = new PlainChat({ id, messages: await overTime(world, transport.load(id)), transport })
+      const stop = transport.watch(id, (update) => {
+        chat.messages = update(chat.messages)
+        void chat.resumeStream()
+      })
+      const shown = () =>
+        chat.messages.map((message) => [message.role, textOfMessage(message), message.metadata?.status])
+      const until = (holds: () => boolean) => world.sweepUntil(holds, 500)
+      return { chat, shown, until, stop }
+    }
+
+    test('an open tab notices a turn that begins elsewhere, joins it and the turn behind it, without a reload', async () => {
+      const { turn, send, show, copy, load, world } = await startChat()
+      await turn(said('Hello', { say: 'Welcome' }))
+      const { chat, shown, until, stop } = await openIdleTab({ world, load })
+      const second = copy()
+      const stream = await send(said('Count', { say: 'one two three', duration_ms: 4_000 }))
+      await until(() => chat.status === 'streaming')
+      const other = second.turn(said('Something else', { say: 'Here it is' }))
+      await show(stream)
+      await other
+      await until(() => chat.status === 'ready' && shown().length === 6)
+      assert.deepEqual(shown(), [
+        ['user', 'Hello', undefined],
+        ['assistant', 'Welcome', 'completed'],
+        ['user', 'Count', undefined],
+        ['assistant', 'one two three', 'completed'],
+        ['user', 'Something else', undefined],
+        ['assistant', 'Here it is', 'completed'],
+      ])
+      // Its own turns keep what was shown live.
+      await overTime(world, chat.sendMessage({ text: 'Mine', metadata: { think: 'Hm', say: 'Yours' } as object }))
+      await turn(said('Last', { say: 'Done' }))
+      await until(() => chat.status === 'ready' && shown().length === 10)
+      assert.ok(chat.messages[7]?.parts.some(({ type }) => type === 'reasoning'))
+      assert.deepEqual(
+        shown()
+          .slice(6, 10)
+          .map(([, text]) => text),
+        ['Mine', 'Yours', 'Last', 'Done'],
+      )
+      stop()
+    })
+
+    test('an open tab shows a question that is asked and answered elsewhere, and the run that follows', async () => {
+      const { turn, load, world } = await startChat()
+      await turn(said('Hello', { say: 'Welcome' }))
+      const { chat, shown, until, stop } = await openIdleTab({ world, load })
+      await turn(said('Publish', { pause: 'Really?', say: 'Published' }))
+      await until(() => chat.status === 'ready' && shown().at(-1)?.[2] === 'awaiting_input')
+      assert.ok(chat.messages.at(-1)?.parts.some(({ type }) => type === 'data-question'))
+      await turn(said('yes'))
+      await until(() => chat.status === 'ready' && shown().at(-1)?.[1] === 'Published')
+      assert.deepEqual(
+        shown().map(([role, text]) => [role, text]),
+        [
+          ['user', 'Hello'],
+          ['assistant', 'Welcome'],
+          ['user', 'Publish'],
+          ['assistant', ''],
+          ['user', 'yes'],
+          ['assistant', 'Published'],
+        ],
+      )
+      stop()
+    })
+
     async function endOf(world: JobWorld, id: string): Promise<string> {
       let status = ''
       await world.sweepUntil(async () => {

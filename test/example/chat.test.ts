@@ -110,9 +110,10 @@ describe('the example app, in a real browser', needsChromium(), () => {
     await Promise.all([page, second].map((one) => one.getByText('the job still ends.').waitFor()))
     await second.getByLabel('Message').fill('What can you do?')
     await second.getByRole('button', { name: 'Send' }).click()
-    await second.locator('aside').getByText('completed').nth(1).waitFor()
-    await page.reload()
+    // The first browser notices it without a reload.
     await page.locator('article.user', { hasText: 'What can you do?' }).waitFor()
+    await page.locator('article.assistant', { hasText: 'You wrote: “What can you do?”' }).waitFor()
+    await second.locator('aside').getByText('completed').nth(1).waitFor()
     assert.equal(await page.locator('article').count(), 4)
   })
 

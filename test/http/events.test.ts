@@ -172,7 +172,16 @@ describe('event streams', () => {
         for (const stream of [own, admins]) await stream.until(() => last(stream))
         await all.until(() => all.received.filter(({ event }) => event === 'job.completed').length === 2)
         const events = own.received.map(({ event, data }) => [event, data.data])
-        const data = { job_id: job.id, type: 'report', status: 'processing', project_id: null, error: null, link: null }
+        const { id: job_id, thread_id } = job
+        const data = {
+          job_id,
+          type: 'report',
+          status: 'processing',
+          project_id: null,
+          thread_id,
+          error: null,
+          link: null,
+        }
         assert.deepEqual(events.at(0), ['job.created', { ...data, settled_by: null }])
         assert.deepEqual(events.at(-1), ['job.completed', { ...data, status: 'completed', settled_by: 'callback' }])
         assert.deepEqual(admins.received, own.received)

@@ -374,6 +374,7 @@ describe('the description of the API', () => {
         type: 'x',
         status: 'failed',
         project_id: null,
+        thread_id: 'x',
         error: null,
         settled_by: null,
         link: null,

@@ -4,10 +4,10 @@ import { SourceMap } from 'node:module'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { shippedFile } from '../../src/core/shipped-files.ts'
+import { shippedFile } from '../../src/shipped-files.ts'
 
 const DIST = fileURLToPath(new URL('../../dist/', import.meta.url))
-const CODE = join(DIST, 'src/bundle')
+const CODE = join(DIST, 'bundle')
 const read = (file: string) => readFileSync(join(DIST, file), 'utf8')
 
 /** The paths of the modules in a file of the build. A file without code of its own has no source map. */
@@ -40,11 +40,10 @@ describe('the build in dist', () => {
     const modules = [...modulesLoadedBy('serve.js')]
     const has = (part: string) => modules.some((module) => module.includes(part))
     for (const part of ['node_modules/fastify/', 'src/app.ts']) assert.ok(has(part), `${part} is found at all`)
-    const onDemand = ['pg', 'ioredis', '@opentelemetry', '@scalar', '@fastify/swagger'].map((name) => `modules/${name}/`)
-    assert.deepEqual(
-      [...onDemand, 'src/sandbox/', 'src/db/postgres/postgres.ts', 'src/tracing/'].filter(has),
-      [],
+    const onDemand = ['pg', 'ioredis', '@opentelemetry', '@scalar', '@fastify/swagger'].map(
+      (name) => `modules/${name}/`,
     )
+    assert.deepEqual([...onDemand, 'src/sandbox/', 'src/db/postgres/postgres.ts', 'src/tracing/'].filter(has), [])
   })
 
   test('a source map leads from the build to the line of the source', () => {
@@ -54,8 +53,10 @@ describe('the build in dist', () => {
     const code = readFileSync(join(CODE, file ?? ''), 'utf8')
     const line = code.split('\n').findIndex((text) => text.includes('function shippedFile('))
     const map = new SourceMap(JSON.parse(readFileSync(join(CODE, `${file}.map`), 'utf8')) as never)
-    const entry = map.findEntry(line, code.split('\n')[line]?.indexOf('shippedFile') ?? 0) as { originalSource?: string }
-    assert.match(entry.originalSource ?? '', /src\/core\/shipped-files\.ts$/)
+    const entry = map.findEntry(line, code.split('\n')[line]?.indexOf('shippedFile') ?? 0) as {
+      originalSource?: string
+    }
+    assert.match(entry.originalSource ?? '', /src\/shipped-files\.ts$/)
   })
 
   test('the licences of all packages in the build are in it', () => {
@@ -66,7 +67,9 @@ describe('the build in dist', () => {
     const { devDependencies } = JSON.parse(
       readFileSync(new URL('../../console/package.json', import.meta.url), 'utf8'),
     ) as { devDependencies: Record<string, string> }
-    const ofConsole = Object.keys(devDependencies).filter((name) => name !== 'vite' && !name.startsWith('@project-api/'))
+    const ofConsole = Object.keys(devDependencies).filter(
+      (name) => name !== 'vite' && !name.startsWith('@project-api/'),
+    )
     const missing = [...new Set([...found, ...ofConsole])].filter((name) => !text.includes(`== ${name} `))
     assert.deepEqual(missing, [])
   })

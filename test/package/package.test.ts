@@ -59,7 +59,11 @@ async function install(): Promise<{ folder: string; home: string; env: NodeJS.Pr
 /** All files of the machine without those of npm, and without the compile cache of the service in the package's own folder. */
 function filesOf(machine: string): string[] {
   const files = readdirSync(machine, { recursive: true, encoding: 'utf8' })
-  return files.filter((file) => !/^npm-cache|^tmp\/node-compile-cache|^app\/node_modules\/project-api\/node_modules(?:\/|$)/.test(file)).sort()
+  return files
+    .filter(
+      (file) => !/^npm-cache|^tmp\/node-compile-cache|^app\/node_modules\/project-api\/node_modules(?:\/|$)/.test(file),
+    )
+    .sort()
 }
 
 describe('the packed service on a machine with Node alone', () => {

@@ -1,10 +1,10 @@
 import { registerHooks } from 'node:module'
 
 const SOURCE = new URL('../../src/', import.meta.url).href
-const BUILD = new URL('../../dist/src/bundle/internals.js', import.meta.url).href
+const BUILD = new URL('../../dist/bundle/internals.js', import.meta.url).href
 
 /**
- * Loaded before the tests, it gives them the build in place of the sources: `dist/src/bundle/internals.js` exports all that
+ * Loaded before the tests, it gives them the build in place of the sources: `dist/bundle/internals.js` exports all that
  * the files of `src/` export, from the files that are shipped. Programs that a test starts are those of the build too.
  */
 registerHooks({

@@ -25,6 +25,7 @@ import {
   textOfMessage,
 } from './chat-messages.ts'
 import { ChunkWriter } from './chunks.ts'
+import { addTurn, type MessagesUpdate, stateOfTurn, watchConversation } from './watch-conversation.ts'
 
 /** A conditional type: the compiler inserts the job type before it checks the function, so literals keep their types. */
 type Returning<Result, Args extends unknown[]> = [Result] extends [infer Known] ? (...args: Args) => Known : never
@@ -99,6 +100,12 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
   /** The newest run of each chat that was not shown to its end. */
   readonly #unshown = new Map<string, Shown<Types, Name>>()
   readonly #starting = new Map<string, Promise<Shown<Types, Name>>>()
+  /** What was shown of each turn, by the id of its job. */
+  readonly #seen = new Map<string, string>()
+  /** The runs that are being shown, each with its chat. */
+  readonly #showing = new Map<Shown<Types, Name>, string>()
+  /** Called when a chat has shown a run. */
+  readonly #onIdle = new Set<() => void>()
   /** Chats that the user stopped. The next message is a new turn, even if the last one shown is a question. */
   readonly #stopped = new Set<string>()
 
@@ -110,7 +117,10 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     const { chatId, abortSignal: signal } = options
     const starting = this.#nextTurn(options)
     this.#starting.set(chatId, starting)
-    const shown = await starting.finally(() => this.#starting.delete(chatId))
+    const shown = await starting.finally(() => {
+      this.#starting.delete(chatId)
+      this.#reportIdle()
+    })
     if (this.#options.cancelOnStop) {
       const cancel = () => void shown.job.cancel().catch(() => {})
       // A chat that was stopped while its job started gets no event any more.
@@ -125,7 +135,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     chatId,
     abortSignal: signal,
   }) => {
-    const { data = [] } = (await this.#read(this.#threadOf(chatId), signal)) ?? {}
+    const { data = [] } = (await this.#read(this.#threadOf(chatId), { signal })) ?? {}
     const current = unfinishedIn(data)
     const isRunning = current !== undefined && current.status !== 'awaiting_input'
     const shown = isRunning ? this.#runOf(current) : this.#unshown.get(chatId)
@@ -153,7 +163,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     threadId: string,
     { turns: limit = TURNS, signal }: LoadOptions = {},
   ): Promise<ChatMessage[]> => {
-    const { api, toText = defaultText, fromInput = defaultFromInput } = this.#options
+    const { api } = this.#options
     const turns: Turn[] = []
     const list = api.conversations.turns(threadId, { limit: Math.min(limit, PAGE), signal })
     try {
@@ -164,8 +174,45 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     } catch (error) {
       if (!isGone(error)) throw error
     }
-    const texts = { toText, fromInput } as Parameters<typeof messagesOfTurn>[1]
-    return turns.flatMap((turn) => messagesOfTurn(turn, texts))
+    return turns.flatMap((turn) => this.#messagesOf(turn))
+  }
+
+  /**
+   * Notices turns that begin, end or are answered elsewhere, through the client's stream of events: in another tab, on
+   * another device, or by the service. Pass the update to `setMessages` of `useChat`, then call `resumeStream()`, which joins
+   * a turn that runs. While the chat shows a turn itself, nothing is reported. Returns a function that ends the watch.
+   */
+  readonly watch = (chatId: string, onChange: (update: MessagesUpdate) => void): (() => void) => {
+    const threadId = () => this.#threadOf(chatId)
+    const isBusy = () => this.#starting.has(chatId) || [...this.#showing.values()].includes(chatId)
+    const check = async () => {
+      const { data = [] } = (await this.#read(threadId(), { isWhole: true })) ?? {}
+      if (isBusy()) return
+      // What the user has stopped is not joined again.
+      const stopped = this.#stopped.has(chatId) ? this.#unshown.get(chatId)?.job.id : undefined
+      const isNew = (turn: TurnState) =>
+        this.#seen.get(turn.id) !== stateOfTurn(turn) && (turn.id !== stopped || hasEnded(turn.status))
+      const added = (data as Turn[]).filter(isNew).map((turn) => this.#messagesOf(turn))
+      if (added.length > 0) onChange((messages) => added.reduceRight<ChatMessage[]>(addTurn, messages))
+    }
+    const { onIdle, stop } = watchConversation({ events: this.#options.api.context.events, threadId, isBusy, check })
+    this.#onIdle.add(onIdle)
+    return () => {
+      this.#onIdle.delete(onIdle)
+      stop()
+    }
+  }
+
+  /** The messages of a stored turn, which the chat shows from now on. */
+  #messagesOf(turn: Turn): ChatMessage[] {
+    const { toText = defaultText, fromInput = defaultFromInput } = this.#options
+    this.#seen.set(turn.id, stateOfTurn(turn))
+    return messagesOfTurn(turn, { toText, fromInput } as Parameters<typeof messagesOfTurn>[1])
+  }
+
+  /** Later, when the chat has handled the end of its stream. */
+  #reportIdle(): void {
+    for (const onIdle of this.#onIdle) setTimeout(onIdle)
   }
 
   /** Answers the open questions of the chat, continues its conversation, or begins one. */
@@ -185,7 +232,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
       return shown
     }
     const input = () => toInput(message) as InputOf<Types, Name>
-    const found = await this.#read(this.#threadToContinue(chatId, messages, trigger), signal)
+    const found = await this.#read(this.#threadToContinue(chatId, messages, trigger), { signal })
     const [newest] = found?.data ?? []
     if (!found || !newest) {
       const job = await api.jobs.start(type, input(), options)
@@ -223,11 +270,14 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
     return goesOn ? (noted ?? this.#threadOf(chatId)) : undefined
   }
 
-  /** The newest turns of a conversation, without input and output. Undefined if there is none. */
-  async #read(threadId: string | undefined, signal?: AbortSignal): Promise<KnownConversation | undefined> {
+  /** The newest turns of a conversation, without input and output unless they are wanted. Undefined if there is none. */
+  async #read(
+    threadId: string | undefined,
+    { signal, isWhole = false }: { signal?: AbortSignal | undefined; isWhole?: boolean } = {},
+  ): Promise<KnownConversation | undefined> {
     if (threadId === undefined) return undefined
-    const query = { fields: 'summary', limit: NEWEST, signal }
     try {
+      const query = { ...(!isWhole && { fields: 'summary' }), limit: NEWEST, signal }
       return (await this.#options.api.conversations.get(threadId, query)) as unknown as KnownConversation
     } catch (error) {
       if (!isGone(error)) throw error
@@ -257,6 +307,16 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
   }
 
   async *#show(chatId: string, shown: Shown<Types, Name>, signal: AbortSignal): AsyncGenerator<UIMessageChunk> {
+    this.#showing.set(shown, chatId)
+    try {
+      yield* this.#chunksOf(chatId, shown, signal)
+    } finally {
+      this.#showing.delete(shown)
+      this.#reportIdle()
+    }
+  }
+
+  async *#chunksOf(chatId: string, shown: Shown<Types, Name>, signal: AbortSignal): AsyncGenerator<UIMessageChunk> {
     const { job } = shown
     const stop = () => this.#stopped.add(chatId)
     if (signal.aborted) stop()
@@ -280,6 +340,7 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
       const found = await job.get({ signal })
       if (this.#unshown.get(chatId)?.job.id === job.id) this.#unshown.delete(chatId)
       metadata.status = part.status
+      this.#seen.set(job.id, stateOfTurn({ run: metadata.run ?? 1, status: part.status }))
       yield* this.#conclude(found, writer, metadata)
       yield { type: 'finish-step' }
       yield { type: 'finish', messageMetadata: { ...metadata } }

@@ -39,13 +39,23 @@ interface ConversationProps {
 
 function Conversation({ id, messages: loaded, transport }: ConversationProps) {
   const chat = useChat<ChatMessage>({ ...(id !== undefined && { id }), messages: loaded, transport, resume: true })
-  const { messages, sendMessage, status, stop, error } = chat
+  const { messages, setMessages, resumeStream, sendMessage, status, stop, error } = chat
   const [draft, setDraft] = useState('')
   const end = useRef<HTMLDivElement>(null)
   // biome-ignore lint/correctness/useExhaustiveDependencies: each new message moves the page.
   useEffect(() => {
     end.current?.scrollIntoView({ block: 'end' })
   }, [messages])
+
+  // Another tab or another device may continue the conversation.
+  useEffect(
+    () =>
+      transport.watch(chat.id, (update) => {
+        setMessages(update)
+        void resumeStream()
+      }),
+    [transport, chat.id, setMessages, resumeStream],
+  )
 
   const isBusy = status === 'submitted' || status === 'streaming'
   const send = (text: string, answer?: string) =>

@@ -5,7 +5,7 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { shippedFile } from '../../core/shipped-files.ts'
+import { shippedFile } from '../../shipped-files.ts'
 
 const run = promisify(execFile)
 const ROOT = fileURLToPath(shippedFile('.'))

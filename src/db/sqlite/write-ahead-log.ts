@@ -3,7 +3,7 @@ import { closeSync, fdatasync, openSync, readSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { UnavailableError } from '../../core/errors.ts'
-import { shippedFile } from '../../core/shipped-files.ts'
+import { shippedFile } from '../../shipped-files.ts'
 
 /** The write-ahead log of a file. `sync` and `checkpoint` wait for the disk without blocking the event loop. */
 export interface WriteAheadLog {

@@ -13,6 +13,7 @@ export function jobEvent(
     type: job.type,
     status: job.status,
     project_id: job.project_id,
+    thread_id: job.thread_id,
     error: job.error_code === null ? null : { code: job.error_code, message: job.error_message },
     settled_by: job.settled_by,
     link: linkOf(types.get(job.type), job),

@@ -4,9 +4,9 @@ import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../../core/errors.ts'
-import { shippedFile } from '../../core/shipped-files.ts'
 import type { App } from '../../http/app-instance.ts'
 import { publicAccess } from '../../http/gate/access.ts'
+import { shippedFile } from '../../shipped-files.ts'
 import type { ConsoleSignIn } from './console-sign-in.ts'
 
 /** Settings that the console needs before the operator has signed in. They contain no secrets. */
