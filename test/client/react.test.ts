@@ -1,8 +1,5 @@
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
-import { createRequire } from 'node:module'
 import { before, describe, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { createElement } from 'react'
 import { renderToString } from 'react-dom/server'
 import { type ApiClient, createClient } from '../../client/src/client.ts'
@@ -12,27 +9,10 @@ import { jobsStore, liveStore } from '../../client/src/react/stores.ts'
 import { needsChromium, openPage } from '../support/browser.ts'
 import { startJobWorld } from '../support/job-world.ts'
 import { overTime } from '../support/over-time.ts'
+import { bundlePage, servePage } from '../support/page-site.ts'
 import { QuickClock, type ScriptedAnswer, startScriptedServer } from '../support/scripted-server.ts'
 import { forEachVariant } from '../support/service.ts'
 import { until } from '../support/until.ts'
-
-const BUNDLER = createRequire(import.meta.url).resolve('esbuild-wasm/bin/esbuild')
-
-function bundlePage(file: string): string {
-  const page = fileURLToPath(new URL(file, import.meta.url))
-  const args = [page, '--bundle', '--format=esm', '--define:process.env.NODE_ENV="development"']
-  return execFileSync(process.execPath, [BUNDLER, ...args], { timeout: 120_000, maxBuffer: 64e6 }).toString()
-}
-
-/** Serves a page that only runs this script. */
-function servePage(script: string) {
-  const html = '<!doctype html><meta charset="utf-8"><body><script type="module" src="/page.js"></script>'
-  return startScriptedServer((response, { path }) => {
-    const isScript = path === '/page.js'
-    response.writeHead(200, { 'content-type': isScript ? 'text/javascript' : 'text/html' })
-    response.end(isScript ? script : path === '/' ? html : '')
-  })
-}
 
 describe('the hooks', () => {
   test('rendering on a server sends no request and stores nothing', (t) => {
@@ -192,11 +172,11 @@ describe('the hooks', () => {
   describe('in a real browser, in strict mode, from another origin', needsChromium(), () => {
     let script = ''
     before(() => {
-      script = bundlePage('./hooks-page.ts')
+      script = bundlePage(new URL('./hooks-page.ts', import.meta.url))
     })
 
     test('the newer of two starts that overlap sets the state, in whatever order they end', async () => {
-      const { url } = await servePage(bundlePage('./start-job-page.ts'))
+      const { url } = await servePage(bundlePage(new URL('./start-job-page.ts', import.meta.url)))
       const { page, complaints } = await openPage(url)
       const click = (id: string) => page.locator(`#${id}`).click()
       const shows = (state: string) => page.locator('#state').getByText(state, { exact: true }).waitFor()

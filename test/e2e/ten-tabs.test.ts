@@ -4,6 +4,7 @@ import { before, describe, test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { needsChromium, openPage } from '../support/browser.ts'
 import { type CutOffProxy, startCutOffProxy } from '../support/cut-off-proxy.ts'
+import { hideTab, makeTabsHideable } from '../support/hidden-tabs.ts'
 import { startJobWorld } from '../support/job-world.ts'
 import { onVariantB } from '../support/service.ts'
 import { startTutorialSite, type TutorialSite } from '../support/tutorial-site.ts'
@@ -13,19 +14,6 @@ const TABS = 10
 const SENTENCE = 'one two three four'
 const ANSWER = `You said: ${SENTENCE}`
 const WORD_MS = 1_000
-
-/** A headless browser shows all its tabs at once. This script lets a test hide them. */
-const HIDEABLE = `
-  let isHidden = false
-  Object.defineProperty(Document.prototype, 'hidden', { get: () => isHidden })
-  globalThis.hideTab = (value) => {
-    isHidden = value
-    document.dispatchEvent(new Event('visibilitychange'))
-  }`
-
-function hide(page: Page, isHidden: boolean): Promise<void> {
-  return page.evaluate(`hideTab(${isHidden})`)
-}
 
 describe('ten tabs of one browser over HTTP/1.1', needsChromium(), () => {
   let proxy: CutOffProxy
@@ -48,7 +36,7 @@ describe('ten tabs of one browser over HTTP/1.1', needsChromium(), () => {
       const { page: first } = await openPage(`${site.url}/index.html`)
       const context = first.context()
       t.after(() => context.close())
-      await context.addInitScript(HIDEABLE)
+      await makeTabsHideable(context)
       await first.goto(`${site.url}/chat.html`)
       await first.getByLabel('Your message').fill(SENTENCE)
       await first.getByRole('button').click()
@@ -61,7 +49,7 @@ describe('ten tabs of one browser over HTTP/1.1', needsChromium(), () => {
 
       const tabs = [first]
       while (tabs.length < TABS) {
-        await hide(tabs.at(-1) as Page, true)
+        await hideTab(tabs.at(-1) as Page, true)
         const tab = await context.newPage()
         await tab.goto(first.url())
         await tab.locator('main p.agent', { hasText: 'one' }).waitFor()
@@ -69,17 +57,17 @@ describe('ten tabs of one browser over HTTP/1.1', needsChromium(), () => {
       }
       await until(() => live.viewers === 1)
 
-      await hide(tabs.at(-1) as Page, true)
-      await hide(first, false)
+      await hideTab(tabs.at(-1) as Page, true)
+      await hideTab(first, false)
       await until(async () => {
         await world.pass(WORD_MS / 4)
         return (await first.locator('form:not([inert])').count()) === 1
       })
       for (const tab of tabs) {
-        await hide(tab, false)
+        await hideTab(tab, false)
         await tab.locator('form:not([inert])').waitFor()
         assert.equal(await said(tab), ANSWER)
-        await hide(tab, true)
+        await hideTab(tab, true)
       }
       await until(() => live.viewers === 0)
     })

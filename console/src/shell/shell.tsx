@@ -6,7 +6,7 @@ import { usePages } from '../pages/pages.tsx'
 import { Palette } from './palette.tsx'
 import { Trouble } from './trouble.tsx'
 
-/** The frame of every page: navigation at the side, or behind a button on a phone. */
+/** The frame of every page: navigation at the side, or behind a button on a phone and a tablet. */
 export function Shell({ children }: { children: ComponentChildren }) {
   const { operator, settings, signOut } = useOperator()
   const [path] = useLocation()

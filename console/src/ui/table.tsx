@@ -6,7 +6,7 @@ import { Empty } from './states.tsx'
 export interface Column<Row> {
   title: string
   render: (row: Row) => ComponentChildren
-  /** Hidden on a phone. */
+  /** Hidden on a phone and a tablet. */
   wide?: boolean
   numeric?: boolean
 }
