@@ -58,6 +58,7 @@ const ALL_TESTS = 'test/{unit,db,http,e2e,client,browser}/**/*.test.ts'
  */
 const ORDER = [
   'test/e2e/torture.',
+  'test/package/',
   'test/browser/',
   'test/e2e/operations.',
   'test/e2e/front-end.',
