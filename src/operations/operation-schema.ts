@@ -154,7 +154,7 @@ export const startOperation = {
         Type.Boolean({
           description:
             'Only for `retry`: repeat also the jobs that were retried before the operation. Default: true with the filter ' +
-            '`retried: true`, otherwise false.',
+            '`retried: true`, with which false is refused; otherwise false.',
         }),
       ),
       dry_run: Type.Optional(Type.Boolean({ description: 'Count the items and start nothing.' })),

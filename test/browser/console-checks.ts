@@ -15,7 +15,10 @@ export const ROLES: Record<Role, { scopes: readonly string[]; lacks: readonly st
   watcher: { scopes: ['read:operations'], lacks: ['Keys', 'People'] },
 }
 
-/** The name of a button or checkbox, and the title of the dialog that it opens; null: it opens none. `*` is any text. */
+/**
+ * The name of a button or checkbox, and the title of the dialog that it opens; null: it opens none, or another page has the
+ * same dialog. `*` is any text.
+ */
 type Controls = Readonly<Record<string, string | null>>
 
 export interface PageCheck {
@@ -54,13 +57,13 @@ export const PAGES: readonly PageCheck[] = [
   {
     path: '/jobs/{failed}',
     title: 'failing job',
-    reads: { 'Copy Input': null, 'Copy as curl': null, ...CALLBACKS },
-    actions: { Retry: 'Retry this job?', Delete: 'Delete this job?' },
+    reads: { 'Copy Input': null, 'Copy as curl': null, 'Show the body of *': null },
+    actions: { Retry: null, Delete: null },
   },
   {
     path: '/jobs/{waiting}',
     title: 'review job',
-    reads: { 'Copy Input': null, 'Copy as curl': null, ...CALLBACKS },
+    reads: { 'Copy Input': null, 'Copy as curl': null, 'Show the body of *': null },
     actions: { ...ANSWER, 'Check now': null, Cancel: 'Cancel this job?' },
   },
   { path: '/failures', title: 'Failures', actions: { 'Retry all of these: *': RETRY } },
@@ -69,7 +72,7 @@ export const PAGES: readonly PageCheck[] = [
   {
     path: '/callbacks?type=report',
     title: 'Callbacks',
-    reads: { ...FILTERED, ...CALLBACKS },
+    reads: { ...FILTERED, 'Show the body of *': null },
     actions: { 'Replay cbk_*': null, 'Replay all that fit these filters': 'Replay: * callback*' },
   },
   { path: '/push', title: 'Push', actions: { 'Send a test': 'Send a test', 'Resend *': null } },
@@ -100,7 +103,7 @@ export const PAGES: readonly PageCheck[] = [
     path: '/people/long-user',
     title: '{longEmail}',
     entry: 'People',
-    actions: { Export: null, Limits: 'Limits per month', Block: 'Block this user?', Erase: 'Erase this user?' },
+    actions: { Export: null, Limits: null, Block: null, Erase: null },
   },
   {
     path: '/keys',

@@ -169,7 +169,8 @@ describe('the console, by the file of checks', needsChromium(), () => {
       await dialog.waitFor()
       for (const colorScheme of ['light', 'dark'] as const) {
         await page.emulateMedia({ colorScheme })
-        const faults = await findAxeFaults(page, { within: 'dialog' })
+        const rules = colorScheme === 'dark' ? ({ colors: 'only' } as const) : {}
+        const faults = await findAxeFaults(page, { within: 'dialog', ...rules })
         yield* faults.map((fault) => `the dialog of ${name}, ${colorScheme}: ${fault}`)
       }
       for (const screen of SCREENS) {
@@ -210,7 +211,9 @@ describe('the console, by the file of checks', needsChromium(), () => {
           if (isAdmin) for await (const fault of findScreenFaults(screen)) note(`${screen}: ${fault}`)
         }
         if (isAdmin) for await (const fault of findDialogFaults(check)) note(fault)
-        else for (const fault of await findAxeFaults(page, { colors: 'none' })) note(fault)
+        // A page without actions looks the same for every role.
+        else if (Object.keys(actions).length > 0)
+          for (const fault of await findAxeFaults(page, { colors: 'none' })) note(fault)
       }
       assert.deepEqual(faults, [])
       assert.deepEqual(watched.complaints, [])

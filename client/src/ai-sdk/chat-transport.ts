@@ -184,20 +184,26 @@ export class JobChatTransport<Types, Name extends TypeName<Types>> implements Ch
    */
   readonly watch = (chatId: string, onChange: (update: MessagesUpdate) => void): (() => void) => {
     const threadId = () => this.#threadOf(chatId)
-    const isBusy = () => this.#starting.has(chatId) || [...this.#showing.values()].includes(chatId)
-    const check = async () => {
-      const { data = [] } = (await this.#read(threadId(), { isWhole: true })) ?? {}
-      if (isBusy()) return
-      // What the user has stopped is not joined again.
+    let isWatching = true
+    const isBusy = () => this.#starting.has(chatId) || [...this.#showing.values()].includes(chatId) || !isWatching
+    /** Not a turn that the user has stopped here, before it has ended. */
+    const isNew = (turn: TurnState) => {
       const stopped = this.#stopped.has(chatId) ? this.#unshown.get(chatId)?.job.id : undefined
-      const isNew = (turn: TurnState) =>
-        this.#seen.get(turn.id) !== stateOfTurn(turn) && (turn.id !== stopped || hasEnded(turn.status))
+      return this.#seen.get(turn.id) !== stateOfTurn(turn) && (turn.id !== stopped || hasEnded(turn.status))
+    }
+    const check = async () => {
+      // Most events are about turns of this chat: only new ones are read with their input and output.
+      if (!(await this.#read(threadId()))?.data.some(isNew)) return true
+      const { data = [] } = (await this.#read(threadId(), { isWhole: true })) ?? {}
+      if (isBusy()) return false
       const added = (data as Turn[]).filter(isNew).map((turn) => this.#messagesOf(turn))
       if (added.length > 0) onChange((messages) => added.reduceRight<ChatMessage[]>(addTurn, messages))
+      return true
     }
     const { onIdle, stop } = watchConversation({ events: this.#options.api.context.events, threadId, isBusy, check })
     this.#onIdle.add(onIdle)
     return () => {
+      isWatching = false
       this.#onIdle.delete(onIdle)
       stop()
     }

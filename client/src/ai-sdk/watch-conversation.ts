@@ -11,8 +11,8 @@ export interface WatchedConversation {
   threadId: () => string | undefined
   /** True while the chat shows a turn of its own. It is checked afterwards. */
   isBusy: () => boolean
-  /** Looks for turns that the chat has not shown, and reports them. */
-  check: () => Promise<void>
+  /** Looks for turns that the chat has not shown, and reports them. False: the chat became busy, so it must be repeated. */
+  check: () => Promise<boolean>
 }
 
 /** Calls `check` after each event of the conversation, one at a time, and only while the chat is idle. */
@@ -25,12 +25,13 @@ export function watchConversation({ events, threadId, isBusy, check }: WatchedCo
     while (isDue && !isBusy()) {
       isDue = false
       // A check that fails is repeated after the next event.
-      await check().catch(() => {})
+      if (!(await check().catch(() => true))) isDue = true
     }
     isChecking = false
   }
   const request = () => {
-    isDue = threadId() !== undefined
+    if (threadId() === undefined) return
+    isDue = true
     void checkIfIdle()
   }
   const stop = events.listen({
