@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
-# Three stages: install and build with the development packages, install the production packages, copy both into a small
-# image. `npm run image-steps` runs the same steps without Docker: see docs/deploying.md.
+# Two stages: the first installs the development packages and builds, the second has only the build.
+# `npm run image-steps` runs the same steps without Docker: see docs/deploying.md.
 
 FROM node:24.21.0-bookworm-slim AS build
 WORKDIR /app
@@ -11,23 +11,11 @@ RUN npm ci
 COPY . .
 RUN npm run build
 
-FROM node:24.21.0-bookworm-slim AS packages
-WORKDIR /app
-COPY .npmrc package.json package-lock.json ./
-COPY client/package.json client/
-COPY console/package.json console/
-# The image has its own Node, so the optional package with a bundled Node is left out.
-RUN npm ci --omit=dev --omit=optional
-
 FROM node:24.21.0-bookworm-slim
 WORKDIR /app
 ENV HOST=0.0.0.0 PORT=8080 DATA_DIR=/data
 RUN install --directory --owner=node --group=node /data
-COPY --from=packages /app/node_modules node_modules
-COPY --from=build /app/console/dist console/dist
-COPY package.json job-types.json ./
-COPY bin bin
-COPY src src
+COPY --from=build /app/dist .
 # A number, not a name: Kubernetes needs the number to check runAsNonRoot.
 USER 1000
 VOLUME /data

@@ -2,7 +2,7 @@
 // Plain statements first: an old Node must get as far as the message.
 if (Number(process.versions.node.split('.')[0]) < 24) {
   process.stderr.write(
-    `project-api needs Node 24 or newer, not ${process.version}. The one that comes with it: node_modules/.bin/node bin/project-api.js\n`,
+    `project-api needs Node 24 or newer, not ${process.version}. A clone has one: node_modules/.bin/node bin/project-api.js\n`,
   )
   process.exit(78)
 }

@@ -21,14 +21,15 @@ import { callbackRoutes } from './jobs/callbacks/callback-routes.ts'
 import { countUnfinished } from './jobs/uncommon-jobs.ts'
 import { operationRoutes } from './operations/operation-routes.ts'
 import { recoverRoute } from './operations/recover-webhooks.ts'
-import { consolePages } from './ops/console-pages.ts'
-import { findSignIn } from './ops/console-sign-in.ts'
 import { healthRoutes } from './ops/health-routes.ts'
 import { metricsRoute } from './ops/metrics/metrics-route.ts'
 import { countRequests } from './ops/metrics/request-metrics.ts'
 import { ApiDescription, openapiRoute } from './ops/openapi/openapi-route.ts'
+import { consolePages } from './ops/pages/console-pages.ts'
+import { findSignIn } from './ops/pages/console-sign-in.ts'
+import { referencePageRoutes } from './ops/pages/reference-page.ts'
+import { rootPage } from './ops/pages/root-page.ts'
 import { closeWhileDraining } from './ops/readiness.ts'
-import { referencePageRoutes } from './ops/reference-page.ts'
 import { logRequests } from './ops/request-log.ts'
 import { settingsRoute } from './ops/settings-route.ts'
 import { peopleRoutes } from './people/people-routes.ts'
@@ -78,6 +79,7 @@ export async function buildApp(services: Services): Promise<App> {
   metricsRoute(app, { metrics, isPublic: config.metricsPublic, build })
   settingsRoute(app, () => effectiveSettings(config))
   openapiRoute(app, description)
+  rootPage(app, { hasConsole: config.console !== null })
   referencePageRoutes(app)
   if (config.console) addConsole(app, services, config.console)
   projectRoutes(app, { ...services, maxProjects: config.maxProjects })

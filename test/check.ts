@@ -4,7 +4,7 @@ import { parseArgs } from 'node:util'
 
 /** The TypeScript projects, each with the folders whose files it compiles. */
 const PROJECTS = [
-  { config: 'tsconfig.json', folders: ['src/', 'test/', 'verify/', 'client/'] },
+  { config: 'tsconfig.json', folders: ['src/', 'test/', 'verify/', 'client/', 'bundle/'] },
   { config: 'client/tsconfig.json', folders: ['client/'] },
   { config: 'console/tsconfig.json', folders: ['console/', 'client/'] },
 ]

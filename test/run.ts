@@ -36,7 +36,7 @@ async function main(args: string[]): Promise<number> {
       const modules = files.length > 0 ? writeTestGroups(files, folder) : []
       if (modules.length === 0) return report(false, { skipped: [], ran: 0, files: [] })
       child = spawn(process.execPath, [...nodeArguments(options, results), ...modules], {
-        env: { ...services.env, NODE_COMPILE_CACHE: COMPILE_CACHE, TEST_PORTS: ports },
+        env: { ...services.env, ...compileCacheFor(options), TEST_PORTS: ports },
         stdio: 'inherit',
       })
       const failed = await exitOf(child)
@@ -58,6 +58,7 @@ const ALL_TESTS = 'test/{unit,db,http,e2e,client,browser}/**/*.test.ts'
  */
 const ORDER = [
   'test/e2e/torture.',
+  'test/package/',
   'test/browser/',
   'test/e2e/operations.',
   'test/e2e/front-end.',
@@ -97,6 +98,11 @@ function nodeArguments(options: string[], results: string): string[] {
     `--test-reporter-destination=${results}`,
     ...options,
   ]
+}
+
+/** Code from the cache would make the coverage less exact. */
+function compileCacheFor(options: string[]): Record<string, string> {
+  return options.includes('--experimental-test-coverage') ? {} : { NODE_COMPILE_CACHE: COMPILE_CACHE }
 }
 
 /** Resolves to whether the child failed. */

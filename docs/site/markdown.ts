@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import type { MarkdownRenderer } from 'vitepress'
 
-const PAGES = /^(?:[A-Z]+|docs\/(?!site\/).+)\.md$/
+const PAGES = /^(?:[A-Z_]+|docs\/(?!site\/).+)\.md$/
 const DOWNLOADS = /^docs\/[^/]+\.json$/
 
 /** Links to pages and downloads work. Links to other files of the repository, which the site does not have, become their text. */

@@ -1,9 +1,10 @@
 import { type Clock, systemClock } from '../core/clock.ts'
+import { shippedFile } from '../shipped-files.ts'
 import { type Database, LockTimeout, type Queryable, type Transaction } from './database.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import { sql } from './sql.ts'
 
-export const MIGRATIONS = new URL('./migrations/', import.meta.url)
+export const MIGRATIONS = shippedFile('src/db/migrations/')
 
 /** All requests for a table wait behind a migration that waits for the table, so it waits only shortly for each. */
 const LOCK_WAIT_MS = 300

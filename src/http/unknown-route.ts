@@ -18,6 +18,8 @@ class KnownRoutes {
   readonly #methodsByPath = new Map<string, { pattern: RegExp; methods: Set<string> }>()
 
   add(route: RouteOptions): void {
+    // Only browsers get a page at the root. For API clients it is no path of the API, whatever the method.
+    if (route.url === '/') return
     const entry = this.#methodsByPath.get(route.url) ?? { pattern: patternOf(route.url), methods: new Set() }
     for (const method of [route.method].flat()) entry.methods.add(method)
     this.#methodsByPath.set(route.url, entry)

@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
+import { shippedFile } from '../shipped-files.ts'
 
-const SHELL = read(new URL('./page.html', import.meta.url))
+const SHELL = read('page.html')
 /** For pages with fault settings and tables. */
-const PANEL = read(new URL('./panel.html', import.meta.url))
+const PANEL = read('panel.html')
 
 interface PageSource {
-  /** The page's own title, markup, style and script. */
-  file: URL
+  /** The page's own title, markup, style and script; a path below `src/sandbox`. */
+  file: string
   isPanel?: boolean
 }
 
@@ -52,6 +53,6 @@ function headersFor(nonce: string): Record<string, string> {
   }
 }
 
-function read(file: URL): string {
-  return readFileSync(file, 'utf8')
+function read(file: string): string {
+  return readFileSync(shippedFile(`src/sandbox/${file}`), 'utf8')
 }

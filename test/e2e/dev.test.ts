@@ -6,7 +6,6 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { before, describe, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { assertError } from '../support/assert-error.ts'
 import { findProgram } from '../support/binaries.ts'
@@ -14,6 +13,7 @@ import { runCommand } from '../support/command.ts'
 import { HttpClient } from '../support/http-client.ts'
 import { PATIENCE_MS } from '../support/patience.ts'
 import { type Ending, freshFolder, Program, runProgram, type Settings } from '../support/program.ts'
+import { PROGRAM } from '../support/program-file.ts'
 import { freePort } from '../support/server-process.ts'
 import { isCi } from '../support/services.ts'
 import { until } from '../support/until.ts'
@@ -22,6 +22,8 @@ const run = promisify(execFile)
 const needsCurl = { skip: findProgram('curl') === undefined && !isCi() && 'needs curl, which is not installed' }
 
 const UP_TO_LINES = 25
+/** The first line, before the service is loaded. */
+const ANNOUNCEMENT = 'Starting the service and its sandbox …\n'
 
 /** `dev` as a newcomer starts it: nothing set, in an empty folder, with a place for scratch folders to look into. */
 async function startDev(settings: Settings = {}, { args = [] as string[], folder = freshFolder() } = {}) {
@@ -54,8 +56,7 @@ async function startDev(settings: Settings = {}, { args = [] as string[], folder
 
 /** Through a shell, as when pasted. */
 async function paste(lines: readonly string[]): Promise<string> {
-  const program = `${process.execPath} ${fileURLToPath(new URL('../../src/main.ts', import.meta.url))}`
-  const script = lines.join('\n').replaceAll('npx project-api', program)
+  const script = lines.join('\n').replaceAll('npx project-api', `${process.execPath} ${PROGRAM}`)
   return (await run('sh', ['-c', script], { timeout: PATIENCE_MS })).stdout
 }
 
@@ -71,6 +72,7 @@ for (const variant of ['A', 'B'] as const) {
     test('dev prints few lines, whose commands work when pasted', needsCurl, async () => {
       const { output } = dev.program
       assert.ok(output.trimEnd().split('\n').length <= UP_TO_LINES, output)
+      assert.ok(output.startsWith(ANNOUNCEMENT), output)
       assert.doesNotMatch(output, /eyJ/, 'no token on the screen')
 
       const job = JSON.parse(await paste([dev.evalLine, dev.curlLine])) as { type: string; error: unknown }
@@ -257,7 +259,7 @@ test('dev refuses a database on another machine by the name of its setting, and 
     { DATABASE_URL: 'postgres:///api?password=hunter2', PGHOST: 'db.example.com' },
   ]
   const assertRefused = ({ code, output, errors }: Ending) => {
-    assert.deepEqual({ code, output }, { code: 78, output: '' }, errors)
+    assert.deepEqual({ code, output }, { code: 78, output: ANNOUNCEMENT }, errors)
     assert.match(errors, /^Bad configuration:\n {2}DATABASE_URL must be a database on this machine/)
     assert.doesNotMatch(errors, /hunter2/)
   }

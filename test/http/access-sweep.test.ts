@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
+import { createHash, randomUUID } from 'node:crypto'
 import { before, describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import type { App } from '../../src/http/app-instance.ts'
@@ -14,6 +14,7 @@ interface Example {
   scope?: 'any' | 'callback' | (typeof SCOPES)[number]
   path: string | ((service: TestService) => Promise<string>)
   body?: unknown
+  headers?: Record<string, string>
   ok: number
   /**
    * For other callers, such as a service account, the record does not exist. Admins see it; `read:operations` sees it and
@@ -37,6 +38,7 @@ const EXAMPLES: Record<string, Example> = {
   'GET /readyz': { path: '/readyz', ok: 200 },
   'GET /metrics': { scope: 'read:operations', path: '/metrics', ok: 200 },
   'GET /openapi.json': { path: '/openapi.json', ok: 200 },
+  'GET /': { path: '/', headers: { accept: 'text/html' }, ok: 200 },
   'GET /docs': { path: '/docs', ok: 200 },
   'GET /console': { path: '/console', ok: 200 },
   'GET /console/*': { path: '/console/jobs', ok: 200 },
@@ -399,9 +401,10 @@ function sweepPublic(route: string, example: Example, current: () => TestService
   test(`${route} is public`, async () => {
     const service = current()
     const path = route.replace('GET ', '')
+    const { headers = {} } = example
     for (const credential of [{}, { token: 'garbage' }, { key: 'garbage' }]) {
-      assert.equal((await service.request('GET', path, credential)).status, example.ok)
-      assert.equal((await service.request('HEAD', path, credential)).status, example.ok)
+      assert.equal((await service.request('GET', path, { headers, ...credential })).status, example.ok)
+      assert.equal((await service.request('HEAD', path, { headers, ...credential })).status, example.ok)
     }
   })
 }
@@ -515,6 +518,30 @@ function sweepUnknown(current: () => TestService): void {
       const answer = await service.request('GET', path, { token: service.tokenFor() })
       assertError(service, answer, { status: 404, code: 'not_found', message: `No such path: ${pointer}` })
     }
+  })
+
+  test('the root is a page for browsers, and an unknown path for API clients with any method', async () => {
+    const service = current()
+    const hint = { status: 404, code: 'not_found', message: 'No such path: the API reference is at /docs' } as const
+    for (const accept of ['*/*', 'application/json', '']) {
+      assertError(service, await service.request('GET', '/', { headers: { accept } }), hint)
+    }
+    assertError(service, await service.request('POST', '/', { headers: { accept: 'text/html' }, body: {} }), hint)
+
+    const browser = { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }
+    const page = await service.request('GET', '/', browser)
+    assert.equal(page.headers['content-type'], 'text/html; charset=utf-8')
+    const policy = String(page.headers['content-security-policy'])
+    assert.match(policy, /^default-src 'none'; /)
+    const [, style = ''] = /<style>([^<]*)<\/style>/.exec(page.text) ?? []
+    assert.ok(
+      policy.includes(`'sha256-${createHash('sha256').update(style).digest('base64')}'`),
+      'the style is allowed',
+    )
+    assert.doesNotMatch(page.text, /<script/)
+    const links = Array.from(page.text.matchAll(/href="(\/[^"]*)"/g), ([, path = '']) => path)
+    assert.deepEqual(links, ['/docs', '/openapi.json', '/healthz', '/readyz', '/console'])
+    for (const link of links) assert.equal((await service.request('GET', link, browser)).status, 200, link)
   })
 
   test('a wrong method is a 405 that names the right ones', async () => {

@@ -6,8 +6,8 @@ import { after, before, describe, test } from 'node:test'
 import fastify from 'fastify'
 import { ApiError, UnavailableError } from '../../src/core/errors.ts'
 import type { App } from '../../src/http/app-instance.ts'
-import { consolePages } from '../../src/ops/console-pages.ts'
-import { findSignIn } from '../../src/ops/console-sign-in.ts'
+import { consolePages } from '../../src/ops/pages/console-pages.ts'
+import { findSignIn } from '../../src/ops/pages/console-sign-in.ts'
 
 const SETTINGS = {
   issuerUrl: 'https://issuer.example.com/pool',

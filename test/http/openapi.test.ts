@@ -17,6 +17,7 @@ import { forEachVariant, type TestService } from '../support/service.ts'
 
 const PUBLIC = ['/healthz', '/readyz', '/openapi.json']
 const HIDDEN = [
+  '/',
   '/docs',
   '/docs/start.js',
   '/docs/reference.js',

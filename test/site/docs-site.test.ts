@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { extname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { needsChromium, openPage } from '../support/browser.ts'
+import { needsChromium, newContext, openPage } from '../support/browser.ts'
 import { assertAccessible } from '../support/console.ts'
 
 const DIST = fileURLToPath(new URL('../../docs/site/dist', import.meta.url))
@@ -38,6 +38,15 @@ describe('the documentation site', needsChromium(), () => {
     url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   })
   after(() => server.close())
+
+  test('a page with a diagram fits the window without scripts', async () => {
+    const context = await newContext({ viewport: { width: 1280, height: 900 }, javaScriptEnabled: false })
+    const page = await context.newPage()
+    await page.goto(`${url}/`)
+    assert.ok((await page.locator('pre.picture').count()) > 0)
+    assert.equal(await page.locator('html').evaluate((root) => root.scrollWidth), 1280)
+    await context.close()
+  })
 
   test('every page of the documentation site has no axe finding in either theme, and fits a phone', async () => {
     const pages = globSync('**/*.html', { cwd: DIST }).sort()

@@ -143,7 +143,7 @@ export async function startUserBrowser(desktop: string): Promise<BrowserContext>
 
 let browser: Promise<Browser> | undefined
 
-async function newContext(options: BrowserContextOptions): Promise<BrowserContext> {
+export async function newContext(options: BrowserContextOptions): Promise<BrowserContext> {
   browser ??= launch()
   return (await browser).newContext(options)
 }

@@ -7,6 +7,7 @@ import { migrate } from '../../src/db/migrate.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { PATIENCE_MS } from './patience.ts'
+import { isDist } from './program-file.ts'
 import { needsPostgres, sharedMigratedDatabase, sharedPostgresDatabase } from './services.ts'
 
 export interface EngineUnderTest {
@@ -22,9 +23,10 @@ export interface Store {
   connect(): Promise<Database>
 }
 
-/** Registers the same tests for each real engine. */
+/** Registers the same tests for each real engine. The tests of the build need one engine: both have run on the sources. */
 export function forEachEngine(register: (engine: EngineUnderTest) => void): void {
   onSqlite(register)
+  if (isDist()) return
   describe('on postgres', needsPostgres(), () => register(engineUnderTest('postgres', createPostgresStore)))
 }
 

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { atEnd } from './at-end.ts'
 import { COMPILE_CACHE } from './compile-cache.ts'
 import { PATIENCE_MS, START_PATIENCE_MS } from './patience.ts'
+import { PROGRAM } from './program-file.ts'
 
 export type Settings = Record<string, string>
 
@@ -26,8 +27,6 @@ export interface Ending {
   errors: string
 }
 
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
-
 /**
  * The program as an operator runs it: a separate process with only the given settings. It never outlives the test process
  * (see program-reaper.ts).
@@ -42,7 +41,7 @@ export class Program {
 
   constructor(args: readonly string[], options: ProgramOptions = {}) {
     this.folder = options.folder ?? freshFolder()
-    this.#child = spawn(process.execPath, [options.main ?? MAIN, ...args], {
+    this.#child = spawn(process.execPath, [options.main ?? PROGRAM, ...args], {
       cwd: this.folder,
       env: { PATH: process.env.PATH, TMPDIR: scratch(), NODE_COMPILE_CACHE: COMPILE_CACHE, ...options.settings },
       stdio: ['ignore', 'pipe', 'pipe'],

@@ -30,27 +30,27 @@ test('the console is built when its sources are newer; a broken source keeps the
     writeFileSync(at('index.html'), '<script type="module" src="/src/main.ts"></script>')
     writeFileSync(at('src', 'main.ts'), 'document.title = "first build"')
 
-    assert.equal(await buildConsole(root), null, 'without the builder there is nothing to do')
+    assert.equal(await buildConsole({ root }), null, 'without the builder there is nothing to do')
     assert.deepEqual(readdirSync(at()).sort(), ['index.html', 'package.json', 'src'])
 
     symlinkSync(MODULES, at('node_modules'))
-    assert.equal(await buildConsole(root), null)
+    assert.equal(await buildConsole({ root }), null)
     assert.match(builtText(), /first build/)
 
     const past = new Date(Date.now() - 3_600_000)
     writeFileSync(at('src', 'main.ts'), 'document.title = "second build"')
     utimesSync(at('src', 'main.ts'), past, past)
-    assert.equal(await buildConsole(root), null)
+    assert.equal(await buildConsole({ root }), null)
     assert.match(builtText(), /first build/, 'a source that is older than the build changes nothing')
 
     const future = new Date(Date.now() + 3_600_000)
     utimesSync(at('src', 'main.ts'), future, future)
-    assert.equal(await buildConsole(root), null)
+    assert.equal(await buildConsole({ root }), null)
     assert.match(builtText(), /second build/)
 
     writeFileSync(at('src', 'main.ts'), 'document.title = "third')
     utimesSync(at('src', 'main.ts'), future, future)
-    assert.match((await buildConsole(root)) ?? '', /^The console could not be built: /)
+    assert.match((await buildConsole({ root })) ?? '', /^The console could not be built: /)
     assert.match(builtText(), /second build/)
     assert.deepEqual(readdirSync(at()).sort(), ['dist', 'index.html', 'node_modules', 'package.json', 'src'])
   } finally {

@@ -22,6 +22,7 @@ import { readSources } from '../support/source-files.ts'
 /** Shell blocks that no test runs, by page and beginning, with the reason. */
 const EXAMPLES: [page: string, begins: string, reason: string][] = [
   ['README.md', 'npm ci', 'CI runs both commands'],
+  ['README.md', 'npm install ./project-api', 'needs a packed release'],
   ['README.md', 'npm ci --omit=dev', 'needs a user pool and a runtime'],
   ['docs/cognito.md', 'aws cognito-idp add-custom-attributes', 'needs an account of the provider'],
   ['docs/cognito.md', 'aws cognito-idp update-user-pool-client', 'needs an account of the provider'],
@@ -33,12 +34,12 @@ const EXAMPLES: [page: string, begins: string, reason: string][] = [
   ],
   ['docs/operations.md', 'node_modules/.bin/node bin/project-api.js doctor', 'operations.test.ts runs the command'],
   [
-    'docs/operations.md',
+    'docs/monitoring.md',
     'node_modules/.bin/node bin/project-api.js keys create',
     'command-line.test.ts runs the command',
   ],
   ['docs/operations.md', 'pg_dump', 'needs a database of its own'],
-  ['docs/reliability.md', 'npm run sim', 'CI runs the simulation'],
+  ['docs/simulation.md', 'npm run sim', 'CI runs the simulation'],
   ['docs/reliability.md', 'npm run mutation', 'takes hours'],
   ['docs/reliability.md', 'npm run torture', 'takes minutes; torture.test.ts runs a short one'],
   ['docs/reliability.md', 'npm run overload', 'takes minutes'],
@@ -48,6 +49,9 @@ const EXAMPLES: [page: string, begins: string, reason: string][] = [
   ['docs/tutorial.md', 'mkdir first-screen', 'tutorial.test.ts does the same'],
   ['docs/tutorial.md', 'npx vite first-screen', 'tutorial.test.ts does the same with its own server'],
 ]
+
+/** A longer page has a hidden structure. */
+const MAX_LINES = 400
 
 const NPM_COMMANDS = ['ci', 'install', 'publish', 'version']
 
@@ -70,6 +74,14 @@ describe('the documentation', () => {
     const listed = linksOf(index).map((link) => join('docs', link))
     const missing = pages.map(({ path }) => path).filter((path) => !listed.includes(path))
     assert.deepEqual(missing, ['client/README.md', 'docs/README.md'])
+  })
+
+  test('no page is longer than 400 lines', () => {
+    const long = pages.filter(({ text }) => text.trimEnd().split('\n').length > MAX_LINES)
+    assert.deepEqual(
+      long.map(({ path }) => path),
+      [],
+    )
   })
 
   test('every source file that docs/ARCHITECTURE.md names exists', () => {

@@ -49,7 +49,8 @@ const SIDE_MODULES: Record<string, { imports: string[]; importedBy: string[] }> 
   settings: { imports: ['config-reader', 'auth', 'limits', 'core'], importedBy: ['config', 'cli'] },
   'config-reader': { imports: [], importedBy: ['config', 'settings', 'cli'] },
   version: { imports: [], importedBy: ['app', 'cli'] },
-  sandbox: { imports: ['core'], importedBy: ['cli'] },
+  'shipped-files': { imports: [], importedBy: ['cli', 'ops', 'db', 'sandbox'] },
+  sandbox: { imports: ['core', 'shipped-files'], importedBy: ['cli'] },
   tracing: { imports: ['core'], importedBy: ['cli'] },
 }
 

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { MIGRATIONS } from '../../src/db/migrate.ts'
@@ -20,6 +21,16 @@ function faultsOf(script: string): string[] {
     .map((text) => text.replaceAll(/\s+/g, ' ').trim().toLowerCase())
   return statements.flatMap((text) => REFUSED.filter(([pattern]) => pattern.test(text)).map(([, why]) => why))
 }
+
+/** The first digits of the SHA-256 of each file, as released in 1.0.0. */
+const BASELINES = { '0001_baseline.sqlite.sql': 'de8930efc293ef4e', '0001_baseline.postgres.sql': '94755e73ac70f490' }
+
+test('the baselines are those of 1.0.0: a later change of the schema is a migration', () => {
+  for (const [file, digits] of Object.entries(BASELINES)) {
+    const script = readFileSync(new URL(file, MIGRATIONS))
+    assert.ok(createHash('sha256').update(script).digest('hex').startsWith(digits), `${file} was changed`)
+  }
+})
 
 test('no migration after the baseline changes the data of a whole table or keeps a table locked for long', () => {
   const steps = readdirSync(MIGRATIONS).filter((file) => !/^0001_|\.indexes\./.test(file) && file.endsWith('.sql'))

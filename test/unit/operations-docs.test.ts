@@ -4,7 +4,9 @@ import { describe, test } from 'node:test'
 import { type DescribedMetric, METRIC, METRICS, metricsIn } from '../support/metric-names.ts'
 
 const ROOT = new URL('../../', import.meta.url)
-const OPERATIONS = readFileSync(new URL('docs/operations.md', ROOT), 'utf8')
+const OPERATIONS = ['operations', 'monitoring']
+  .map((name) => readFileSync(new URL(`docs/${name}.md`, ROOT), 'utf8'))
+  .join('\n')
 const DASHBOARD = readFileSync(new URL('docs/grafana-dashboard.json', ROOT), 'utf8')
 
 /** The selectors of a query: `name{label="…"}`, and what it groups by is not looked at. */

@@ -24,7 +24,7 @@ const { groups } = parse(readFileSync(RULES, 'utf8')) as { groups: { rules: Rule
 const rules = groups.flatMap((group) => group.rules)
 const pages = readPages()
 const runbooks = pages.filter(({ path }) => path.startsWith('docs/runbooks/'))
-const manual = pages.find(({ path }) => path === 'docs/operations.md')?.text ?? ''
+const manual = pages.find(({ path }) => path === 'docs/monitoring.md')?.text ?? ''
 const PARTS = ['What you see', 'What it means for users', 'Look first', 'Do', 'It is over when']
 
 describe('the rules for Prometheus', () => {

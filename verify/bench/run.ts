@@ -17,12 +17,13 @@ import { comparePush } from './push/push.ts'
 import { measureSettlementCost } from './settlement/settlement-cost.ts'
 import { compareDisks } from './slow-disk/slow-disk.ts'
 import { slowSyncMissing } from './slow-disk/slow-sync.ts'
-import { measureColdStart, measureIdleMegabytes } from './startup.ts'
+import { compareStarts, measureColdStart, measureIdleMegabytes } from './startup.ts'
 import { measureLargeOutputs } from './streams/large-outputs.ts'
 import { measureStreams } from './streams/streams.ts'
 import { measureSweep } from './sweep.ts'
 import { compareTracing } from './tracing.ts'
 import { compareWebhooks } from './webhooks/webhooks.ts'
+import { compareWholeJobs } from './whole-job/whole-job.ts'
 
 type BenchPace = typeof QUICK
 
@@ -34,6 +35,7 @@ const QUICK = {
   sweepJobs: 2_000,
   push: { rounds: 3, size: 2_000 },
   webhooks: { rounds: 3, events: 300 },
+  wholeJobs: { rounds: 3, jobs: 2_000 },
   slowDisk: { rounds: 5, roundMs: 500, warmUpMs: 1_500 },
   liveSeconds: 5,
 }
@@ -45,6 +47,7 @@ const THOROUGH: BenchPace = {
   sweepJobs: 10_000,
   push: { rounds: 9, size: 4_000 },
   webhooks: { rounds: 9, events: 500 },
+  wholeJobs: { rounds: 9, jobs: 4_000 },
   slowDisk: { rounds: 11, roundMs: 1_000, warmUpMs: 4_000 },
   liveSeconds: 20,
 }
@@ -81,6 +84,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   { names: ['sweep'], notQuick: true, run: (_wanted, pace) => sweep(pace) },
   { names: ['push-vs-firebase-admin', 'push-outbox-vs-raw'], run: (_wanted, pace) => push(pace) },
   { names: ['webhook-vs-raw'], run: (_wanted, pace) => webhooks(pace) },
+  { names: ['whole-job'], run: (_wanted, pace) => wholeJobs(pace) },
   {
     names: ['slow-disk'],
     run: (_wanted, pace) => slowDisk(pace),
@@ -94,7 +98,24 @@ const BENCHMARKS: readonly Benchmark[] = [
     names: ['idle-memory'],
     run: async () => print(`figure idle-memory ${(await measureIdleMegabytes()).toFixed(0)} MB`),
   },
+  { names: ['cold-start-vs-bare', 'idle-memory-vs-bare'], run: starts },
 ]
+
+async function starts(wanted: readonly string[]): Promise<void> {
+  const { ours, bare } = await compareStarts()
+  const describeStart = ({ readyMs, cpuMs, idleMegabytes }: typeof ours) => {
+    const processor = cpuMs === null ? '' : `, ${cpuMs.toFixed(0)} ms of processor`
+    return `ready after ${readyMs.toFixed(0)} ms${processor}, ${idleMegabytes.toFixed(0)} MB when idle`
+  }
+  if (wanted.includes('cold-start-vs-bare')) {
+    print(`ratio cold-start-vs-bare ${(ours.readyMs / bare.readyMs).toFixed(2)}`)
+  }
+  if (wanted.includes('idle-memory-vs-bare')) {
+    print(`ratio idle-memory-vs-bare ${(ours.idleMegabytes / bare.idleMegabytes).toFixed(2)}`)
+  }
+  print(`  build    ${describeStart(ours)}`)
+  print(`  bare     ${describeStart(bare)}`)
+}
 
 async function reads(wanted: readonly string[], { reads: pace }: BenchPace): Promise<void> {
   const environment = await startBenchEnvironment()
@@ -184,6 +205,16 @@ async function webhooks({ webhooks: pace }: BenchPace): Promise<void> {
   for (const [way, { messagesPerSecond, cpuMicroseconds }] of figures) {
     const rate = `${messagesPerSecond.toFixed(0)} messages/s`
     print(`  ${way.padEnd(14)} ${rate}, ${cpuMicroseconds.toFixed(0)} µs of processor a message`)
+  }
+}
+
+async function wholeJobs({ wholeJobs: pace }: BenchPace): Promise<void> {
+  const { figures, ratios } = await compareWholeJobs(pace)
+  for (const [way, ratio] of ratios) print(`ratio whole-job-vs-${way} ${ratio.toFixed(2)}`)
+  for (const [way, { jobsPerSecond, cpuMicroseconds, p50Ms, p99Ms }] of figures) {
+    const delays = `event ${p50Ms.toFixed(1)} ms (p50) and ${p99Ms.toFixed(1)} ms (p99) after its callback`
+    const cost = `${cpuMicroseconds.toFixed(0)} µs of processor a job`
+    print(`  ${way.padEnd(8)} ${jobsPerSecond.toFixed(0)} jobs/s, ${cost}, ${delays}`)
   }
 }
 

@@ -11,8 +11,11 @@ export interface ServerSpec {
   script: string
   args?: readonly string[]
   nodeArgs?: readonly string[]
-  env: Record<string, string>
+  env: ServerEnv
 }
+
+/** A function gets the port that the server listens on. */
+type ServerEnv = Record<string, string> | ((port: number) => Record<string, string>)
 
 export interface Server {
   port: number
@@ -27,7 +30,7 @@ export interface Server {
 const [, ...START] = packageJson.scripts.start.split(' ')
 
 /** The service as `npm start` starts it, with the same flags of Node. */
-export function serviceSpec(env: Record<string, string>): ServerSpec {
+export function serviceSpec(env: ServerEnv): ServerSpec {
   return {
     script: '../../bin/project-api.js',
     args: ['serve'],
@@ -45,10 +48,11 @@ const POLL_EVERY_MS = 5
  */
 export async function startServer(spec: ServerSpec): Promise<Server> {
   const port = await freePort()
+  const env = typeof spec.env === 'function' ? spec.env(port) : spec.env
   const script = fileURLToPath(new URL(spec.script, import.meta.url))
   const startedMs = performance.now()
   const child = spawn(process.execPath, [...(spec.nodeArgs ?? []), script, ...(spec.args ?? [])], {
-    env: { PATH: process.env.PATH, PORT: String(port), ...spec.env },
+    env: { PATH: process.env.PATH, PORT: String(port), ...env },
     stdio: ['ignore', openSync(devNull, 'w'), 'inherit'],
   })
   // When the benchmark crashes, its servers end too.

@@ -3,7 +3,10 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
+import { startPostgres } from '../../test/support/postgres.ts'
+import { startRedis } from '../../test/support/redis.ts'
 import { median } from './comparison.ts'
 import { type Server, type ServerSpec, serviceSpec, startServer } from './server.ts'
 
@@ -34,6 +37,62 @@ export async function measureIdleMegabytes(): Promise<number> {
       await server.stop()
     }
   })
+}
+
+interface StartFigures {
+  readyMs: number
+  /** Processor time until it was ready; null if the system does not report it. */
+  cpuMs: number | null
+  idleMegabytes: number
+}
+
+/**
+ * Starts the build of the service and a bare Fastify in turns, both on PostgreSQL and Redis with compiled code in their
+ * cache, and returns the medians of each.
+ */
+export async function compareStarts(): Promise<{ ours: StartFigures; bare: StartFigures }> {
+  execFileSync(process.execPath, [fileURLToPath(new URL('../../bundle/build.ts', import.meta.url))])
+  const postgres = await startPostgres()
+  const redis = await startRedis()
+  const issuer = await startIdentityProvider()
+  try {
+    const shared = { DATABASE_URL: await postgres.createDatabase(), REDIS_URL: redis.url }
+    const env = { NODE_ENV: 'development', ISSUER_URL: issuer.issuer, ...shared }
+    const ours: ServerSpec = { ...serviceSpec(env), script: '../../dist/bin/project-api.js' }
+    const bare: ServerSpec = { ...ours, args: [], script: './servers/bare-start.js' }
+    const figures = { ours: [] as StartFigures[], bare: [] as StartFigures[] }
+    // The first start of each creates the database, and writes the compile cache when it ends.
+    for (const spec of [ours, bare]) await measureStart(spec)
+    for (let start = 0; start < STARTS; start++) {
+      figures.ours.push(await measureStart(ours))
+      figures.bare.push(await measureStart(bare))
+    }
+    return { ours: medians(figures.ours), bare: medians(figures.bare) }
+  } finally {
+    await issuer.close()
+    await redis.stop()
+    await postgres.stop()
+  }
+}
+
+async function measureStart(spec: ServerSpec): Promise<StartFigures> {
+  const server = await startServer(spec)
+  const cpuMs = server.cpuMs()
+  try {
+    await sleep(IDLE_MS)
+    return { readyMs: server.readyMs, cpuMs, idleMegabytes: residentBytes(server) / 1_000_000 }
+  } finally {
+    await server.stop()
+  }
+}
+
+function medians(starts: readonly StartFigures[]): StartFigures {
+  const cpuMs = starts.flatMap((start) => start.cpuMs ?? [])
+  return {
+    readyMs: median(starts.map((start) => start.readyMs)),
+    cpuMs: cpuMs.length > 0 ? median(cpuMs) : null,
+    idleMegabytes: median(starts.map((start) => start.idleMegabytes)),
+  }
 }
 
 async function withEmbeddedService<T>(work: (spec: ServerSpec) => Promise<T>): Promise<T> {

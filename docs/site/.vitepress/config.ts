@@ -16,7 +16,7 @@ export default defineConfig({
   // No icon, so that browsers do not ask for one.
   head: [['link', { rel: 'icon', href: 'data:,' }]],
   srcDir: ROOT,
-  srcExclude: ['{.ci,bin,client,console,deploy,examples,src,test,verify}/**', 'docs/site/**'],
+  srcExclude: ['{.ci,.github,bin,bundle,client,console,deploy,dist,examples,src,test,verify}/**', 'docs/site/**'],
   // A folder's README is its first page, as on a code host.
   rewrites: { 'README.md': 'index.md', 'docs/README.md': 'docs/index.md' },
   outDir: fileURLToPath(new URL('../dist', import.meta.url)),

@@ -1,24 +1,26 @@
 import { execFile } from 'node:child_process'
-import { globSync, rmSync, statSync } from 'node:fs'
+import { existsSync, globSync, rmSync, statSync } from 'node:fs'
 import { rename } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { shippedFile } from '../../shipped-files.ts'
 
 const run = promisify(execFile)
-const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
+const ROOT = fileURLToPath(shippedFile('.'))
 const SOURCES = ['console/src/**/*', 'console/*.{html,json,ts}', 'client/src/**/*.ts', 'docs/runbooks/*.md']
 const TIMEOUT_MS = 60_000
 
 /**
- * Builds the console when its sources are newer than its build. An installation without the build tool keeps its build.
- * Returns why the build failed; null: the build is up to date.
+ * Builds the console when its sources are newer than its build, and calls `onBuild` before. An installation without the
+ * sources or the build tool keeps its build. Returns why the build failed; null: the build is up to date.
  */
-export async function buildConsole(root = ROOT): Promise<string | null> {
+export async function buildConsole({ root = ROOT, onBuild = () => {} } = {}): Promise<string | null> {
   const folder = join(root, 'console')
-  const vite = findVite(folder)
+  const vite = existsSync(join(folder, 'package.json')) ? findVite(folder) : null
   if (vite === null || !isStale(root)) return null
+  onBuild()
   // Build into a temporary folder, then rename it, so that no process ever serves half a build.
   const made = `dist-${process.pid}`
   try {

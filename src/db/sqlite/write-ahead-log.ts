@@ -3,6 +3,7 @@ import { closeSync, fdatasync, openSync, readSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { UnavailableError } from '../../core/errors.ts'
+import { shippedFile } from '../../shipped-files.ts'
 
 /** The write-ahead log of a file. `sync` and `checkpoint` wait for the disk without blocking the event loop. */
 export interface WriteAheadLog {
@@ -62,7 +63,7 @@ function readAt(fd: number, position: number, bytes: number): Buffer | undefined
 }
 
 async function checkpointOnThread(path: string): Promise<void> {
-  await once(new Worker(new URL('./checkpoint-thread.js', import.meta.url), { workerData: path }), 'exit')
+  await once(new Worker(shippedFile('src/db/sqlite/checkpoint-thread.js'), { workerData: path }), 'exit')
 }
 
 /**

@@ -1,7 +1,7 @@
-import { createRequire } from 'node:module'
 import { createContext, Script } from 'node:vm'
 import type { ErrorObject } from 'ajv'
-import type { Ajv2020 } from 'ajv/dist/2020.js'
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import equal from 'ajv/dist/runtime/equal.js'
 import { hasMoreValues } from '../../core/json/json-scan.ts'
 import type { JsonText } from '../../core/json/json-text.ts'
 import { asStorableText } from '../../core/text.ts'
@@ -104,14 +104,13 @@ function threadUsedMs(): number {
 
 let ajv: Ajv2020 | undefined
 
-/** Loaded by the first schema: a service without any starts sooner. Formats are only annotations, as the draft says. */
+/** Made for the first schema. Formats are only annotations, as the draft says. */
 export function validator(): Ajv2020 {
   if (ajv) return ajv
-  const require = createRequire(import.meta.url)
-  const equal = require('ajv/dist/runtime/equal.js') as { default: typeof isEqual & { code: string } }
   // For `const`, `enum` and `uniqueItems`. The validator's own function calls the document's `toString` and `valueOf`.
-  equal.default = Object.assign(isEqual, { code: equal.default.code })
-  ajv = new (require('ajv/dist/2020.js') as { Ajv2020: typeof Ajv2020 }).Ajv2020({
+  const replaceable = equal as unknown as { default: typeof isEqual & { code: string } }
+  replaceable.default = Object.assign(isEqual, { code: replaceable.default.code })
+  ajv = new Ajv2020({
     strict: false,
     validateFormats: false,
     // Otherwise a document would have the fields of every object, such as `constructor`.

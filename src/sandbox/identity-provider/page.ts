@@ -1,7 +1,7 @@
 import { type PageResponse, preparePage } from '../page.ts'
 import { SANDBOX_SCOPES, type SandboxUser } from './users.ts'
 
-const render = preparePage({ file: new URL('./page.html', import.meta.url) })
+const render = preparePage({ file: 'identity-provider/page.html' })
 
 interface IdentityPageOptions {
   issuer: string

@@ -5,7 +5,7 @@ import { type Authorization, isLoopbackUrl, readAuthorizationRequest, withQuery 
 import type { SandboxUser } from './users.ts'
 
 const SESSION_COOKIE = 'sandbox_session'
-const renderSignInPage = preparePage({ file: new URL('./sign-in.html', import.meta.url) })
+const renderSignInPage = preparePage({ file: 'identity-provider/sign-in.html' })
 
 /** Answers an authorization request: returns to the client with a code, or shows the page on which a user is chosen. */
 export function authorize(

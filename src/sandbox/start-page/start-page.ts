@@ -9,7 +9,7 @@ import type { WebhookReceiver } from '../webhook-receiver/webhook-receiver.ts'
 
 const HOST = '127.0.0.1'
 const TOKEN_SECONDS = 12 * 3600
-const render = preparePage({ file: new URL('./page.html', import.meta.url) })
+const render = preparePage({ file: 'start-page/page.html' })
 
 interface StartPageOptions {
   apiUrl: string

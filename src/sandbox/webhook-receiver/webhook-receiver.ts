@@ -20,7 +20,7 @@ const MAX_BODY_BYTES = 1024 * 1024
 const MAX_ARRIVALS = 2_000
 const MAX_LISTED = 200
 const MAX_SECRETS = 10
-const render = preparePage({ file: new URL('./page.html', import.meta.url), isPanel: true })
+const render = preparePage({ file: 'webhook-receiver/page.html', isPanel: true })
 
 interface ReceiverOptions {
   /** Default 0: any free port. */

@@ -22,7 +22,7 @@ export function checkCallers({ runtime, jobs, observed, violate }: Evidence): vo
     const request = observed.asked.get(String(asked))
     const isRetry = job.retry_of !== null && run.metadata.run_seq === 1
     const isOfRun =
-      request?.answers === undefined ? request?.marker === inputOf(run).marker : isGiven(request.answers, run)
+      request?.answers === undefined ? request?.marker === inputOf(run).marker : isGiven(request.answers, run, runtime)
     if (!isRetry && !isOfRun) violate('caller', `the run ${run.runId} of ${job.id} has the configuration of ${asked}`)
     const { replaced_by } = inputOf(run)
     const by = isRetry ? RETRIES_BY : typeof replaced_by === 'string' ? replaced_by : (request?.by ?? 'unknown')

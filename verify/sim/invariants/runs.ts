@@ -2,7 +2,7 @@ import { isJsonObject } from '../../../src/core/json.ts'
 import { sql } from '../../../src/db/sql.ts'
 import type { SentAnswers } from '../clients/sent-documents.ts'
 import { isFinal } from '../expected-statuses.ts'
-import { isOwn, isZombie, type SimRun } from '../outside/runtime.ts'
+import { isOwn, isZombie, type SimRun, type SimRuntime } from '../outside/runtime.ts'
 import type { Evidence } from './evidence.ts'
 
 const OVERDUE = 'deadline_exceeded'
@@ -194,16 +194,21 @@ async function checkAnswers({ store, observed, jobs, runtime, violate }: Evidenc
     const job = byId.get(jobId)
     const runs = runtime.runsOn(job?.thread_id ?? '')
     const over = job && isFinal(job.status) && job.run_id === null
-    const lost = answers.filter((sent) => !runs.some((run) => isGiven(sent, run)))
+    const lost = answers.filter((sent) => !runs.some((run) => isGiven(sent, run, runtime)))
     if (lost.length > (late.get(jobId) ?? 0) && !over)
       violate('promises', `${jobId} was resumed with ${JSON.stringify(lost)}, which no run got`)
   }
 }
 
-export function isGiven(sent: SentAnswers, run: SimRun): boolean {
+/** Whether the run got the answers that a client sent. */
+export function isGiven(sent: SentAnswers, run: SimRun, runtime: SimRuntime): boolean {
   const { work, metadata } = run
   if (!isOwn(run)) return false
-  if (sent === null) return 'input' in work && work.input === null && metadata.run_seq !== 1
+  const continues = 'input' in work && work.input === null && metadata.run_seq !== 1
+  if (sent === null) return continues
+  // Once the question was answered by hand, `{"input": null}` means: continue.
+  const isNull = Object.values(sent).join() === 'null'
+  if (continues && isNull && runtime.wasChangedElsewhere(run.threadId)) return true
   const resume = 'command' in work ? work.command.resume : undefined
   return isJsonObject(resume) && Object.entries(sent).every(([id, text]) => JSON.stringify(resume[id]) === text)
 }

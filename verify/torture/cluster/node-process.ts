@@ -5,10 +5,10 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../../src/core/clock.ts'
 import { COMPILE_CACHE } from '../../../test/support/compile-cache.ts'
+import { PROGRAM } from '../../../test/support/program-file.ts'
 import { freePort } from '../../../test/support/server-process.ts'
 import type { Target } from './fault-proxy.ts'
 
-const LAUNCHER = fileURLToPath(new URL('../../../bin/project-api.js', import.meta.url))
 const REAPER = fileURLToPath(new URL('../../../test/support/program-reaper.ts', import.meta.url))
 const STOP_TIMEOUT_MS = 20_000
 const BETWEEN_STARTS_MS = 300
@@ -75,7 +75,7 @@ export class NodeProcess implements Target {
   }
 
   #spawn(): void {
-    const child = spawn(process.execPath, [LAUNCHER, 'serve'], {
+    const child = spawn(process.execPath, [PROGRAM, 'serve'], {
       env: {
         PATH: process.env.PATH,
         NODE_COMPILE_CACHE: COMPILE_CACHE,

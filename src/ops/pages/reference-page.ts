@@ -1,8 +1,9 @@
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import fastify from 'fastify'
-import type { App } from '../http/app-instance.ts'
-import { publicAccess } from '../http/gate/access.ts'
+import type { App } from '../../http/app-instance.ts'
+import { publicAccess } from '../../http/gate/access.ts'
+import { ICON } from './icon.ts'
 
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
@@ -57,10 +58,6 @@ async function loadReferenceScript(): Promise<Buffer> {
 
 /** Without this, the script's validator tries to compile code. The policy forbids that, and the browser reports an error. */
 const WITHOUT_EVAL = 'globalThis.__zod_globalConfig = { jitless: true };\n'
-
-/** Inline, so that browsers do not ask for /favicon.ico. */
-const ICON =
-  "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16' rx='4' fill='%234f46e5'/%3E%3Cpath d='M4 5h8M4 8h8M4 11h5' stroke='white' stroke-width='1.5'/%3E%3C/svg%3E"
 
 const PAGE = `<!doctype html>
 <html lang="en">

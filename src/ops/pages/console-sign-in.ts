@@ -1,5 +1,5 @@
-import { isCognitoIssuer } from '../auth/issuer/cognito.ts'
-import type { Discovery, ProviderMetadata } from '../auth/issuer/discovery.ts'
+import { isCognitoIssuer } from '../../auth/issuer/cognito.ts'
+import type { Discovery, ProviderMetadata } from '../../auth/issuer/discovery.ts'
 
 /** Where operators sign in and out. The names of `server` are those of the discovery document. */
 export interface ConsoleSignIn {

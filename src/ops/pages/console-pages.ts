@@ -3,9 +3,10 @@ import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError } from '../core/errors.ts'
-import type { App } from '../http/app-instance.ts'
-import { publicAccess } from '../http/gate/access.ts'
+import { ApiError } from '../../core/errors.ts'
+import type { App } from '../../http/app-instance.ts'
+import { publicAccess } from '../../http/gate/access.ts'
+import { shippedFile } from '../../shipped-files.ts'
 import type { ConsoleSignIn } from './console-sign-in.ts'
 
 /** Settings that the console needs before the operator has signed in. They contain no secrets. */
@@ -29,7 +30,7 @@ interface ConsoleOptions {
   findAddresses: () => Promise<ConsoleSignIn>
 }
 
-const BUILT = fileURLToPath(new URL('../../console/dist', import.meta.url))
+const BUILT = fileURLToPath(shippedFile('console/dist'))
 
 const TYPES: Readonly<Record<string, string>> = {
   '.js': 'text/javascript; charset=utf-8',
