@@ -45,8 +45,8 @@ export async function seedRunningJobs(
     insert into job_checks (job_id, owner, due_at, starts, checks)
     ${numbers} select 'job_' || n, 'user-' || (n % ${USERS}), 9000000000000, 1, 0 from numbers`)
   await db.query(sql`
-    insert into job_runs (run_id, job_id, run_seq, created_at)
-    ${numbers} select ${runOf}, 'job_' || n, 1, 1 from numbers`)
+    insert into job_runs (run_id, job_id, run_seq, is_extra, created_at)
+    ${numbers} select ${runOf}, 'job_' || n, 1, 0, 1 from numbers`)
   if (db.engine === 'postgres') await db.query(sql`analyze`)
   else await db.transaction((tx) => tx.exec('analyze'))
 }
