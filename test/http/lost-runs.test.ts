@@ -103,6 +103,8 @@ describe('lost runs', () => {
       world.runtime.setFaults({ lookup_failure: 0.5 })
       world.chances.push(0.9, 0.1)
       await world.leap(10_000)
+      // After a leap the heartbeat is late, and the sweep may take the job only after the next one.
+      await world.sweepUntil(async () => (await world.stored(id)).reconcile.last_error !== null)
       const { last_error, next_at } = (await world.stored(id)).reconcile
       assert.match(last_error ?? '', /the runtime answered 503/)
       assert.ok(Date.parse(next_at ?? '') > world.clock.now(), 'the next check is later')

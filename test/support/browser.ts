@@ -128,12 +128,17 @@ export async function startUserBrowser(desktop: string): Promise<BrowserContext>
         ...SWITCHES,
         `--user-data-dir=${join(server.folder, 'profile')}`,
         `--remote-debugging-port=${port}`,
+        // The page for new tabs takes long to load: Playwright waits for ever if it connects in between.
+        'about:blank',
       ],
       ready: /DevTools listening/,
       stopSignal: 'SIGKILL',
     }),
   )
-  const connected = await chromium.connectOverCDP(`http://127.0.0.1:${port}`, { noDefaults: true })
+  const connected = await chromium.connectOverCDP(`http://127.0.0.1:${port}`, {
+    noDefaults: true,
+    timeout: START_PATIENCE_MS,
+  })
   atEnd(() => connected.close())
   const [context] = connected.contexts()
   if (context === undefined) throw new Error('The browser has no profile')
