@@ -6,7 +6,7 @@ import { CALLBACK_OUTCOMES, type CallbackOutcome } from '../jobs/callback-store.
 import { countDueChecks } from '../jobs/check-store.ts'
 import type { JobStatus, Via } from '../jobs/job.ts'
 import { findUnfinished } from '../jobs/uncommon-jobs.ts'
-import { countDueDeliveries } from '../push/outbox/delivery-list-store.ts'
+import { findBacklog } from '../push/outbox/delivery-list-store.ts'
 import type { DeliveryState } from '../push/outbox/delivery-store.ts'
 import { CALLBACK, END, PUSH, percentileOf, readStatsName, TRUTH } from './stats-names.ts'
 import { readStats, type Stats, type StatsBucket } from './stats-schema.ts'
@@ -32,17 +32,17 @@ export function statsRoute(app: App, { db, clock }: { db: Database; clock: Clock
 }
 
 async function readNow(db: Database, nowMs: number): Promise<Stats['now']> {
-  const [unfinished, checks_due, pushes_due] = await Promise.all([
+  const [unfinished, checks_due, pushes] = await Promise.all([
     findUnfinished(db, nowMs),
     countDueChecks(db, nowMs),
-    countDueDeliveries(db, nowMs),
+    findBacklog(db),
   ])
   const oldest = unfinished.flatMap(({ oldest_at }) => (oldest_at === null ? [] : [oldest_at]))
   return {
     unfinished: Object.fromEntries(unfinished.map(({ status, jobs }) => [status, jobs])),
     oldest_unfinished_at: oldest.length === 0 ? null : toRfc3339(Math.min(...oldest)),
     checks_due,
-    pushes_due,
+    pushes_waiting: pushes.depth,
   }
 }
 

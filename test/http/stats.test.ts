@@ -25,7 +25,7 @@ interface Stats {
     unfinished: Record<string, number>
     oldest_unfinished_at: string | null
     checks_due: number
-    pushes_due: number
+    pushes_waiting: number
   }
 }
 
@@ -87,7 +87,7 @@ describe('GET /v1/stats', () => {
       const { now } = await read(world)
       assert.deepEqual(now.unfinished, { processing: 0, generating: 0, awaiting_input: 1 })
       assert.equal(now.oldest_unfinished_at, paused.created_at)
-      assert.deepEqual([now.checks_due, now.pushes_due], [0, 0])
+      assert.deepEqual([now.checks_due, now.pushes_waiting], [0, 0])
     })
 
     test('each end of a job is counted once, also when two nodes count at the same time or one count is repeated after a crash', async () => {

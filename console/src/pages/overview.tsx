@@ -25,13 +25,17 @@ interface Stats {
   now: {
     unfinished: Record<string, number>
     oldest_unfinished_at: string | null
-    checks_due: number
-    pushes_due: number
+    pushes_waiting: number
   }
 }
 
 const MAX_CALLERS = 10
 const WINDOWS = ['1h', '24h', '7d'] as const
+/** What noticed the ends whose callback did not come first. */
+const MISSED = [
+  ['read', 'noticed by a read'],
+  ['sweep', 'noticed by the sweep'],
+] as const
 const NOTICED: [via: string, color: string][] = [
   ['callback', '--good'],
   ['read', '--live'],
@@ -82,8 +86,6 @@ function Now({ stats: { now, buckets } }: { stats: Stats }) {
   const ends = buckets.flatMap((bucket) => bucket.ends)
   const count = (fits: (end: Bucket['ends'][number]) => boolean) =>
     ends.filter(fits).reduce((sum, end) => sum + end.count, 0)
-  const noticed = count(({ settled_by }) => settled_by !== null)
-  const missed = count(({ settled_by }) => settled_by === 'read' || settled_by === 'sweep')
   return (
     <ul class="figures">
       {STATUSES.filter((status) => !hasEnded(status)).map((status) => (
@@ -96,9 +98,14 @@ function Now({ stats: { now, buckets } }: { stats: Stats }) {
           {count((end) => end.status === status).toLocaleString()}
         </Figure>
       ))}
-      <Figure label="callbacks missed">{noticed === 0 ? '–' : `${((missed / noticed) * 100).toFixed(1)} %`}</Figure>
-      <Figure label="checks due">{atMost(now.checks_due)}</Figure>
-      <Figure label="pushes due">{atMost(now.pushes_due)}</Figure>
+      {MISSED.map(([via, label]) => (
+        <Figure key={via} label={label} href={`/jobs?settled_by=${via}&finished_after=${before.toISOString()}`}>
+          {count((end) => end.settled_by === via).toLocaleString()}
+        </Figure>
+      ))}
+      <Figure label="pushes waiting" href="/push?state=pending">
+        {atMost(now.pushes_waiting)}
+      </Figure>
       <Figure label="oldest unfinished job">
         <Elapsed since={now.oldest_unfinished_at} />
       </Figure>

@@ -46,13 +46,6 @@ export async function findNextMarkMs(db: Queryable, fromMs: number): Promise<num
   return row?.updated_at ?? Number.POSITIVE_INFINITY
 }
 
-/** How many deliveries should be sent now; 10,001 stands for any number above 10,000. */
-export async function countDueDeliveries(db: Queryable, nowMs: number): Promise<number> {
-  const [row] = await db.query<{ due: number }>(sql`
-    select ${countSome(sql`from deliveries where next_attempt_at <= ${nowMs}`)} as due`)
-  return row?.due ?? 0
-}
-
 type Backlog = {
   depth: number
   /** When the oldest delivery became due. */

@@ -12,7 +12,7 @@ import { countJobs, findJobPage } from '../../../src/jobs/lists/list-store.ts'
 import { endedBefore, trimCallbacks, trimTimeline } from '../../../src/jobs/retention/history-store.ts'
 import { findUnfinished } from '../../../src/jobs/uncommon-jobs.ts'
 import { findNotificationPage } from '../../../src/push/notification-store.ts'
-import { countDueDeliveries, findBacklog } from '../../../src/push/outbox/delivery-list-store.ts'
+import { findBacklog } from '../../../src/push/outbox/delivery-list-store.ts'
 import { type DeliveryFilter, findDeliveryPage } from '../../../src/push/outbox/delivery-page.ts'
 import { trimNotifications } from '../../../src/push/trim-notifications.ts'
 import { parseCallback } from '../../../src/runtime/callback-payload.ts'
@@ -59,7 +59,7 @@ const stats: GrowthStep = ({ db }) => {
     findCounts(db, { bucketMs, fromMs: nowMs - spanMs }),
     findUnfinished(db, nowMs),
     countDueChecks(db, nowMs),
-    countDueDeliveries(db, nowMs),
+    findBacklog(db),
   ])
 }
 
