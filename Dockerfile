@@ -21,6 +21,6 @@ USER 1000
 VOLUME /data
 EXPOSE 8080
 # Node is process 1, so it gets SIGTERM. The service writes only to /data, so the file system may be read-only.
-CMD ["node", "--max-semi-space-size=16", "bin/project-api.js", "serve"]
+CMD ["node", "--max-semi-space-size=16", "--liftoff-only", "bin/project-api.js", "serve"]
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/healthz`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
