@@ -50,7 +50,7 @@ function allowedEnds(job: JobRow, evidence: Evidence): End[] {
   const { runtime } = evidence
   const run = job.run_id === null ? undefined : runtime.runs.get(job.run_id)
   const cancelRequested = job.cancel_requested_at !== null
-  const ends: End[] = run ? endsOf(run, cancelRequested) : []
+  const ends: End[] = run ? [...endsOf(run, cancelRequested), ...laterErrors(run, runtime.runs.values())] : []
   if (run?.forgotten && !wasReported(job, run, evidence)) ends.push(LOST)
   if (!run && isContested(job, evidence)) ends.push(LOST)
   if (!run && wasAnsweredElsewhere(job, evidence)) ends.push({ status: 'failed', code: 'answer_not_applied' })
@@ -98,6 +98,19 @@ function endsOf(run: SimRun, cancelRequested: boolean): End[] {
     default:
       return []
   }
+}
+
+/**
+ * A resumed run that fails in its first step leaves its error on the checkpoint that it resumed from. Another run that fails
+ * there later replaces the error, and the runtime has no other copy.
+ */
+function laterErrors(run: SimRun, runs: Iterable<SimRun>): End[] {
+  if (run.status !== 'error' || run.head === undefined) return []
+  return Array.from(runs)
+    .filter(({ status, head, endedAtMs }) => {
+      return status === 'error' && head === run.head && (endedAtMs ?? 0) > (run.endedAtMs ?? 0)
+    })
+    .map(({ error }) => ({ status: 'failed', code: 'run_failed', message: error ?? '' }))
 }
 
 /** Whether a callback reported the end of the run, well before the job failed as lost. */
