@@ -30,7 +30,7 @@ import { createJobServices } from './jobs/job-services.ts'
 import { BUILT_IN_JOB_TYPES, type JobTypes } from './jobs/job-types.ts'
 import { LiveStreams } from './jobs/live/live-streams.ts'
 import { trimJobs } from './jobs/retention/delete-jobs.ts'
-import { trimTombstones } from './jobs/retention/delete-store.ts'
+import { TOMBSTONE_RETENTION_MS, trimTombstones } from './jobs/retention/delete-store.ts'
 import { type TrimContext, trimHistory } from './jobs/retention/trim-history.ts'
 import { noteDeliveries } from './jobs/settlement/delivery-notes.ts'
 import { findUnfinished } from './jobs/uncommon-jobs.ts'
@@ -71,9 +71,6 @@ import { Webhooks } from './webhooks/webhooks.ts'
 
 /** The rows that one statement deletes. On SQLite nothing else runs meanwhile, and 5,000 small rows take 40 ms. */
 const TRIM_BATCH: Record<Engine, number> = { sqlite: 500, postgres: 5_000 }
-/** Longer than the time for which any sender retries a callback. */
-const TOMBSTONE_RETENTION_MS = 30 * 86_400_000
-
 const OPERATION_RETENTION_MS = 90 * 86_400_000
 
 const REFUSED_RETENTION_MS = 7 * 86_400_000

@@ -150,7 +150,7 @@ export async function findEarlierRuns(
       where thread_id = ${thread_id} and is_extra = 0 and not (job_id = ${id} and job_runs.run_seq >= ${run_seq})
         and job_runs.created_at > coalesce((select moved_at from threads where threads.id = jobs.thread_id), 0)
       union all
-      select deleted_run, deleted_run_at, deleted_run_at, 0 from threads
+      select deleted_run, deleted_run_at, deleted_run_at, case when deleted_run_at = 0 then 1 else 0 end from threads
       where id = ${thread_id} and deleted_run is not null) as runs
     order by at desc limit ${MAX_EARLIER_RUNS}`)
 }
@@ -202,6 +202,12 @@ export async function findJobsOn(
   return rows.map(({ id }) => id)
 }
 
+/** Whether a job of another owner is on the thread. */
+export async function hasOtherOwners(db: Queryable, threadId: string, owner: string): Promise<boolean> {
+  const rows = await db.query(sql`select 1 from jobs where thread_id = ${threadId} and created_by <> ${owner} limit 1`)
+  return rows.length > 0
+}
+
 /** The first owner of a job on the thread is the owner of the conversation. */
 export async function claimThread(tx: Transaction, id: string, owner: string): Promise<void> {
   await tx.query(sql`update threads set owner = ${owner} where id = ${id} and owner is null`)
@@ -212,11 +218,14 @@ export async function markDeleting(db: Queryable, id: string, atMs: number | nul
   await db.query(sql`update threads set deleting_at = ${atMs} where id = ${id}`)
 }
 
-/** Called before jobs are deleted: their threads, which it locks, keep the newest of their runs that has left a checkpoint. */
+/**
+ * Called before jobs are deleted: their threads, which it locks, keep the newest of their runs that has left a checkpoint.
+ * A run that may have left none is kept with the time 0, until there is a better one.
+ */
 export async function keepRunsOf(tx: Transaction, jobIds: readonly string[]): Promise<string[]> {
   const threads = await lockThreadsOf(tx, jobIds)
   await tx.query(sql`
-    update threads set deleted_run = r.run_id, deleted_run_at = r.at
+    update threads set deleted_run = r.run_id, deleted_run_at = case when r.may_be_empty = 1 then 0 else r.at end
     from (
       select thread_id, job_runs.run_id, job_runs.created_at as at, ${MAY_BE_EMPTY} as may_be_empty,
         row_number() over (partition by thread_id order by ${MAY_BE_EMPTY}, job_runs.created_at desc) as place

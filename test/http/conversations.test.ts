@@ -452,6 +452,34 @@ describe('conversations', () => {
       assert.equal((await world.request('DELETE', path, bob)).status, 204)
     })
 
+    test('a thread on which another user has jobs stays at the runtime, and no other user can interrupt its turns', async () => {
+      const world = await startJobWorld(under, TYPES)
+      const first = await finished(world, 'ada', { type: 'agent', input: says('one') })
+      const { thread_id } = first
+      const run_id = await world.continueElsewhere(
+        { thread_id },
+        { assistant_id: 'agent', input: says('two'), metadata: { user_id: 'bob' } },
+      )
+      await world.pass(RUN_MS)
+      const followed = await finished(world, 'bob', { type: 'agent', thread_id, run_id })
+      const slow = { ...says('three'), sandbox: { duration_ms: 20_000 } }
+      const third = await turn(world, 'ada', { type: 'agent', input: slow, continues: first.id })
+      const interrupting = { type: 'agent', input: says('mine'), continues: followed.id, on_busy: 'interrupt' }
+      assertError(world.service, await post(world, 'bob', interrupting), {
+        status: 409,
+        code: 'conflict',
+        message: 'A job of another user on the thread is unfinished',
+      })
+      await world.sweepUntil(async () => (await world.stored(third.id)).finished_at !== null)
+      assert.equal((await world.stored(third.id)).status, 'completed')
+      assert.equal((await world.request('DELETE', `/v1/conversations/${thread_id}`, 'bob')).status, 204)
+      assert.equal((await world.request('GET', `/jobs/${followed.id}`, 'bob')).status, 404)
+      const fourth = await finished(world, 'ada', { type: 'agent', input: says('four'), continues: third.id })
+      assert.equal(fourth.status, 'completed')
+      assert.equal((await world.request('DELETE', `/v1/conversations/${thread_id}`, 'ada')).status, 204)
+      assert.equal((await fetch(`${world.runtime.url}/threads/${thread_id}/state`)).status, 404)
+    })
+
     test('the conversation of a claimed job belongs to its new owner', async () => {
       const world = await shared()
       const sub = newUser()

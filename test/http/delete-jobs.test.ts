@@ -112,6 +112,19 @@ describe('deleting a job', () => {
       assert.equal(other.body.outcome, 'adopted', 'a run of no deleted job is adopted as before')
     })
 
+    test('the token of a job that was deleted long ago does not create it again', async () => {
+      const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
+      const { id, thread_id } = await ended(world, 'ada')
+      await world.request('DELETE', `/jobs/${id}`, 'ada')
+      await world.db.query(sql`delete from job_tombstones`)
+      await world.leap(31 * 24 * 3_600_000)
+      const token = world.service.services.callbackAuthenticity.tokenFor(id) ?? ''
+      const forged = { thread_id, run_id: '5f0c6d5e-0000-4000-8000-000000000003', status: 'error', error: 'forged' }
+      const answer = await world.callback('report', forged, { query: { job_id: id, token }, headers: {} })
+      assert.deepEqual(answer.body, { received: true, outcome: 'stale', job_id: id })
+      assert.deepEqual(await rowsOf(world.db, id), NOTHING)
+    })
+
     test('the token of a deleted job, or of another job, proves nothing about a run that names a third job', async () => {
       const world = await startJobWorld(under, { pushSender: new ScriptedSender() })
       const deleted = await ended(world, 'ada')

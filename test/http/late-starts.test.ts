@@ -66,6 +66,20 @@ describe('a start that the runtime handles late', () => {
       assert.deepEqual(await extraRuns(world, first), [late?.runId])
     })
 
+    test('a late run that appears after the end of its job is cancelled, too', async () => {
+      const world = await shared()
+      const first = await startBroken(world, newUser(), { input: says('q1') })
+      const { run_id, status } = await ended(world, first)
+      assert.equal(status, 'completed')
+      world.runtime.setFaults({ running_ms: 600_000 })
+      await world.sweepUntil(() => runsOf(world, first).length === 2)
+      await world.sweepUntil(async () => (await extraRuns(world, first)).length > 0)
+      const late = runsOf(world, first).find(({ runId }) => runId !== run_id)
+      assert.equal(late?.status, 'interrupted')
+      assert.deepEqual(await extraRuns(world, first), [late?.runId])
+      await heal(world)
+    })
+
     test('after a late run in a conversation, each later turn and each answer continues from the turn before it', async () => {
       const world = await shared()
       const sub = newUser()
@@ -312,26 +326,28 @@ describe('a start that the runtime handles late', () => {
       await heal(world)
     })
 
-    test('a deleted turn stays part of a pinned conversation: the next turn continues from its run', async () => {
-      const world = await shared()
-      const sub = newUser()
-      const first = await ended(world, await post(world, sub, { input: says('q1') }))
-      const second = await ended(world, await startBroken(world, sub, { input: says('q2'), continues: first.id }))
-      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
-      const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
-      // Its run is cancelled before its first step, so that no turn can continue from it.
-      world.runtime.setFaults({ pending_ms: 60_000 })
-      const fourth = await post(world, sub, { input: says('q4'), continues: third.id })
-      await world.quiet()
-      await world.cancel(fourth)
-      world.runtime.setFaults(NO_RUNTIME_FAULTS)
-      const { status, run_id } = await ended(world, fourth)
-      assert.deepEqual([status, run_id !== null], ['cancelled', true])
-      for (const { id } of [third, fourth])
-        assert.equal((await world.request('DELETE', `/jobs/${id}`, sub)).status, 204)
-      const fifth = await ended(world, await post(world, sub, { input: says('q5'), continues: second.id }))
-      assert.deepEqual(historyOf(world, fifth), ['q1', 'q2', 'q3', 'q5'])
-    })
+    for (const order of ['oldest first', 'newest first']) {
+      test(`a deleted turn stays part of a pinned conversation, ${order}: the next turn continues from its run`, async () => {
+        const world = await shared()
+        const sub = newUser()
+        const first = await ended(world, await post(world, sub, { input: says('q1') }))
+        const second = await ended(world, await startBroken(world, sub, { input: says('q2'), continues: first.id }))
+        await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+        const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
+        // Its run is cancelled before its first step, so that no turn can continue from it.
+        world.runtime.setFaults({ pending_ms: 60_000 })
+        const fourth = await post(world, sub, { input: says('q4'), continues: third.id })
+        await world.quiet()
+        await world.cancel(fourth)
+        world.runtime.setFaults(NO_RUNTIME_FAULTS)
+        const { status, run_id } = await ended(world, fourth)
+        assert.deepEqual([status, run_id !== null], ['cancelled', true])
+        for (const { id } of order === 'oldest first' ? [third, fourth] : [fourth, third])
+          assert.equal((await world.request('DELETE', `/jobs/${id}`, sub)).status, 204)
+        const fifth = await ended(world, await post(world, sub, { input: says('q5'), continues: second.id }))
+        assert.deepEqual(historyOf(world, fifth), ['q1', 'q2', 'q3', 'q5'])
+      })
+    }
 
     test('a start that is given up a day after its deadline leaves no run in the conversation', async () => {
       const world = await shared()

@@ -92,6 +92,29 @@ describe('lost runs', () => {
       assert.equal(await evidence(), null)
     })
 
+    test('a thread or a question that is found contradicts its loss, though the start after it fails', async () => {
+      const world = await startJobWorld(under)
+      const evidenceOf = async (id: string) => (await readJobRows(world.db, id)).job.awaiting_confirmation
+      const see = (id: string, evidence: string) =>
+        world.db.query(sql`
+          update jobs set awaiting_confirmation = ${evidence}, awaiting_confirmation_since = ${world.clock.now()}
+          where id = ${id}`)
+      const first = await world.start('report')
+      const paused = await world.start('pausing')
+      await world.sweepUntil(async () => isOver(await world.stored(first.id)) && isOver(await world.stored(paused.id)))
+      world.runtime.setFaults({ start_failure: 1 })
+      const body = { type: 'report', input: { title: 'next' }, continues: first.id }
+      const next = await world.request('POST', '/jobs', 'ada', { body })
+      assert.equal(next.status, 202, next.text)
+      assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
+      await world.quiet()
+      await see(next.body.id, 'thread_missing')
+      await see(paused.id, 'question_closed')
+      await world.sweepUntil(async () => (await evidenceOf(next.body.id)) === null)
+      await world.sweepUntil(async () => (await evidenceOf(paused.id)) === null)
+      await heal(world)
+    })
+
     test('a check that fails before it can confirm its evidence is repeated after the backoff', async () => {
       const world = await startJobWorld(under)
       world.runtime.setFaults({ drop_callbacks: 1 })
@@ -119,6 +142,17 @@ describe('lost runs', () => {
       await heal(world)
       await world.sweepUntil(async () => isOver(await world.stored(id)))
       assert.equal((await world.stored(id)).status, 'awaiting_input', 'the output was a draft')
+    })
+
+    test('the deadline does not end a job whose end was reported, though its type is not configured any more', async () => {
+      const { world, id } = await reportedPause(under)
+      await world.db.query(sql`update jobs set type = 'removed' where id = ${id}`)
+      await world.leap(2 * DAY_MS)
+      const waiting = await world.getInTime(id)
+      assert.equal(waiting.status, 'processing')
+      assert.match(waiting.reconcile.last_error ?? '', /the job type is not configured any more/)
+      await world.leap(6 * DAY_MS)
+      assert.equal((await world.getInTime(id)).error?.code, 'deadline_exceeded')
     })
 
     test('an end that the runtime does not confirm for a week is accepted, and the timeline says so', async () => {

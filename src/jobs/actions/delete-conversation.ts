@@ -3,7 +3,7 @@ import { ApiError, UnavailableError } from '../../core/errors.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import type { JobContext } from '../job-context.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
-import { findJobsOn, findReplaced, lockThread, markDeleting } from '../thread-store.ts'
+import { findJobsOn, findReplaced, hasOtherOwners, lockThread, markDeleting } from '../thread-store.ts'
 import { findUnfinishedOn } from '../uncommon-jobs.ts'
 
 /** On SQLite nothing else runs during a batch. */
@@ -19,21 +19,22 @@ interface Deletion {
 }
 
 /**
- * Deletes the jobs on a thread, and the thread at the runtime if this service created it. The runtime comes first: if it
+ * Deletes the jobs on a thread, and the thread at the runtime if this service created it and no other owner has a job on it. The runtime comes first: if it
  * cannot be asked, nothing is deleted. A deletion that a crash interrupted can be repeated.
  */
 export async function deleteConversation(context: JobContext, { threadId, owner, by }: Deletion): Promise<void> {
   const { db, clock, log, countDeleted } = context
-  const isOwn = await db.transaction(async (tx) => {
+  const isOnlyOurs = await db.transaction(async (tx) => {
     const thread = await lockThread(tx, threadId)
     if (!thread) throw new ApiError('not_found', 'No such conversation')
     if ((await findUnfinishedOn(tx, threadId)).length > 0) {
       throw new ApiError('conflict', UNFINISHED)
     }
     await markDeleting(tx, threadId, clock.now())
-    return thread.is_own === 1
+    // The thread stays at the runtime for the other owners' next turns.
+    return thread.is_own === 1 && (owner === null || !(await hasOtherOwners(tx, threadId, owner)))
   })
-  if (isOwn) await deleteAtRuntime(context, threadId)
+  if (isOnlyOurs) await deleteAtRuntime(context, threadId)
   for (;;) {
     const ids = await findJobsOn(db, threadId, { owner, limit: BATCH })
     if (ids.length === 0) break

@@ -317,7 +317,11 @@ export class Jobs {
         jobs = await settlement.lock(ids)
       },
       cancelAll: async () => {
-        for (const job of jobs.filter(({ status }) => !isTerminal(status))) {
+        const unfinished = jobs.filter(({ status }) => !isTerminal(status))
+        if (unfinished.some(({ created_by }) => created_by !== owner)) {
+          throw new ApiError('conflict', 'A job of another user on the thread is unfinished')
+        }
+        for (const job of unfinished) {
           const isRunning = await this.requestCancel(tx, settlement, { job, by: undefined })
           if (isRunning) afterCommit.push(() => this.stopSoon(job.id))
         }

@@ -1,4 +1,5 @@
 import type { AuditOrigin } from '../../audit/record-audit.ts'
+import { timeOfId } from '../../core/ids.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
@@ -8,7 +9,7 @@ import type { JobContext } from '../job-context.ts'
 import { type JobRow, newJob } from '../job-row.ts'
 import { findJobRuns, findJobsAwaitingRun, findThreadsOf, insertJob, insertJobRuns, type JobRun } from '../job-store.ts'
 import type { JobType } from '../job-types.ts'
-import { findDeleted } from '../retention/delete-store.ts'
+import { findDeleted, TOMBSTONE_RETENTION_MS } from '../retention/delete-store.ts'
 import { jobEvent } from '../settlement/job-event.ts'
 import type { Settlement, SettlingJob } from '../settlement/settlement.ts'
 import { findNewestTurns } from '../thread-store.ts'
@@ -99,7 +100,8 @@ export async function matchCallbacks(
     // A credential bound to one job proves nothing about another job, nor about the run of another job.
     const isOfOther = owner === undefined ? payload.jobId !== null && payload.jobId !== jobId : owner.id !== jobId
     const wrongJob = newest !== undefined || (jobId !== null && (job?.id !== jobId || isOfOther))
-    const deletedByCredential = deleted.get(jobId ?? '')
+    const isForgotten = jobId !== null && !jobs.has(jobId) && timeOfId(jobId) < atMs - TOMBSTONE_RETENTION_MS
+    const deletedByCredential = isForgotten ? jobId : deleted.get(jobId ?? '')
     if (deletedByCredential !== undefined) return { callback, deletedJobId: deletedByCredential }
     if (job && job.erased_at !== null) return { callback, deletedJobId: job.id }
     if (job) {

@@ -132,6 +132,12 @@ export async function findDeleted(tx: Transaction, ids: readonly string[]): Prom
   return new Map(rows.map(({ id, job_id }) => [id, job_id]))
 }
 
+/**
+ * Longer than the time for which any sender retries a callback. The credential of an older job that is not stored proves
+ * nothing any more: the job may have been deleted.
+ */
+export const TOMBSTONE_RETENTION_MS = 30 * 86_400_000
+
 /** Deletes a bounded number of old tombstones; true if there may be more. */
 export async function trimTombstones(
   db: Queryable,

@@ -30,7 +30,7 @@ export function isStartedHere({ metadata: { job_id, run_seq } }: Pick<RuntimeRun
 /** The runs of the job's current number, of every attempt to start it, newest first. */
 export async function findOwnRuns(
   runtime: RuntimeClient,
-  { job, threadId = job.thread_id, signal }: Search & { threadId?: string },
+  { job, threadId, signal }: { job: Pick<LeasedJob, 'id' | 'run_seq'>; threadId: string; signal: AbortSignal },
 ): Promise<RuntimeRun[]> {
   const runs = await runtime.listRuns(threadId, signal)
   return runs.filter(({ metadata }) => metadata.job_id === job.id && metadata.run_seq === job.run_seq)
@@ -59,6 +59,29 @@ export async function stopFurtherRuns(context: JobContext, runtime: RuntimeClien
     const extra = runs.filter(({ runId }) => runId !== job.run_id)
     await stopExtraRuns(context, runtime, { ...search, runs: extra })
   }
+}
+
+/** An attempt to start a run that was given up, and that the runtime may still handle. */
+export interface AbandonedAttempt {
+  job: Pick<LeasedJob, 'id' | 'run_seq'>
+  threadId: string
+  attempt: number
+}
+
+/** Stops the runs of this attempt and of those before it, unless a job follows them. */
+export async function stopAbandonedRuns(
+  context: JobContext,
+  runtime: RuntimeClient,
+  { attempt, signal, ...abandoned }: AbandonedAttempt & { signal: AbortSignal },
+): Promise<void> {
+  const runs = await findOwnRuns(runtime, { ...abandoned, signal })
+  const known = await findJobRuns(
+    context.db,
+    runs.map(({ runId }) => runId),
+  )
+  const isFollowed = ({ runId }: RuntimeRun) => known.some(({ run_id, is_extra }) => run_id === runId && is_extra === 0)
+  const late = runs.filter((run) => attemptOf(run) <= attempt && !isFollowed(run))
+  await stopExtraRuns(context, runtime, { runs: late, signal })
 }
 
 /** For a thread that is busy: stops earlier runs that no job has, because the runtime handled their starts late. */

@@ -16,6 +16,11 @@ interface PausedJob {
   signal: AbortSignal
 }
 
+interface QuestionCheck extends PausedJob {
+  /** Called with what the first answer proves: a later call of this check may fail. */
+  onFound: (observed: RunObservation) => void
+}
+
 /**
  * Asks the runtime whether the questions of a paused job are still open. If another client answered them, the job goes on
  * with that client's run. If they were closed without a run, the job shows the questions that are open now.
@@ -26,7 +31,7 @@ interface PausedJob {
 export async function inspectQuestion(
   context: JobContext,
   runtime: RuntimeClient,
-  { job, signal }: PausedJob,
+  { job, onFound, signal }: QuestionCheck,
 ): Promise<RunObservation> {
   const observe = (verdict: Verdict): RunObservation => ({ runId: job.run_id, verdict, traces: null })
   const questions = await questionsOf(await findInterrupts(context.db, job.id))
@@ -34,6 +39,7 @@ export async function inspectQuestion(
   if (state === null) return observe(THREAD_GONE)
   const stillPaused = observe({ kind: 'awaiting_input', interrupts: state.interrupts })
   const isOpen = isStillOpen(questions, state)
+  onFound(isOpen ? stillPaused : observe({ kind: 'unclear', reason: 'the thread exists' }))
   const answered = questions ?? []
   if (isOpen && answered.length > 0) return stillPaused
   const { run, isPinned } = await findContinuation(context, runtime, { job, signal })

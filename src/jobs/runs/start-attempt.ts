@@ -6,6 +6,7 @@ import { lockJobsOn } from '../job-store.ts'
 import { countStartAttempt, findStartDocuments, type LeasedJob } from '../leases/lease-store.ts'
 import { findEarlierRuns, findThread, lockThread, pinThread, replaceThread } from '../thread-store.ts'
 import { findUnfinishedOn } from '../uncommon-jobs.ts'
+import type { AbandonedAttempt } from './extra-runs.ts'
 
 /** What an attempt to start a run sends. */
 export interface StartAttempt {
@@ -32,7 +33,12 @@ export async function countAttempt({ db, clock }: JobContext, job: LeasedJob): P
  * the conversation. A conversation without history moves to a new thread. Otherwise the thread is pinned: from now on
  * every run on it begins at the checkpoint that the run before it left.
  */
-export async function abandonAttempt(context: JobContext, job: LeasedJob): Promise<void> {
+export async function abandonAttempt(
+  context: JobContext,
+  job: LeasedJob,
+  onAbandoned: (attempt: AbandonedAttempt) => void,
+): Promise<void> {
+  onAbandoned({ job, threadId: job.thread_id, attempt: job.start_attempts })
   const hasHistory = (await findEarlierRuns(context.db, job)).length > 0
   if (hasHistory) await pinThread(context.db, job.thread_id)
   else await moveToNewThread(context, job)

@@ -17,7 +17,14 @@ import { ANSWER_NOT_APPLIED, CHECKPOINT_GONE, deadlineExceeded, THREAD_GONE } fr
 import { type EarlierRun, findEarlierRuns } from '../thread-store.ts'
 import { callerKeys } from './caller.ts'
 import type { CheckOutcome, FailedCheck } from './check-outcome.ts'
-import { attemptOf, findKnownExtras, findOwnRuns, stopExtraRuns, stopLateRuns } from './extra-runs.ts'
+import {
+  type AbandonedAttempt,
+  attemptOf,
+  findKnownExtras,
+  findOwnRuns,
+  stopExtraRuns,
+  stopLateRuns,
+} from './extra-runs.ts'
 import { fetchQuestions } from './fetch-questions.ts'
 import { findContinuation } from './inspect-question.ts'
 import { abandonAttempt, countAttempt, moveToNewThread, type StartAttempt } from './start-attempt.ts'
@@ -33,8 +40,21 @@ export interface RunStart {
   fresh?: StartAttempt
   /** Whether this process still holds the lease: other nodes take it when its heartbeat fails for too long. */
   holdsLease: () => boolean
+  /** Called with what an answer of the runtime proves: a later call of this check may fail. */
+  onFound: (observed: RunObservation) => void
+  /** Called before an attempt to start the run is given up. */
+  onAbandoned: (attempt: AbandonedAttempt) => void
   signal: AbortSignal
 }
+
+/** The thread exists. That says nothing about its checkpoints and questions. */
+const FOUND_THREAD: RunObservation = {
+  runId: null,
+  verdict: { kind: 'unclear', reason: 'the thread exists' },
+  traces: null,
+}
+/** The run can be started: what it begins with exists. */
+const STARTABLE: RunObservation = { runId: null, verdict: { kind: 'pending' }, traces: null }
 
 /**
  * Starts a job's run. The attempt is recorded durably before the runtime is called. It is repeated only if its connection
@@ -42,7 +62,7 @@ export interface RunStart {
  * that the runtime handles even later never reaches the conversation: see `abandonAttempt`.
  */
 export async function startJobRun(context: JobContext, runtime: RuntimeClient, start: RunStart): Promise<CheckOutcome> {
-  const { job, fresh, signal } = start
+  const { job, fresh, onFound, signal } = start
   const nowMs = context.clock.now()
   // A new job is stored with its first attempt counted. Only the process that stored it knows that this attempt was not
   // made yet.
@@ -53,12 +73,12 @@ export async function startJobRun(context: JobContext, runtime: RuntimeClient, s
     // A cancelled job waits too: otherwise a run that appears after the job's end would continue unnoticed.
     const wait = waitForRun(job, nowMs)
     if (wait) return wait
-    await abandonAttempt(context, job)
+    await abandonAttempt(context, job, start.onAbandoned)
   }
   if (job.cancel_requested_at !== null) return { runId: null, verdict: { kind: 'cancelled' }, traces: null }
   if (nowMs >= job.deadline_at) return { runId: null, verdict: deadlineExceeded(), traces: null }
   if (fresh === undefined && job.run_seq > 1) {
-    const unanswerable = await findWhyUnanswerable(context, runtime, { job, signal })
+    const unanswerable = await findWhyUnanswerable(context, runtime, { job, onFound, signal })
     if (unanswerable) return unanswerable
   }
   const attempt = fresh ?? (await countAttempt(context, job))
@@ -92,7 +112,7 @@ async function findRun(
   search: Search,
   fromAttempt: number,
 ): Promise<{ found: RuntimeRun | undefined; others: RuntimeRun[] }> {
-  const runs = await findOwnRuns(runtime, search)
+  const runs = await findOwnRuns(runtime, { ...search, threadId: search.job.thread_id })
   const extra = await findKnownExtras(context, runs)
   const found = runs.find((run) => attemptOf(run) >= fromAttempt && !extra.has(run.runId))
   return { found, others: runs.filter((run) => run !== found) }
@@ -117,20 +137,23 @@ interface MadeAttempt extends RunStart {
 }
 
 async function makeAttempt(context: JobContext, runtime: RuntimeClient, made: MadeAttempt): Promise<RunObservation> {
-  const { job, attempt, signal } = made
+  const { job, attempt, onFound, signal } = made
   if (job.run_seq === 1) {
-    const unprepared = await prepareThread(context, runtime, { job, signal })
+    const unprepared = await prepareThread(context, runtime, made)
     if (unprepared) return unprepared
   }
   if (!attempt.isPinned) return startOn(context, runtime, { ...made, checkpointId: null })
   const earlier = await findEarlierRuns(context.db, job)
   const checkpointId = await findBase(context, runtime, { job, earlier, signal })
-  if (checkpointId !== null) return startOn(context, runtime, { ...made, checkpointId })
+  if (checkpointId !== null) {
+    onFound(STARTABLE)
+    return startOn(context, runtime, { ...made, checkpointId })
+  }
   const isEmpty = job.run_seq === 1 && earlier.every(({ may_be_empty }) => may_be_empty === 1)
   if (!isEmpty) return { runId: null, verdict: CHECKPOINT_GONE, traces: null }
   // All turns before it were cancelled before their first step: the conversation has no history to continue.
   await moveToNewThread(context, job)
-  const unprepared = await prepareThread(context, runtime, { job, signal })
+  const unprepared = await prepareThread(context, runtime, made)
   return unprepared ?? startOn(context, runtime, { ...made, checkpointId: null })
 }
 
@@ -141,10 +164,13 @@ async function makeAttempt(context: JobContext, runtime: RuntimeClient, made: Ma
 async function prepareThread(
   context: JobContext,
   runtime: RuntimeClient,
-  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+  { job, onFound, signal }: Pick<RunStart, 'job' | 'onFound' | 'signal'>,
 ): Promise<RunObservation | null> {
   if (job.continues !== null) {
-    if ((await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)) !== null) return null
+    if ((await runtime.fetchNewestState(job.thread_id, NO_VALUES, signal)) !== null) {
+      onFound(FOUND_THREAD)
+      return null
+    }
     const hasHistory = (await findEarlierRuns(context.db, job)).length > 0
     if (hasHistory) return { runId: null, verdict: THREAD_GONE, traces: null }
   }
@@ -243,7 +269,7 @@ async function findBlockingRun(
 async function findWhyUnanswerable(
   context: JobContext,
   runtime: RuntimeClient,
-  { job, signal }: Pick<RunStart, 'job' | 'signal'>,
+  { job, onFound, signal }: Pick<RunStart, 'job' | 'onFound' | 'signal'>,
 ): Promise<RunObservation | null> {
   const { db } = context
   const observe = (verdict: Verdict): RunObservation => ({ runId: null, verdict, traces: null })
@@ -251,7 +277,9 @@ async function findWhyUnanswerable(
   const state = await fetchQuestions(db, runtime, { threadId: job.thread_id, runs }, signal)
   if (state === null) return observe(THREAD_GONE)
   const questions = JSON.parse(job.resume_questions ?? 'null') as string[] | null
-  if (isStillOpen(questions, state)) return null
+  const isOpen = isStillOpen(questions, state)
+  onFound(isOpen ? STARTABLE : FOUND_THREAD)
+  if (isOpen) return null
   const paused = { ...job, run_id: runs[0] ?? null }
   const { run } = await findContinuation(context, runtime, { job: paused, signal })
   if (run) {
@@ -273,7 +301,7 @@ async function findLateAnswer(
   runtime: RuntimeClient,
   { job, askedAt, signal }: Pick<RunStart, 'job' | 'signal'> & { askedAt: string | null },
 ): Promise<RuntimeRun | undefined> {
-  const runs = await findOwnRuns(runtime, { job, signal })
+  const runs = await findOwnRuns(runtime, { job, threadId: job.thread_id, signal })
   for (const run of runs.filter(({ status }) => ENDED_BY_ITSELF.includes(status))) {
     // A run that names no checkpoint may have begun at this one, too.
     const hasBegunThere = run.checkpointId === null || run.checkpointId === askedAt

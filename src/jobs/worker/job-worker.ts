@@ -8,6 +8,7 @@ import type { JobContext } from '../job-context.ts'
 import type { JobRow } from '../job-row.ts'
 import { TurnsByOwner } from '../leases/lease-in-turn.ts'
 import { type Lease, type LeasedJob, leaseJob, leaseJobs, postpone } from '../leases/lease-store.ts'
+import { type AbandonedAttempt, stopAbandonedRuns } from '../runs/extra-runs.ts'
 import type { ReportedRun } from '../runs/inspect.ts'
 import { type JobWork, processJob } from './process-job.ts'
 import { CheckRecorder } from './record-check.ts'
@@ -20,6 +21,10 @@ const LEASE_SLACK_MS = 5_000
 const POSTPONED_MS = 1_000
 /** The ids of the jobs that wait for their lease, far more than there are slots. */
 const MAX_LEASING_BYTES = 64 * 1024
+
+/** The runtime handles a start up to a minute late. After this time, the run of an abandoned attempt has appeared. */
+const LOOK_AFTER_MS = 75_000
+const MAX_LOOKS = 1_000
 
 type CheckCause = Pick<JobWork, 'via' | 'reported' | 'fresh'>
 
@@ -38,6 +43,8 @@ export class JobWorker {
   readonly #starts = new Set<Promise<void>>()
   /** Checks of jobs that clients watch on a stream. They have slots of their own, so that a full sweep does not delay them. */
   readonly #forStreams = new Set<Promise<void>>()
+  /** Later looks for the runs of abandoned attempts. */
+  readonly #looks = new Set<Promise<void>>()
   readonly #stopping = new AbortController()
   readonly #node: Pick<Node, 'id' | 'isAlive' | 'holdsLeaseOf'>
   readonly #recorder: CheckRecorder
@@ -209,9 +216,25 @@ export class JobWorker {
       ...cause,
       holdsLease: () => this.#node.holdsLeaseOf((job.lease_until ?? 0) - this.#leaseMs),
       recorder: this.#recorder,
+      onAbandoned: (attempt: AbandonedAttempt) => this.#lookLater(attempt),
       signal: this.#stopping.signal,
     }
     return inSpan(tracer, span, () => this.#orLog(job.id, processJob(this.#context, work)))
+  }
+
+  /**
+   * The job may end before the run of an abandoned attempt appears, and its checks with it. So the run is looked for once
+   * more, unless this process ends before.
+   */
+  #lookLater(attempt: AbandonedAttempt): void {
+    const { clock, runtime } = this.#context
+    const { signal } = this.#stopping
+    if (runtime === null || this.#looks.size >= MAX_LOOKS) return
+    const look = async () => {
+      await clock.sleep(LOOK_AFTER_MS, signal)
+      if (!signal.aborted) await stopAbandonedRuns(this.#context, runtime, { ...attempt, signal })
+    }
+    this.#track(this.#orLog(attempt.job.id, look()), this.#looks)
   }
 
   /** Logs a failure where it happens: there the line gets the id of the trace. */

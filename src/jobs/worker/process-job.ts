@@ -35,7 +35,7 @@ const RUN_TAKEN: RunObservation = {
   traces: null,
 }
 
-export interface JobWork extends Omit<RunStart, 'type'> {
+export interface JobWork extends Omit<RunStart, 'type' | 'onFound'> {
   /** Null when the job was just created or resumed. */
   via: Via | null
   /** Given when a callback asks for this check. */
@@ -76,13 +76,11 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
   }
   try {
     const type = context.types.get(job.type)
-    if (type && job.status === 'awaiting_input') return await inspectQuestion(context, runtime, { job, signal })
-    if (!type) {
-      if (isOverdue(context, job)) return observe(job, deadlineExceeded())
-      return { error: CHECK_ERRORS.type_gone }
-    }
+    if (type && job.status === 'awaiting_input')
+      return await inspectQuestion(context, runtime, { job, onFound, signal })
+    if (!type) return isOverdue(context, job) ? await endOverdue(context, job) : { error: CHECK_ERRORS.type_gone }
     // A run found after the deadline may have ended before the deadline: the next check shows it.
-    if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })
+    if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type, onFound })
     if (mayHaveFurtherRuns(context, job)) await stopFurtherRuns(context, runtime, { job, signal })
     const runsBefore = await findBranch(context, job)
     const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, onFound, runsBefore, signal })
@@ -102,7 +100,7 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     if (!(error instanceof RuntimeUnavailable)) throw error
     const isPaused = job.status === 'awaiting_input'
     if (!isPaused && context.clock.now() > job.deadline_at + GIVE_UP_AFTER_DEADLINE_MS)
-      return giveUp(context, job, seen)
+      return giveUp(context, work, seen)
     // Users see only the sentence; the cause is only in the log.
     if (error.cause !== undefined) context.log.warn({ jobId: job.id, err: error }, 'job.runtime_failed')
     return { error: error.message, seen, isUnsent: error.isUnsent }
@@ -129,8 +127,12 @@ async function checkWithoutRuntime(context: JobContext, job: LeasedJob): Promise
 }
 
 /** The runtime could not be asked for long. It may have a run of an attempt to start the job, or handle the attempt later. */
-async function giveUp(context: JobContext, job: LeasedJob, seen?: RunObservation): Promise<CheckOutcome> {
-  if (job.run_id === null && job.start_attempts > 0) await abandonAttempt(context, job)
+async function giveUp(
+  context: JobContext,
+  { job, onAbandoned }: JobWork,
+  seen?: RunObservation,
+): Promise<CheckOutcome> {
+  if (job.run_id === null && job.start_attempts > 0) await abandonAttempt(context, job, onAbandoned)
   return endOverdue(context, job, seen)
 }
 
@@ -140,10 +142,16 @@ async function giveUp(context: JobContext, job: LeasedJob, seen?: RunObservation
  */
 async function endOverdue(context: JobContext, job: LeasedJob, seen?: RunObservation): Promise<CheckOutcome> {
   const type = context.types.get(job.type)
-  const reported = type && (await findReportedEnd(context, job, type))
-  if (!reported) return { ...observe(job, deadlineExceeded()), traces: seen?.traces ?? null }
-  const isStillAsked = context.clock.now() < reported.atMs + CONFIRM_REPORT_WITHIN_MS
-  return isStillAsked ? { error: CHECK_ERRORS.end_unconfirmed, seen } : reported.end
+  const isRecent = (atMs: number) => context.clock.now() < atMs + CONFIRM_REPORT_WITHIN_MS
+  const overdue = { ...observe(job, deadlineExceeded()), traces: seen?.traces ?? null }
+  if (!type) {
+    // What a callback reported cannot be read without the type, which may come back.
+    const [report] = await findReports(context, job)
+    return report && isRecent(report.first_received_at) ? { error: CHECK_ERRORS.type_gone, seen } : overdue
+  }
+  const reported = await findReportedEnd(context, job, type)
+  if (!reported) return overdue
+  return isRecent(reported.atMs) ? { error: CHECK_ERRORS.end_unconfirmed, seen } : reported.end
 }
 
 function observe(job: LeasedJob, verdict: Verdict): RunObservation {
@@ -168,15 +176,19 @@ function wasLostBefore({ clock }: JobContext, job: LeasedJob): boolean {
   return evidence === 'run_missing' && sinceMs !== null && clock.now() - sinceMs >= CONFIRM_AFTER_MS
 }
 
+/** The callbacks of the job's run that the runtime has not confirmed. */
+async function findReports({ db }: JobContext, { id: jobId, run_id: runId }: LeasedJob) {
+  return runId === null ? [] : findUnconfirmed(db, { jobId, runId })
+}
+
 /** The end that an unconfirmed callback reported. It is accepted where the runtime can no longer confirm it. */
 async function findReportedEnd(
   context: JobContext,
   job: LeasedJob,
   type: JobType,
 ): Promise<{ end: RunObservation; atMs: number } | undefined> {
-  if (job.run_id === null) return undefined
   const cancelRequested = job.cancel_requested_at !== null
-  for (const { body, first_received_at } of await findUnconfirmed(context.db, { jobId: job.id, runId: job.run_id })) {
+  for (const { body, first_received_at } of await findReports(context, job)) {
     const payload = await parseCallback(body, type.wantedValues)
     const verdict = judgeCallback(payload, {
       type,
