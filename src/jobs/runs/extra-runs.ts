@@ -3,10 +3,11 @@ import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import type { RuntimeClient } from '../../runtime/runtime-client.ts'
 import type { RuntimeRun } from '../../runtime/runtime-types.ts'
 import type { JobContext } from '../job-context.ts'
-import { countExtraRuns, findJobRuns, lockSlimJobs } from '../job-store.ts'
+import { countExtraRuns, findJobRuns, findTurn, lockSlimJobs } from '../job-store.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
 import { recordExtraRuns } from '../settlement/record-extra-runs.ts'
 import { findReplaced } from '../thread-store.ts'
+import { findUnfinishedOn } from '../uncommon-jobs.ts'
 
 interface Search {
   job: LeasedJob
@@ -68,12 +69,17 @@ export interface AbandonedAttempt {
   attempt: number
 }
 
-/** Stops the runs of this attempt and of those before it, unless a job follows them. */
+/**
+ * Stops the runs of this attempt and of those before it, unless a job follows them. While a job of the conversation is
+ * unfinished, its own checks and starts do that.
+ */
 export async function stopAbandonedRuns(
   context: JobContext,
   runtime: RuntimeClient,
   { attempt, signal, ...abandoned }: AbandonedAttempt & { signal: AbortSignal },
 ): Promise<void> {
+  const turn = await findTurn(context.db, abandoned.job.id)
+  if (!turn || (await findUnfinishedOn(context.db, turn.thread_id)).length > 0) return
   const runs = await findOwnRuns(runtime, { ...abandoned, signal })
   const known = await findJobRuns(
     context.db,
