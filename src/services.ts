@@ -65,8 +65,9 @@ import { UserActivity } from './users/user-activity.ts'
 import { findRefusal } from './users/user-state-store.ts'
 import { UserStates } from './users/user-states.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
-import { findWebhookBacklog, trimWebhooks } from './webhooks/delivery-store.ts'
+import { findWebhookBacklog } from './webhooks/delivery-store.ts'
 import { deleteOldSecrets } from './webhooks/endpoint-store.ts'
+import { trimWebhooks } from './webhooks/trim-webhooks.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 
 /** The rows that one statement deletes. On SQLite nothing else runs meanwhile, and 5,000 small rows take 40 ms. */
@@ -339,7 +340,7 @@ function housekeepingTasks(config: Config, context: TrimContext): HousekeepingTa
     trimOlder('tombstones', TOMBSTONE_RETENTION_MS, trimTombstones),
     trimOlder('nodes', STOPPED_NODE_RETENTION_MS, trimNodes),
     trimOlder('events', config.eventsRetentionHours * 3_600_000, trimEvents),
-    trimOlder('webhooks', config.eventsRetentionHours * 3_600_000, trimWebhooks),
+    trimOlder('webhooks', config.eventsRetentionHours * 3_600_000, (_db, bound) => trimWebhooks(context, bound)),
     { name: 'webhook_secrets', trim: (_signal, nowMs) => deleteOldSecrets(db, nowMs) },
     { name: 'stats', trim: (_signal, nowMs) => trimStats(db, nowMs) },
     trimOlder('operations', OPERATION_RETENTION_MS, trimOperations),

@@ -204,21 +204,20 @@ export async function deleteDeliveriesOf(tx: Transaction, events: readonly { seq
 }
 
 /**
- * Deletes a bounded number of old deliveries, among those whose event was trimmed; true if there may be more. Those that
- * wait for an enabled endpoint stay: their next attempt makes them `expired`.
+ * Deletes a bounded number of old deliveries, among those whose event was trimmed, and returns them. Those that wait for
+ * an enabled endpoint stay: their next attempt makes them `expired`.
  */
-export async function trimWebhooks(
-  db: Queryable,
+export async function deleteOldDeliveries(
+  tx: Transaction,
   { beforeMs, limit }: { beforeMs: number; limit: number },
-): Promise<boolean> {
-  const deleted = await db.query(sql`
+): Promise<{ endpoint_id: string; next_attempt_at: number | null }[]> {
+  return tx.query(sql`
     delete from webhook_deliveries where (event_seq, endpoint_id) in (
       select event_seq, endpoint_id from webhook_deliveries d
-      where event_seq <= ${await findOldest(db)} and created_at < ${beforeMs} and (next_attempt_at is null
+      where event_seq <= ${await findOldest(tx)} and created_at < ${beforeMs} and (next_attempt_at is null
         or not exists (select 1 from webhook_endpoints e where e.id = d.endpoint_id and e.disabled_at is null))
       order by event_seq, endpoint_id limit ${limit})
-    returning event_seq`)
-  return deleted.length > 0
+    returning endpoint_id, next_attempt_at`)
 }
 
 /** The position up to which deliveries were written; undefined while another node writes some. */

@@ -144,37 +144,57 @@ export async function deleteOldSecrets(db: Queryable, nowMs: number): Promise<vo
     update webhook_endpoints set old_secret = null, old_secret_until = null where old_secret_until <= ${nowMs}`)
 }
 
-/** Events that were deleted from the log before they were read for these endpoints. */
-export async function addMissed(tx: Transaction, missed: readonly { id: string; count: number }[]): Promise<void> {
-  await tx.query(sql`
-    update webhook_endpoints set missed = missed + r.count
-    from ${rowsOf(tx.engine, missed, { id: 'text', count: 'bigint' })} as r where webhook_endpoints.id = r.id`)
+/** Events that an endpoint does not get, because they were deleted from the log too early. */
+interface MissedEvents {
+  id: string
+  count: number
 }
 
-/** Ids of endpoints, by what the attempts of one batch mean for them. */
-interface AttemptEffects {
-  succeeded: readonly string[]
-  failed: readonly string[]
-  gone: readonly string[]
+/** Adds to the missed events of endpoints, and returns those of the endpoints that exist. */
+export async function addMissed(tx: Transaction, missed: readonly MissedEvents[]): Promise<MissedEvents[]> {
+  if (missed.length === 0) return []
+  const counted = await tx.query<{ id: string }>(sql`
+    update webhook_endpoints set missed = missed + r.count
+    from ${rowsOf(tx.engine, missed, { id: 'text', count: 'bigint' })} as r where webhook_endpoints.id = r.id
+    returning webhook_endpoints.id`)
+  return missed.filter(({ id }) => counted.some((endpoint) => endpoint.id === id))
+}
+
+/** What an attempt means for its endpoint; null: nothing. */
+export type EndpointEffect = 'succeeded' | 'failed' | 'gone' | null
+
+interface NotedAttempt {
+  endpoint_id: string
+  /** The URL of the endpoint when the attempt began. */
+  url: string
+  effect: EndpointEffect
 }
 
 /** An endpoint is disabled when every attempt has failed for this long. */
 const DISABLE_AFTER_MS = 5 * 86_400_000
 
-/** Notes the successes and failures of endpoints. Returns the endpoints that are disabled because of them. */
+/**
+ * Notes the successes and failures of endpoints. An attempt at a URL that the endpoint no longer has changes nothing.
+ * Returns the endpoints that are disabled because of the attempts.
+ */
 export async function noteAttempts(
   tx: Transaction,
-  { succeeded, failed, gone }: AttemptEffects,
+  attempts: readonly NotedAttempt[],
   atMs: number,
 ): Promise<{ id: string; disabled_reason: DisabledReason }[]> {
   const among = (ids: readonly string[]) => isAmong(tx.engine, sql`id`, ids)
   // An endpoint that works is neither locked nor written.
-  const recovered = sql`${among(succeeded)} and failing_since is not null`
-  const locked = await tx.query(sql`
-    select id from webhook_endpoints where ${among([...failed, ...gone])} or (${recovered})
+  const locked = await tx.query<{ id: string; url: string }>(sql`
+    select id, url from webhook_endpoints where ${among(idsOf(attempts, 'failed', 'gone'))}
+      or (${among(idsOf(attempts, 'succeeded'))} and failing_since is not null)
     order by id ${forUpdate(tx.engine)}`)
-  if (locked.length === 0) return []
-  await tx.query(sql`update webhook_endpoints set failing_since = null where ${recovered}`)
+  const urls = new Map(locked.map(({ id, url }) => [id, url]))
+  const current = attempts.filter(({ endpoint_id, url }) => urls.get(endpoint_id) === url)
+  if (current.length === 0) return []
+  const [succeeded, gone] = [idsOf(current, 'succeeded'), idsOf(current, 'gone')]
+  const failed = idsOf(current, 'failed').filter((id) => !succeeded.includes(id))
+  await tx.query(sql`
+    update webhook_endpoints set failing_since = null where ${among(succeeded)} and failing_since is not null`)
   await tx.query(sql`
     update webhook_endpoints set failing_since = ${atMs} where ${among(failed)} and failing_since is null`)
   const disabled = await tx.query<{ id: string; disabled_reason: DisabledReason }>(sql`
@@ -183,4 +203,8 @@ export async function noteAttempts(
     where disabled_at is null and (${among(gone)} or (${among(failed)} and failing_since <= ${atMs - DISABLE_AFTER_MS}))
     returning id, disabled_reason`)
   return disabled
+}
+
+function idsOf(attempts: readonly NotedAttempt[], ...effects: readonly EndpointEffect[]): string[] {
+  return [...new Set(attempts.filter(({ effect }) => effects.includes(effect)).map(({ endpoint_id }) => endpoint_id))]
 }

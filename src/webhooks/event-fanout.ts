@@ -83,8 +83,8 @@ async function fanOutEvents({ db, clock, log }: FanoutOptions): Promise<Progress
     const found = await readEvents(tx, { after, upTo: head.seq, filter: {}, limit: PAGE + 1 })
     const isPage = found.length > PAGE
     const events = found.slice(0, PAGE)
-    const missing = await findMissing(tx, { after, first: events[0]?.seq ?? head.seq + 1, receivers })
-    if (missing.length > 0) await addMissed(tx, missing)
+    const first = events[0]?.seq ?? head.seq + 1
+    const missing = await addMissed(tx, await findMissing(tx, { after, first, receivers }))
     const deliveries = events.flatMap((event) => deliveriesOf(event, receivers))
     await insertDeliveries(tx, { deliveries, atMs: clock.now() })
     await moveWebhookCursor(tx, isPage ? (events.at(-1)?.seq ?? head.seq) : head.seq)

@@ -13,15 +13,15 @@ import {
   nextWebhookDueAt,
   type WebhookMark,
 } from './delivery-store.ts'
-import { type DisabledReason, noteAttempts } from './endpoint-store.ts'
+import { type DisabledReason, type EndpointEffect, noteAttempts } from './endpoint-store.ts'
 import { signedHeaders } from './signature.ts'
-import { addAttempt, type EndpointEffect, judgeWebhook } from './webhook-verdict.ts'
+import { addAttempt, judgeWebhook } from './webhook-verdict.ts'
 
 /** Each may have a host of its own, with `MAX_PER_HOST` slots. */
 export const MAX_ENDPOINTS = 50
 
 type Delivery = DueWebhook & { host: string; event: EventRow | undefined }
-type Mark = WebhookMark & { effect: EndpointEffect; disabled?: DisabledReason }
+type Mark = WebhookMark & { url: string; effect: EndpointEffect; disabled?: DisabledReason }
 
 /** How many deliveries of an endpoint may be leased now. */
 interface Share {
@@ -127,8 +127,8 @@ export class WebhookChannel implements Channel<Delivery, Mark> {
 
   async attempt(delivery: Delivery, { leaseToken, span }: { leaseToken: string; span: Span }): Promise<Mark> {
     const { clock, random, log, meter } = this.#options
-    const { event_seq, endpoint_id, attempts, event } = delivery
-    const key = { event_seq, endpoint_id, lease_token: leaseToken, attempts }
+    const { event_seq, endpoint_id, url, attempts, event } = delivery
+    const key = { event_seq, endpoint_id, url, lease_token: leaseToken, attempts }
     if (event === undefined) {
       const last_error = 'the event was deleted before it could be delivered'
       const gone = { state: 'expired', next_attempt_at: null, last_error, attempt_log: delivery.attempt_log } as const
@@ -183,12 +183,7 @@ export class WebhookChannel implements Channel<Delivery, Mark> {
   async mark(tx: Transaction, wanted: { marks: readonly Mark[]; atMs: number }): Promise<Mark[]> {
     const { atMs } = wanted
     const marked = await markWebhooks(tx, wanted)
-    const idsOf = (effect: EndpointEffect) => [
-      ...new Set(marked.filter((mark) => mark.effect === effect).map(({ endpoint_id }) => endpoint_id)),
-    ]
-    const succeeded = idsOf('succeeded')
-    const failed = idsOf('failed').filter((id) => !succeeded.includes(id))
-    const disabled = await noteAttempts(tx, { succeeded, failed, gone: idsOf('gone') }, atMs)
+    const disabled = await noteAttempts(tx, marked, atMs)
     await appendEvents(
       tx,
       disabled.map(({ id, disabled_reason }) => disabledEvent({ id, reason: disabled_reason, atMs })),
@@ -224,7 +219,7 @@ export function disabledEvent({ id, reason, atMs }: { id: string; reason: string
 }
 
 function hostOf(url: string): string {
-  return URL.parse(url)?.host ?? ''
+  return URL.parse(url)?.hostname ?? ''
 }
 
 function outcomeOf(answer: EgressAnswer | null): string {

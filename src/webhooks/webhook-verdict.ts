@@ -3,6 +3,7 @@ import { asStorableText } from '../core/text.ts'
 import { readRetryAfter } from '../deliveries/retry-after.ts'
 import type { EgressAnswer } from '../egress/egress-port.ts'
 import type { WebhookState } from './delivery-store.ts'
+import type { EndpointEffect } from './endpoint-store.ts'
 
 const SECOND_MS = 1_000
 const MINUTE_MS = 60 * SECOND_MS
@@ -34,9 +35,6 @@ export interface LoggedAttempt {
   /** The beginning of the answer. */
   answer: string
 }
-
-/** What an attempt means for its endpoint; null: nothing. */
-export type EndpointEffect = 'succeeded' | 'failed' | 'gone' | null
 
 interface WebhookVerdict {
   state: WebhookState

@@ -1,23 +1,30 @@
 import assert from 'node:assert/strict'
 import { afterEach, describe, test } from 'node:test'
+import { silentLog } from '../../src/core/log.ts'
 import type { Database } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { appendEvents, findHead, findPositionAt, readEvents, skipPositions } from '../../src/events/event-store.ts'
-import { deleteDeliveriesOf, skipWebhookCursor, trimWebhooks } from '../../src/webhooks/delivery-store.ts'
+import { deleteDeliveriesOf, skipWebhookCursor } from '../../src/webhooks/delivery-store.ts'
+import { trimWebhooks } from '../../src/webhooks/trim-webhooks.ts'
 import { Backends, DOWN, OK } from '../support/backends.ts'
 import { forEachEngine } from '../support/engines.ts'
 
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
+const GONE = { ...DOWN, status: 410 }
 
 describe('the sending of webhooks', () => {
   forEachEngine((engine) => {
     const opened: Backends[] = []
     let shared: Promise<Database> | undefined
 
-    async function open(): Promise<Backends> {
+    function engineDatabase(): Promise<Database> {
       shared ??= engine.openDatabase()
-      const db = await shared
+      return shared
+    }
+
+    async function open(): Promise<Backends> {
+      const db = await engineDatabase()
       for (const table of ['webhook_deliveries', 'webhook_endpoints', 'events', 'nodes']) {
         await db.transaction((tx) => tx.exec(`delete from ${table}`))
       }
@@ -65,7 +72,8 @@ describe('the sending of webhooks', () => {
       })
       const held = Promise.withResolvers<void>()
       const begun = Promise.withResolvers<void>()
-      const slow = backends.db.transaction(async (tx) => {
+      // Not on the watched database: `quiet` must not wait for it.
+      const slow = (await engineDatabase()).transaction(async (tx) => {
         await appendEvents(tx, [append('slow')])
         begun.resolve()
         // SQLite has one writer: there the other event comes later anyway.
@@ -73,11 +81,10 @@ describe('the sending of webhooks', () => {
       })
       await begun.promise
       if (engine.name === 'sqlite') await slow
+      backends.watched.forget()
       await backends.db.transaction((tx) => appendEvents(tx, [append('fast')]))
-      for (let n = 0; n < 3; n++) {
-        backends.wake()
-        await new Promise(setImmediate)
-      }
+      // The second transaction at the cursor began after the fast commit. The third one shows that the second one is over.
+      while (backends.watched.count(/from webhook_cursor/) < 3) await backends.quiet()
       held.resolve()
       await slow
       await backends.pass(5_000, 1_000)
@@ -135,14 +142,14 @@ describe('the sending of webhooks', () => {
       assert.deepEqual(await backends.states(), { pending: 120, sent: 600 })
     })
 
-    test('endpoints of one host take turns, also if there are more of them than slots', async () => {
+    test('endpoints of one host take turns on any port, also if there are more of them than slots', async () => {
       const backends = await open()
       backends.answer = async () => {
         await backends.clock.sleep(3_000)
         return OK
       }
       await backends.start()
-      const urls = Array.from({ length: 20 }, (_, n) => `https://host.example.com/${n}`)
+      const urls = Array.from({ length: 20 }, (_, n) => `https://host.example.com:${8_000 + n}/`)
       for (const url of urls) await backends.addEndpoint({ url })
       await backends.addEvents(20)
       await backends.quiet()
@@ -223,6 +230,50 @@ describe('the sending of webhooks', () => {
       assert.equal((await backends.endpoint(id))?.failing_since, null)
     })
 
+    for (const { answer, effect } of [
+      { answer: GONE, effect: 'disables' },
+      { answer: DOWN, effect: 'counts as a failure of' },
+    ]) {
+      test(`a late ${answer.status} of an earlier URL never ${effect} the endpoint at its new URL`, async () => {
+        const backends = await open()
+        const late = Promise.withResolvers<typeof OK>()
+        const [earlier, later] = ['https://earlier.example.com/', 'https://later.example.com/']
+        backends.answer = ({ url }) => (url === earlier ? late.promise : OK)
+        await backends.start()
+        const id = await backends.addEndpoint({ url: earlier })
+        await backends.addEvents(1)
+        await backends.quiet()
+        await backends.db.query(sql`update webhook_endpoints set url = ${later} where id = ${id}`)
+        late.resolve(answer)
+        await backends.quiet()
+        assert.equal(idsOf(backends, earlier).length, 1)
+        const { disabled_at, failing_since } = (await backends.endpoint(id)) ?? {}
+        assert.deepEqual({ disabled_at, failing_since }, { disabled_at: null, failing_since: null })
+        await backends.addEvents(1)
+        await backends.quiet()
+        assert.equal(idsOf(backends, later).length, 1)
+      })
+    }
+
+    test('a late success of an earlier URL does not hide the failures of the new one', async () => {
+      const backends = await open()
+      const late = Promise.withResolvers<typeof OK>()
+      const [earlier, later] = ['https://earlier.example.com/', 'https://later.example.com/']
+      backends.answer = ({ url }) => (url === earlier ? late.promise : DOWN)
+      await backends.start()
+      const id = await backends.addEndpoint({ url: earlier })
+      await backends.addEvents(1)
+      await backends.quiet()
+      await backends.db.query(sql`update webhook_endpoints set url = ${later} where id = ${id}`)
+      await backends.addEvents(1)
+      await backends.quiet()
+      assert.notEqual((await backends.endpoint(id))?.failing_since, null)
+      late.resolve(OK)
+      await backends.quiet()
+      assert.deepEqual(await backends.states(), { pending: 1, sent: 1 })
+      assert.notEqual((await backends.endpoint(id))?.failing_since, null)
+    })
+
     test('a new endpoint gets only later events, and filters by job type and project', async () => {
       const backends = await open()
       await backends.start()
@@ -255,7 +306,7 @@ describe('the sending of webhooks', () => {
       await backends.db.query(sql`delete from events`)
       await backends.pass(5_000)
       assert.deepEqual(await backends.states(), { expired: 1 })
-      const trim = (beforeMs: number) => trimWebhooks(backends.db, { beforeMs, limit: 10 })
+      const trim = (beforeMs: number) => trimWebhooks({ db: backends.db, log: silentLog }, { beforeMs, limit: 10 })
       assert.equal(await trim(backends.clock.now() - HOUR_MS), false)
       assert.deepEqual(await backends.states(), { expired: 1 })
       assert.equal(await trim(backends.clock.now()), true)
@@ -282,9 +333,11 @@ describe('the sending of webhooks', () => {
       await backends.quiet()
       assert.deepEqual(await backends.states(), { pending: 12, sent: 6 })
       const beforeMs = backends.clock.now() + 1
+      const missing: object[] = []
+      const log = { ...silentLog, error: (fields: object, event: string) => void missing.push({ ...fields, event }) }
       const trim = async () => {
         let batches = 0
-        while (await trimWebhooks(backends.db, { beforeMs, limit: 2 })) batches++
+        while (await trimWebhooks({ db: backends.db, log }, { beforeMs, limit: 2 })) batches++
         return batches
       }
       assert.equal(await trim(), 0, 'the events are still stored')
@@ -293,6 +346,14 @@ describe('the sending of webhooks', () => {
       assert.deepEqual(await backends.states(), { pending: 4 })
       const kept = await backends.db.query(sql`select distinct endpoint_id from webhook_deliveries`)
       assert.deepEqual(kept, [{ endpoint_id: failing }])
+      assert.equal(
+        (await backends.endpoint(off))?.missed,
+        4,
+        'what waited for the disabled endpoint is not lost silently',
+      )
+      assert.equal((await backends.endpoint(failing))?.missed, 0)
+      const line = { endpointId: off, count: 1, event: 'webhooks.events_missing' }
+      assert.deepEqual(missing, [line, line, line, line])
     })
 
     const restore = (backends: Backends) =>

@@ -194,6 +194,12 @@ describe('jobs with run_at', () => {
       const erasing = await world.service.request('DELETE', `/v1/users/${sub}`, { token: world.admin })
       assert.equal(erasing.status, 202, erasing.text)
       assert.equal((await ended(world, job)).status, 'cancelled')
+      const audit = await world.service.request('GET', `/v1/audit?object=${job.id}`, { token: world.admin })
+      const entries = (audit.body as { data: { action: string; after: object | null }[] }).data
+      assert.deepEqual(
+        entries.map(({ action, after }) => ({ action, after })),
+        [{ action: 'job.cancelled', after: { reason: 'user_erased' } }],
+      )
       await world.leap(HOUR_MS)
       await world.pass(2_000)
       assert.equal(runsOf(world, job).length, 0)

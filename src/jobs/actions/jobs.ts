@@ -160,7 +160,12 @@ export class Jobs {
       job.cancel_requested_at = atMs
       if (!nothingRuns) await makeDue(tx, [id], atMs)
       await this.#addToTimeline(tx, job, 'cancel_requested', { reason })
-      await this.#audit(tx, job, { by, action: 'job.cancelled', before: { status } })
+      await this.#audit(tx, job, {
+        by,
+        action: 'job.cancelled',
+        before: { status },
+        ...(reason && { after: { reason } }),
+      })
     }
     if (nothingRuns) {
       settlement.apply({ jobId: id, runId: null, verdict: { kind: 'cancelled' }, via: null, traces: null })

@@ -25,7 +25,7 @@ export function Deliveries({ endpoint }: { endpoint: WebhookEndpoint }) {
   const opened = deliveries.items.find(({ id }) => id === shown)
   const resend = useAction(() => 'The event will be sent again')
   const isDeleted = useIsDeleted()
-  // The service refuses it while an attempt follows anyway, or while the endpoint is disabled.
+  // The service refuses it while the endpoint is disabled. A delivery that waits for its next attempt may be sent again now.
   const mayResend = operator.mayAct && endpoint.enabled && !isDeleted
   return (
     <section class="stack" aria-label="Deliveries">
