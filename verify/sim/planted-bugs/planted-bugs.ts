@@ -140,8 +140,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('found-late-is-overdue', 'a run found after the deadline fails the job without a check of the run', [
     'jobs/worker/process-job.ts',
-    'if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type })',
-    'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { ...work, type }))',
+    'if (job.run_id === null) return await startJobRun(context, runtime, { ...work, type, onFound })',
+    'if (job.run_id === null) return failIfOverdue(context, job, await startJobRun(context, runtime, { ...work, type, onFound }))',
   ]),
   bug('resume-same-number', 'a resumed run has the number of the earlier run', [
     'jobs/actions/jobs.ts',
