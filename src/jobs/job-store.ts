@@ -13,10 +13,10 @@ import {
   type JobRow,
   SIZED_JOB_FIELDS,
   type SizedJob,
-  sizedJobFields,
   SLIM_FIELDS,
   type SlimJob,
   type StoredJob,
+  sizedJobFields,
 } from './job-row.ts'
 import { addToThread } from './thread-store.ts'
 

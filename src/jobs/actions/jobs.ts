@@ -53,7 +53,7 @@ import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } fr
 import { noRuntime } from './follow-run.ts'
 
 const STATE_BUDGET_MS = 3_000
-/** Starts of one owner that may be in progress at once: 50 changes on each of four nodes. */
+/** Starts of one owner that are in progress at once on four nodes, 50 changes on each. More nodes may have more. */
 const STARTS_IN_PROGRESS = 200
 
 export interface NewJobRequest {
@@ -456,8 +456,9 @@ export class Jobs {
   }
 
   /**
-   * Counts without a lock while the starts in progress, which are not counted yet, cannot exceed the limit. So an owner
-   * far below the limit never waits for its other starts.
+   * Far below the limit, counts without a lock, so that an owner never waits for its other starts. On PostgreSQL, such a
+   * start exceeds the limit if 200 others of its owner commit between its count and its own commit. The excess is at most
+   * the starts in progress: 50 on each node. On SQLite there is none, because transactions run one after the other.
    */
   async #checkUnfinished(tx: Transaction, owner: string): Promise<void> {
     const limit = this.#maxUnfinishedJobs
