@@ -1,6 +1,6 @@
 import { bytesOf } from '../db/bounded-page.ts'
 import { Columns, type ColumnTable, initialValues } from '../db/columns.ts'
-import { join, sql } from '../db/sql.ts'
+import { join, type Sql, sql } from '../db/sql.ts'
 import type { Evidence, FailureCode, JobStatus, Via } from './job.ts'
 import { deadlineFrom, type JobType } from './job-types.ts'
 import { IS_UNFINISHED } from './uncommon-jobs.ts'
@@ -162,13 +162,19 @@ export const JOB_FIELDS = sql`${new Columns(READ).list}, ${CHECK_FIELDS}`
 
 /** Documents of a job that are larger in sum are fetched on their own. */
 export const INLINE_BYTES = 256 * 1024
+/** No documents are larger. PostgreSQL compares lengths as numbers of 32 bits. */
+export const ANY_BYTES = 2 ** 31 - 1
 const DOCUMENT_BYTES = bytesOf(JOBS.large)
 /** All fields of a job; its documents are null if they are large. */
 export type SizedJob = JobRow & { document_bytes: number }
-export const SIZED_JOB_FIELDS = sql`${new Columns(SLIM).list}, ${CHECK_FIELDS}, ${DOCUMENT_BYTES} as document_bytes, ${join(
-  JOBS.large.map((document) => sql`case when ${DOCUMENT_BYTES} <= ${INLINE_BYTES} then ${document} end as ${document}`),
-  ', ',
-)}`
+export const SIZED_JOB_FIELDS = sizedJobFields(INLINE_BYTES)
+
+/** All fields of a job; its documents are null if they have more than `maxBytes`. */
+export function sizedJobFields(maxBytes: number): Sql {
+  const ifSmall = (document: Sql) => sql`case when ${DOCUMENT_BYTES} <= ${maxBytes} then ${document} end as ${document}`
+  return sql`
+    ${new Columns(SLIM).list}, ${CHECK_FIELDS}, ${DOCUMENT_BYTES} as document_bytes, ${join(JOBS.large.map(ifSmall), ', ')}`
+}
 
 /** What a list reads of a job. */
 export type ListedJob = Omit<JobRow, 'resume_input'>

@@ -1,3 +1,4 @@
+import { bytesOf } from '../db/bounded-page.ts'
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
 import { forUpdate, forUpdateSkipLocked } from '../db/locking.ts'
@@ -15,6 +16,7 @@ import {
   SLIM_FIELDS,
   type SlimJob,
   type StoredJob,
+  sizedJobFields,
 } from './job-row.ts'
 import { addToThread } from './thread-store.ts'
 
@@ -34,6 +36,28 @@ export async function insertJob(
 export async function findJob(db: Queryable, id: string): Promise<JobRow | undefined> {
   const [row] = await db.query<JobRow>(sql`select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where id = ${id}`)
   return row
+}
+
+/** The documents of a job have more bytes than the caller has room for. They were not loaded. */
+export class LargeDocuments extends Error {
+  readonly bytes: number
+
+  constructor(bytes: number) {
+    super(`The documents of the job have ${bytes} bytes`)
+    this.bytes = bytes
+  }
+}
+
+function checkSize<Job extends { document_bytes: number }>(job: Job, maxBytes: number): Job {
+  if (job.document_bytes > maxBytes) throw new LargeDocuments(job.document_bytes)
+  return job
+}
+
+/** Throws `LargeDocuments` if the documents have more bytes. */
+export async function findJobUpTo(db: Queryable, id: string, maxBytes: number): Promise<JobRow | undefined> {
+  const [row] = await db.query<SizedJob>(sql`
+    select ${sizedJobFields(maxBytes)} from ${JOBS_WITH_CHECKS} where id = ${id}`)
+  return row && checkSize(row, maxBytes)
 }
 
 /** Without the documents of jobs that have large ones. */
@@ -64,17 +88,18 @@ export async function findInterrupts(db: Queryable, id: string): Promise<string 
   return row?.interrupts ?? null
 }
 
-/**
- * Every transaction takes its locks in one order: jobs by ascending id, all in one statement, then threads by ascending id,
- * then checks. So two transactions that share jobs wait for each other instead of deadlocking.
- */
-export function lockJobs(tx: Transaction, ids: readonly string[]): Promise<JobRow[]> {
-  return tx.query<JobRow>(sql`
-    select ${JOB_FIELDS} from ${JOBS_WITH_CHECKS} where ${isAmong(tx.engine, sql`id`, ids)}
-    order by id ${forUpdate(tx.engine, sql`jobs`)}`)
+/** Throws `LargeDocuments` if the documents have more bytes. See `lockSlimJobs` for the order of locks. */
+export async function lockJob(tx: Transaction, id: string, maxBytes: number): Promise<JobRow | undefined> {
+  const [row] = await tx.query<SizedJob>(sql`
+    select ${sizedJobFields(maxBytes)} from ${JOBS_WITH_CHECKS} where id = ${id} ${forUpdate(tx.engine, sql`jobs`)}`)
+  return row && checkSize(row, maxBytes)
 }
 
-/** The same without the documents. With `skipLocked`, jobs that another transaction has locked are left out. */
+/**
+ * Every transaction takes its locks in one order: jobs by ascending id, all in one statement, then threads by ascending id,
+ * then checks. So two transactions that share jobs wait for each other instead of deadlocking. With `skipLocked`, jobs
+ * that another transaction has locked are left out.
+ */
 export function lockSlimJobs(
   tx: Transaction,
   ids: readonly string[],
@@ -114,7 +139,7 @@ export async function changeJobs(tx: Transaction, changes: readonly JobChange[])
   )
 }
 
-/** Writes jobs that this transaction has locked with `lockJobs`, but not their checks. */
+/** Writes jobs that this transaction has locked with `lockJob`, but not their checks. */
 export async function updateJobs(tx: Transaction, jobs: readonly JobRow[]): Promise<void> {
   if (jobs.length === 0) return
   await tx.query(sql`
@@ -201,14 +226,16 @@ export type EndedJob = Pick<
 
 /**
  * What a retry repeats, without the output. The job is locked until the commit: an erasure of its owner either comes first,
- * and the input is gone, or finds the new job too.
+ * and the input is gone, or finds the new job too. Throws `LargeDocuments` if its documents have more bytes.
  */
-export async function lockJobToRetry(tx: Transaction, id: string): Promise<EndedJob | undefined> {
-  const [row] = await tx.query<EndedJob>(sql`
-    select id, type, status, input, configurable, project_id, created_by, continues, thread_id, finished_at,
-      retried_as
+export async function lockJobToRetry(tx: Transaction, id: string, maxBytes: number): Promise<EndedJob | undefined> {
+  const bytes = bytesOf([sql`input`, sql`configurable`])
+  const [row] = await tx.query<EndedJob & { document_bytes: number }>(sql`
+    select id, type, status, project_id, created_by, continues, thread_id, finished_at, retried_as,
+      ${bytes} as document_bytes, case when ${bytes} <= ${maxBytes} then input end as input,
+      case when ${bytes} <= ${maxBytes} then configurable end as configurable
     from jobs where id = ${id} ${forUpdate(tx.engine)}`)
-  return row
+  return row && checkSize(row, maxBytes)
 }
 
 /** The newest retry of each of these jobs that was retried. */

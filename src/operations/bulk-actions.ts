@@ -8,7 +8,7 @@ import type { ReceivedCallback } from '../jobs/callbacks/match-callbacks.ts'
 import { readStoredCallback } from '../jobs/callbacks/replay.ts'
 import { isTerminal } from '../jobs/job.ts'
 import type { JobContext } from '../jobs/job-context.ts'
-import { findJob, lockSlimJobs } from '../jobs/job-store.ts'
+import { findSlimJobs, lockSlimJobs } from '../jobs/job-store.ts'
 import { askerWithoutScopes } from '../jobs/runs/caller.ts'
 import { settleJobs } from '../jobs/settlement/settle.ts'
 import type { Settlement } from '../jobs/settlement/settlement.ts'
@@ -187,7 +187,7 @@ async function replayCallbacks(
 }
 
 async function checkJob(context: JobContext, reconciler: Reconciler, id: string): Promise<ItemResult> {
-  const stored = await findJob(context.db, id)
+  const [stored] = await findSlimJobs(context.db, [id])
   if (!stored) return { error: 'No such job' }
   if (context.runtime === null) return { error: 'No agent runtime is configured' }
   const job = await reconciler.checkNow(stored)

@@ -8,8 +8,8 @@ import type { Database, Queryable } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { rowsOf } from '../../src/db/rows.ts'
 import { type Sql, sql } from '../../src/db/sql.ts'
-import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
-import { findJob, insertJob, lockJobs, updateJobs } from '../../src/jobs/job-store.ts'
+import { INLINE_BYTES, type JobRow, newJob } from '../../src/jobs/job-row.ts'
+import { findJob, insertJob, lockJob, updateJobs } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { TurnsByOwner } from '../../src/jobs/leases/lease-in-turn.ts'
 import {
@@ -454,7 +454,7 @@ describe('leases', () => {
       const attempt = ({ id, lease_token }: LeasedJob) => ({ id, token: lease_token ?? '', nowMs: NOW + 500 })
       const cancelled = await leased(db, { run_id: null })
       await db.transaction(async (tx) => {
-        const [job] = await lockJobs(tx, [cancelled.id])
+        const job = await lockJob(tx, cancelled.id, INLINE_BYTES)
         assert.ok(job)
         await updateJobs(tx, [{ ...job, cancel_requested_at: NOW + 400 }])
       })
@@ -477,7 +477,7 @@ describe('leases', () => {
 
       const cancelled = await leased(db)
       await db.transaction(async (tx) => {
-        const [job] = await lockJobs(tx, [cancelled.id])
+        const job = await lockJob(tx, cancelled.id, INLINE_BYTES)
         assert.ok(job)
         await updateJobs(tx, [{ ...job, cancel_requested_at: NOW + 500 }])
       })

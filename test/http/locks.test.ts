@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { after, describe, test } from 'node:test'
-import type { Database } from '../../src/db/database.ts'
+import { type Database, LockTimeout } from '../../src/db/database.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
+import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { type JobWorld, type ShownJob, startJobWorld } from '../support/job-world.ts'
 import { forEachService, type ServiceUnderTest } from '../support/service.ts'
 import { sharedMigratedDatabase } from '../support/services.ts'
@@ -16,7 +17,11 @@ after(async () => {
 /** Two nodes on one database, and a connection of another program. */
 async function startNodes(
   under: ServiceUnderTest,
-  { queryTimeoutMs, lockTimeout }: { queryTimeoutMs: number; lockTimeout?: string },
+  {
+    queryTimeoutMs,
+    lockTimeout,
+    onGroupTimeout = () => {},
+  }: { queryTimeoutMs: number; lockTimeout?: string; onGroupTimeout?: () => void },
 ) {
   const { url, drop } = await sharedMigratedDatabase()
   const open = async () => {
@@ -27,9 +32,28 @@ async function startNodes(
     return db
   }
   closing.push(drop)
-  const [a, b] = [await startJobWorld(under, { db: await open() }), await startJobWorld(under, { db: await open() })]
+  const [a, b] = [
+    await startJobWorld(under, { db: await open() }),
+    await startJobWorld(under, { db: observed(await open(), onGroupTimeout) }),
+  ]
   a.runtime.setFaults({ zombie: true })
   return { a, b, other: await open() }
+}
+
+/** The same database. Calls back when a group of callbacks gives up waiting for a lock. */
+function observed(db: Database, onGroupTimeout: () => void): Database {
+  const transaction: Database['transaction'] = (work, options) =>
+    db.transaction(work, options).catch((error: unknown) => {
+      if (options?.urgent && error instanceof LockTimeout) onGroupTimeout()
+      throw error
+    })
+  return new Proxy(db, {
+    get: (target, name) => {
+      if (name === 'transaction') return transaction
+      const value = Reflect.get(target, name) as unknown
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
 }
 
 async function startMany(world: JobWorld, count: number, sub: string): Promise<ShownJob[]> {
@@ -137,6 +161,39 @@ describe('locks that several nodes want', () => {
         { subject: 'cleo', runs: 1 },
         { subject: 'eve', runs: 4 },
       ])
+    })
+
+    test('after the first group, the callbacks of an owner whose usage is locked do not delay other owners again', async () => {
+      let timeouts = 0
+      const onGroupTimeout = () => {
+        timeouts += 1
+      }
+      const { a, b, other } = await startNodes(under, { queryTimeoutMs: 50_000, onGroupTimeout })
+      const [first, ...slow] = await startMany(a, 6, 'ada')
+      const fast = await startMany(a, 5, 'bob')
+      assert.ok(first)
+      assert.equal((await callBack(a, first)).status, 200)
+      const { intake, jobContext } = b.service.services
+      const type = jobContext.types.get('report') ?? assert.fail()
+      const read = async ({ thread_id, run_id }: ShownJob) => {
+        const body = JSON.stringify({ thread_id, run_id, status: 'success', values: { report: 1 } })
+        const payload = await parseCallback(body, type.wantedValues)
+        return { payload, type, path: '/webhooks/jobs/report', jobId: null, receivedAtMs: b.clock.now() }
+      }
+      const delayed = await other.transaction(async (tx) => {
+        const locked = await tx.query(sql`select subject from usage_counters where subject = 'ada' for update`)
+        assert.equal(locked.length, 1)
+        const waiting: Promise<{ outcome: string }>[] = []
+        for (const [n, job] of slow.entries()) {
+          const [ofAda, ofBob] = [await read(job), await read(fast[n] as ShownJob)]
+          // Received in one turn of the event loop, so in one group.
+          waiting.push(intake.receive(ofAda))
+          assert.equal((await intake.receive(ofBob)).outcome, 'applied')
+          assert.equal(timeouts, 1, 'only the first group waits for the lock')
+        }
+        return waiting
+      })
+      for (const { outcome } of await Promise.all(delayed)) assert.equal(outcome, 'applied')
     })
 
     test('a delayed job whose row, thread or check is locked begins later, and delays no other', async () => {

@@ -1,14 +1,16 @@
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { after, describe, test } from 'node:test'
 import { isDeepStrictEqual } from 'node:util'
 import { toRfc3339 } from '../../src/core/clock.ts'
 import { UnavailableError } from '../../src/core/errors.ts'
 import type { Log } from '../../src/core/log.ts'
 import { type Database, LockTimeout } from '../../src/db/database.ts'
+import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
 import { fillDisk } from '../support/almost-full-disk.ts'
 import { MetricsText } from '../support/metrics-text.ts'
 import { forEachService } from '../support/service.ts'
+import { sharedMigratedDatabase } from '../support/services.ts'
 import { until } from '../support/until.ts'
 
 interface Ready {
@@ -47,6 +49,11 @@ async function refuseHeartbeats(db: Database): Promise<() => Promise<unknown>> {
   await db.query(sql`create trigger refuse before update on nodes execute function refuse()`)
   return () => db.query(sql`drop trigger refuse on nodes`)
 }
+
+const closing: (() => Promise<void>)[] = []
+after(async () => {
+  for (const close of closing) await close()
+})
 
 describe('/readyz', () => {
   forEachService((under) => {
@@ -190,6 +197,41 @@ describe('/readyz', () => {
       // The heartbeat was too late as well.
       await until(async () => (await database()) === 'ok')
     })
+
+    if (under.engine.name === 'postgres') {
+      test('/readyz is degraded, with the reason, while another session locks the jobs, until a minute after', async () => {
+        const { url, drop } = await sharedMigratedDatabase()
+        closing.push(drop)
+        const open = async (queryTimeoutMs: number) => {
+          const db = await openPostgres({ url, queryTimeoutMs })
+          closing.unshift(() => db.close())
+          return db
+        }
+        const [other, service] = [await open(40_000), await under.start({ db: await open(5_000) })]
+        const listJobs = async () => (await service.request('GET', '/jobs', { token: service.tokenFor() })).status
+        const database = async () => {
+          await service.clock.leap(1_000)
+          const { status, body } = await service.request<Ready>('GET', '/readyz')
+          assert.deepEqual([status, body.status], [200, 'ready'])
+          return body.checks.database
+        }
+        assert.deepEqual([await listJobs(), (await database())?.state], [200, 'ok'])
+        await other.transaction(async (tx) => {
+          await tx.query(sql`lock table jobs in access exclusive mode`)
+          const statuses = await Promise.all(Array.from({ length: 5 }, listJobs))
+          assert.deepEqual(new Set(statuses), new Set([503]))
+          await until(async () => {
+            await tx.query(sql`select 1 as not_idle`)
+            const { state, detail } = (await database()) ?? {}
+            return state === 'degraded' && detail === 'another session holds a lock: statements give up waiting'
+          })
+        })
+        assert.deepEqual([await listJobs(), (await database())?.state], [200, 'degraded'])
+        await service.clock.leap(60_000)
+        // The heartbeat was too late as well.
+        await until(async () => (await database())?.state === 'ok')
+      })
+    }
 
     test('/readyz is degraded while less than a tenth of the disk of the embedded database is free', async (t) => {
       const { service, ask } = await start()

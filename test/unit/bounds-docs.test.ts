@@ -18,6 +18,7 @@ const PRIVATE = [
   'body of a callback',
   'values of a JSON body',
   'rest of a refused request',
+  'unfinished jobs of one owner',
   'records of a page',
   'documents of a batch of a deletion',
   'time of a statement',

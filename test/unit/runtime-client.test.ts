@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
+import { JsonText } from '../../src/core/json/json-text.ts'
 import { WHOLE } from '../../src/core/json/wanted.ts'
 import { NO_SPAN } from '../../src/core/tracing.ts'
 import { RuntimeUnavailable } from '../../src/runtime/check-errors.ts'
@@ -28,6 +29,47 @@ const THREAD = '9a4bcb3e-4d5c-4b9e-8f00-000000000001'
 const RUN = '1efcf3a0-0000-6000-8000-000000000001'
 const JSON_TYPE = { 'content-type': 'application/json' }
 const TOO_MANY_BYTES = 32 * 1024 * 1024 + 1
+
+test('a start may take 60 s, but after 3 s it counts as a failure for the circuit breaker, once', async () => {
+  const clock = new ManualClock()
+  const breaker = new Breaker({ clock, threshold: 2, openMs: 2_000, maxOpenMs: 2_000 })
+  const answers: ((answer: Response) => void)[] = []
+  const fetch = (_url: unknown, init?: RequestInit) =>
+    new Promise<Response>((resolve, reject) => {
+      answers.push(resolve)
+      init?.signal?.addEventListener('abort', () => reject(init.signal?.reason))
+    })
+  const client = new RuntimeClient({
+    url: 'http://runtime.test',
+    apiKey: null,
+    timeoutMs: 3_000,
+    fetch,
+    clock,
+    breaker,
+  })
+  const start = () =>
+    client.startRun({
+      threadId: THREAD,
+      assistantId: 'agent',
+      payload: { input: new JsonText('{}') },
+      webhook: null,
+      metadata: {},
+    })
+  const [answered, hanging] = [start(), start()]
+  await clock.advance(2_999)
+  assert.equal(breaker.state, 'closed')
+  await clock.advance(1)
+  assert.equal(breaker.state, 'open', 'both are slow')
+  await clock.advance(2_000)
+  assert.equal(breaker.state, 'probing', 'the pause is over')
+  answers[0]?.(Response.json({ run_id: RUN, thread_id: THREAD, status: 'pending' }))
+  assert.ok('started' in (await answered))
+  assert.equal(breaker.state, 'probing', 'the late answer is used, and does not count as a success')
+  const failed = assert.rejects(hanging, RuntimeUnavailable)
+  await clock.advance(55_000)
+  await failed
+  assert.equal(breaker.state, 'probing', 'the timeout does not count a second time')
+})
 
 test('an answer that is too large or not UTF-8 cannot be stored, and does not open the circuit breaker', async () => {
   for (const body of [Buffer.alloc(TOO_MANY_BYTES, ' '), Buffer.from([0xff]), Buffer.from([0x22, 0xc3])]) {

@@ -105,6 +105,7 @@ export class Hold {
   #ticket = 0
   #caller: Caller | null = null
   #reservedBytes = 0
+  #documentBytes: number = EXPECTED_BYTES.document
   #onRoom: ((hasRoom: boolean) => void) | null = null
   #bodyOwner: ByteOwner = null
   #bodyBytes = 0
@@ -169,6 +170,11 @@ export class Hold {
     this.#admission.admitWaiting(this.#caller)
   }
 
+  /** The handler may load documents of this many bytes. */
+  get documentBytes(): number {
+    return this.#documentBytes
+  }
+
   /**
    * The handler has found that its answer has this many bytes: waits again until the principal has room for it. Rejects
    * when the client has left.
@@ -176,6 +182,8 @@ export class Hold {
   async reserve(bytes: number): Promise<void> {
     const caller = this.#caller
     if (this.#isTaken) throw connectionClosed()
+    if (bytes <= this.#documentBytes) return
+    this.#documentBytes = bytes
     if (caller === null) return
     // While it waits, it holds nothing. Otherwise several requests would wait for each other.
     this.#returnRoom()

@@ -24,8 +24,16 @@ import {
 import { isTerminal, isWatched, type JobStatus, STATUSES } from '../job.ts'
 import type { CancelReason, JobContext } from '../job-context.ts'
 import { nextStatus } from '../job-machine.ts'
-import { type JobRow, newJob } from '../job-row.ts'
-import { changeJobs, findJob, findJobRuns, insertJob, insertJobRuns, lockJobs, updateJobs } from '../job-store.ts'
+import { INLINE_BYTES, type JobRow, newJob, type SizedJob } from '../job-row.ts'
+import {
+  changeJobs,
+  findJobRuns,
+  findSizedJobs,
+  insertJob,
+  insertJobRuns,
+  lockJob as lockStoredJob,
+  updateJobs,
+} from '../job-store.ts'
 import { deadlineFrom, faultOfConfigurable, type JobType, limitedTypeOf, questionTimes } from '../job-types.ts'
 import { takesPlace } from '../leases/places-store.ts'
 import { findSpentLimit, lockLimitedUsage } from '../leases/usage-limit.ts'
@@ -45,7 +53,7 @@ import { findThreadToContinue, lockFollowed, type OnBusy, takeTurn, titleOf } fr
 import { noRuntime } from './follow-run.ts'
 
 const STATE_BUDGET_MS = 3_000
-/** Starts of one owner that may be in progress at once: 50 changes on each of four nodes. */
+/** Starts of one owner that are in progress at once on four nodes, 50 changes on each. More nodes may have more. */
 const STARTS_IN_PROGRESS = 200
 
 export interface NewJobRequest {
@@ -62,6 +70,8 @@ export interface NewJobRequest {
   retryOf?: string
   /** False: the sweep starts the run. For many jobs at once, which would not find free slots here. */
   startsHere?: boolean
+  /** For a run whose job is stored already: throws `LargeDocuments` if its documents have more bytes. */
+  maxBytes?: number
 }
 
 interface NewRun {
@@ -80,6 +90,8 @@ interface Resume {
   asker: Asker
   configurable?: JsonText | undefined
   by: AuditOrigin | undefined
+  /** Throws `LargeDocuments` if the documents of the job have more bytes. */
+  maxBytes: number
 }
 
 /** A created or resumed job. After the commit, the caller calls `begin`. */
@@ -131,14 +143,15 @@ export class Jobs {
 
   /**
    * Ends the job at once if no run is active. Otherwise the runtime is asked to stop the run, and the job ends with the
-   * run.
+   * run. The result comes without its documents if they are large.
    */
-  cancel(id: string, by?: AuditOrigin): Promise<JobRow> {
+  cancel(id: string, by?: AuditOrigin): Promise<SizedJob> {
     return settleJobs(this.#context, async (tx, settlement) => {
       const [job] = await settlement.lock([id])
       await this.requestCancel(tx, settlement, { job, by })
       await settlement.write()
-      return (await findJob(tx, id)) as JobRow
+      const [cancelled] = await findSizedJobs(tx, [id])
+      return cancelled as SizedJob
     })
   }
 
@@ -182,7 +195,7 @@ export class Jobs {
    * Answers the graph's questions. The job continues with a new run. The thread's state is read first, so that the caller
    * learns at once if a question was answered elsewhere. If the runtime cannot be asked, the start checks it later.
    */
-  async resume(paused: JobRow, given: GivenAnswer, { asker, configurable, by }: Resume): Promise<CreatedJob> {
+  async resume(paused: JobRow, given: GivenAnswer, { asker, configurable, by, maxBytes }: Resume): Promise<CreatedJob> {
     const { db, clock, types, runtime } = this.#context
     const type = types.get(paused.type)
     checkAwaitsInput(paused)
@@ -195,7 +208,7 @@ export class Jobs {
     // Without a question, only the runs of the thread show whether another client continued it.
     if (!isOpen || answer.questions === null) await this.#checkQuestion(paused)
     return db.transaction(async (tx) => {
-      const job = await lockJob(tx, paused.id)
+      const job = await lockJob(tx, paused.id, maxBytes)
       const to = checkAwaitsInput(job)
       const isSame = job.run_seq === paused.run_seq && job.interrupts === paused.interrupts
       if (!isSame) throw new ApiError('conflict', 'The job asks something else meanwhile')
@@ -340,10 +353,10 @@ export class Jobs {
   }
 
   /** Replaces the input of a turn that waits for its start. */
-  replaceInput(id: string, input: JsonText, { asker, by }: Omit<Resume, 'configurable'>): Promise<JobRow> {
+  replaceInput(id: string, input: JsonText, { asker, by, maxBytes }: Omit<Resume, 'configurable'>): Promise<JobRow> {
     const { db, clock } = this.#context
     return db.transaction(async (tx) => {
-      const job = await lockJob(tx, id)
+      const job = await lockJob(tx, id, maxBytes)
       if (!(await lockWaitingTurn(tx, id))) {
         throw new ApiError('conflict', `The job is ${job.status}: only the input of a turn that waits can be replaced`)
       }
@@ -383,8 +396,8 @@ export class Jobs {
     { jobId, threadId }: { jobId: string; threadId: string },
     request: NewJobRequest,
   ): Promise<JobRow> {
-    const { type, createdBy, projectId } = request
-    const job = await lockJob(tx, jobId)
+    const { type, createdBy, projectId, maxBytes = INLINE_BYTES } = request
+    const job = await lockJob(tx, jobId, maxBytes)
     const fits = job.type === type.name && job.thread_id === threadId
     if (job.created_by === createdBy && fits) return job
     if (job.created_by !== null || job.erased_at !== null || !fits)
@@ -452,8 +465,9 @@ export class Jobs {
   }
 
   /**
-   * Counts without a lock while the starts in progress, which are not counted yet, cannot exceed the limit. So an owner
-   * far below the limit never waits for its other starts.
+   * Far below the limit, counts without a lock, so that an owner never waits for its other starts. On PostgreSQL, such a
+   * start exceeds the limit if 200 others of its owner commit between its count and its own commit. The excess is at most
+   * the starts in progress: 50 on each node. On SQLite there is none, because transactions run one after the other.
    */
   async #checkUnfinished(tx: Transaction, owner: string): Promise<void> {
     const limit = this.#maxUnfinishedJobs
@@ -506,8 +520,8 @@ function checkAwaitsInput({ status }: JobRow): JobStatus {
   return to
 }
 
-async function lockJob(tx: Transaction, id: string): Promise<JobRow> {
-  const [job] = await lockJobs(tx, [id])
+async function lockJob(tx: Transaction, id: string, maxBytes: number): Promise<JobRow> {
+  const job = await lockStoredJob(tx, id, maxBytes)
   if (!job) throw noSuchJob()
   return job
 }

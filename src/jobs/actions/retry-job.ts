@@ -4,6 +4,7 @@ import { JsonText } from '../../core/json/json-text.ts'
 import type { Transaction } from '../../db/database.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import { ANY_BYTES } from '../job-row.ts'
 import { changeJobs, type EndedJob, lockJobToRetry } from '../job-store.ts'
 import { faultOfConfigurable } from '../job-types.ts'
 import type { Asker } from '../runs/caller.ts'
@@ -19,6 +20,8 @@ interface Retry {
   knownRetry?: string | null
   /** False: the sweep starts the run. */
   startsHere?: boolean
+  /** Throws `LargeDocuments` if the repeated documents have more bytes. Absent: any size. */
+  maxBytes?: number
 }
 
 /** The job has a newer retry than the caller knows. Without this conflict, two callers would repeat it twice. */
@@ -38,9 +41,9 @@ export class RetriedAlready extends ApiError {
 export async function repeatJob(
   tx: Transaction,
   { jobContext, jobs }: { jobContext: JobContext; jobs: Jobs },
-  { id, asker, by, byAdmin = false, knownRetry, startsHere = true }: Retry,
+  { id, asker, by, byAdmin = false, knownRetry, startsHere = true, maxBytes = ANY_BYTES }: Retry,
 ): Promise<CreatedJob> {
-  const ended = await lockJobToRetry(tx, id)
+  const ended = await lockJobToRetry(tx, id, maxBytes)
   if (!ended) throw new ApiError('not_found', 'No such job')
   const { input, created_by: createdBy } = checkRepeatable(ended)
   const { continues, thread_id: onThread, retried_as: retriedAs } = ended

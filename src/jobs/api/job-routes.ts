@@ -14,8 +14,8 @@ import type { Jobs, NewJobRequest } from '../actions/jobs.ts'
 import { repeatJob } from '../actions/retry-job.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import { INLINE_BYTES, type JobRow, type SlimJob } from '../job-row.ts'
-import { findJob } from '../job-store.ts'
+import { INLINE_BYTES, type JobRow, type SizedJob, type SlimJob } from '../job-row.ts'
+import { findJobUpTo } from '../job-store.ts'
 import { faultOfConfigurable } from '../job-types.ts'
 import type { LiveStreams } from '../live/live-streams.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
@@ -29,6 +29,7 @@ import { JobReads } from './job-reads.ts'
 import { openLiveStream, streamLive } from './live-operation.ts'
 import { toJob, toJobType, toTimelineEntry, withDocuments, withoutDocuments } from './present-job.ts'
 import { type GivenJob, readGivenAnswer, readNewJob } from './read-job-request.ts'
+import { withRoom } from './with-room.ts'
 
 const MAX_DELAY_MS = 30 * 86_400_000
 
@@ -77,15 +78,17 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
       return checked
     }
     const attempt = () =>
-      creation.create(
-        request,
-        reply,
-        async (tx) => {
-          const { job, begin } = await jobs.create(tx, await check())
-          await auditStart(tx, request, job)
-          return created(job, begin)
-        },
-        { prepare: check, restore },
+      withRoom(request, (maxBytes) =>
+        creation.create(
+          request,
+          reply,
+          async (tx) => {
+            const { job, begin } = await jobs.create(tx, { ...(await check()), maxBytes })
+            await auditStart(tx, request, job)
+            return created(job, begin)
+          },
+          { prepare: check, restore: restoreUpTo(maxBytes) },
+        ),
       )
     // Two requests that follow the same run, or a request and the run's callback, violate its unique key. The retry of
     // the second one finds the job of the first.
@@ -99,8 +102,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id',
     { config: { ...one, awaitsRuntime, largeAnswer }, schema: schema.getJob, serializerCompiler },
     async (request) => {
-      const job = await ownJob(request, request.params.id)
-      return toJob(await reconciler.refresh(job))
+      const stored = await ownSizedJob(request, request.params.id)
+      return toJob(await wholeJob(request, await reconciler.refresh(stored)))
     },
   )
 
@@ -155,7 +158,7 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     async (request, reply) => {
       const found = await changeableJob(request, request.params.id)
       const cancelled = await jobs.cancel(found.id, auditedOriginOf(request, found))
-      const job = await reconciler.refresh(cancelled)
+      const job = await wholeJob(request, await reconciler.refresh(cancelled))
       reply.code(isTerminal(job.status) ? 200 : 202)
       return toJob(job)
     },
@@ -177,12 +180,16 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     '/jobs/:id/resume',
     { config: resuming, schema: schema.resumeJob, serializerCompiler },
     async (request, reply) => {
-      const paused = await ownJob(request, request.params.id)
-      checkMayChange(request, paused)
+      const stored = await ownSizedJob(request, request.params.id)
+      checkMayChange(request, stored)
+      const paused = await wholeJob(request, stored)
       const by = auditedOriginOf(request, paused)
       const { configurable } = request.body
       const asker = askerOf(callerOf(request))
-      const { job, begin } = await jobs.resume(paused, readGivenAnswer(request.body), { asker, configurable, by })
+      const given = readGivenAnswer(request.body)
+      const { job, begin } = await withRoom(request, (maxBytes) =>
+        jobs.resume(paused, given, { asker, configurable, by, maxBytes }),
+      )
       begin()
       reply.code(202)
       return toJob(job)
@@ -209,32 +216,34 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
         found ??= changeableJob(request, request.params.id)
         return found
       }
-      return creation.create(
-        request,
-        reply,
-        async (tx) => {
-          const ended = await check()
-          const by = auditedOriginOf(request, ended)
-          const wanted = { id: ended.id, asker: askerOf(callerOf(request)), by, byAdmin: isAdmin(request) }
-          const known = request.body?.again ? {} : { knownRetry: null }
-          const { job, begin } = await repeatJob(tx, { jobContext, jobs }, { ...wanted, ...known })
-          return created(job, begin)
-        },
-        { prepare: check, restore },
+      return withRoom(request, (maxBytes) =>
+        creation.create(
+          request,
+          reply,
+          async (tx) => {
+            const ended = await check()
+            const by = auditedOriginOf(request, ended)
+            const wanted = { id: ended.id, asker: askerOf(callerOf(request)), by, byAdmin: isAdmin(request), maxBytes }
+            const known = request.body?.again ? {} : { knownRetry: null }
+            const { job, begin } = await repeatJob(tx, { jobContext, jobs }, { ...wanted, ...known })
+            return created(job, begin)
+          },
+          { prepare: check, restore: restoreUpTo(maxBytes) },
+        ),
       )
     },
   )
 
   const checking = { ...config, awaitsRuntime, largeAnswer, refusals: { forbidden, not_found } }
   app.post('/jobs/:id/check', { config: checking, schema: schema.checkJob, serializerCompiler }, async (request) => {
-    const job = await ownJob(request, request.params.id)
+    const job = await ownSizedJob(request, request.params.id)
     checkMayChange(request, job)
     const by = auditedOriginOf(request, job)
     if (by) {
       const checked = { by, action: 'job.checked', object: { kind: 'job', id: job.id } } as const
       await db.transaction((tx) => recordAudit(tx, jobContext, checked))
     }
-    return toJob(await reconciler.checkNow(job))
+    return toJob(await wholeJob(request, await reconciler.checkNow(job)))
   })
 
   const replacing = {
@@ -254,7 +263,8 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
     if (fault) throw new ApiError('invalid_request', fault)
     if (input.text === 'null') throw new ApiError('invalid_request', 'body/input must not be null')
     const asker = askerOf(callerOf(request))
-    return toJob(await jobs.replaceInput(job.id, input, { asker, by: auditedOriginOf(request, job) }))
+    const by = auditedOriginOf(request, job)
+    return toJob(await withRoom(request, (maxBytes) => jobs.replaceInput(job.id, input, { asker, by, maxBytes })))
   })
 
   const deleting = {
@@ -293,18 +303,25 @@ export function jobRoutes(app: App, services: JobRouteServices): void {
   }
 
   /** The stored answer is deleted or erased with its job. Without the job, it is gone too, and the request is a new one. */
-  async function restore(tx: Transaction, { location, body }: { location: string; body: string }): Promise<string> {
-    const job = await findJob(tx, location.slice('/jobs/'.length))
-    if (!job || job.erased_at !== null) throw new TransactionConflict()
-    return withDocuments(body, job)
+  function restoreUpTo(maxBytes: number) {
+    return async (tx: Transaction, { location, body }: { location: string; body: string }): Promise<string> => {
+      const job = await findJobUpTo(tx, location.slice('/jobs/'.length), maxBytes)
+      if (!job || job.erased_at !== null) throw new TransactionConflict()
+      return withDocuments(body, job)
+    }
   }
 
-  /** For routes that use the documents of the job. */
-  async function ownJob(request: FastifyRequest, id: string): Promise<JobRow> {
-    const job = checkMaySee(request, await reads.find(id))
-    if (job.document_bytes <= INLINE_BYTES) return job
-    await request.hold?.reserve(job.document_bytes)
-    return checkMaySee(request, await findJob(db, id))
+  /** For routes that use the documents of the job: without them if they are large. `wholeJob` loads them. */
+  async function ownSizedJob(request: FastifyRequest, id: string): Promise<SizedJob> {
+    return checkMaySee(request, await reads.find(id))
+  }
+
+  async function wholeJob(request: FastifyRequest, sized: SizedJob): Promise<JobRow> {
+    const { id, document_bytes, last_error } = sized
+    if (document_bytes <= INLINE_BYTES) return sized
+    await request.hold?.reserve(document_bytes)
+    const job = checkMaySee(request, await withRoom(request, (maxBytes) => findJobUpTo(db, id, maxBytes)))
+    return isTerminal(job.status) ? job : { ...job, last_error: job.last_error ?? last_error }
   }
 
   /** For routes that do not use the documents: an output may be many megabytes. */

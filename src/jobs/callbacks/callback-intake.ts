@@ -13,6 +13,7 @@ import type { Settlement } from '../settlement/settlement.ts'
 import { appendTimeline, type NewTimelineRow } from '../settlement/timeline-store.ts'
 import { judgeCallback } from '../settlement/verdict.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
+import { LockedOwners } from './locked-owners.ts'
 import { type LockMode, type MatchedCallback, matchCallbacks, type ReceivedCallback } from './match-callbacks.ts'
 
 export interface CallbackAnswer {
@@ -46,12 +47,14 @@ export class CallbackIntake {
   readonly #context: JobContext
   readonly #worker: JobWorker
   readonly #meter: Meter
+  readonly #lockedOwners: LockedOwners
   readonly #commits: WriteBatcher<ReceivedCallback, CallbackAnswer | ApiError>
 
   constructor(context: JobContext, worker: JobWorker) {
     this.#context = context
     this.#worker = worker
     this.#meter = context.meter ?? silentMeter
+    this.#lockedOwners = new LockedOwners(context.clock)
     this.#commits = new WriteBatcher({
       commit: (batch, { isAlone }) => (isAlone ? this.#commitOrRetry(batch, 'wait') : this.#commitGroup(batch)),
       sizeOf: ({ payload }) => payload.body.length,
@@ -136,7 +139,8 @@ export class CallbackIntake {
     { batch, settlement, locks }: { batch: readonly ReceivedCallback[]; settlement: Settlement; locks: LockMode },
   ): Promise<CommittedCallback[]> {
     const { ids, types } = this.#context
-    const matched = await matchCallbacks(tx, { batch, settlement, locks, ids, types })
+    const lockedOwners = this.#lockedOwners
+    const matched = await matchCallbacks(tx, { batch, settlement, locks, lockedOwners, ids, types })
     // Create its id first, so that the timeline shows the callback before the transition that it causes.
     const answered = matched.map((match): AnsweredCallback => {
       const { callback } = match
@@ -151,6 +155,8 @@ export class CallbackIntake {
     // A large body and the output inside it are encoded in two turns of the event loop, not in one.
     if (batch.some(({ payload }) => payload.body.length > LARGE_BODY)) await stored
     await Promise.all([stored, this.#audit(tx, answered), settlement.write()])
+    // Their usage was written, so the lock is gone.
+    for (const { created_by } of settlement.ended) if (created_by !== null) lockedOwners.delete(created_by)
     return answered.map(({ answer }) => answer)
   }
 

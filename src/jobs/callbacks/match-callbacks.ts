@@ -13,6 +13,7 @@ import { findDeleted, TOMBSTONE_RETENTION_MS } from '../retention/delete-store.t
 import { jobEvent } from '../settlement/job-event.ts'
 import type { Settlement, SettlingJob } from '../settlement/settlement.ts'
 import { findNewestTurns } from '../thread-store.ts'
+import type { LockedOwners } from './locked-owners.ts'
 
 export interface ReceivedCallback {
   payload: CallbackPayload
@@ -43,8 +44,8 @@ interface LockedMatch {
 
 /**
  * Which locks of other transactions a group of callbacks waits for. `wait`: for all of them. `skip_locked_jobs`: not for
- * those of jobs. `skip_locked_owners`: neither for those of jobs nor for those of the usage of owners. A skipped
- * callback is committed alone later.
+ * those of jobs, nor for those of owners that were locked a moment ago. `skip_locked_owners`: neither for those of jobs nor
+ * for those of the usage of owners. A skipped callback is committed alone later.
  */
 export type LockMode = 'wait' | 'skip_locked_jobs' | 'skip_locked_owners'
 
@@ -66,6 +67,7 @@ interface CallbackBatch {
   batch: readonly ReceivedCallback[]
   settlement: Settlement
   locks: LockMode
+  lockedOwners: LockedOwners
 }
 
 /**
@@ -75,10 +77,11 @@ interface CallbackBatch {
  */
 export async function matchCallbacks(
   tx: Transaction,
-  { batch, settlement, locks, ids, types }: CallbackBatch & Pick<JobContext, 'ids' | 'types'>,
+  { ids, types, ...group }: CallbackBatch & Pick<JobContext, 'ids' | 'types'>,
 ): Promise<(MatchedCallback | DeletedMatch | LockedMatch)[]> {
+  const { batch, settlement } = group
   const { atMs } = settlement
-  const candidates = await lockCandidates(tx, { batch, settlement, locks })
+  const candidates = await lockCandidates(tx, group)
   const { runs, jobs, awaitingRun, newestTurns, deleted, isLocked } = candidates
   const adoptedByRun = new Map<string, JobRow>()
 
@@ -166,7 +169,8 @@ interface Candidates {
   isLocked: (callback: ReceivedCallback) => boolean
 }
 
-async function lockCandidates(tx: Transaction, { batch, settlement, locks }: CallbackBatch): Promise<Candidates> {
+async function lockCandidates(tx: Transaction, group: CallbackBatch): Promise<Candidates> {
+  const { batch, settlement, locks, lockedOwners } = group
   const known = await findJobRuns(
     tx,
     batch.map(({ payload }) => payload.runId),
@@ -178,7 +182,8 @@ async function lockCandidates(tx: Transaction, { batch, settlement, locks }: Cal
   for (const id of [...onThreads.awaiting, ...onThreads.newest.values()]) candidates.add(id)
   const locked = await settlement.lock([...candidates], { skipLocked: locks !== 'wait' })
   const jobs = new Map(locked.map((job) => [job.id, job]))
-  if (locks === 'skip_locked_owners') await skipLockedOwners(tx, jobs, settlement.atMs)
+  if (locks !== 'wait') leaveOut(jobs, (owner) => lockedOwners.has(owner))
+  if (locks === 'skip_locked_owners') await skipLockedOwners(tx, jobs, group)
   const awaiting = [...jobs.values()].filter(
     ({ run_id, status, waits_on }) => run_id === null && isWatched(status) && waits_on === null,
   )
@@ -224,13 +229,22 @@ async function lockCandidates(tx: Transaction, { batch, settlement, locks }: Cal
  * Skips the jobs whose end would have to wait for the usage of their owner, unless these are all: then no other owner
  * waits with them, and the holder of the lock may just be another group with the same owners.
  */
-async function skipLockedOwners(tx: Transaction, jobs: Map<string, SettlingJob>, atMs: number): Promise<void> {
+async function skipLockedOwners(
+  tx: Transaction,
+  jobs: Map<string, SettlingJob>,
+  { settlement, lockedOwners }: CallbackBatch,
+): Promise<void> {
   const keys = Array.from(jobs.values()).flatMap(({ created_by: subject, type }) =>
     subject === null ? [] : [{ subject, type }],
   )
-  const inUse = await lockFreeUsage(tx, { keys, period: periodOf(atMs) })
+  const inUse = await lockFreeUsage(tx, { keys, period: periodOf(settlement.atMs) })
   if (keys.every(({ subject }) => inUse.has(subject))) return
-  for (const { id, created_by } of jobs.values()) if (created_by !== null && inUse.has(created_by)) jobs.delete(id)
+  for (const owner of inUse) lockedOwners.add(owner)
+  leaveOut(jobs, (owner) => inUse.has(owner))
+}
+
+function leaveOut(jobs: Map<string, SettlingJob>, isLocked: (owner: string) => boolean): void {
+  for (const { id, created_by } of jobs.values()) if (created_by !== null && isLocked(created_by)) jobs.delete(id)
 }
 
 /**

@@ -140,7 +140,7 @@ export class Settlement {
     return settled
   }
 
-  /** Once in a transaction, for all of its jobs. See `lockJobs` for the order of locks. */
+  /** Once in a transaction, for all of its jobs. See `lockSlimJobs` for the order of locks. */
   async lock(ids: readonly string[], options: { skipLocked?: boolean } = {}): Promise<SettlingJob[]> {
     const jobs = await lockSlimJobs(this.#tx, ids, options)
     for (const job of jobs) this.add(job)

@@ -2,8 +2,8 @@ import { SingleFlight } from '../../core/async/single-flight.ts'
 import { CHECK_ERRORS } from '../../runtime/check-errors.ts'
 import { isTerminal } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
-import type { JobRow, SlimJob } from '../job-row.ts'
-import { findJob, findSlimJobs } from '../job-store.ts'
+import type { JobRow, SizedJob, SlimJob } from '../job-row.ts'
+import { findSizedJobs, findSlimJobs } from '../job-store.ts'
 import type { JobWorker } from './job-worker.ts'
 
 const BUDGET_MS = 3_000
@@ -35,20 +35,21 @@ export class Reconciler {
   }
 
   /** For a read. The question of a paused job is asked about every ten seconds at most. */
-  async refresh(job: JobRow): Promise<JobRow> {
+  async refresh(job: SizedJob): Promise<SizedJob> {
     const isDue = (job.checked_at ?? 0) <= this.#checkedBefore(job)
     return isDue ? this.#refresh(job, this.#checkedBefore(job)) : job
   }
 
   /** For a client that asks for a check, and for an answer that does not fit the state of the thread. */
-  checkNow(job: JobRow): Promise<JobRow> {
+  checkNow<Job extends SlimJob>(job: Job): Promise<Job | SizedJob> {
     return this.#refresh(job, Number.POSITIVE_INFINITY)
   }
 
-  async #refresh(job: JobRow, checkedBeforeMs: number): Promise<JobRow> {
+  /** The checked job comes without its documents if they are large: many readers may share one check. */
+  async #refresh<Job extends SlimJob>(job: Job, checkedBeforeMs: number): Promise<Job | SizedJob> {
     if (isTerminal(job.status) || this.#context.runtime === null) return job
     const isDone = await this.#waits.run(job.id, () => this.#within(BUDGET_MS, this.#check(job.id, checkedBeforeMs)))
-    const fresh = (await findJob(this.#context.db, job.id)) ?? job
+    const [fresh = job] = await findSizedJobs(this.#context.db, [job.id])
     return isDone || isTerminal(fresh.status) ? fresh : { ...fresh, last_error: fresh.last_error ?? STILL_ASKING }
   }
 
