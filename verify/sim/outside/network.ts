@@ -107,7 +107,8 @@ export class Network {
     const { time, runtime, trace, isResumed } = this.#options
     const thread = threadOf(request)
     // An erasure deletes threads while other nodes may still check their jobs.
-    const counts = thread !== '' && thread !== 'search' && !request.path.includes('/cancel') && request.method !== 'DELETE'
+    const counts =
+      thread !== '' && thread !== 'search' && !request.path.includes('/cancel') && request.method !== 'DELETE'
     if (counts) this.calls.set(thread, (this.calls.get(thread) ?? 0) + 1)
     const cancelled = /\/runs\/([^/]+)\/cancel/.exec(request.path)?.[1]
     if (cancelled) {
