@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { auditOriginOf } from '../audit/audit-origin.ts'
-import { recordAudit } from '../audit/record-audit.ts'
+import { type AuditOrigin, recordAudit } from '../audit/record-audit.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
@@ -170,6 +170,7 @@ export function toOperation(row: OperationRow, notDone?: NotDone): schema.BulkOp
     skipped: row.skipped,
     skips: (notDone?.skipped.get(row.id) ?? []).map(({ object_id, note }) => ({ id: object_id, reason: note })),
     created_by: row.created_by,
+    created_by_kind: (JSON.parse(row.origin) as AuditOrigin).actor.kind,
     created_at: toRfc3339(row.created_at),
     finished_at: row.finished_at === null ? null : toRfc3339(row.finished_at),
   }
