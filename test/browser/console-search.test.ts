@@ -91,7 +91,7 @@ describe('finding things in the console', needsChromium(), () => {
       [notification, null, `/push?notification=${notification}`, 1],
       [delivery, null, `/push?notification=${notification}&device=${device}`, 1],
       [tested.id, null, `/webhooks/${endpoint}?event_id=${tested.event_id}`, 1],
-      [refused, null, `/callbacks?refused=${refused}`, 'Refused callbacks'],
+      [refused, null, `/callbacks?refused=${refused}`, 'Show all'],
       [operation, null, `/operations?id=${operation}`],
       [entry?.id ?? '', null, `/audit?id=${entry?.id}`, 1],
       [entry?.request_id ?? '', null, `/audit?request_id=${entry?.request_id}`, 1],

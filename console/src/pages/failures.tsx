@@ -56,7 +56,7 @@ export function FailuresPage() {
       {bulk.started !== null && <OperationProgress id={bulk.started} />}
       <Loaded query={failures}>
         {failures.data?.at_least && (
-          <p class="notice">More than 5,000 jobs failed in this time. Only the newest of them are counted here.</p>
+          <p class="notice">Only the 5,000 newest failed jobs are counted here. There may be more in this time.</p>
         )}
         <DataTable
           label="Failed jobs by type and error, most frequent first"

@@ -8,6 +8,7 @@ import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 import { Elapsed } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
+import { countOf } from './jobs/bulk-dialog.tsx'
 import { Owner } from './people/owner.tsx'
 import { useReadiness } from './readiness.ts'
 
@@ -184,8 +185,7 @@ interface Callers {
 /** Who sent the most in the last hour: the first place to look in a flood. */
 function TopCallers() {
   const callers = useResource<Callers>('/v1/callers', { refreshMs: 10_000 })
-  const countOf = (count: number, kind: 'requests' | 'jobs') =>
-    count.toLocaleString() + (callers.data?.at_least.includes(kind) ? '+' : '')
+  const isLeast = (kind: 'requests' | 'jobs') => callers.data?.at_least.includes(kind)
   return (
     <section class="stack" aria-label="Top callers">
       <h2>Top callers of the last hour</h2>
@@ -204,11 +204,19 @@ function TopCallers() {
                 tier === 'unauthenticated' ? <code>{caller}</code> : <Owner sub={caller} />,
             },
             { title: 'Tier', render: ({ tier }) => tier ?? '–', wide: true },
-            { title: 'Requests', render: ({ requests }) => `${countOf(requests, 'requests')} requests`, numeric: true },
+            {
+              title: 'Requests',
+              render: ({ requests }) => countOf(requests, 'request', isLeast('requests')),
+              numeric: true,
+            },
             {
               title: 'Refused (429)',
               render: ({ refused }) =>
-                refused > 0 ? <Badge state={`${countOf(refused, 'requests')} refused`} tone="bad" /> : '0 refused',
+                refused > 0 ? (
+                  <Badge state={`${refused.toLocaleString()}${isLeast('requests') ? '+' : ''} refused`} tone="bad" />
+                ) : (
+                  '0 refused'
+                ),
               numeric: true,
             },
             {
@@ -221,7 +229,7 @@ function TopCallers() {
                   <Link
                     href={`/jobs?${new URLSearchParams({ created_by: caller, created_after: callers.data?.since ?? '' })}`}
                   >
-                    {countOf(jobs, 'jobs')} {jobs === 1 ? 'job' : 'jobs'}
+                    {countOf(jobs, 'job', isLeast('jobs'))}
                   </Link>
                 ),
             },

@@ -36,6 +36,11 @@ export function RefusedCallbacks({ id }: { id: string | undefined }) {
           </span>
         </summary>
         <div class="stack">
+          {id && (
+            <p>
+              Only <code>{id}</code> is shown. <Link href="/callbacks">Show all</Link>
+            </p>
+          )}
           <p>
             Their jobs end later, when the service asks the runtime. <strong>wrong token</strong>,{' '}
             <strong>wrong secret</strong> and <strong>wrong signature</strong> mean that the sender and the service have
