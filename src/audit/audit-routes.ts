@@ -13,13 +13,16 @@ const LIST = listById('audit')
 export function auditRoutes(app: App, { db }: { db: Database }): void {
   const config = { access: scopes('read:operations'), largeAnswer: 'page' as const }
   app.get('/v1/audit', { config, schema: listAudit }, async (request) => {
-    const { actor, action, object, operation_id, items, created_after, created_before, ...query } = request.query
+    const { id, actor, action, object, operation_id, request_id, items, created_after, created_before, ...query } =
+      request.query
     const page = readPageRequest(LIST, query)
     const filter = {
+      ...(id !== undefined && { id }),
       ...(actor !== undefined && { actor }),
       ...(action !== undefined && { action }),
       ...(object !== undefined && { object }),
       ...(operation_id !== undefined && { operationId: operation_id }),
+      ...(request_id !== undefined && { requestId: request_id }),
       ...(items === 'none' && { withoutItems: true }),
       ...(created_after !== undefined && { afterMs: Date.parse(created_after) }),
       ...(created_before !== undefined && { beforeMs: Date.parse(created_before) }),

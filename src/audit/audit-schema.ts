@@ -84,10 +84,12 @@ export const listAudit = {
   querystring: Type.Object(
     {
       ...pageQuery,
+      id: text('The id of an entry.'),
       actor: text('A `sub`, a service account’s id, or a user name on the machine.'),
       action: Type.Optional(oneOf<AuditAction>(actions, 'The action.')),
       object: text('The id of the changed object.'),
       operation_id: text('The changes that a bulk operation made.'),
+      request_id: text('The changes that a request made, also by the bulk operation that it started.'),
       items: Type.Optional(
         oneOf<'none'>(['none'], '`none` leaves out what bulk operations changed: each is one entry.'),
       ),

@@ -1,4 +1,4 @@
-import { firstIdAt } from '../core/ids.ts'
+import { firstIdAt, timeOfId } from '../core/ids.ts'
 import { type BoundedPage, selectBoundedPage } from '../db/bounded-page.ts'
 import { Columns } from '../db/columns.ts'
 import type { Queryable, Transaction } from '../db/database.ts'
@@ -40,12 +40,17 @@ const AUDIT = new Columns<AuditRow>({
 /** A rare combination of filters reads no more rows than this for one page, and the page may be short. */
 const MAX_READ = 5_000
 
+/** As this service makes it. A client may give any other id for its request. */
+const REQUEST_ID = /^req_[0-9a-z]{26}$/
+
 /** Absent fields match every entry. */
 export interface AuditFilter {
+  id?: string
   object?: string
   actor?: string
   action?: AuditAction
   operationId?: string
+  requestId?: string
   /** Leaves out the changes of bulk operations. The start of each operation stays. */
   withoutItems?: boolean
   afterMs?: number
@@ -62,7 +67,7 @@ export function findAuditPage(
   filter: AuditFilter,
   page: PageRequest<readonly [string]>,
 ): Promise<BoundedPage<AuditRow>> {
-  const { object, actor, action, operationId, withoutItems, afterMs, beforeMs } = filter
+  const { id, object, actor, action, operationId, requestId, withoutItems, afterMs, beforeMs } = filter
   const given = [
     ...(operationId === undefined ? [] : [{ column: sql`operation_id`, value: operationId }]),
     ...(object === undefined ? [] : [{ column: sql`object_id`, value: object }]),
@@ -70,8 +75,13 @@ export function findAuditPage(
     ...(action === undefined ? [] : [{ column: sql`action`, value: action }]),
   ]
   const equals = ({ column, value }: { column: Sql; value: string }) => sql`${column} = ${value}`
-  const [first, ...rest] = given
+  const [first, ...others] = given
+  // No index has the request: the entries are read from the newest to the time of the request, which its id has.
+  const rest = [...others, ...(requestId === undefined ? [] : [{ column: sql`request_id`, value: requestId }])]
+  const isOwnRequestId = requestId !== undefined && REQUEST_ID.test(requestId)
   const driving = [
+    ...(id === undefined ? [] : [sql`id = ${id}`]),
+    ...(isOwnRequestId ? [sql`id >= ${firstIdAt('aud', timeOfId(requestId))}`] : []),
     ...(first === undefined ? [] : [equals(first)]),
     ...(withoutItems ? [sql`operation_id is null`] : []),
     ...(afterMs === undefined ? [] : [sql`id >= ${firstIdAt('aud', afterMs + 1)}`]),

@@ -3,7 +3,7 @@ import type { Queryable } from '../db/database.ts'
 import { type CallbackFilter, callbackIdPages } from '../jobs/callbacks/callback-list-store.ts'
 import { type JobStatus, TERMINAL_STATUSES, UNFINISHED_STATUSES } from '../jobs/job.ts'
 import { findRetries } from '../jobs/job-store.ts'
-import { jobIdPages } from '../jobs/lists/id-pages.ts'
+import { type FittingJob, jobIdPages } from '../jobs/lists/id-pages.ts'
 import type { JobFilter } from '../jobs/lists/job-filter.ts'
 import type { BulkActionName } from './operation-store.ts'
 
@@ -22,24 +22,28 @@ type OperationTarget =
   | { action: Exclude<BulkActionName, 'replay'>; filter: JobFilter }
   | { action: 'replay'; filter: CallbackFilter }
 
+/** `knownRetries`: of jobs that may be retried again, the newest retries at the time when the ids were read. */
+export interface FrozenItems {
+  ids: string[]
+  knownRetries: ReadonlyMap<string, string>
+}
+
 /** The items of an operation. */
 export interface Items {
   /** Read when the operation is created. */
-  freeze: (db: Queryable) => Promise<string[]>
+  freeze: (db: Queryable) => Promise<FrozenItems>
   /** For a dry run. `retried`: the jobs that a retry leaves out, because they were retried already. */
   count: (db: Queryable) => Promise<{ total: number; retried?: number }>
-  /** Of frozen jobs that may be retried again: their newest retries. */
-  knownRetries?: (db: Queryable, ids: readonly string[]) => Promise<ReadonlyMap<string, string>>
 }
 
 export function namedItems(ids: readonly string[]): Items {
   const named = [...new Set(ids)]
-  return { freeze: async () => named, count: async () => ({ total: named.length }) }
+  return { freeze: async () => ({ ids: named, knownRetries: new Map() }), count: async () => ({ total: named.length }) }
 }
 
 export function fittingItems(target: OperationTarget): Items {
   const freeze = (db: Queryable) => freezeIds(db, target)
-  return { freeze, count: async (db) => ({ total: (await freeze(db)).length }) }
+  return { freeze, count: async (db) => ({ total: (await freeze(db)).ids.length }) }
 }
 
 /**
@@ -51,13 +55,20 @@ export function itemsToRetry(from: { ids: readonly string[] } | { filter: JobFil
     'ids' in from
       ? namedItems(from.ids)
       : fittingItems({ action: 'retry', filter: again ? from.filter : { ...from.filter, retried: false } })
-  if (again) return { ...items, knownRetries: findRetries }
+  if (again && 'ids' in from) {
+    const freeze = async (db: Queryable) => {
+      const { ids } = await items.freeze(db)
+      return { ids, knownRetries: await findRetries(db, ids) }
+    }
+    return { ...items, freeze }
+  }
+  if (again) return items
   const count: Items['count'] = async (db) => {
     if (!('ids' in from)) {
       const { count } = await findFitting(db, { action: 'retry', filter: { ...from.filter, retried: true } })
       return { ...(await items.count(db)), retried: Math.min(count, MAX_COUNTED) }
     }
-    const ids = await items.freeze(db)
+    const { ids } = await items.freeze(db)
     const { size: retried } = await findRetries(db, ids)
     return { total: ids.length - retried, retried }
   }
@@ -65,9 +76,12 @@ export function itemsToRetry(from: { ids: readonly string[] } | { filter: JobFil
 }
 
 /** The ids that match a filter now. If there are more than an operation allows, it is a 400 with their number. */
-async function freezeIds(db: Queryable, target: OperationTarget): Promise<string[]> {
-  const { ids, count } = await findFitting(db, target)
-  if (count <= MAX_ITEMS) return ids
+async function freezeIds(db: Queryable, target: OperationTarget): Promise<FrozenItems> {
+  const { items, count } = await findFitting(db, target)
+  if (count <= MAX_ITEMS) {
+    const retries = items.flatMap(({ id, retried_as }) => (retried_as === null ? [] : [[id, retried_as] as const]))
+    return { ids: items.map(({ id }) => id), knownRetries: new Map(retries) }
+  }
   const number = count > MAX_COUNTED ? `more than ${MAX_COUNTED}` : `${count}`
   const what = target.action === 'replay' ? 'callbacks' : 'jobs'
   throw new ApiError(
@@ -76,23 +90,28 @@ async function freezeIds(db: Queryable, target: OperationTarget): Promise<string
   )
 }
 
-/** The number of records that match a filter, and the ids of as many as an operation takes. */
-async function findFitting(db: Queryable, target: OperationTarget): Promise<{ ids: string[]; count: number }> {
-  const ids: string[] = []
+/** The number of records that match a filter, and as many of them as an operation takes. */
+async function findFitting(db: Queryable, target: OperationTarget): Promise<{ items: FittingJob[]; count: number }> {
+  const items: FittingJob[] = []
   let count = 0
   for await (const page of pagesOf(db, target)) {
     count += page.length
-    if (count <= MAX_ITEMS) ids.push(...page)
+    if (count <= MAX_ITEMS) items.push(...page)
     if (count > MAX_COUNTED) break
     // On SQLite a page never waits. Yielding lets other requests run.
     await new Promise(setImmediate)
   }
-  return { ids, count }
+  return { items, count }
 }
 
-async function* pagesOf(db: Queryable, target: OperationTarget): AsyncGenerator<string[]> {
-  if (target.action === 'replay') return yield* callbackIdPages(db, target.filter)
+async function* pagesOf(db: Queryable, target: OperationTarget): AsyncGenerator<FittingJob[]> {
+  if (target.action === 'replay') {
+    for await (const page of callbackIdPages(db, target.filter)) yield page.map((id) => ({ id, retried_as: null }))
+    return
+  }
   const { status: wanted } = target.filter
   const statuses = STATUSES_OF[target.action].filter((status) => wanted === undefined || status === wanted)
-  for (const status of statuses) yield* jobIdPages(db, { ...target.filter, status })
+  for (const status of statuses) {
+    yield* jobIdPages(db, { ...target.filter, status }, { withRetries: target.action === 'retry' })
+  }
 }

@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { auditOriginOf } from '../audit/audit-origin.ts'
-import { recordAudit } from '../audit/record-audit.ts'
+import { type AuditOrigin, recordAudit } from '../audit/record-audit.ts'
 import { type Clock, toRfc3339 } from '../core/clock.ts'
 import { ApiError } from '../core/errors.ts'
 import type { IdGenerator } from '../core/ids.ts'
@@ -12,7 +12,7 @@ import { listById, readPageRequest, toPage } from '../http/paging.ts'
 import { readJobFilter } from '../jobs/api/list-routes.ts'
 import { readCallbackFilter } from '../jobs/callbacks/callback-routes.ts'
 import { callbackFilters } from '../jobs/callbacks/callback-schema.ts'
-import { fittingItems, type Items, itemsToRetry, namedItems } from './frozen-ids.ts'
+import { type FrozenItems, fittingItems, type Items, itemsToRetry, namedItems } from './frozen-ids.ts'
 import type { OperationRunner } from './operation-runner.ts'
 import * as schema from './operation-schema.ts'
 import {
@@ -48,15 +48,15 @@ export function operationRoutes(app: App, services: OperationServices): void {
     const { action, dry_run = false } = request.body
     const items = readItems(request.body)
     if (dry_run) return { action, ...(await items.count(db)), dry_run }
-    let objectIds: string[] | undefined
+    let frozen: FrozenItems | undefined
     const answer = await creation.create(
       request,
       reply,
       async (tx) => {
         const by = auditOriginOf(request)
         const id = ids.next('opr')
-        objectIds ??= await items.freeze(tx)
-        const knownRetries = await items.knownRetries?.(tx, objectIds)
+        frozen ??= await items.freeze(tx)
+        const { ids: objectIds, knownRetries } = frozen
         const row = await insertOperation(tx, { id, action, by, objectIds, knownRetries, atMs: clock.now() })
         const after = { action, total: row.total }
         await recordAudit(tx, services, { by, action: 'operation.started', object: { kind: 'operation', id }, after })
@@ -65,7 +65,7 @@ export function operationRoutes(app: App, services: OperationServices): void {
       },
       {
         prepare: async () => {
-          objectIds = await items.freeze(db)
+          frozen = await items.freeze(db)
         },
       },
     )
@@ -170,6 +170,7 @@ export function toOperation(row: OperationRow, notDone?: NotDone): schema.BulkOp
     skipped: row.skipped,
     skips: (notDone?.skipped.get(row.id) ?? []).map(({ object_id, note }) => ({ id: object_id, reason: note })),
     created_by: row.created_by,
+    created_by_kind: (JSON.parse(row.origin) as AuditOrigin).actor.kind,
     created_at: toRfc3339(row.created_at),
     finished_at: row.finished_at === null ? null : toRfc3339(row.finished_at),
   }

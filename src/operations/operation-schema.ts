@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox'
+import { AUDIT_ACTOR_KINDS, type AuditActorKind } from '../audit/audit-actions.ts'
 import { pageOf, pageQuery } from '../http/paging.ts'
 import { boundedText, idempotencyHeader, nullableTimeField, pathParams, timeField } from '../http/schemas.ts'
 import { jobFilters } from '../jobs/api/list-operations.ts'
@@ -76,7 +77,14 @@ export const BulkOperation = Type.Object(
       ),
       { description: `The first ${MAX_SHOWN_FAILURES} items that were skipped.` },
     ),
-    created_by: Type.String({ description: 'Who started it.' }),
+    created_by: Type.String({
+      description: 'Who started it: a `sub`, a service account’s id, or a user name on the machine.',
+    }),
+    created_by_kind: Type.Unsafe<AuditActorKind>({
+      type: 'string',
+      enum: [...AUDIT_ACTOR_KINDS],
+      description: 'A user, a service account or the command line.',
+    }),
     created_at: timeField('When it was started.'),
     finished_at: nullableTimeField('When it was done or stopped.'),
   },
@@ -94,6 +102,7 @@ export const BulkOperation = Type.Object(
         skipped: 0,
         skips: [],
         created_by: '8f14e45f-ceea-467f-a0e6-000000000001',
+        created_by_kind: 'user',
         created_at: '2026-01-31T12:00:00.000Z',
         finished_at: null,
       },

@@ -65,7 +65,7 @@ interface NewOperation {
   objectIds: readonly string[]
   /** What its progress counts up to; absent: the number of its items. */
   total?: number
-  /** For a retry: the retries of its jobs that are known now. A job with another retry is skipped. */
+  /** For a retry: the retries of its jobs that were known when its items were read. A job with another retry is skipped. */
   knownRetries?: ReadonlyMap<string, string> | undefined
   atMs: number
 }

@@ -29,8 +29,9 @@ export function serviceAccountRoutes(app: App, { db, serviceAccounts, creation }
   const base = '/v1/service-accounts'
 
   app.get(base, { config: admin, schema: schema.listServiceAccounts }, async (request) => {
-    const page = readPageRequest(LIST, request.query)
-    const rows = await findServiceAccountPage(db, page)
+    const { id, ...query } = request.query
+    const page = readPageRequest(LIST, query)
+    const rows = await findServiceAccountPage(db, page, id)
     return toPage(LIST, { rows, limit: page.limit, toItem: toServiceAccount, positionOf: (row) => [row.id] as const })
   })
 

@@ -63,7 +63,13 @@ export const listServiceAccounts = {
   operationId: 'listServiceAccounts',
   tags,
   summary: 'List service accounts, newest first',
-  querystring: Type.Object(pageQuery, { additionalProperties: false }),
+  querystring: Type.Object(
+    {
+      ...pageQuery,
+      id: Type.Optional(boundedText({ maxLength: 255, description: 'The id of an account, or of one of its keys.' })),
+    },
+    { additionalProperties: false },
+  ),
   response: { 200: pageOf(ServiceAccount) },
 }
 

@@ -57,14 +57,17 @@ export async function findServiceAccount(db: Queryable, id: string): Promise<Ser
   return row
 }
 
+/** `id`: that of an account, or of one of its keys. */
 export function findServiceAccountPage(
   db: Queryable,
   page: PageRequest<readonly [string]>,
+  id?: string,
 ): Promise<ServiceAccountRow[]> {
-  const end = sql`order by id desc limit ${page.limit + 1}`
-  return page.after
-    ? db.query(sql`select ${COLUMNS} from service_accounts where id < ${page.after[0]} ${end}`)
-    : db.query(sql`select ${COLUMNS} from service_accounts ${end}`)
+  const isAfter = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
+  const isWanted =
+    id === undefined ? sql`1 = 1` : sql`id in (${id}, (select account_id from service_keys where id = ${id}))`
+  return db.query(sql`
+    select ${COLUMNS} from service_accounts where ${isAfter} and ${isWanted} order by id desc limit ${page.limit + 1}`)
 }
 
 /** False if there is no such account, or if it was already revoked; then it keeps its first date. */

@@ -21,21 +21,28 @@ const TopCaller = Type.Object(
     }),
     requests: Type.Integer({ description: 'Requests to this node.' }),
     refused: Type.Integer({ description: 'Those that were over the rate limit (429).' }),
-    jobs: Type.Integer({ description: 'Jobs of this owner on all nodes, among the 5,000 newest.' }),
+    jobs: Type.Integer({ description: 'Jobs of this owner that were created in the hour, on all nodes.' }),
   },
   { title: 'TopCaller' },
 )
+
+const oneOfCounts = Type.Unsafe<'requests' | 'jobs'>({ type: 'string', enum: ['requests', 'jobs'] })
 
 const topCallers = {
   operationId: 'listTopCallers',
   tags: ['Operations'],
   summary: 'List the callers with the most requests and jobs in the last hour',
-  description: 'Requests are those of the node that answers, since its start. At most 40 callers.',
+  description:
+    'Requests are those of the node that answers, since its start. At most 40 callers. Jobs are counted among the 5,000 ' +
+    'newest. The node counts 2,000 callers in five minutes, and forgets those with the fewest requests if there are more.',
   response: {
     200: Type.Object(
       {
         since: timeField('The beginning of the hour.'),
         data: Type.Array(TopCaller, { description: 'Most requests first.' }),
+        at_least: Type.Array(oneOfCounts, {
+          description: 'The counts that may be higher than they say. `requests` is also for `refused`.',
+        }),
       },
       {
         title: 'TopCallers',
@@ -43,6 +50,7 @@ const topCallers = {
           {
             since: '2026-01-31T12:00:00.000Z',
             data: [{ caller: 'svc_01kq3v7m2x8n4r6t0w9y5z1abc', tier: 'service', requests: 940, refused: 3, jobs: 120 }],
+            at_least: ['jobs'],
           },
         ],
       },
@@ -57,15 +65,17 @@ export function callersRoute(
 ): void {
   app.get('/v1/callers', { config: { access: scopes('read:operations') }, schema: topCallers }, async () => {
     const sinceMs = clock.now() - HOUR_MS
-    const owners = await countJobsByOwner(db, { sinceMs, limit: MAX_CALLERS })
+    const { owners, isCut: areJobsCut } = await countJobsByOwner(db, { sinceMs })
     const jobsOf = new Map(owners.map(({ owner, jobs }) => [owner, jobs]))
-    const senders = callerCounts.top(MAX_CALLERS)
+    const { callers: senders, isCut: areRequestsCut } = callerCounts.top(MAX_CALLERS)
     const sent = senders.map(({ tier, key, requests, refused }) => {
       return { caller: key, tier, requests, refused, jobs: jobsOf.get(key) ?? 0 }
     })
     const silent = owners
+      .slice(0, MAX_CALLERS)
       .filter(({ owner }) => !senders.some(({ key }) => key === owner))
       .map(({ owner, jobs }) => ({ caller: owner, tier: null, requests: 0, refused: 0, jobs }))
-    return { since: toRfc3339(sinceMs), data: [...sent, ...silent] }
+    const at_least = [...(areRequestsCut ? ['requests' as const] : []), ...(areJobsCut ? ['jobs' as const] : [])]
+    return { since: toRfc3339(sinceMs), data: [...sent, ...silent], at_least }
   })
 }

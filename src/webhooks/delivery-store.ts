@@ -158,14 +158,17 @@ const LISTED = sql`event_seq, endpoint_id, event_type, state, attempts, next_att
 /** A page of an endpoint's deliveries, newest event first. */
 export function findWebhookPage(
   db: Queryable,
-  { endpointId, state }: { endpointId: string; state: 'failed' | 'expired' | undefined },
+  wanted: { endpointId: string; state: 'failed' | 'expired' | undefined; eventSeq: number | undefined },
   { after, limit }: PageRequest<readonly [number]>,
 ): Promise<ListedWebhook[]> {
+  const { endpointId, state, eventSeq } = wanted
   const isBefore = after === null ? sql`1 = 1` : sql`event_seq < ${after[0]}`
+  const isOfEvent = eventSeq === undefined ? sql`1 = 1` : sql`event_seq = ${eventSeq}`
   // Repeats the condition of the partial index: without it, neither engine uses the index.
   const isInState = state === undefined ? sql`1 = 1` : sql`state = ${state} and state not in ('sent', 'pending')`
   return db.query<ListedWebhook>(sql`
     select ${LISTED} from webhook_deliveries where endpoint_id = ${endpointId} and ${isInState} and ${isBefore}
+      and ${isOfEvent}
     order by event_seq desc limit ${limit + 1}`)
 }
 

@@ -55,4 +55,44 @@ describe('failures and bulk operations in the console', needsChromium(), () => {
     await page.waitForURL((url) => url.pathname.endsWith(failed[0] ?? ''))
     assert.deepEqual(complaints, [])
   })
+
+  test('counts that may be higher have a plus and no trend; a bulk operation shows its skipped items and the command line', async () => {
+    const id = await world.startJob('failing', { status: 'failed' })
+    await world.request('POST', '/v1/operations', { action: 'check', ids: [id] })
+    const { page, complaints } = await world.open('/failures')
+    // More failures than a test makes.
+    const change = async <Item extends object>(path: string, more: object, ofItem: object) =>
+      page.route(`**/v1/${path}*`, async (route) => {
+        const response = await route.fetch()
+        const answer = (await response.json()) as { data: Item[] }
+        const data = answer.data.map((item) => ({ ...item, ...ofItem }))
+        await route.fulfill({ response, json: { ...answer, ...more, data } })
+      })
+    await change('failures', { at_least: true }, { count: 5_000, before: null })
+    await page.reload()
+    const group = page.getByRole('row').filter({ hasText: 'kaboom: upstream 500' })
+    await group.getByRole('link', { name: '5,000+ jobs' }).waitFor()
+    await page.getByText('There may be more in this time.').waitFor()
+    assert.equal(await group.getByText('before').count(), 0)
+
+    await change('callers', { at_least: ['requests', 'jobs'] }, { requests: 1_200, refused: 3, jobs: 5_000 })
+    await page.getByRole('link', { name: 'Overview', exact: true }).click()
+    const callers = page.getByRole('region', { name: 'Top callers' })
+    await callers.getByText('Requests are those to the node that answered this page.').waitFor()
+    const caller = callers.getByRole('row').filter({ hasText: 'ada@example.com' })
+    for (const text of ['1,200+ requests', '3+ refused', '5,000+ jobs']) await caller.getByText(text).waitFor()
+
+    const byRoot = { total: 5, done: 2, skipped: 3, created_by: 'root', created_by_kind: 'command_line' }
+    await change('operations', {}, byRoot)
+    await page.getByRole('link', { name: 'Bulk operations' }).click()
+    const operation = page.getByRole('row').filter({ hasText: 'check' }).first()
+    await operation.getByText('2 of 5, 3 skipped').waitFor()
+    await operation.getByText('command line (root)').waitFor()
+    assert.equal(await operation.getByRole('link', { name: 'root' }).count(), 0)
+    await change('audit', {}, { actor: { kind: 'command_line', id: 'root' } })
+    await page.getByRole('link', { name: 'Audit', exact: true }).click()
+    await page.getByText('command line (root)').first().waitFor()
+    await page.unrouteAll({ behavior: 'wait' })
+    assert.deepEqual(complaints, [])
+  })
 })

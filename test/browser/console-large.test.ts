@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
+import { firstIdAt } from '../../src/core/ids.ts'
 import type { Database } from '../../src/db/database.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { rowsOf } from '../../src/db/rows.ts'
 import { sql } from '../../src/db/sql.ts'
-import { needsChromium } from '../support/browser.ts'
-import { ConsoleWorld } from '../support/console.ts'
+import { needsChromium, openPage } from '../support/browser.ts'
+import { ConsoleWorld, signIn } from '../support/console.ts'
 import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
+import { until } from '../support/until.ts'
 
 const ENTRIES = 20_000
 const OUTPUT_BYTES = 9 * 1024 * 1024
@@ -70,6 +72,34 @@ describe('large data in the console', { skip: needsChromium().skip || needsPostg
     }
     await page.getByRole('link', { name: 'Audit' }).click()
     await page.getByRole('heading', { level: 1, name: 'Audit' }).waitFor()
+    assert.deepEqual(complaints, [])
+  })
+
+  test('a job that begins to fit the filters between the jobs on the screen is counted as new', async () => {
+    const nowMs = Date.now()
+    const jobs = Array.from({ length: 210 }, (_, n) => ({
+      id: `${firstIdAt('job', nowMs - n * 1_000)}${'0'.repeat(16)}`,
+      status: n === 150 ? 'cancelled' : 'failed',
+    }))
+    const added = rowsOf('postgres', jobs, { id: 'text', status: 'text' })
+    await db.query(sql`
+      insert into jobs (id, type, status, thread_id, run_seq, check_attempts, deadline_at, created_at, updated_at)
+      select id, 'failing', status, id, 1, 0, 0, 0, 0 from ${added} as r`)
+    const { page, complaints } = await openPage(`${world.url}/console/jobs?status=failed`)
+    // For the page no time passes, so it reads the list only when it is asked to.
+    await page.clock.setFixedTime(nowMs)
+    const following = page.waitForResponse((response) => new URL(response.url()).pathname === '/v1/events')
+    await signIn(page, 'admin')
+    for (let rows = 50; rows < 200; rows += 50) {
+      await until(async () => (await page.locator('tbody tr').count()) === rows)
+      await page.getByRole('button', { name: 'Load more' }).click()
+    }
+    await until(async () => (await page.locator('tbody tr').count()) === 200)
+    await following
+    await db.query(sql`update jobs set status = 'failed' where id = ${jobs[150]?.id ?? ''}`)
+    await world.startJob('failing', { status: 'failed' })
+    await page.getByRole('button', { name: '2 new jobs', exact: true }).waitFor()
+    await page.context().close()
     assert.deepEqual(complaints, [])
   })
 })

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { after, before, describe, test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { needsChromium } from '../support/browser.ts'
@@ -12,6 +13,15 @@ async function search(page: Page, text: string) {
   await dialog.getByRole('textbox').fill(text)
   return dialog
 }
+
+/** Every prefix of an id that the service makes. Webhook deliveries have ids of their own. */
+const ID_PREFIXES = [
+  ...Array.from(
+    readFileSync(new URL('../../src/core/ids.ts', import.meta.url), 'utf8').matchAll(/^ {2}\| '([a-z]{3})'$/gm),
+    ([, prefix = '']) => prefix,
+  ),
+  'whd',
+]
 
 describe('finding things in the console', needsChromium(), () => {
   let world: ConsoleWorld
@@ -33,8 +43,36 @@ describe('finding things in the console', needsChromium(), () => {
     })
     const callbacks = await world.request<{ data: { id: string }[] }>('GET', '/v1/callbacks')
     const callback = callbacks.data[0]?.id ?? ''
+    const { id: device } = await world.request<{ id: string }>(
+      'POST',
+      '/v1/devices',
+      { token: 'phone-of-ada', platform: 'android' },
+      'ada',
+    )
+    const message = { users: [ADA], title: 'Hello', body: 'It is a test' }
+    const { id: notification } = await world.request<{ id: string }>('POST', '/v1/notifications', message)
+    const delivery = `dlv_${notification.slice(4)}${device.slice(4)}`
+    const tested = await world.request<{ id: string; event_id: string }>(
+      'POST',
+      `/v1/webhook-endpoints/${endpoint}/test`,
+    )
+    await fetch(`${world.url}/webhooks/jobs/report`, { method: 'POST', body: '{}' })
+    let refused = ''
+    await until(async () => {
+      const { data } = await world.request<{ data: { id: string }[] }>('GET', '/v1/refused-callbacks')
+      refused = data[0]?.id ?? ''
+      return refused !== ''
+    })
+    const bulk = { action: 'check', ids: [report] }
+    const { id: operation } = await world.request<{ id: string }>('POST', '/v1/operations', bulk)
+    const audit = await world.request<{ data: { id: string; request_id: string }[] }>(
+      'GET',
+      `/v1/audit?object=${notification}`,
+    )
+    const [entry] = audit.data
+    const key = 'key_00000000000000000000000000'
     const trace = '0af7651916cd43dd8448eb211c80319c'
-    const found: [text: string, choice: string | null, path: string][] = [
+    const found: [text: string, choice: string | null, path: string, shown?: string | number][] = [
       ['ada@', 'ada@example.com', `/people/${ADA}`],
       ['ADA@EX', 'ada@example.com', `/people/${ADA}`],
       [ADA, null, `/people/${ADA}`],
@@ -47,18 +85,37 @@ describe('finding things in the console', needsChromium(), () => {
       [callback, null, `/callbacks?id=${callback}`],
       [project, null, `/jobs?project_id=${project}`],
       [endpoint, null, `/webhooks/${endpoint}`],
-      [account, null, `/audit?object=${account}`],
+      [account, null, `/keys?id=${account}`, 1],
+      [key, null, `/keys?id=${key}`, 'No service account has this id or this key'],
+      [device, null, `/push?device=${device}`, 1],
+      [notification, null, `/push?notification=${notification}`, 1],
+      [delivery, null, `/push?notification=${notification}&device=${device}`, 1],
+      [tested.id, null, `/webhooks/${endpoint}?event_id=${tested.event_id}`, 1],
+      [refused, null, `/callbacks?refused=${refused}`, 'Show all'],
+      [operation, null, `/operations?id=${operation}`],
+      [entry?.id ?? '', null, `/audit?id=${entry?.id}`, 1],
+      [entry?.request_id ?? '', null, `/audit?request_id=${entry?.request_id}`, 1],
       [trace, null, `/jobs?trace_id=${trace}`],
     ]
+    // An entry of a timeline is on the page of its job, which its id does not name.
+    const tried = new Set(['tml', ...found.map(([text]) => /^([a-z]{3})_/.exec(text)?.[1])])
+    assert.ok(ID_PREFIXES.length > 10)
+    const untried = ID_PREFIXES.filter((prefix) => !tried.has(prefix))
+    assert.deepEqual(untried, [])
     const { page, complaints } = await world.open('/')
-    for (const [text, choice, path] of found) {
+    for (const [text, choice, path, shown] of found) {
       const dialog = await search(page, text)
       if (choice === null) await dialog.getByRole('button', { name: 'Go', exact: true }).click()
       else await dialog.getByRole('button', { name: choice, exact: true }).click()
       await page.waitForURL((url) => `${url.pathname}${url.search}` === `/console${path}`)
       await page.getByRole('dialog', { name: 'Search' }).waitFor({ state: 'detached' })
-      if (text === callback) await page.keyboard.press('Escape')
+      if (text === callback || text === operation) await page.keyboard.press('Escape')
+      if (typeof shown === 'string') await page.getByText(shown).first().waitFor()
+      if (typeof shown === 'number') await until(async () => (await page.locator('tbody tr').count()) === shown)
     }
+    await page.getByRole('link', { name: 'Audit', exact: true }).click()
+    await page.getByRole('link', { name: notification, exact: true }).click()
+    await page.waitForURL((url) => url.search === `?notification=${notification}`)
     await page.keyboard.press('Control+k')
     await page.getByRole('dialog', { name: 'Search' }).getByRole('textbox').fill('no such thing')
     await page.getByText('Nothing fits.').waitFor()

@@ -70,6 +70,13 @@ describe('GET /v1/audit', () => {
       assert.match(String(first?.address), /127\.0\.0\.1/)
       assert.match(String(first?.id), /^aud_/)
       assert.equal(first?.at, new Date(service.clock.now()).toISOString())
+      assert.deepEqual((await list(`?id=${first?.id}`)).data, [first])
+      assert.deepEqual((await list('?request_id=create-backend')).data, [first])
+      // An id that the service made has its time. The entries before it are not read.
+      const [revoked] = data
+      assert.match(String(revoked?.request_id), /^req_/)
+      assert.deepEqual((await list(`?request_id=${revoked?.request_id}`)).data, [revoked])
+      assert.deepEqual((await list(`?request_id=${revoked?.request_id}&object=svc_other`)).data, [])
       for (const { key } of [created.body, rotated.body]) assert.ok(!JSON.stringify(data).includes(key))
     })
 

@@ -32,6 +32,10 @@ describe('the key of the command line', () => {
           ['user.blocked', actor, '127.0.0.1'],
         ],
       )
+      type Started = { created_by: string; created_by_kind: string }
+      const bulk = { action: 'check', ids: ['job_none'] }
+      const operation = await service.request<Started>('POST', '/v1/operations', { key, body: bulk })
+      assert.deepEqual([operation.body.created_by, operation.body.created_by_kind], ['operator', 'command_line'])
     })
 
     test('a service refuses the key of another start, and that of a service without one', async () => {

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
+import { firstIdAt } from '../../src/core/ids.ts'
+import { rowsOf } from '../../src/db/rows.ts'
 import { sql } from '../../src/db/sql.ts'
 import type { Job } from '../../src/jobs/api/job-schema.ts'
+import { groupFailures } from '../../src/jobs/lists/failure-store.ts'
 import { assertError } from '../support/assert-error.ts'
-import { RUN_MS, sharedJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, sharedJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
 
 interface Page {
@@ -11,6 +14,26 @@ interface Page {
   has_more: boolean
   next_cursor: string | null
 }
+
+/** Inserts failed jobs that began and ended at this time. */
+async function addFailed(world: JobWorld, { count, atMs, owner = 'crowd' }: AddedJobs): Promise<void> {
+  const prefix = firstIdAt('job', atMs)
+  const jobs = Array.from({ length: count }, (_, n) => ({ id: `${prefix}${owner}${String(n).padStart(6, '0')}` }))
+  await world.db.query(sql`
+    insert into jobs (id, type, status, error_code, created_by, thread_id, run_seq, check_attempts, deadline_at,
+      created_at, finished_at, updated_at)
+    select r.id, 'throwing', 'failed', 'run_lost', ${owner}, r.id, 1, 0, 0, ${sql`cast(${atMs} as bigint)`},
+      ${sql`cast(${atMs} as bigint)`}, ${sql`cast(${atMs} as bigint)`}
+    from ${rowsOf(world.db.engine, jobs, { id: 'text' })} as r where true`)
+}
+
+interface AddedJobs {
+  count: number
+  atMs: number
+  owner?: string
+}
+
+const HOUR_MS = 3_600_000
 
 describe('the filters of a job list', () => {
   forEachService((under) => {
@@ -170,6 +193,29 @@ describe('the filters of a job list', () => {
       assert.equal(await read(), undefined, 'they sent nothing for an hour')
     })
 
+    test('a caller with fewer jobs than 20 owners has its own number; more than 5,000 jobs are counted as at least', async () => {
+      const world = await started()
+      const sub = 'with-few-jobs'
+      await world.service.clock.leap(2 * HOUR_MS)
+      await world.start('report', { sub })
+      const atMs = world.service.clock.now()
+      for (let n = 0; n < 25; n++) await addFailed(world, { count: 2, atMs, owner: `owner-${n}-` })
+      const read = async () => {
+        type Answer = { data: { caller: string; jobs: number }[]; at_least: string[] }
+        const { body } = await world.service.request<Answer>('GET', '/v1/callers', { token: world.admin })
+        const jobsOf = (wanted: string) => body.data.find(({ caller }) => caller === wanted)?.jobs
+        return { jobsOf, atLeast: body.at_least, silent: body.data.filter(({ caller }) => caller.startsWith('owner-')) }
+      }
+      const few = await read()
+      assert.deepEqual([few.jobsOf(sub), few.atLeast, few.silent.length], [1, [], 20])
+      await addFailed(world, { count: 5_000, atMs })
+      const many = await read()
+      assert.deepEqual(many.atLeast, ['jobs'])
+      assert.ok((many.jobsOf('crowd') ?? 0) > 4_000)
+      await world.service.clock.leap(2 * HOUR_MS)
+      assert.deepEqual((await read()).atLeast, [], 'they are older than an hour')
+    })
+
     test('failures are grouped by type and error, with the number before and the newest message', async () => {
       const world = await started()
       const read = (query = '') =>
@@ -212,6 +258,31 @@ describe('the filters of a job list', () => {
       }
       const refused = await world.request('GET', '/v1/failures', 'ada')
       assertError(world.service, refused, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
+    })
+
+    test('failures are counted as at least only if those that were read end inside the span', async () => {
+      const world = await started()
+      await world.service.clock.leap(4 * HOUR_MS)
+      const nowMs = world.service.clock.now()
+      const sinceMs = nowMs - HOUR_MS
+      const read = async (maxRead: number) => {
+        const { groups, isCut } = await groupFailures(world.db, { sinceMs, nowMs, maxRead })
+        return [groups[0]?.count, groups[0]?.before, isCut]
+      }
+      await addFailed(world, { count: 6, atMs: nowMs - 3 * HOUR_MS })
+      await addFailed(world, { count: 3, atMs: nowMs - 60_000 })
+      assert.deepEqual(await read(5), [3, 0, false], 'the oldest that is read ended before both spans')
+      await addFailed(world, { count: 4, atMs: nowMs - 1.5 * HOUR_MS })
+      assert.deepEqual(await read(8), [3, 4, false])
+      assert.deepEqual(await read(5), [3, null, false], 'the span before is not read to its beginning')
+      assert.deepEqual(await read(2), [2, null, true])
+      await addFailed(world, { count: 5_000, atMs: nowMs - 120_000 })
+      const { body } = await world.service.request<{ data: Record<string, unknown>[]; at_least: boolean }>(
+        'GET',
+        `/v1/failures?since=${new Date(sinceMs).toISOString()}`,
+        { token: world.admin },
+      )
+      assert.deepEqual([body.at_least, body.data[0]?.count, body.data[0]?.before], [true, 5_000, null])
     })
 
     test('counts of jobs are by status, a caller’s own or, for an admin, all', async () => {

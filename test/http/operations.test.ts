@@ -208,6 +208,36 @@ describe('POST /v1/operations', () => {
       await world.quiet()
     })
 
+    test('a job that is retried between the freeze and the creation of a bulk retry is skipped, also with `again`', async () => {
+      const db = await under.engine.openDatabase()
+      let afterFreeze: (() => Promise<unknown>) | undefined
+      const query: Database['query'] = async (statement) => {
+        const rows = await db.query(statement)
+        if (!statement.text.includes('as fits from') || !afterFreeze || rows.length === 0) return rows as never
+        const act = afterFreeze
+        afterFreeze = undefined
+        await act()
+        return rows as never
+      }
+      const world = await startJobWorld(under, { db: withQuery(db, query) })
+      const [raced, known] = await ended(world, 2, 'between')
+      const retry = async (id = '') =>
+        (await world.request('POST', `/jobs/${id}/retry`, 'between', { body: { again: true } })).body.id
+      await retry(known?.id)
+      const filter = { created_by: 'between', created_before: new Date(world.clock.now() + 1).toISOString() }
+      let newest: unknown
+      await world.clock.advance(1_000)
+      afterFreeze = async () => {
+        newest = await retry(raced?.id)
+      }
+      const done = await run(world, { action: 'retry', filter: { ...filter, status: 'completed' }, again: true })
+      assert.deepEqual([done.total, done.done, done.skipped], [2, 1, 1])
+      assert.deepEqual(done.skips, [{ id: raced?.id, reason: `It was retried already, as ${newest}` }])
+      assert.equal((await list(world, `retry_of=${raced?.id}`)).length, 1)
+      assert.equal((await list(world, `retry_of=${known?.id}`)).length, 2)
+      await world.quiet()
+    })
+
     test('the filters by run and thread ignore the case of the id, as the list of jobs does', async () => {
       const world = await started()
       const [job] = await ended(world, 1, 'in-capitals')

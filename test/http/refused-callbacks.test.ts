@@ -75,6 +75,8 @@ describe('refused callbacks', () => {
         ['wrong_token', '/webhooks/jobs/report', '127.0.0.1', 6],
       )
       assert.ok(ids.includes(row.job_id ?? ''))
+      assert.deepEqual((await refused(world, `?id=${row.id}`)).data, [row])
+      assert.deepEqual((await refused(world, '?id=rcb_none')).data, [])
       assert.deepEqual(Object.keys(row).sort(), [
         'address',
         'count',

@@ -79,6 +79,10 @@ describe('service accounts', () => {
       assert.deepEqual(created.body, { ...account, key })
       const listed = await send<Page>('GET', `${BASE}?limit=1`)
       assert.deepEqual(listed.body.data, [account])
+      // The log names the key, and the list finds its account.
+      const [used] = await service.db.query<{ id: string }>(sql`select id from service_keys where account_id = ${id}`)
+      const found = async (wanted = '') => (await send<Page>('GET', `${BASE}?id=${wanted}`)).body.data
+      assert.deepEqual([await found(id), await found(used?.id), await found('key_none')], [[account], [account], []])
       const read = await send('GET', String(created.headers.location))
       assert.deepEqual([read.status, read.body], [200, account])
       for (const { text } of [listed, read]) assert.ok(!text.includes(key))

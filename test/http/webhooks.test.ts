@@ -246,6 +246,9 @@ describe('webhooks', () => {
       await addProject(service)
       await untilAttempts(service, endpoint.id, 1)
       const [delivery] = await deliveriesOf(service, endpoint.id)
+      const ofEvent = async (event: unknown) =>
+        (await deliveriesOf(service, endpoint.id, `?event_id=${event}`)).map(({ id }) => id)
+      assert.deepEqual([await ofEvent(delivery?.event_id), await ofEvent('999999')], [[delivery?.id], []])
       const arrived = Promise.withResolvers<ServerResponse>()
       receiver.answer(endpoint.path, (response) => arrived.resolve(response))
       const path = `/v1/webhook-deliveries/${delivery?.id}/resend`

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
 import { parse } from 'yaml'
-import { DEAD_SERVICE_RUNBOOK, RUNBOOK_OF } from '../../console/src/pages/runbooks/runbook-names.ts'
+import { DEAD_SERVICE_RUNBOOK, RUNBOOK_OF, runbookFor } from '../../console/src/pages/runbooks/runbook-names.ts'
 import { DEPENDENCY_CHECKS } from '../../src/ops/dependency-checks.ts'
 import { isSetting, SETTINGS, type SettingTable } from '../../src/settings.ts'
 import { findProgram } from '../support/binaries.ts'
@@ -107,6 +107,13 @@ describe('the runbooks', () => {
         name,
       )
     }
+  })
+
+  test('a fault of the database leads to the runbook of its disk on SQLite, where the service knows the disk', () => {
+    const onSqlite = { disk: { detail: '5 GB of 10 GB are free' } }
+    assert.equal(runbookFor('database', onSqlite), 'disk')
+    assert.equal(runbookFor('database', { disk: { detail: null } }), 'postgresql-failover')
+    assert.equal(runbookFor('push', onSqlite), 'push-credentials')
   })
 
   test('every metric, log event, setting, route and page of the console that a runbook names exists', () => {

@@ -1,5 +1,6 @@
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
+import { useOperator } from '../api/operator.ts'
 import { useList } from '../api/queries.ts'
 import { Button } from '../ui/button.tsx'
 import { Dialog } from '../ui/dialog.tsx'
@@ -11,7 +12,8 @@ import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import { AUDIT_ACTIONS } from './audit-actions.ts'
-import { Owner } from './people/owner.tsx'
+import { pageOfId } from './page-of-id.ts'
+import { Actor, Owner } from './people/owner.tsx'
 
 interface AuditEntry {
   id: string
@@ -30,6 +32,8 @@ const FIELDS: readonly FilterField[] = [
   { name: 'action', label: 'Action', choices: AUDIT_ACTIONS },
   { name: 'object', label: 'Object' },
   { name: 'operation_id', label: 'Bulk operation' },
+  { name: 'request_id', label: 'Request' },
+  { name: 'id', label: 'Entry' },
   { name: 'created_after', label: 'After', type: 'datetime-local' },
   { name: 'created_before', label: 'Before', type: 'datetime-local' },
 ]
@@ -38,8 +42,12 @@ const FIELDS: readonly FilterField[] = [
 export function AuditPage() {
   const { filters, set } = useUrlFilters(FIELDS.map(({ name }) => name))
   const entries = useList<AuditEntry>('/v1/audit', {
-    // A bulk action is one line, unless the operator asks for its items or for one object.
-    query: { ...(filters.object || filters.operation_id ? {} : { items: 'none' }), ...filters, limit: 50 },
+    // A bulk action is one line, unless the operator asks for its items, for one object or for one entry.
+    query: {
+      ...(filters.object || filters.operation_id || filters.id ? {} : { items: 'none' }),
+      ...filters,
+      limit: 50,
+    },
   })
   const [shown, setShown] = useState<AuditEntry | null>(null)
   return (
@@ -54,7 +62,7 @@ export function AuditPage() {
           columns={[
             { title: 'When', render: ({ at }) => <Time at={at} /> },
             { title: 'Action', render: ({ action }) => <strong>{action}</strong> },
-            { title: 'Who', render: ({ actor }) => <Actor actor={actor} /> },
+            { title: 'Who', render: ({ actor }) => <Actor kind={actor.kind} id={actor.id} /> },
             { title: 'Object', render: (entry) => <ChangedObject entry={entry} /> },
             { title: 'From', render: ({ address }) => address ?? '–', wide: true },
             {
@@ -91,29 +99,16 @@ export function AuditPage() {
   )
 }
 
-function Actor({ actor: { kind, id } }: { actor: AuditEntry['actor'] }) {
-  return kind === 'user' ? <Owner sub={id} /> : <span class="id">{id}</span>
-}
-
-/** The page of each kind of object. The others have none. */
-const PAGE_OF: Readonly<Record<string, (id: string) => string>> = {
-  job: (id) => `/jobs/${id}`,
-  callback: (id) => `/callbacks?id=${id}`,
-  operation: (id) => `/operations?id=${id}`,
-  webhook_endpoint: (id) => `/webhooks/${id}`,
-  project: (id) => `/jobs?project_id=${id}`,
-  conversation: (id) => `/jobs?thread_id=${id}`,
-  service_account: () => '/keys',
-}
-
 function ChangedObject({ entry: { object, action, after } }: { entry: AuditEntry }) {
+  const { operator } = useOperator()
   const { kind, id } = object
   if (kind === 'user') return <Owner sub={id} />
-  const href = PAGE_OF[kind]?.(id)
+  // The id of a conversation is that of its thread.
+  const href = kind === 'conversation' ? `/jobs?thread_id=${id}` : pageOfId(id, operator)
   const { action: what, total } = (after ?? {}) as { action?: string; total?: number }
   return (
     <>
-      {href === undefined ? <code class="id">{id}</code> : <Link href={href}>{id}</Link>}
+      {href === null ? <code class="id">{id}</code> : <Link href={href}>{id}</Link>}
       {action === 'operation.started' && total !== undefined && (
         <>
           {' '}

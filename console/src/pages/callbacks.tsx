@@ -27,8 +27,8 @@ const FIELDS: readonly FilterField[] = [
 /** The callbacks of the runtime, with the outcome of each. */
 export function CallbacksPage() {
   const { operator } = useOperator()
-  const { filters: found, set } = useUrlFilters(['id', ...FIELDS.map(({ name }) => name)])
-  const { id: linked, ...filters } = found
+  const { filters: found, set } = useUrlFilters(['id', 'refused', ...FIELDS.map(({ name }) => name)])
+  const { id: linked, refused, ...filters } = found
   const fields = withTypes(FIELDS, useTypeNames())
   const callbacks = useList<CallbackRow>('/v1/callbacks', { query: { ...filters, limit: 50 }, refreshMs: 10_000 })
   const [opened, setOpened] = useState<string | null>(null)
@@ -46,7 +46,7 @@ export function CallbacksPage() {
       </PageHead>
       <FilterBar fields={fields} values={filters} onChange={set} />
       {bulk.started !== null && <OperationProgress id={bulk.started} />}
-      <RefusedCallbacks />
+      <RefusedCallbacks id={refused} />
       <Loaded query={callbacks}>
         <DataTable
           label="Callbacks, newest first"

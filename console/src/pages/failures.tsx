@@ -14,7 +14,7 @@ interface FailureGroup {
   type: string
   error_code: string
   count: number
-  before: number
+  before: number | null
   last_at: string
   message: string | null
 }
@@ -56,7 +56,7 @@ export function FailuresPage() {
       {bulk.started !== null && <OperationProgress id={bulk.started} />}
       <Loaded query={failures}>
         {failures.data?.at_least && (
-          <p class="notice">More than 5,000 jobs have failed. Only the newest of them are counted here.</p>
+          <p class="notice">Only the 5,000 newest failed jobs are counted here. There may be more in this time.</p>
         )}
         <DataTable
           label="Failed jobs by type and error, most frequent first"
@@ -76,7 +76,9 @@ export function FailuresPage() {
               title: 'Jobs',
               numeric: true,
               render: (group) => (
-                <Link href={`/jobs?${new URLSearchParams(filterOf(group))}`}>{countOf(group.count, 'job')}</Link>
+                <Link href={`/jobs?${new URLSearchParams(filterOf(group))}`}>
+                  {countOf(group.count, 'job', failures.data?.at_least)}
+                </Link>
               ),
             },
             { title: 'Trend', render: (group) => trendOf(group, window) },
@@ -106,6 +108,7 @@ export function FailuresPage() {
 }
 
 function trendOf({ count, before }: FailureGroup, window: string): string {
+  if (before === null) return '–'
   if (before === 0) return `new: none in the ${window} before`
   const sign = count > before ? '▲' : count < before ? '▼' : '='
   return `${sign} ${before.toLocaleString()} in the ${window} before`

@@ -5,10 +5,12 @@ import { Badge } from '../ui/badge.tsx'
 import { Button } from '../ui/button.tsx'
 import { CopyButton } from '../ui/copy-button.tsx'
 import { Dialog } from '../ui/dialog.tsx'
+import { FilterBar, type FilterField } from '../ui/filter-bar.tsx'
 import { PageHead } from '../ui/page-head.tsx'
 import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
+import { useUrlFilters } from '../ui/url-filters.ts'
 
 interface Account {
   id: string
@@ -20,13 +22,16 @@ interface Account {
   last_used_at: string | null
 }
 
+const FIELDS: readonly FilterField[] = [{ name: 'id', label: 'Id of an account or a key' }]
+
 type Question = { kind: 'rotate' | 'revoke'; account: Account }
 const SCOPES = ['read:projects', 'write:projects', 'read:users', 'write:users', 'read:operations', 'admin:*']
 
 /** Service accounts and their keys. */
 export function KeysPage() {
   const { operator } = useOperator()
-  const accounts = useList<Account>('/v1/service-accounts', { query: { limit: 50 } })
+  const { filters, set } = useUrlFilters(['id'])
+  const accounts = useList<Account>('/v1/service-accounts', { query: { ...filters, limit: 50 } })
   const [isCreating, setCreating] = useState(false)
   const [question, setQuestion] = useState<Question | null>(null)
   const [key, setKey] = useState<string | null>(null)
@@ -50,13 +55,21 @@ export function KeysPage() {
           </Button>
         )}
       </PageHead>
+      <FilterBar fields={FIELDS} values={filters} onChange={set} />
       <Loaded query={accounts}>
         <DataTable
           label="Service accounts"
-          empty="There is no service account yet"
+          empty={filters.id ? 'No service account has this id or this key' : 'There is no service account yet'}
           rows={accounts.items}
           columns={[
-            { title: 'Name', render: ({ name }) => <strong>{name}</strong> },
+            {
+              title: 'Name',
+              render: ({ id, name }) => (
+                <>
+                  <strong>{name}</strong> <code class="muted id">{id}</code>
+                </>
+              ),
+            },
             { title: 'State', render: (account) => <Badge state={stateOf(account)} /> },
             { title: 'Scopes', render: ({ scopes }) => scopes.join(', ') || '–' },
             {

@@ -9,9 +9,14 @@ import { DataTable } from '../ui/table.tsx'
 import { Time } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
 import { OperationProgress } from './jobs/operation.tsx'
-import { Owner } from './people/owner.tsx'
+import { Actor } from './people/owner.tsx'
 
-type OperationRow = Operation & { created_by: string; created_at: string; finished_at: string | null }
+type OperationRow = Operation & {
+  created_by: string
+  created_by_kind: string
+  created_at: string
+  finished_at: string | null
+}
 
 /** Bulk operations with their progress. One opens with its failures, and can be stopped. */
 export function OperationsPage() {
@@ -34,7 +39,9 @@ export function OperationsPage() {
             { title: 'Action', render: ({ id, action }) => <Link href={hrefWith({ id })}>{action}</Link> },
             {
               title: 'Done',
-              render: ({ done, total }) => `${done.toLocaleString()} of ${total.toLocaleString()}`,
+              render: ({ done, total, skipped = 0 }) =>
+                `${done.toLocaleString()} of ${total.toLocaleString()}` +
+                (skipped > 0 ? `, ${skipped.toLocaleString()} skipped` : ''),
               numeric: true,
             },
             {
@@ -42,7 +49,10 @@ export function OperationsPage() {
               render: ({ failed }) => (failed > 0 ? `${failed.toLocaleString()} failed` : ''),
               numeric: true,
             },
-            { title: 'Who', render: ({ created_by }) => <Owner sub={created_by} /> },
+            {
+              title: 'Who',
+              render: ({ created_by, created_by_kind }) => <Actor kind={created_by_kind} id={created_by} />,
+            },
             { title: 'Started', render: ({ created_at }) => <Time at={created_at} /> },
             { title: 'Ended', render: ({ finished_at }) => <Time at={finished_at} />, wide: true },
           ]}

@@ -8,6 +8,7 @@ import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 import { Elapsed } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
+import { countOf } from './jobs/bulk-dialog.tsx'
 import { Owner } from './people/owner.tsx'
 import { useReadiness } from './readiness.ts'
 
@@ -174,15 +175,24 @@ interface Caller {
   jobs: number
 }
 
+interface Callers {
+  since: string
+  data: Caller[]
+  /** The counts that may be higher. */
+  at_least: string[]
+}
+
 /** Who sent the most in the last hour: the first place to look in a flood. */
 function TopCallers() {
-  const callers = useResource<{ since: string; data: Caller[] }>('/v1/callers', { refreshMs: 10_000 })
+  const callers = useResource<Callers>('/v1/callers', { refreshMs: 10_000 })
+  const isLeast = (kind: 'requests' | 'jobs') => callers.data?.at_least.includes(kind)
   return (
     <section class="stack" aria-label="Top callers">
       <h2>Top callers of the last hour</h2>
+      <p class="muted">Requests are those to the node that answered this page. Jobs are those of all nodes.</p>
       <Loaded query={callers}>
         <DataTable
-          label="Callers of the node that answered, most requests first"
+          label="Callers, most requests first"
           empty="No caller sent a request"
           rows={(callers.data?.data ?? [])
             .slice(0, MAX_CALLERS)
@@ -194,23 +204,32 @@ function TopCallers() {
                 tier === 'unauthenticated' ? <code>{caller}</code> : <Owner sub={caller} />,
             },
             { title: 'Tier', render: ({ tier }) => tier ?? '–', wide: true },
-            { title: 'Requests', render: ({ requests }) => `${requests.toLocaleString()} requests`, numeric: true },
+            {
+              title: 'Requests',
+              render: ({ requests }) => countOf(requests, 'request', isLeast('requests')),
+              numeric: true,
+            },
             {
               title: 'Refused (429)',
-              render: ({ refused }) => (refused > 0 ? <Badge state={`${refused} refused`} tone="bad" /> : '0 refused'),
+              render: ({ refused }) =>
+                refused > 0 ? (
+                  <Badge state={`${refused.toLocaleString()}${isLeast('requests') ? '+' : ''} refused`} tone="bad" />
+                ) : (
+                  '0 refused'
+                ),
               numeric: true,
             },
             {
               title: 'Jobs',
               numeric: true,
-              render: ({ caller, jobs }) =>
-                jobs === 0 ? (
-                  '0 jobs'
+              render: ({ caller, jobs, tier }) =>
+                tier === 'unauthenticated' ? (
+                  '–'
                 ) : (
                   <Link
                     href={`/jobs?${new URLSearchParams({ created_by: caller, created_after: callers.data?.since ?? '' })}`}
                   >
-                    {jobs.toLocaleString()} {jobs === 1 ? 'job' : 'jobs'}
+                    {countOf(jobs, 'job', isLeast('jobs'))}
                   </Link>
                 ),
             },

@@ -22,6 +22,8 @@ const FIELDS: readonly FilterField[] = [
   },
   { name: 'user', label: 'User' },
   { name: 'job', label: 'Job' },
+  { name: 'notification', label: 'Notification' },
+  { name: 'device', label: 'Device' },
 ]
 
 const MEANING: Record<string, string> = {

@@ -15,13 +15,17 @@ interface RefusedCallback {
 
 const RECENT_MS = 3_600_000
 
-/** The callbacks that the service answered with an error, folded away unless they are recent. */
-export function RefusedCallbacks() {
-  const refused = useList<RefusedCallback>('/v1/refused-callbacks', { query: { limit: 10 }, refreshMs: 10_000 })
+/** The callbacks that the service answered with an error, folded away unless they are recent. `id`: only this one. */
+export function RefusedCallbacks({ id }: { id: string | undefined }) {
+  const refused = useList<RefusedCallback>('/v1/refused-callbacks', { query: { id, limit: 10 }, refreshMs: 10_000 })
   const [newest] = refused.items
   if (refused.isPending) return null
-  if (!newest) return <p class="muted">No callback was refused in the last week.</p>
-  const isRecent = Date.now() - Date.parse(newest.last_at) < RECENT_MS
+  if (!newest) {
+    return (
+      <p class="muted">{id ? `No refused callback has the id ${id}.` : 'No callback was refused in the last week.'}</p>
+    )
+  }
+  const isRecent = id !== undefined || Date.now() - Date.parse(newest.last_at) < RECENT_MS
   return (
     <section class="card" aria-label="Refused callbacks">
       <details open={isRecent}>
@@ -32,6 +36,11 @@ export function RefusedCallbacks() {
           </span>
         </summary>
         <div class="stack">
+          {id && (
+            <p>
+              Only <code>{id}</code> is shown. <Link href="/callbacks">Show all</Link>
+            </p>
+          )}
           <p>
             Their jobs end later, when the service asks the runtime. <strong>wrong token</strong>,{' '}
             <strong>wrong secret</strong> and <strong>wrong signature</strong> mean that the sender and the service have

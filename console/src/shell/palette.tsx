@@ -3,6 +3,7 @@ import { useLocation } from 'wouter-preact'
 import { useOperator } from '../api/operator.ts'
 import { useResource } from '../api/queries.ts'
 import { FAILURE_CODES, STATUSES } from '../api/types.ts'
+import { pageOfId } from '../pages/page-of-id.ts'
 import { usePages } from '../pages/pages.tsx'
 import type { Person } from '../pages/people/people-page.tsx'
 import { Dialog } from '../ui/dialog.tsx'
@@ -16,25 +17,16 @@ const HELP: [keys: string, does: string][] = [
   ['?', 'This help'],
 ]
 
-/** The page for an id, by its prefix. An object without a page of its own has its changes in the audit trail. */
-const PAGE_OF: Readonly<Record<string, (id: string) => string>> = {
-  job: (id) => `/jobs/${id}`,
-  cbk: (id) => `/callbacks?id=${id}`,
-  prj: (id) => `/jobs?project_id=${id}`,
-  opr: (id) => `/operations?id=${id}`,
-  whe: (id) => `/webhooks/${id}`,
-}
-
 interface Place {
   path: string
   title: string
 }
 
 /** The page for an id. Ids of runs, threads and most users are UUIDs, and a trace has 32 hexadecimal digits. */
-function placeOf(text: string): Place | null {
+function placeOf(text: string, mayAct: boolean): Place | null {
   const id = text.trim()
-  const prefix = /^([a-z]{3})_[0-9a-z]{26}$/.exec(id)?.[1]
-  if (prefix !== undefined) return { path: PAGE_OF[prefix]?.(id) ?? `/audit?object=${id}`, title: id }
+  const path = pageOfId(id, { mayAct })
+  if (path !== null) return { path, title: id }
   if (/^[0-9a-f]{32}$/i.test(id)) return { path: `/jobs?trace_id=${id}`, title: `Jobs with the trace ${id}` }
   const isUuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)
   return isUuid ? { path: `/find/${id.toLowerCase()}`, title: id } : null
@@ -75,6 +67,7 @@ export function Palette() {
   const openSearch = () => setShown('palette')
   const [text, setText] = useState('')
   const [, navigate] = useLocation()
+  const { operator } = useOperator()
   const allowed = usePages()
   const people = usePeople(shown === 'palette' ? text.trim() : '')
   useKeys((key, event) => {
@@ -123,7 +116,7 @@ export function Palette() {
     )
   }
   const wanted = text.trim().toLowerCase()
-  const byId = placeOf(text)
+  const byId = placeOf(text, operator.mayAct)
   const pages = allowed.flatMap(({ path, title }) => (title === null ? [] : { path, title }))
   const fits = ({ title }: Place) => title.toLowerCase().includes(wanted.replaceAll('_', ' '))
   const lists = wanted.length < MIN_SEARCH ? [] : LISTS

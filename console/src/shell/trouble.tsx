@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { useReadiness } from '../pages/readiness.ts'
-import { DEAD_SERVICE_RUNBOOK, RUNBOOK_OF } from '../pages/runbooks/runbook-names.ts'
+import { DEAD_SERVICE_RUNBOOK, runbookFor } from '../pages/runbooks/runbook-names.ts'
 import { Moment } from '../ui/time.tsx'
 
 /** The banner of every page: says what is wrong with the service, since when, and where its runbook is. */
@@ -22,7 +22,8 @@ export function Trouble() {
       </Banner>
     )
   }
-  const faults = Object.entries(data?.checks ?? {}).filter(([, { state }]) => state !== 'ok')
+  const checks = data?.checks ?? {}
+  const faults = Object.entries(checks).filter(([, { state }]) => state !== 'ok')
   if (faults.length === 0) return null
   return (
     <Banner isMild={faults.every(([, { state }]) => state === 'degraded')}>
@@ -38,7 +39,7 @@ export function Trouble() {
                 , since <Moment at={since} />
               </>
             )}
-            . <Runbook name={RUNBOOK_OF[name]} />
+            . <Runbook name={runbookFor(name, checks)} />
           </li>
         ))}
       </ul>

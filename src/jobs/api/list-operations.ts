@@ -72,7 +72,12 @@ const FailureGroups = Type.Object(
           type: Type.String({ description: 'The job type.' }),
           error_code: Type.Unsafe<FailureCode>({ type: 'string', enum: [...FAILURE_CODES], description: 'The error.' }),
           count: Type.Integer({ description: 'How many jobs failed with it.' }),
-          before: Type.Integer({ description: 'How many did in the span of the same length before `since`.' }),
+          before: Type.Unsafe<number | null>({
+            type: ['integer', 'null'],
+            description:
+              'How many did in the span of the same length before `since`; null if the 5,000 newest failed jobs do not ' +
+              'reach back to its beginning.',
+          }),
           last_at: timeField('When the last of them failed.'),
           message: nullableTextField('The message of the newest one.'),
         },
@@ -80,7 +85,9 @@ const FailureGroups = Type.Object(
       ),
       { description: 'Most frequent first.' },
     ),
-    at_least: Type.Boolean({ description: 'True if more than 5,000 jobs have failed: older ones were not read.' }),
+    at_least: Type.Boolean({
+      description: 'True if the 5,000 newest failed jobs do not reach back to `since`: each `count` may be higher.',
+    }),
   },
   {
     title: 'FailureGroups',

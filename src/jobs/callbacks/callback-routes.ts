@@ -65,8 +65,9 @@ export async function callbackRoutes(app: App, services: CallbackServices): Prom
   })
 
   app.get('/v1/refused-callbacks', { config: reading, schema: schema.listRefusedCallbacks }, async (request) => {
-    const page = readPageRequest(REFUSED_LIST, request.query)
-    const rows = await findRefusedPage(jobContext.db, page)
+    const { id, ...query } = request.query
+    const page = readPageRequest(REFUSED_LIST, query)
+    const rows = await findRefusedPage(jobContext.db, page, id)
     return toPage(REFUSED_LIST, { rows, limit: page.limit, toItem: toRefused, positionOf: (row) => [row.id] as const })
   })
 

@@ -226,7 +226,10 @@ export const listRefusedCallbacks = {
   description:
     'Counted by minute, reason, path and address, at most five seconds behind. At most 1,000 entries are kept, for a week. ' +
     'Nothing of a body or a credential is stored, so a refused callback cannot be replayed.',
-  querystring: Type.Object(pageQuery, { additionalProperties: false }),
+  querystring: Type.Object(
+    { ...pageQuery, id: Type.Optional(boundedText({ maxLength: 255, description: 'The id of an entry.' })) },
+    { additionalProperties: false },
+  ),
   response: { 200: pageOf(RefusedCallback) },
 }
 

@@ -71,11 +71,16 @@ export function addRefused(db: Database, rows: readonly RefusedCallbackRow[]): P
 }
 
 /** Newest first. A job that was deleted since is not named any more. */
-export function findRefusedPage(db: Queryable, page: PageRequest<readonly [string]>): Promise<RefusedCallbackRow[]> {
+export function findRefusedPage(
+  db: Queryable,
+  page: PageRequest<readonly [string]>,
+  id?: string,
+): Promise<RefusedCallbackRow[]> {
   const after = page.after === null ? sql`1 = 1` : sql`id < ${page.after[0]}`
+  const isWanted = id === undefined ? sql`1 = 1` : sql`id = ${id}`
   return db.query<RefusedCallbackRow>(sql`
     select id, reason, path, address, (select jobs.id from jobs where jobs.id = job_id) as job_id, count, first_at, last_at
-    from refused_callbacks where ${after} order by id desc limit ${page.limit + 1}`)
+    from refused_callbacks where ${after} and ${isWanted} order by id desc limit ${page.limit + 1}`)
 }
 
 export async function trimRefused(db: Queryable, { beforeMs }: { beforeMs: number }): Promise<boolean> {

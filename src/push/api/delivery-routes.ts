@@ -41,12 +41,14 @@ export function deliveryRoutes(app: App, services: DeliveryServices): void {
   }))
 
   app.get('/v1/deliveries', { config: reading, schema: schema.listDeliveryItems }, async (request) => {
-    const { state, user, job, ...query } = request.query
+    const { state, user, job, notification, device, ...query } = request.query
     const page = readPageRequest(DELIVERY_LIST, query)
     const filter = {
       ...(state !== undefined && { state }),
       ...(user !== undefined && { user }),
       ...(job !== undefined && { job }),
+      ...(notification !== undefined && { notification }),
+      ...(device !== undefined && { device }),
     }
     const found = await findDeliveryPage(db, filter, page)
     const positionOf = (row: ListedDelivery) => [deliveryIdOf(row)] as const

@@ -55,7 +55,14 @@ export const listDeliveryItems = {
     'Filters can be combined. With `user`, deliveries to devices that were deleted are not found. A page by `state` ' +
     'ends early when 5,000 deliveries were read; `has_more` says whether there are more.',
   querystring: Type.Object(
-    { ...pageQuery, state: Type.Optional(deliveryState), user: text('A user’s `sub`.'), job: text('A job’s id.') },
+    {
+      ...pageQuery,
+      state: Type.Optional(deliveryState),
+      user: text('A user’s `sub`.'),
+      job: text('A job’s id.'),
+      notification: text('A notification’s id.'),
+      device: text('A device’s id, also of a device that was deleted.'),
+    },
     { additionalProperties: false },
   ),
   response: { 200: pageOf(DeliveryItem) },

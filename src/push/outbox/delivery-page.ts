@@ -26,6 +26,8 @@ export interface DeliveryFilter {
   state?: DeliveryState
   user?: string
   job?: string
+  notification?: string
+  device?: string
 }
 
 type DeliveryKey = Pick<ListedDelivery, 'notification_id' | 'device_id'>
@@ -87,13 +89,15 @@ export async function findDeliveryPage(
   filter: DeliveryFilter,
   page: PageRequest<readonly [string]>,
 ): Promise<DeliveryPage> {
-  const { state, user, job } = filter
-  const devices = user === undefined ? undefined : await findDeviceIds(db, user)
+  const { state, user, job, notification, device } = filter
+  const owned = user === undefined ? undefined : await findDeviceIds(db, user)
+  const devices = device === undefined ? owned : [device].filter((id) => owned?.includes(id) ?? true)
   if (devices?.length === 0) return { rows: [], hasMore: false }
   const after = page.after === null ? undefined : readDeliveryId(page.after[0])
   const isAfter = after ? sql`${KEY} < ${keyOf(after)}` : sql`1 = 1`
   // A state of a user is looked for among the deliveries to the user's devices.
-  const isScanned = job === undefined && state !== undefined && (devices !== undefined || isCommon(state))
+  const isOfFew = job !== undefined || notification !== undefined
+  const isScanned = !isOfFew && state !== undefined && (devices !== undefined || isCommon(state))
   const isWaitingFew = isScanned && state === 'pending' && (await waitFew(db))
   const bound = isScanned && !isWaitingFew ? await findBound(db, devices, isAfter) : undefined
   const isInRange = bound ? sql`${isAfter} and ${KEY} >= ${keyOf(bound)}` : isAfter
@@ -166,7 +170,7 @@ async function findBound(
 /** Null: no delivery can match. */
 async function selectKeys(
   db: Queryable,
-  { state, job }: DeliveryFilter,
+  { state, job, notification }: DeliveryFilter,
   { devices, isInRange, limit }: KeyRange,
 ): Promise<Sql | null> {
   const isInState =
@@ -179,8 +183,10 @@ async function selectKeys(
   const select = (where: Sql) => sql`
     select notification_id, device_id from deliveries where ${where} and ${isInState} and ${isInRange}
     ${NEWEST_FIRST} limit ${limit}`
-  if (job !== undefined) {
-    const notifications = await findNotificationIds(db, job)
+  if (job !== undefined || notification !== undefined) {
+    const ofJob = job === undefined ? undefined : await findNotificationIds(db, job)
+    const notifications =
+      notification === undefined ? (ofJob ?? []) : [notification].filter((id) => ofJob?.includes(id) ?? true)
     if (notifications.length === 0) return null
     return select(sql`${isAmong(db.engine, sql`notification_id`, notifications)} and ${isAmongDevices(db, devices)}`)
   }

@@ -29,10 +29,14 @@ export function webhookDeliveryRoutes(app: App, services: { db: Database; clock:
     { config: reading, schema: schema.listWebhookDeliveries },
     async (request) => {
       const { id: endpointId } = request.params
-      const { state, ...query } = request.query
+      const { state, event_id, ...query } = request.query
       const page = readPageRequest(schema.WEBHOOK_DELIVERY_LIST, query)
       if (!(await findEndpoint(db, endpointId))) throw new ApiError('not_found', 'No such webhook endpoint')
-      const rows = await findWebhookPage(db, { endpointId, state }, page)
+      const rows = await findWebhookPage(
+        db,
+        { endpointId, state, eventSeq: event_id === undefined ? undefined : Number(event_id) },
+        page,
+      )
       const positionOf = (row: ListedWebhook) => [row.event_seq] as const
       return toPage(schema.WEBHOOK_DELIVERY_LIST, { rows, limit: page.limit, toItem: toDelivery, positionOf })
     },

@@ -90,6 +90,9 @@ export const listWebhookDeliveries = {
           description: 'Only those that did not succeed.',
         }),
       ),
+      event_id: Type.Optional(
+        Type.String({ pattern: '^[0-9]{1,15}$', description: 'Only the delivery of this event.' }),
+      ),
     },
     { additionalProperties: false },
   ),

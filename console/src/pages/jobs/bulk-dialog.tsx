@@ -58,6 +58,7 @@ export function BulkDialog({ action, bulk }: { action: BulkActionName; bulk: Ret
   )
 }
 
-export function countOf(count: number, noun: string): string {
-  return `${count.toLocaleString()} ${noun}${count === 1 ? '' : 's'}`
+/** `isLeast`: there may be more. */
+export function countOf(count: number, noun: string, isLeast = false): string {
+  return `${count.toLocaleString()}${isLeast ? '+' : ''} ${noun}${count === 1 && !isLeast ? '' : 's'}`
 }

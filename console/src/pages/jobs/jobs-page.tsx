@@ -16,6 +16,7 @@ import { useUrlFilters } from '../../ui/url-filters.ts'
 import { useTypeNames } from '../job-types.tsx'
 import { Owner } from '../people/owner.tsx'
 import { BulkActions } from './bulk-actions.tsx'
+import { countOf } from './bulk-dialog.tsx'
 import { SavedViews } from './saved-views.tsx'
 import { useNewJobs } from './use-new-jobs.ts'
 
@@ -78,7 +79,7 @@ export function JobsPage() {
       {operator.mayAct && <BulkActions filters={filters} ids={selected} onStarted={() => setSelected(new Set())} />}
       {arrived > 0 && (
         <Button onClick={() => void queries.invalidateQueries({ queryKey: ['/jobs'] })}>
-          {arrived === 1 ? '1 new job' : `${arrived}${isCut ? '+' : ''} new jobs`}
+          {countOf(arrived, 'new job', isCut)}
         </Button>
       )}
       <Loaded query={jobs}>

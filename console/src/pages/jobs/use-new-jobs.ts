@@ -6,7 +6,7 @@ import { hasEnded, type JobRow, type JobStatus } from '../../api/types.ts'
 
 /** While jobs begin and end all the time, the newest ones are read only this often. */
 const PAUSE_MS = 2_000
-const MAX_COUNTED = 100
+const PAGE = 100
 
 interface ShownJobs {
   /** The filters of the list, as the service takes them. */
@@ -19,15 +19,18 @@ interface ShownJobs {
 /**
  * Follows the events of every user. Jobs on the screen change in place. New jobs that fit the filters are only counted, so
  * that the list does not move while the operator uses it. An event does not have all that a filter needs, so the service
- * is asked for the newest jobs that fit.
+ * is asked for the newest jobs that fit. `isCut`: there may be more than `arrived`.
  */
 export function useNewJobs({ filters, items, hasMore }: ShownJobs) {
   const { api } = useOperator()
   const queries = useQueryClient()
-  const [read, setRead] = useState<{ key: string; page: Page<JobRow> } | null>(null)
+  const [read, setRead] = useState<{ key: string; jobs: JobRow[]; hasMore: boolean } | null>(null)
   const key = JSON.stringify(filters)
-  const latest = useRef({ filters, key })
-  latest.current = { filters, key }
+  const oldest = (hasMore && items.at(-1)?.id) || ''
+  // Without filters, new jobs are above all others. With filters, an old job may begin to fit further down.
+  const end = (key === '{}' ? items[0]?.id : oldest) ?? ''
+  const latest = useRef({ filters, key, end, count: items.length })
+  latest.current = { filters, key, end, count: items.length }
   useEffect(() => {
     const stopping = new AbortController()
     const { signal } = stopping
@@ -58,10 +61,19 @@ export function useNewJobs({ filters, items, hasMore }: ShownJobs) {
       }, PAUSE_MS)
     }
 
-    async function readNewest(asked: typeof latest.current): Promise<void> {
-      const query = { ...asked.filters, fields: 'summary', limit: MAX_COUNTED }
+    /** Reads down to `end`, or a page more than the screen has: if all these fit, a page of them is new. */
+    async function readNewest({ filters, key, end, count }: typeof latest.current): Promise<void> {
+      const jobs: JobRow[] = []
+      let cursor: string | null = null
       try {
-        setRead({ key: asked.key, page: await api.request<Page<JobRow>>('GET', '/jobs', { query, signal }) })
+        for (let pages = Math.ceil(count / PAGE) + 1; pages > 0; pages--) {
+          const query = { ...filters, fields: 'summary', limit: PAGE, cursor }
+          const page: Page<JobRow> = await api.request('GET', '/jobs', { query, signal })
+          jobs.push(...page.data)
+          cursor = page.has_more && !page.data.some(({ id }) => id <= end) ? page.next_cursor : null
+          if (cursor === null) break
+        }
+        setRead({ key, jobs, hasMore: cursor !== null })
       } catch {
         // The next event tries it again.
       }
@@ -78,10 +90,9 @@ export function useNewJobs({ filters, items, hasMore }: ShownJobs) {
     }
   }, [api, queries])
   const shown = new Set(items.map(({ id }) => id))
-  const oldest = (hasMore && items.at(-1)?.id) || ''
-  const newest = read?.key === key ? read.page : null
-  const arrived = (newest?.data ?? []).filter(({ id }) => id > oldest && !shown.has(id)).length
-  return { arrived, isCut: arrived === MAX_COUNTED && newest?.has_more === true }
+  const newest = read?.key === key ? read : null
+  const arrived = (newest?.jobs ?? []).filter(({ id }) => id > oldest && !shown.has(id)).length
+  return { arrived, isCut: newest?.hasMore === true }
 }
 
 interface JobChange {

@@ -3,10 +3,13 @@ import { useOperator } from '../../api/operator.ts'
 import { useResource } from '../../api/queries.ts'
 import type { Person } from './people-page.tsx'
 
+/** The owner of what a command on the machine of the service created. */
+const COMMAND_LINE = 'command_line'
+
 /** A user by e-mail address, with a link to the page of the user. Without `read:users`: the id, with a link to the jobs. */
 export function Owner({ sub }: { sub: string | null }) {
   const { operator } = useOperator()
-  const isUser = sub !== null && !sub.startsWith('svc_')
+  const isUser = sub !== null && sub !== COMMAND_LINE && !sub.startsWith('svc_')
   // A search finds a user or nothing. A read of one that never signed in would be an error.
   const found = useResource<{ data: Person[] }>('/v1/users', {
     query: { search: sub, limit: 1 },
@@ -19,7 +22,12 @@ export function Owner({ sub }: { sub: string | null }) {
   const href = isKnown ? `/people/${encodeURIComponent(sub)}` : `/jobs?created_by=${encodeURIComponent(sub)}`
   return (
     <Link href={href} class="id" title={sub}>
-      {person?.email ?? sub}
+      {sub === COMMAND_LINE ? 'command line' : (person?.email ?? sub)}
     </Link>
   )
+}
+
+/** Who made a change. On the command line that is the name of a user of the machine, who has no page. */
+export function Actor({ kind, id }: { kind: string; id: string }) {
+  return kind === COMMAND_LINE ? <span class="id">command line ({id})</span> : <Owner sub={id} />
 }

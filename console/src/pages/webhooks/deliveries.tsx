@@ -11,12 +11,15 @@ import { DataTable } from '../../ui/table.tsx'
 import { duration, Time } from '../../ui/time.tsx'
 import { useUrlFilters } from '../../ui/url-filters.ts'
 
-const FIELDS: readonly FilterField[] = [{ name: 'state', label: 'State', choices: ['failed', 'expired'] }]
+const FIELDS: readonly FilterField[] = [
+  { name: 'state', label: 'State', choices: ['failed', 'expired'] },
+  { name: 'event_id', label: 'Event' },
+]
 
 /** The deliveries to an endpoint, each with its last attempts. */
 export function Deliveries({ endpoint }: { endpoint: WebhookEndpoint }) {
   const { operator } = useOperator()
-  const { filters, set } = useUrlFilters(['state'])
+  const { filters, set } = useUrlFilters(FIELDS.map(({ name }) => name))
   const deliveries = useList<WebhookDelivery>(`/v1/webhook-endpoints/${endpoint.id}/deliveries`, {
     query: { ...filters, limit: 50 },
     refreshMs: 2_000,
@@ -34,7 +37,11 @@ export function Deliveries({ endpoint }: { endpoint: WebhookEndpoint }) {
       <Loaded query={deliveries}>
         <DataTable
           label="Deliveries, newest event first"
-          empty={filters.state ? 'No delivery is in this state' : 'No event was queued for this endpoint yet'}
+          empty={
+            Object.keys(filters).length > 0
+              ? 'No delivery fits these filters'
+              : 'No event was queued for this endpoint yet'
+          }
           rows={deliveries.items}
           columns={[
             { title: 'State', render: ({ state }) => <Badge state={state} /> },
