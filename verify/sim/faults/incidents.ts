@@ -3,10 +3,10 @@ import { NODE_LIFE_MS } from '../../../src/db/nodes/node-store.ts'
 import type { SimNode } from '../system/node.ts'
 import type { SimulatedSystem } from '../system/simulated-system.ts'
 import { postForgedCallback } from './forged-callback.ts'
-import type { Incident } from './plan.ts'
+import { type Incident, MAX_SHORT_STALL_MS } from './plan.ts'
 
-/** Without the database, a node is sure to hold its leases for this long. */
-export const LEASE_HELD_MS = NODE_LIFE_MS - NODE_HEARTBEAT_MS
+/** Without the database, a node is sure to hold its leases for this long: the heartbeat before may have been slow. */
+export const LEASE_HELD_MS = NODE_LIFE_MS - NODE_HEARTBEAT_MS - MAX_SHORT_STALL_MS
 /** An orderly stop takes no longer than the requests in flight. */
 const STOP_WITHIN_MS = 60_000
 

@@ -266,6 +266,9 @@ function planIncidents(prng: Prng, theme: Theme, faultsMs: number): SeedPlan['in
   )
 }
 
+/** The longest stall of a lease or a heartbeat. */
+export const MAX_SHORT_STALL_MS = 2_000
+
 function databaseFault(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   const kind = prng.pick(['unavailable', 'unknown', 'stall'] as const)
   if (kind === 'unavailable') {
@@ -273,7 +276,7 @@ function databaseFault(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   }
   if (kind === 'unknown') return { point: prng.pick(['written', 'tx.committed'] as const), effect: { kind } }
   if (prng.chance(0.5)) return longStall(prng)
-  return { point: prng.pick(['lease', 'write', 'tx.begin'] as const), effect: { kind, ms: prng.int(50, 2_000) } }
+  return { point: prng.pick(['lease', 'write', 'tx.begin'] as const), effect: { kind, ms: prng.int(50, MAX_SHORT_STALL_MS) } }
 }
 
 function longPause(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
