@@ -276,7 +276,10 @@ function databaseFault(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
   }
   if (kind === 'unknown') return { point: prng.pick(['written', 'tx.committed'] as const), effect: { kind } }
   if (prng.chance(0.5)) return longStall(prng)
-  return { point: prng.pick(['lease', 'write', 'tx.begin'] as const), effect: { kind, ms: prng.int(50, MAX_SHORT_STALL_MS) } }
+  return {
+    point: prng.pick(['lease', 'write', 'tx.begin'] as const),
+    effect: { kind, ms: prng.int(50, MAX_SHORT_STALL_MS) },
+  }
 }
 
 function longPause(prng: Prng): { point: FaultPoint; effect: FaultEffect } {
