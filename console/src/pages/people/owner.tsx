@@ -22,8 +22,20 @@ export function Owner({ sub }: { sub: string | null }) {
   const href = isKnown ? `/people/${encodeURIComponent(sub)}` : `/jobs?created_by=${encodeURIComponent(sub)}`
   return (
     <Link href={href} class="id" title={sub}>
-      {sub === COMMAND_LINE ? 'command line' : (person?.email ?? sub)}
+      {sub === COMMAND_LINE ? 'command line' : person?.email ? <Email address={person.email} /> : sub}
     </Link>
+  )
+}
+
+/** A long address wraps behind its @. */
+function Email({ address }: { address: string }) {
+  const at = address.indexOf('@') + 1
+  return (
+    <>
+      {address.slice(0, at)}
+      <wbr />
+      {address.slice(at)}
+    </>
   )
 }
 
