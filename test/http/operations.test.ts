@@ -395,11 +395,12 @@ describe('POST /v1/operations', () => {
       })
       // As another node holds it, it waits here until it is stopped.
       const waiting = 'opr_00000000000000000000000000'
+      const origin = JSON.stringify({ actor: { kind: 'user', id: 'root' } })
       await world.db.query(sql`
         insert into nodes (id, started_at, expires_at) values ('elsewhere', 0, 9000000000000000)`)
       await world.db.query(sql`
         insert into operations (id, action, state, total, position, failed, skipped, created_by, origin, created_at, lease_node, lease_token)
-        values (${waiting}, 'retry', 'running', 2, 1, 0, 0, 'root', '{}', 0, 'elsewhere', 'x')`)
+        values (${waiting}, 'retry', 'running', 2, 1, 0, 0, 'root', ${origin}, 0, 'elsewhere', 'x')`)
       const stopped = await stop(waiting)
       assert.deepEqual([stopped.status, stopped.body.state, stopped.body.done], [200, 'cancelled', 1])
       assert.equal((await stop(waiting)).status, 200)
