@@ -559,7 +559,7 @@ describe('settling', () => {
         { ...(await received(other)), jobId: mine.job.id },
         { ...(await received(other, { thread_id: mine.job.thread_id })), jobId: mine.job.id },
         { ...(await received({ ...mine, runId: other.runId })), jobId: mine.job.id },
-        { ...(await received(other)), jobId: 'job_of_nobody' },
+        { ...(await received(other)), jobId: on.ids.next('job') },
       ]
       for (const callback of forged) {
         const { outcome } = await on.intake.receive(callback)
@@ -574,20 +574,21 @@ describe('settling', () => {
       const on = await alone()
       const end = ENDS.success as End
       const thread_id = randomUUID()
+      const jobId = on.ids.next('job')
       const answers = await Promise.all(
         [randomUUID(), randomUUID(), randomUUID()].map(async (runId) =>
           on.intake.receive({
             ...(await received({ job: { id: 'x', thread_id } as JobRow, runId, end })),
-            jobId: 'job_restored',
+            jobId,
           }),
         ),
       )
       assert.deepEqual(
         answers.map(({ outcome, jobId }) => [outcome, jobId]),
         [
-          ['adopted', 'job_restored'],
-          ['stale', 'job_restored'],
-          ['stale', 'job_restored'],
+          ['adopted', jobId],
+          ['stale', jobId],
+          ['stale', jobId],
         ],
       )
     })
