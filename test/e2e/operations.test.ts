@@ -17,7 +17,7 @@ import { until } from '../support/until.ts'
 
 const JOBS = 2_000
 const ERASED = 'erika'
-const ERASED_JOBS = 2_000
+const ERASED_JOBS = 1_000
 const START_MS = 1_700_000_000_000
 const TYPE = [...toJobTypes({ report: { assistant_id: 'report', output_key: 'report' } }).values()][0]
 
