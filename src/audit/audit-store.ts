@@ -42,6 +42,8 @@ const MAX_READ = 5_000
 
 /** As this service makes it. A client may give any other id for its request. */
 const REQUEST_ID = /^req_[0-9a-z]{26}$/
+/** The id may come from another machine, whose clock is ahead. */
+const CLOCK_SLACK_MS = 86_400_000
 
 /** Absent fields match every entry. */
 export interface AuditFilter {
@@ -81,7 +83,7 @@ export function findAuditPage(
   const isOwnRequestId = requestId !== undefined && REQUEST_ID.test(requestId)
   const driving = [
     ...(id === undefined ? [] : [sql`id = ${id}`]),
-    ...(isOwnRequestId ? [sql`id >= ${firstIdAt('aud', timeOfId(requestId))}`] : []),
+    ...(isOwnRequestId ? [sql`id >= ${firstIdAt('aud', timeOfId(requestId) - CLOCK_SLACK_MS)}`] : []),
     ...(first === undefined ? [] : [equals(first)]),
     ...(withoutItems ? [sql`operation_id is null`] : []),
     ...(afterMs === undefined ? [] : [sql`id >= ${firstIdAt('aud', afterMs + 1)}`]),

@@ -167,7 +167,7 @@ export async function replaceThread(
   tx: Transaction,
   { from, to, atMs }: { from: ThreadRow; to: string; atMs: number },
 ): Promise<void> {
-  const row = { ...from, id: to, is_own: 1, is_pinned: 0, moved_at: atMs }
+  const row = { ...from, id: to, is_own: 1, is_pinned: 0, deleted_run: null, deleted_run_at: null, moved_at: atMs }
   await tx.query(sql`insert into threads (${THREADS.list}) values (${THREADS.values(row)})`)
   await tx.query(sql`update threads set replaced_by = ${to} where id = ${from.id} or replaced_by = ${from.id}`)
   await tx.query(sql`update jobs set thread_id = ${to} where thread_id = ${from.id}`)

@@ -349,6 +349,24 @@ describe('a start that the runtime handles late', () => {
       })
     }
 
+    test('a turn after turns that all left no checkpoint starts on a new thread, also if one of them was deleted', async () => {
+      const world = await shared()
+      const sub = newUser()
+      world.runtime.setFaults({ pending_ms: 60_000 })
+      const first = await post(world, sub, { input: says('q1') })
+      await world.quiet()
+      await world.cancel(first)
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      assert.equal((await ended(world, first)).status, 'cancelled')
+      const second = await startBroken(world, sub, { input: says('q2'), continues: first.id })
+      await world.cancel(second)
+      assert.equal((await ended(world, second)).status, 'cancelled')
+      assert.equal((await world.request('DELETE', `/jobs/${first.id}`, sub)).status, 204)
+      const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
+      assert.deepEqual([third.status, third.error], ['completed', null])
+      assert.notEqual(third.thread_id, first.thread_id)
+    })
+
     test('a start that is given up a day after its deadline leaves no run in the conversation', async () => {
       const world = await shared()
       const sub = newUser()

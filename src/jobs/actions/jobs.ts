@@ -336,7 +336,7 @@ export class Jobs {
       },
       cancelAll: async () => {
         const unfinished = jobs.filter(({ status }) => !isTerminal(status))
-        if (unfinished.some(({ created_by }) => created_by !== owner)) {
+        if (unfinished.some(({ created_by }) => created_by !== null && created_by !== owner)) {
           throw new ApiError('conflict', 'A job of another user on the thread is unfinished')
         }
         for (const job of unfinished) {

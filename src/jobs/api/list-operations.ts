@@ -86,7 +86,8 @@ const FailureGroups = Type.Object(
       { description: 'Most frequent first.' },
     ),
     at_least: Type.Boolean({
-      description: 'True if the 5,000 newest failed jobs do not reach back to `since`: each `count` may be higher.',
+      description:
+        'True if the 5,000 newest failed jobs do not reach back to `since`: each `count` may be higher. A job that was created before these and failed only now is not counted.',
     }),
   },
   {

@@ -70,16 +70,20 @@ export interface AbandonedAttempt {
 }
 
 /**
- * Stops the runs of this attempt and of those before it, unless a job follows them. While a job of the conversation is
- * unfinished, its own checks and starts do that.
+ * Stops the runs of this attempt and of those before it, unless a job follows them. While the job, or a later one on the
+ * thread, is unfinished, its own checks and starts do that.
  */
 export async function stopAbandonedRuns(
   context: JobContext,
   runtime: RuntimeClient,
   { attempt, signal, ...abandoned }: AbandonedAttempt & { signal: AbortSignal },
 ): Promise<void> {
-  const turn = await findTurn(context.db, abandoned.job.id)
-  if (!turn || (await findUnfinishedOn(context.db, turn.thread_id)).length > 0) return
+  const { job, threadId } = abandoned
+  const turn = await findTurn(context.db, job.id)
+  if (!turn) return
+  const unfinished = await findUnfinishedOn(context.db, turn.thread_id)
+  // The conversation may have left the thread: then only the checks of this job look there.
+  if (unfinished.some(({ id }) => id === job.id || threadId === turn.thread_id)) return
   const runs = await findOwnRuns(runtime, { ...abandoned, signal })
   const known = await findJobRuns(
     context.db,

@@ -200,6 +200,7 @@ export class JobWorker {
   async close(): Promise<void> {
     this.#stopping.abort(new Error('the service is shutting down'))
     await this.idle()
+    await Promise.all(this.#looks)
   }
 
   #process(job: LeasedJob, cause: CheckCause): Promise<void> {
