@@ -46,15 +46,17 @@ async function checkCallbacks({ store, callbacks, runtime, gone, violate }: Evid
 
 /** The check of a turn that a callback has just ended may still be in progress when the next turn starts, and even ends. */
 async function checkOverlaps({ store, plan, overlaps, jobs, violate }: Evidence): Promise<void> {
-  const replaced = new Map((await readReplaced(store)).map(({ id, replaced_by }) => [id, replaced_by]))
+  const replaced = new Map((await readReplaced(store)).map((thread) => [thread.id, thread]))
   // The stored times are the service's.
   const isStepped = plan.incidents.some(({ incident }) => incident.kind === 'clock_step')
   const slackMs = isStepped ? STEPPED_SLACK_MS : SLACK_MS
   for (const { thread, atMs } of overlaps) {
     const sinceMs = atMs - LONGEST_CHECK_MS - slackMs
     const untilMs = atMs + slackMs
-    // The conversation may have moved to another thread since.
-    const turns = jobs.filter(({ thread_id }) => thread_id === (replaced.get(thread) ?? thread))
+    const moved = replaced.get(thread)
+    // On a thread that the conversation has left, all of its turns only look for late runs.
+    if (moved && atMs >= moved.moved_at - slackMs) continue
+    const turns = jobs.filter(({ thread_id }) => thread_id === (moved?.replaced_by ?? thread))
     const isNextTurn = turns.some(
       ({ id, finished_at }) =>
         (finished_at ?? 0) > sinceMs &&
@@ -65,8 +67,10 @@ async function checkOverlaps({ store, plan, overlaps, jobs, violate }: Evidence)
   }
 }
 
-function readReplaced(store: Evidence['store']): Promise<{ id: string; replaced_by: string }[]> {
-  return store.query(sql`select id, replaced_by from threads where replaced_by is not null`)
+function readReplaced(store: Evidence['store']): Promise<{ id: string; replaced_by: string; moved_at: number }[]> {
+  return store.query(sql`
+    select old.id, old.replaced_by, current.moved_at
+    from threads old join threads current on current.id = old.replaced_by`)
 }
 
 async function checkCalls({
