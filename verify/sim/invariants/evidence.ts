@@ -21,7 +21,7 @@ export interface Evidence {
   runtime: SimRuntime
   network: Network
   /** When two processes called the runtime about one thread at once. */
-  overlaps: readonly { thread: string; atMs: number }[]
+  overlaps: readonly { thread: string; isLook: boolean; atMs: number }[]
   callbacks: CallbackDelivery
   provider: SimPushProvider
   receivers: WebhookReceivers

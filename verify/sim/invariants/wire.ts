@@ -46,17 +46,17 @@ async function checkCallbacks({ store, callbacks, runtime, gone, violate }: Evid
 
 /** The check of a turn that a callback has just ended may still be in progress when the next turn starts, and even ends. */
 async function checkOverlaps({ store, plan, overlaps, jobs, violate }: Evidence): Promise<void> {
-  const replaced = new Map((await readReplaced(store)).map((thread) => [thread.id, thread]))
+  const abandoned = new Map((await readAbandoned(store)).map(({ id, replaced_by }) => [id, replaced_by ?? id]))
   // The stored times are the service's.
   const isStepped = plan.incidents.some(({ incident }) => incident.kind === 'clock_step')
   const slackMs = isStepped ? STEPPED_SLACK_MS : SLACK_MS
-  for (const { thread, atMs } of overlaps) {
+  for (const { thread, isLook, atMs } of overlaps) {
     const sinceMs = atMs - LONGEST_CHECK_MS - slackMs
     const untilMs = atMs + slackMs
-    const moved = replaced.get(thread)
-    // On a thread that the conversation has left, all of its turns only look for late runs.
-    if (moved && atMs >= moved.moved_at - slackMs) continue
-    const turns = jobs.filter(({ thread_id }) => thread_id === (moved?.replaced_by ?? thread))
+    // After an abandoned start, its node looks for the late run, also while another node begins the next turn.
+    if (isLook && abandoned.has(thread)) continue
+    // The conversation may have moved to another thread since.
+    const turns = jobs.filter(({ thread_id }) => thread_id === (abandoned.get(thread) ?? thread))
     const isNextTurn = turns.some(
       ({ id, finished_at }) =>
         (finished_at ?? 0) > sinceMs &&
@@ -67,10 +67,9 @@ async function checkOverlaps({ store, plan, overlaps, jobs, violate }: Evidence)
   }
 }
 
-function readReplaced(store: Evidence['store']): Promise<{ id: string; replaced_by: string; moved_at: number }[]> {
-  return store.query(sql`
-    select old.id, old.replaced_by, current.moved_at
-    from threads old join threads current on current.id = old.replaced_by`)
+/** The threads on which a start was abandoned. */
+function readAbandoned(store: Evidence['store']): Promise<{ id: string; replaced_by: string | null }[]> {
+  return store.query(sql`select id, replaced_by from threads where replaced_by is not null or is_pinned = 1`)
 }
 
 async function checkCalls({
@@ -87,7 +86,7 @@ async function checkCalls({
   nowMs,
   violate,
 }: Evidence): Promise<void> {
-  const replaced = await readReplaced(store)
+  const abandoned = await readAbandoned(store)
   const isStreamed = ({ id, created_by }: JobRow) =>
     streams.some(({ subject, jobId }) => jobId === id || (subject !== null && subject === created_by))
   const byThread = Map.groupBy(jobs, ({ thread_id }) => thread_id)
@@ -105,7 +104,7 @@ async function checkCalls({
       )
     })
     // A conversation that moved was called about under its old threads, too.
-    const threads = [thread, ...replaced.filter(({ replaced_by }) => replaced_by === thread).map(({ id }) => id)]
+    const threads = [thread, ...abandoned.filter(({ replaced_by }) => replaced_by === thread).map(({ id }) => id)]
     const countOf = (counts: ReadonlyMap<string, number>) => threads.reduce((sum, id) => sum + (counts.get(id) ?? 0), 0)
     const checks =
       ofTurns.reduce((sum, checksOfTurn) => sum + checksOfTurn, 0) +

@@ -32,7 +32,8 @@ export interface NetworkOptions {
   /** Whether a client is answering a question on this thread now. */
   isResumed: (thread: string) => boolean
   /** Two processes called the runtime about one thread at once. */
-  onOverlap: (thread: string) => void
+  /** `isLook`: one of the two lists the runs of the thread. */
+  onOverlap: (thread: string, how: { isLook: boolean }) => void
 }
 
 /** One call. `run` answers null when the connection breaks, and never when it hangs. */
@@ -42,6 +43,11 @@ interface Call {
 }
 
 type CallFault = 'ok' | 'error' | 'reset' | 'lost' | 'hang' | 'garbage'
+
+interface Caller {
+  instance: ProcessInstance
+  isList: boolean
+}
 
 /**
  * The network between the service and the outside. Every call has a latency; some fail, before or after their effect. It
@@ -61,7 +67,7 @@ export class Network {
   /** Separate, so that the other random values do not depend on the starts. */
   readonly #startPrng: Prng
   /** The processes that are calling about a thread now, once per call. */
-  readonly #calling = new Map<string, ProcessInstance[]>()
+  readonly #calling = new Map<string, Caller[]>()
 
   constructor(options: NetworkOptions) {
     this.#options = options
@@ -123,12 +129,13 @@ export class Network {
     const isOfPaused = request.path.endsWith('/state') || isList(request)
     let asking = counts && !(isOfPaused && isResumed(thread))
     const mayOverlap = (isStart(request) || request.path.endsWith('/history')) && isResumed(thread)
-    if (asking) this.#noteCaller(thread, instance, { mayOverlap })
+    const caller = { instance, isList: isList(request) }
+    if (asking) this.#noteCaller(thread, caller, { mayOverlap })
     let isOver = false
     const finished = () => {
       isOver = true
       const callers = this.#calling.get(thread)
-      if (asking) callers?.splice(callers.indexOf(instance), 1)
+      if (asking) callers?.splice(callers.indexOf(caller), 1)
       asking = false
     }
     // The service repeats a start only if its connection broke, or if another process took the lease.
@@ -212,12 +219,14 @@ export class Network {
     }
   }
 
-  #noteCaller(thread: string, instance: ProcessInstance, { mayOverlap }: { mayOverlap: boolean }): void {
+  #noteCaller(thread: string, caller: Caller, { mayOverlap }: { mayOverlap: boolean }): void {
     const callers = this.#calling.get(thread) ?? []
     this.#calling.set(thread, callers)
-    const isOverlap = callers.some((one) => !one.mayHaveLostLeases) && !instance.mayHaveLostLeases
-    if (isOverlap && !mayOverlap) this.#options.onOverlap(thread)
-    callers.push(instance)
+    const others = callers.filter(({ instance }) => !instance.mayHaveLostLeases)
+    if (others.length > 0 && !caller.instance.mayHaveLostLeases && !mayOverlap) {
+      this.#options.onOverlap(thread, { isLook: caller.isList || others.every((one) => one.isList) })
+    }
+    callers.push(caller)
   }
 
   #noteListed({ status, body }: HttpResponse, instance: ProcessInstance): void {

@@ -51,7 +51,7 @@ export class SimulatedSystem {
    */
   readonly contested = new Set<string>()
   /** When two processes called the runtime about one thread at once. */
-  readonly overlaps: { thread: string; atMs: number }[] = []
+  readonly overlaps: { thread: string; isLook: boolean; atMs: number }[] = []
   readonly nodes: Record<NodeName, SimNode>
   readonly runtime: SimRuntime
   readonly network: Network
@@ -116,8 +116,8 @@ export class SimulatedSystem {
       jwks: identity.jwks,
       callMs: plan.callMs,
       isResumed: (thread) => (this.observed.resuming.get(thread) ?? 0) > 0,
-      onOverlap: (thread) => {
-        if (!this.contested.has(thread)) this.overlaps.push({ thread, atMs: time.now })
+      onOverlap: (thread, { isLook }) => {
+        if (!this.contested.has(thread)) this.overlaps.push({ thread, isLook, atMs: time.now })
       },
     })
     this.provider = new SimPushProvider({
