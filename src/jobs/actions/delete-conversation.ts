@@ -19,8 +19,9 @@ interface Deletion {
 }
 
 /**
- * Deletes the jobs on a thread, and the thread at the runtime if this service created it and no other owner has a job on it. The runtime comes first: if it
- * cannot be asked, nothing is deleted. A deletion that a crash interrupted can be repeated.
+ * Deletes the jobs on a thread, and the thread at the runtime if this service created it and no other owner has a job on
+ * it. The runtime comes first: if it cannot be asked, nothing is deleted. A deletion that a crash interrupted can be
+ * repeated.
  */
 export async function deleteConversation(context: JobContext, { threadId, owner, by }: Deletion): Promise<void> {
   const { db, clock, log, countDeleted } = context

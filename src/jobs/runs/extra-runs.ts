@@ -38,13 +38,26 @@ export async function findOwnRuns(
 }
 
 /** The ids of those of the runs that were found to be extra. */
-export async function findKnownExtras({ db }: JobContext, runs: readonly RuntimeRun[]): Promise<Set<string>> {
+export function findKnownExtras(context: JobContext, runs: readonly RuntimeRun[]): Promise<Set<string>> {
+  return findKnown(context, runs, { isExtra: 1 })
+}
+
+/** The ids of those of the runs that a job follows. */
+function findFollowed(context: JobContext, runs: readonly RuntimeRun[]): Promise<Set<string>> {
+  return findKnown(context, runs, { isExtra: 0 })
+}
+
+async function findKnown(
+  { db }: JobContext,
+  runs: readonly RuntimeRun[],
+  { isExtra }: { isExtra: number },
+): Promise<Set<string>> {
   if (runs.length === 0) return new Set()
   const known = await findJobRuns(
     db,
     runs.map(({ runId }) => runId),
   )
-  return new Set(known.flatMap(({ run_id, is_extra }) => (is_extra === 1 ? [run_id] : [])))
+  return new Set(known.flatMap(({ run_id, is_extra }) => (is_extra === isExtra ? [run_id] : [])))
 }
 
 /** For a job whose start was repeated: stops its further runs, also on the threads that its conversation left. */
@@ -85,12 +98,8 @@ export async function stopAbandonedRuns(
   // The conversation may have left the thread: then only the checks of this job look there.
   if (unfinished.some(({ id }) => id === job.id || threadId === turn.thread_id)) return
   const runs = await findOwnRuns(runtime, { ...abandoned, signal })
-  const known = await findJobRuns(
-    context.db,
-    runs.map(({ runId }) => runId),
-  )
-  const isFollowed = ({ runId }: RuntimeRun) => known.some(({ run_id, is_extra }) => run_id === runId && is_extra === 0)
-  const late = runs.filter((run) => attemptOf(run) <= attempt && !isFollowed(run))
+  const followed = await findFollowed(context, runs)
+  const late = runs.filter((run) => attemptOf(run) <= attempt && !followed.has(run.runId))
   await stopExtraRuns(context, runtime, { runs: late, signal })
 }
 
@@ -98,11 +107,7 @@ export async function stopAbandonedRuns(
 export async function stopLateRuns(context: JobContext, runtime: RuntimeClient, search: Search): Promise<void> {
   const { job, signal } = search
   const active = (await runtime.listRuns(job.thread_id, signal)).filter(isActiveRun)
-  const known = await findJobRuns(
-    context.db,
-    active.map(({ runId }) => runId),
-  )
-  const followed = new Set(known.flatMap(({ run_id, is_extra }) => (is_extra === 1 ? [] : [run_id])))
+  const followed = await findFollowed(context, active)
   const isEarlier = ({ metadata }: RuntimeRun) => metadata.job_id !== job.id || metadata.run_seq !== job.run_seq
   const isLate = (run: RuntimeRun) => !followed.has(run.runId) && isStartedHere(run) && isEarlier(run)
   await stopExtraRuns(context, runtime, { ...search, runs: active.filter(isLate) })
