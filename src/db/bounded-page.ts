@@ -25,24 +25,26 @@ interface BoundedQuery {
   from?: Sql
   columns: Sql
   large: readonly Sql[]
-  /** The size of what is read for each row besides. */
+  /** The size of the additional columns that the caller reads for each row. */
   moreBytes?: Sql
   /** Served by an index, in the order of ids. */
   where: Sql
   limit: number
+  /** The bound of the large columns; default: 2 MB. */
+  maxBytes?: number
   /** Conditions that the index does not serve: checked in at most `maxRead` rows, so that the page may be short. */
   rest?: { where: Sql; columns: Sql; maxRead: number }
 }
 
 /**
  * A page of a table, highest id first, bounded in rows and in bytes. It ends before the row that would take its large
- * columns over 2 MB, but has at least one row. Sizes are read before values, so rows beyond the bound are not fetched.
+ * columns over the bound, but has at least one row. Sizes are read before values, so rows beyond the bound are not fetched.
  */
 export async function selectBoundedPage<R extends Row & { id: string }>(
   db: Queryable,
   page: BoundedQuery,
 ): Promise<BoundedPage<R>> {
-  const { table, from = table, columns, limit } = page
+  const { table, from = table, columns, limit, maxBytes = MAX_PAGE_BYTES } = page
   // Not a join: SQLite would sort the whole rows, but reads a list of ids in order.
   const rows = await db.query<R & { candidates: number }>(sql`
     with found as materialized (${candidatesOf(page)})
@@ -50,7 +52,7 @@ export async function selectBoundedPage<R extends Row & { id: string }>(
       select candidate from (
         select candidate, row_number() over highest_first as place, sum(bytes) over highest_first as bytes_so_far
         from found window highest_first as (order by candidate desc)
-      ) as measured where place <= ${limit} and (place = 1 or bytes_so_far <= ${MAX_PAGE_BYTES}))
+      ) as measured where place <= ${limit} and (place = 1 or bytes_so_far <= ${maxBytes}))
     order by id desc`)
   const candidates = rows[0]?.candidates ?? 0
   if (candidates > rows.length || page.rest === undefined) return { rows, hasMore: candidates > rows.length }

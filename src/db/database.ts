@@ -58,6 +58,11 @@ export interface TransactionOptions {
    * quarter of the usual time, so that it does not hold up the transactions behind it. SQLite has one queue.
    */
   urgent?: boolean
+  /**
+   * On PostgreSQL, waits for a locked row a quarter of the usual time, because the rows of other callers are locked
+   * meanwhile. It does not change the connections.
+   */
+  waitsBriefly?: boolean
 }
 
 /** Another transaction held a row's lock for too long. The store itself is available: only the change of that row failed. */

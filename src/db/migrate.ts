@@ -81,7 +81,7 @@ async function pendingIn(db: Queryable, known: Migration[]): Promise<Migration[]
 
 type Version = { version: number; name: string; checksum: string }
 
-/** Until version 1.0 the baseline is edited in place, so a database with another baseline has another schema. */
+/** Before version 1.0 the baseline changed, so a database with another baseline has another schema. */
 const OTHER_BASELINE =
   'An earlier version, from before 1.0, made this database, and it cannot be updated: use an empty database, or that version'
 

@@ -1,15 +1,24 @@
 import { UnavailableError } from '../core/errors.ts'
 import { LockTimeout } from './database.ts'
 
-/** In place of a result: the commit left this item out, because another transaction holds a lock that it needs. */
-export const LOCKED: unique symbol = Symbol('locked')
+/**
+ * In place of a result: the commit left this item out, because another transaction holds a lock that it needs. Items with
+ * the same `by`, such as those of one owner, wait together.
+ */
+export class Locked {
+  readonly by: string
+
+  constructor(by: string) {
+    this.by = by
+  }
+}
 
 export interface WriteBatcherOptions<Item, Result> {
   /**
-   * Commits all items together or none, but for those that are `LOCKED`; returns one result per item. An item that is
-   * committed alone waits for its locks.
+   * Commits all items together or none, but for those that are `Locked`; returns one result per item. `waits`: the items
+   * were left out before. Now the commit waits for their locks.
    */
-  commit: (items: Item[], how: { isAlone: boolean }) => Promise<(Result | typeof LOCKED)[]>
+  commit: (items: Item[], how: { waits: boolean }) => Promise<(Result | Locked)[]>
   /** Bytes that a waiting item takes in memory. */
   sizeOf: (item: Item) => number
   maxBatch: number
@@ -22,10 +31,15 @@ export interface WriteBatcherOptions<Item, Result> {
   onBatch?: (size: number) => void
 }
 
-/** How many items may wait for their locks at the same time, each for at most 2 s. */
-const ALONE_AT_ONCE = 4
-/** More items than this would get their turn after their senders have given up. */
-const MAX_LOCKED = 200
+/** How many groups of locked items may wait at the same time, each for at most 2 s and on a connection of its own. */
+const LOCKS_AT_ONCE = 3
+/** How many locks items may wait for. */
+const MAX_LOCKS = 1_000
+/**
+ * How many items may wait for locks, and how many of them for one lock. An owner of all jobs loses no callback when a commit
+ * stalls for a second. 4,000 callbacks may be in progress, so that there is room left for those that meet no lock.
+ */
+export const MAX_LOCKED = { items: 3_000, together: 2_000 } as const
 
 interface Waiting<Item, Result> {
   item: Item
@@ -37,17 +51,20 @@ interface Waiting<Item, Result> {
 /**
  * Commits in groups: while one transaction is written, the next items are collected, so that they share one wait for the
  * disk. When the service is idle, items do not wait. A batch that fails is split in halves until only the faulty item
- * fails. Items that meet a lock leave their batch and are committed one by one, beside the batches, so that only the item
- * whose row stays locked fails.
+ * fails. Items that meet a lock leave their batch and are committed beside the batches, those with the same `by` together,
+ * so that a lock delays no others. If the lock stays, the items that the commit leaves out again fail.
  */
 export class WriteBatcher<Item, Result> {
   readonly #options: WriteBatcherOptions<Item, Result>
   #waiting: Waiting<Item, Result>[] = []
   #waitingBytes = 0
   #underWay = 0
-  /** Left their batch because of a lock. */
-  readonly #locked: Waiting<Item, Result>[] = []
-  #alone = 0
+  /** Left their batch because of a lock, by what they wait for. */
+  readonly #locked = new Map<string, Waiting<Item, Result>[]>()
+  /** What the groups that are being committed wait for. */
+  readonly #awaited = new Set<string>()
+  #lockedItems = 0
+  #unnamedLocks = 0
   #idle: PromiseWithResolvers<void> | undefined
 
   constructor(options: WriteBatcherOptions<Item, Result>) {
@@ -80,7 +97,7 @@ export class WriteBatcher<Item, Result> {
   }
 
   get #isIdle(): boolean {
-    return this.#underWay + this.#waiting.length + this.#alone + this.#locked.length === 0
+    return this.#underWay + this.#waiting.length + this.#awaited.size + this.#locked.size === 0
   }
 
   #startBatches(): void {
@@ -93,10 +110,17 @@ export class WriteBatcher<Item, Result> {
         this.#startBatches()
       })
     }
-    while (this.#alone < ALONE_AT_ONCE && this.#locked.length > 0) {
-      this.#alone += 1
-      void this.#commit(this.#locked.splice(0, 1), { isAlone: true }).then(() => {
-        this.#alone -= 1
+    for (const [by, group] of this.#locked) {
+      if (this.#awaited.size >= LOCKS_AT_ONCE) break
+      if (this.#awaited.has(by)) continue
+      const batch = this.#takeFrom(group)
+      this.#lockedItems -= batch.length
+      // What is left waits behind the other locks.
+      this.#locked.delete(by)
+      if (group.length > 0) this.#locked.set(by, group)
+      this.#awaited.add(by)
+      void this.#commitLocked(batch).then(() => {
+        this.#awaited.delete(by)
         this.#startBatches()
       })
     }
@@ -106,51 +130,84 @@ export class WriteBatcher<Item, Result> {
   }
 
   #takeBatch(): Waiting<Item, Result>[] {
+    const batch = this.#takeFrom(this.#waiting)
+    for (const { size } of batch) this.#waitingBytes -= size
+    return batch
+  }
+
+  /** Takes the first items that fit into one commit. */
+  #takeFrom(waiting: Waiting<Item, Result>[]): Waiting<Item, Result>[] {
     const { maxBatch, maxBatchBytes } = this.#options
     let count = 0
     let bytes = 0
-    for (const { size } of this.#waiting) {
+    for (const { size } of waiting) {
       if (count === maxBatch || (count > 0 && bytes + size > maxBatchBytes)) break
       count += 1
       bytes += size
     }
-    this.#waitingBytes -= bytes
-    return this.#waiting.splice(0, count)
+    return waiting.splice(0, count)
   }
 
-  async #commit(batch: Waiting<Item, Result>[], how = { isAlone: false }): Promise<void> {
-    const error = await this.#attempt(batch, how)
-    if (error === undefined) return
-    if (error instanceof LockTimeout && !how.isAlone) {
-      for (const waiting of batch) this.#leaveBatch(waiting, error)
-      return
+  async #commit(batch: Waiting<Item, Result>[]): Promise<void> {
+    const error = await this.#attempt(batch, { waits: false })
+    if (error instanceof LockTimeout) for (const waiting of batch) this.#leaveBatch(waiting)
+    else if (error !== undefined) await this.#split(batch, error, (half) => this.#commit(half))
+  }
+
+  /** If the locks stay, the others of the group are committed without the items that are still locked, which fail. */
+  async #commitLocked(group: Waiting<Item, Result>[]): Promise<void> {
+    const fail = ({ reject }: Waiting<Item, Result>) => reject(new LockTimeout(undefined))
+    let error = await this.#attempt(group, { waits: true, onLocked: fail })
+    if (error instanceof LockTimeout && group.length > 1) {
+      error = await this.#attempt(group, { waits: false, onLocked: fail })
     }
+    if (error instanceof LockTimeout) for (const { reject } of group) reject(error)
+    else if (error !== undefined) await this.#split(group, error, (half) => this.#commitLocked(half))
+  }
+
+  async #split(
+    batch: Waiting<Item, Result>[],
+    error: unknown,
+    commit: (half: Waiting<Item, Result>[]) => Promise<void>,
+  ): Promise<void> {
     // If the store cannot be reached, no item is at fault, and smaller batches would only cause more requests.
     if (batch.length === 1 || error instanceof UnavailableError) {
       for (const { reject } of batch) reject(error)
       return
     }
     const half = batch.length >> 1
-    await this.#commit(batch.slice(0, half))
-    await this.#commit(batch.slice(half))
+    await commit(batch.slice(0, half))
+    await commit(batch.slice(half))
   }
 
-  #leaveBatch(waiting: Waiting<Item, Result>, error: LockTimeout): void {
-    if (this.#locked.length < MAX_LOCKED) this.#locked.push(waiting)
-    else waiting.reject(error)
+  /** Items that name no lock wait each for itself. */
+  #leaveBatch(waiting: Waiting<Item, Result>, by = `unnamed ${this.#unnamedLocks++}`): void {
+    const group = this.#locked.get(by) ?? []
+    const isFull = group.length === 0 ? this.#locked.size >= MAX_LOCKS : group.length >= MAX_LOCKED.together
+    if (isFull || this.#lockedItems >= MAX_LOCKED.items) {
+      waiting.reject(new LockTimeout(undefined))
+      return
+    }
+    group.push(waiting)
+    this.#lockedItems += 1
+    this.#locked.set(by, group)
   }
 
   /** Resolves with the error of a commit that failed. */
-  async #attempt(batch: Waiting<Item, Result>[], how: { isAlone: boolean }): Promise<unknown> {
+  async #attempt(
+    batch: Waiting<Item, Result>[],
+    { waits, onLocked }: { waits: boolean; onLocked?: (waiting: Waiting<Item, Result>) => void },
+  ): Promise<unknown> {
     try {
       const results = await this.#options.commit(
         batch.map(({ item }) => item),
-        how,
+        { waits },
       )
       batch.forEach((waiting, index) => {
-        const result = results[index] as Result | typeof LOCKED
-        if (result === LOCKED) this.#leaveBatch(waiting, new LockTimeout(undefined))
-        else waiting.resolve(result)
+        const result = results[index] as Result | Locked
+        if (!(result instanceof Locked)) waiting.resolve(result)
+        else if (onLocked) onLocked(waiting)
+        else this.#leaveBatch(waiting, result.by)
       })
       return undefined
     } catch (error) {

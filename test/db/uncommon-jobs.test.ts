@@ -68,11 +68,11 @@ describe('the jobs that a callback did not simply complete', () => {
 
     test('an uncommon job keeps its row when it fails, and when its callback was missed', async () => {
       const db = await engine.openDatabase()
-      const { addJob, change, rowOf, clock } = setUp(db)
+      const { addJob, change, rowOf } = setUp(db)
       const [failed, missed] = [await addJob(), await addJob()]
       await change(failed, { status: 'failed', error_code: 'run_failed', settled_by: 'callback', finished_at: 1 })
       await change(missed, { status: 'completed', settled_by: 'sweep', finished_at: 1 })
-      const row = { owner: 'ada', failure: null, missed_by: null, unfit: null, since: clock.now() }
+      const row = { owner: 'ada', failure: null, missed_by: null, unfit: null, since: 1 }
       assert.deepEqual(await rowOf(failed), { ...row, id: failed, state: 'failed', failure: 'run_failed' })
       assert.deepEqual(await rowOf(missed), { ...row, id: missed, state: 'completed', missed_by: 'sweep' })
       await deleteEndedJobs(db, { ids: [failed, missed], atMs: 1 })

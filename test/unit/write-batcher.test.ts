@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { UnavailableError } from '../../src/core/errors.ts'
 import { LockTimeout } from '../../src/db/database.ts'
-import { LOCKED, WriteBatcher, type WriteBatcherOptions } from '../../src/db/write-batcher.ts'
+import { Locked, WriteBatcher, type WriteBatcherOptions } from '../../src/db/write-batcher.ts'
 
 interface Batch {
   items: string[]
@@ -161,19 +161,24 @@ describe('the write batcher', () => {
     })
   }
 
-  test('of many items whose rows stay locked, two hundred are tried alone, and the others fail at once', async () => {
-    const { group, commits } = poisonable({ maxBatch: 300, maxBatchBytes: 10_000 })
-    const settled = await Promise.allSettled(Array.from({ length: 250 }, (_, n) => group.submit(`locked ${n}`)))
+  test('of very many items that meet locks, a thousand are tried alone, and the others fail at once', async () => {
+    const { group, commits } = poisonable({
+      maxBatch: 1_100,
+      maxBatchBytes: 20_000,
+      maxWaiting: 2_000,
+      maxWaitingBytes: 20_000,
+    })
+    const settled = await Promise.allSettled(Array.from({ length: 1_050 }, (_, n) => group.submit(`locked ${n}`)))
     for (const result of settled) assert.ok(result.status === 'rejected' && result.reason instanceof LockTimeout)
-    assert.equal(commits.length, 201)
+    assert.equal(commits.length, 1_001)
     assert.equal(await group.submit('good'), 'GOOD', 'and the next is tried again')
   })
 
   test('items that the commit leaves out are committed alone, and neither their batch nor a new one waits for them', async () => {
     const alone: { item: string; succeed: () => void }[] = []
     const { group } = store({
-      commit: async (items, { isAlone }) => {
-        if (!isAlone) return items.map((item) => (item.startsWith('locked') ? LOCKED : item.toUpperCase()))
+      commit: async (items, { waits }) => {
+        if (!waits) return items.map((item) => (item.startsWith('locked') ? new Locked(item) : item.toUpperCase()))
         await new Promise<void>((resolve) => void alone.push({ item: items.join(), succeed: resolve }))
         return items.map((item) => item.toUpperCase())
       },
@@ -183,15 +188,15 @@ describe('the write batcher', () => {
     assert.equal(await group.submit('new'), 'NEW')
     assert.deepEqual(
       alone.map(({ item }) => item),
-      ['locked 0', 'locked 1', 'locked 2', 'locked 3'],
+      ['locked 0', 'locked 1', 'locked 2'],
       'a few at the same time',
     )
     let drained = false
     const draining = group.drain().then(() => {
       drained = true
     })
-    alone[3]?.succeed()
-    assert.equal(await locked[3], 'LOCKED 3')
+    alone[2]?.succeed()
+    assert.equal(await locked[2], 'LOCKED 2')
     assert.equal(drained, false)
     for (let n = 0; n < 6; n++) {
       while (alone.length <= n) await new Promise(setImmediate)
@@ -199,6 +204,113 @@ describe('the write batcher', () => {
     }
     assert.deepEqual((await Promise.all(locked)).length, 6)
     await draining
+  })
+
+  test('items that wait for the same lock wait together, so that those of another lock do not wait behind them', async () => {
+    const waiting: { items: string[]; succeed: () => void }[] = []
+    const { group } = store({
+      maxBatch: 30,
+      commit: async (items, { waits }) => {
+        if (!waits) return items.map((item) => new Locked(item.slice(0, 3)))
+        await new Promise<void>((resolve) => void waiting.push({ items, succeed: resolve }))
+        return items.map((item) => item.toUpperCase())
+      },
+    })
+    const first = group.submit('ada 0')
+    while (waiting.length < 1) await new Promise(setImmediate)
+    const many = Array.from({ length: 40 }, (_, n) => group.submit(`ada ${n + 1}`))
+    const other = group.submit('bob 0')
+    while (waiting.length < 2) await new Promise(setImmediate)
+    assert.deepEqual(waiting[1]?.items, ['bob 0'])
+    waiting[1]?.succeed()
+    assert.equal(await other, 'BOB 0')
+    assert.equal(waiting.length, 2, 'the second group of the same lock waits for the first')
+    waiting[0]?.succeed()
+    assert.equal(await first, 'ADA 0')
+    while (waiting.length < 3) await new Promise(setImmediate)
+    assert.equal(waiting[2]?.items.length, 30, 'no more than fit into one commit')
+    waiting[2]?.succeed()
+    while (waiting.length < 4) await new Promise(setImmediate)
+    waiting[3]?.succeed()
+    assert.equal((await Promise.all(many)).length, 40)
+  })
+
+  test('all items of one owner are committed after a commit that held a lock of this owner for a long time', async () => {
+    const waiting: (() => void)[] = []
+    let isHeld = true
+    const { group } = store({
+      commit: async (items, { waits }) => {
+        if (!waits) return items.map((item) => (isHeld ? new Locked('ada') : item.toUpperCase()))
+        if (isHeld) await new Promise<void>((resolve) => void waiting.push(resolve))
+        return items.map((item) => item.toUpperCase())
+      },
+    })
+    const many = Promise.allSettled(Array.from({ length: 1_000 }, (_, n) => group.submit(`${n}`)))
+    while (group.waiting > 0) await new Promise(setImmediate)
+    assert.equal(waiting.length, 1, 'one group waits for the lock, the others behind it')
+    isHeld = false
+    waiting[0]?.()
+    assert.equal((await many).filter(({ status }) => status === 'rejected').length, 0)
+  })
+
+  test('of the items that wait for locks, most may wait for one, and others still find room', async () => {
+    const released = Promise.withResolvers<void>()
+    const { group } = store({
+      maxWaiting: 5_000,
+      commit: async (items, { waits }) => {
+        if (!waits) return items.map((item) => new Locked(item.slice(0, 3)))
+        await released.promise
+        return items.map((item) => item.toUpperCase())
+      },
+      maxBatch: 1,
+    })
+    const submit = (owner: string, count: number) =>
+      Array.from({ length: count }, () => group.submit(owner).then(Boolean, () => false))
+    const ofAda = submit('ada', 2_100)
+    while (group.waiting > 0) await new Promise(setImmediate)
+    const ofBob = submit('bob', 100)
+    while (group.waiting > 0) await new Promise(setImmediate)
+    released.resolve()
+    const committed = async (results: Promise<boolean>[]) => (await Promise.all(results)).filter(Boolean).length
+    assert.deepEqual([await committed(ofAda), await committed(ofBob)], [2_001, 100])
+  })
+
+  test('a lock for which many items wait takes its turn behind the other locks', async () => {
+    const committed: string[] = []
+    const released = Promise.withResolvers<void>()
+    const { group } = store({
+      maxWaiting: 5_000,
+      commit: async (items, { waits }) => {
+        if (!waits) return items.map((item) => new Locked(item))
+        await released.promise
+        committed.push(items[0] ?? '')
+        return items.map((item) => item.toUpperCase())
+      },
+      maxBatch: 1,
+    })
+    const owners = ['ada', 'bob', 'cyd', 'dan']
+    const results = owners.flatMap((owner) => Array.from({ length: 6 }, () => group.submit(owner)))
+    while (group.waiting > 0) await new Promise(setImmediate)
+    released.resolve()
+    await Promise.all(results)
+    assert.ok(committed.indexOf('dan') < 8, committed.join(' '))
+  })
+
+  test('of items that waited together, only those whose rows stay locked fail', async () => {
+    let attempts = 0
+    const { group } = store({
+      commit: async (items, { waits }) => {
+        attempts += 1
+        if (waits) throw new LockTimeout(undefined)
+        // At first all items are locked, then only one.
+        const isLocked = (item: string) => attempts === 1 || item === 'stuck'
+        return items.map((item) => (isLocked(item) ? new Locked('ada') : item.toUpperCase()))
+      },
+    })
+    const [stuck, free, last] = await Promise.allSettled(['stuck', 'free', 'last'].map((item) => group.submit(item)))
+    assert.ok(stuck?.status === 'rejected' && stuck.reason instanceof LockTimeout)
+    assert.equal(free?.status === 'fulfilled' && free.value, 'FREE')
+    assert.equal(last?.status === 'fulfilled' && last.value, 'LAST')
   })
 
   test('an unavailable store fails the whole batch at once, without smaller attempts', async () => {

@@ -1,6 +1,6 @@
 -- The schema of an empty PostgreSQL database. The file for SQLite beside this one has the same tables and columns.
 -- Times are epoch milliseconds in `bigint`, flags 0 or 1, documents JSON text. The tables are in the order of the folders
--- in docs/ARCHITECTURE.md. Until version 1.0 this file is edited in place: docs/releasing.md.
+-- in docs/ARCHITECTURE.md. Since 1.0.0 it is frozen: docs/releasing.md.
 
 -- projects/ -------------------------------------------------------------------
 
@@ -248,6 +248,8 @@ create index jobs_by_trace on jobs (trace_id, id) where trace_id is not null;
 create index jobs_by_actor on jobs (actor, id) where actor is not null;
 create index jobs_by_retry on jobs (retry_of, id) where retry_of is not null;
 create index jobs_retried on jobs (id) where retried_as is not null;
+-- With the event log, this finds the jobs that ended after a time: an erasure deletes the events of its jobs.
+create index jobs_erased on jobs (erased_at) where erased_at is not null;
 
 -- The conversations: the threads of the runtime that jobs are on. Written when a turn begins, never when it ends, and
 -- deleted with the last job on the thread.
@@ -270,9 +272,6 @@ create table threads (
   deleted_run_at bigint,
   -- The thread that took its place when the start of its first turn was repeated.
   replaced_by text,
-  -- When the conversation moved here from the thread that this one replaced; null: it began here. Older runs of its jobs are
-  -- on the old thread, so no turn continues from them.
-  moved_at bigint,
   -- Since when the conversation is being deleted. It takes no new turn.
   deleting_at bigint
 );
@@ -293,7 +292,7 @@ create table uncommon_jobs (
   missed_by text,
   -- The column `output_check` of the job.
   unfit text,
-  -- When the job was created, or its `run_at` if that is later.
+  -- When the job ended; of an unfinished job, when it was created, or its `run_at` if that is later.
   since bigint not null
 );
 
@@ -313,7 +312,7 @@ begin
   if tg_op <> 'DELETE' and (new.status <> 'completed' or new.settled_by in ('read', 'sweep') or new.output_check is not null) then
     insert into uncommon_jobs (id, owner, state, failure, missed_by, unfit, since) values (new.id, new.created_by, new.status,
       new.error_code, case when new.settled_by in ('read', 'sweep') then new.settled_by end, new.output_check,
-      case when new.run_at > new.created_at then new.run_at else new.created_at end);
+      coalesce(new.finished_at, case when new.run_at > new.created_at then new.run_at else new.created_at end));
   end if;
   return null;
 end $$;
@@ -371,6 +370,8 @@ create table job_runs (
   run_seq integer not null,
   -- 1 for a further run of the same number: its start was repeated, and both starts took effect. It is never followed.
   is_extra smallint not null,
+  -- 1 for a run on a thread that the conversation has left since. No turn continues from it.
+  is_left smallint not null default 0,
   created_at bigint not null,
   answered_at bigint,
   -- The questions with which the run paused: a JSON list. Null: it did not pause, or its documents were erased.

@@ -12,17 +12,21 @@ export class PostgresTransaction implements Transaction {
   readonly topics = new Set<Topic>()
   readonly #client: PoolClient
   readonly #isNamed: boolean
+  /** Absent: that of the connection. */
+  readonly #lockTimeoutMs: number | undefined
   #begun: Promise<unknown> | undefined
   #failure: unknown
   #ended = false
 
-  constructor(client: PoolClient, { isNamed }: { isNamed: boolean }) {
+  constructor(client: PoolClient, options: { isNamed: boolean; lockTimeoutMs: number | undefined }) {
     this.#client = client
-    this.#isNamed = isNamed
+    this.#isNamed = options.isNamed
+    this.#lockTimeoutMs = options.lockTimeoutMs
   }
 
   begin(): void {
-    this.#begun = this.#client.query('begin isolation level read committed')
+    const limit = this.#lockTimeoutMs === undefined ? '' : `; set local lock_timeout = ${this.#lockTimeoutMs}`
+    this.#begun = this.#client.query(`begin isolation level read committed${limit}`)
     // The next statement reports the failure; this only prevents an unhandled rejection.
     this.#begun.catch(() => {})
   }
@@ -57,7 +61,7 @@ export class PostgresTransaction implements Transaction {
       this.#failure ??= failure
       throw this.#failure
     }
-    await this.exec('release savepoint attempt; set local lock_timeout = default')
+    await this.exec(`release savepoint attempt; set local lock_timeout = ${this.#lockTimeoutMs ?? 'default'}`)
     return true
   }
 

@@ -90,6 +90,7 @@ class PostgresDatabase implements Database {
   readonly #changes: readonly PipelinedConnection[]
   readonly #pool: Pool
   readonly #isNamed: boolean
+  readonly #briefLockMs: number
   /** Reserved connections for urgent transactions, which do not wait in the queue for the other connections. */
   readonly #urgentPool: Pool
   readonly #announcements = new Announcements()
@@ -99,6 +100,7 @@ class PostgresDatabase implements Database {
     const { url, readConnections = 4, poolSize = 10, prepared: isNamed = true } = options
     const { queryTimeoutMs = QUERY_TIMEOUT_MS, connectTimeoutMs = CONNECT_TIMEOUT_MS } = options
     this.#isNamed = isNamed
+    this.#briefLockMs = Math.round(queryTimeoutMs * 0.05)
     const config: ClientConfig & { pipeline: true } = {
       connectionString: withOptions(url),
       pipeline: true,
@@ -115,11 +117,14 @@ class PostgresDatabase implements Database {
       idle_in_transaction_session_timeout: queryTimeoutMs * 2,
       types: { getTypeParser: parserOf },
     }
-    const pipelines = (length: number) => Array.from({ length }, () => new PipelinedConnection(config))
-    this.#reads = pipelines(readConnections)
-    this.#changes = pipelines(CHANGE_CONNECTIONS)
+    const pipelines = (length: number, options: typeof config) =>
+      Array.from({ length }, () => new PipelinedConnection(options))
+    const brief = { ...config, lock_timeout: this.#briefLockMs }
+    this.#reads = pipelines(readConnections, config)
+    // The changes behind one that waits for a lock wait too.
+    this.#changes = pipelines(CHANGE_CONNECTIONS, brief)
     this.#pool = createPool(config, poolSize)
-    this.#urgentPool = createPool({ ...config, lock_timeout: Math.round(queryTimeoutMs * 0.05) }, URGENT_CONNECTIONS)
+    this.#urgentPool = createPool(brief, URGENT_CONNECTIONS)
   }
 
   async query<R extends Row>(statement: Sql): Promise<R[]> {
@@ -137,7 +142,7 @@ class PostgresDatabase implements Database {
     const pool = options.urgent ? this.#urgentPool : this.#pool
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#attempt(pool, work)
+        return await this.#attempt(pool, work, options.waitsBriefly ? this.#briefLockMs : undefined)
       } catch (error) {
         const maxAttempts = error instanceof TransactionConflict ? MAX_ATTEMPTS_AFTER_CONFLICT : MAX_ATTEMPTS
         if (!isCollision(error) || attempt >= maxAttempts) throw error
@@ -170,9 +175,9 @@ class PostgresDatabase implements Database {
     return this.#closed
   }
 
-  async #attempt<T>(pool: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
+  async #attempt<T>(pool: Pool, work: (tx: Transaction) => Promise<T>, lockTimeoutMs?: number): Promise<T> {
     const client = await this.#checkOut(pool)
-    const tx = new PostgresTransaction(client, { isNamed: this.#isNamed })
+    const tx = new PostgresTransaction(client, { isNamed: this.#isNamed, lockTimeoutMs })
     let broken: Error | undefined
     try {
       // Not awaited: `begin` is sent together with the first statement, which fails if `begin` fails.
