@@ -66,7 +66,7 @@ import { findRefusal } from './users/user-state-store.ts'
 import { UserStates } from './users/user-states.ts'
 import { hasPushTurnedOff } from './users/user-store.ts'
 import { findWebhookBacklog } from './webhooks/delivery-store.ts'
-import { deleteOldSecrets } from './webhooks/endpoint-store.ts'
+import { countEndpointStates, deleteOldSecrets } from './webhooks/endpoint-store.ts'
 import { trimWebhooks } from './webhooks/trim-webhooks.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 
@@ -93,7 +93,7 @@ export interface Dependencies {
   /** Absent: only the built-in type `agent`. */
   jobTypes?: JobTypes
   projectNotifications?: ProjectNotifications
-  /** How many jobs a process handles at the same time; absent: 50. */
+  /** How many jobs a process handles at the same time; absent: 100. */
   jobSlots?: number
   /** Absent: one for each push provider that has credentials. */
   pushSenders?: readonly PushSender[]
@@ -244,6 +244,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
     unfinishedJobs: () => findUnfinished(db, node.clock.now()),
     outboxBacklog: () => findBacklog(db),
     webhookBacklog: () => findWebhookBacklog(db),
+    webhookEndpoints: () => countEndpointStates(db),
     databaseSizes: () => readDatabaseSizes(db),
     diskRoom,
   })
@@ -299,7 +300,7 @@ export async function createServices(config: Config, dependencies: Dependencies)
       },
       clock,
     ),
-    /** Stops background work in reverse order of its start. The caller that opened the database closes it. */
+    /** Stops background work. The caller that opened the database closes it. */
     close: async () => {
       await live.close()
       await eventServices.close()

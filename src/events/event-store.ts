@@ -1,7 +1,7 @@
 import { toRfc3339 } from '../core/clock.ts'
 import { Columns } from '../db/columns.ts'
 import type { Database, Queryable, Transaction } from '../db/database.ts'
-import { rowsOf } from '../db/rows.ts'
+import { isAmong, rowsOf } from '../db/rows.ts'
 import { join, type Sql, sql } from '../db/sql.ts'
 
 export const EVENT_TYPES = [
@@ -147,6 +147,25 @@ export async function findPositionAt(db: Queryable, atMs: number): Promise<numbe
     else high = middle
   }
   return low
+}
+
+/**
+ * The jobs with an event of these types since a time, each as often as it has one. Null if events of that time may have been
+ * trimmed, or if there are more than `maxRead` events of any type.
+ */
+export async function findJobsOfEvents(
+  db: Queryable,
+  { types, sinceMs, maxRead }: { types: readonly EventType[]; sinceMs: number; maxRead: number },
+): Promise<string[] | null> {
+  const after = await findPositionAt(db, sinceMs)
+  // Without an older event, younger ones may have been trimmed.
+  if ((await findTrimmed(db)) > 0 && after <= (await findOldest(db))) return null
+  const rows = await db.query<{ id: string | null; read: number }>(sql`
+    with recent as materialized (select job_id, type from events where seq > ${after} order by seq limit ${maxRead + 1})
+    select null as id, count(*) as read from recent
+    union all select job_id, 0 from recent where ${isAmong(db.engine, sql`type`, types)}`)
+  if (rows.some(({ read }) => read > maxRead)) return null
+  return rows.flatMap(({ id }) => (id === null ? [] : [id]))
 }
 
 /** More events than any job has. The limit makes both engines evaluate the subquery separately. */

@@ -111,9 +111,12 @@ export function lockSlimJobs(
     order by id ${lock(tx.engine, sql`jobs`)}`)
 }
 
-/** The stored ones among these jobs, each with its thread. */
-export function findThreadsOf(db: Queryable, ids: readonly string[]): Promise<Pick<JobRow, 'id' | 'thread_id'>[]> {
-  return db.query(sql`select id, thread_id from jobs where ${isAmong(db.engine, sql`id`, ids)}`)
+/** The stored ones among these jobs, each with its thread and owner. */
+export function findThreadsOf(
+  db: Queryable,
+  ids: readonly string[],
+): Promise<Pick<JobRow, 'id' | 'thread_id' | 'created_by'>[]> {
+  return db.query(sql`select id, thread_id, created_by from jobs where ${isAmong(db.engine, sql`id`, ids)}`)
 }
 
 /** Locks all jobs on a thread. */
@@ -156,12 +159,27 @@ const RUNS = new Columns<JobRun>({
   created_at: { type: 'bigint' },
 })
 
+/** A new run is later than this many runs before it. */
+const RUNS_BEFORE = 10
+
 export async function insertJobRuns(tx: Transaction, runs: readonly JobRun[]): Promise<void> {
   if (runs.length === 0) return
+  const onThread = sql`
+    select earlier.created_at from jobs join job_runs as earlier on earlier.job_id = jobs.id
+    where thread_id = (select thread_id from jobs where id = r.job_id)
+    order by jobs.id desc, earlier.run_seq desc limit ${RUNS_BEFORE}`
+  // The node that noted the run before may have a clock that is ahead. The order of the times is that of the turns.
+  const at = sql`(select max(at) from (
+    select r.created_at as at
+    union all
+    select created_at + 1 from (${onThread}) as before
+    union all
+    select deleted_run_at + 1 from threads join jobs on threads.id = thread_id where jobs.id = r.job_id) as times)`
   // Two transactions that insert the same runs wait for each other at the first one.
   const sorted = runs.toSorted((a, b) => (a.run_id < b.run_id ? -1 : 1))
   await tx.query(sql`
-    insert into job_runs (${RUNS.list}) select ${RUNS.list} from ${RUNS.rows(tx.engine, sorted)} as r where true`)
+    insert into job_runs (run_id, job_id, run_seq, is_extra, created_at)
+    select run_id, job_id, run_seq, is_extra, ${at} from ${RUNS.rows(tx.engine, sorted)} as r where true`)
 }
 
 /** How many further runs of the job's current number are stored. */
@@ -248,6 +266,8 @@ export async function findRetries(db: Queryable, ids: readonly string[]): Promis
 /** An owner's stream keeps this many of its newest watched jobs fresh. */
 const STREAMED_PER_OWNER = 20
 const OWNERS_PER_STATEMENT = 50
+/** A condition on a check: the job waits for a place or its turn, so it is not leased. */
+const WAITS = sql`(queued_at is not null or waits_on is not null)`
 
 /**
  * The watched jobs with these ids, and the newest ones of these owners, that were not checked since, the least recently
@@ -268,14 +288,14 @@ export async function findForStreams(
   if (wanted.jobIds.length > 0) {
     await add(sql`
       select job_id, last_check_at from job_checks
-      where ${isAmong(db.engine, sql`job_id`, wanted.jobIds)} and ${isOld}
+      where ${isAmong(db.engine, sql`job_id`, wanted.jobIds)} and ${isOld} and not ${WAITS}
         and exists (select 1 from uncommon_jobs where id = job_id and state in (${WATCHED}))`)
   }
   for (let from = 0; from < wanted.subjects.length; from += OWNERS_PER_STATEMENT) {
     const newest = wanted.subjects.slice(from, from + OWNERS_PER_STATEMENT).map(
       (subject) => sql`select id from (
         select id from uncommon_jobs where owner = ${subject} and state in (${WATCHED})
-          and not exists (select 1 from job_checks where job_id = id and waits_on is not null)
+          and not exists (select 1 from job_checks where job_id = id and ${WAITS})
         order by id desc limit ${STREAMED_PER_OWNER}) as newest`,
     )
     await add(sql`

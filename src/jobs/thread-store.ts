@@ -18,7 +18,6 @@ export type ThreadRow = {
   deleted_run: string | null
   deleted_run_at: number | null
   replaced_by: string | null
-  moved_at: number | null
   deleting_at: number | null
 }
 
@@ -33,7 +32,6 @@ const THREADS = new Columns<ThreadRow>({
   deleted_run: { type: 'text' },
   deleted_run_at: { type: 'bigint' },
   replaced_by: { type: 'text' },
-  moved_at: { type: 'bigint' },
   deleting_at: { type: 'bigint' },
 })
 
@@ -51,7 +49,6 @@ export async function addToThread(db: Queryable, job: JobRow, title: string | nu
     deleted_run: null,
     deleted_run_at: null,
     replaced_by: null,
-    moved_at: null,
     deleting_at: null,
   }
   await db.query(sql`
@@ -126,7 +123,8 @@ export async function findNewestTurns(db: Queryable, threadIds: readonly string[
   return new Map(rows.map(({ id, newest }) => [id, newest]))
 }
 
-const MAX_EARLIER_RUNS = 10
+/** With this many, there may be more. For each of them a check may call the runtime, all within its lease. */
+export const MAX_EARLIER_RUNS = 20
 
 const MAY_BE_EMPTY = sql`
   case when status = 'cancelled' or error_code in ('run_lost', 'deadline_exceeded') then 1 else 0 end`
@@ -147,8 +145,8 @@ export async function findEarlierRuns(
       select job_runs.run_id, job_runs.created_at as at, coalesce(finished_at, updated_at) as ended_at,
         ${MAY_BE_EMPTY} as may_be_empty
       from jobs join job_runs on job_id = jobs.id
-      where thread_id = ${thread_id} and is_extra = 0 and not (job_id = ${id} and job_runs.run_seq >= ${run_seq})
-        and job_runs.created_at > coalesce((select moved_at from threads where threads.id = jobs.thread_id), 0)
+      where thread_id = ${thread_id} and is_extra = 0 and is_left = 0
+        and not (job_id = ${id} and job_runs.run_seq >= ${run_seq})
       union all
       select deleted_run, deleted_run_at, deleted_run_at, case when deleted_run_at = 0 then 1 else 0 end from threads
       where id = ${thread_id} and deleted_run is not null) as runs
@@ -163,13 +161,12 @@ export async function pinThread(tx: Queryable, id: string): Promise<void> {
  * Moves a conversation to another thread, because its runs left nothing. The old row stays: a run may still appear on that
  * thread.
  */
-export async function replaceThread(
-  tx: Transaction,
-  { from, to, atMs }: { from: ThreadRow; to: string; atMs: number },
-): Promise<void> {
-  const row = { ...from, id: to, is_own: 1, is_pinned: 0, deleted_run: null, deleted_run_at: null, moved_at: atMs }
+export async function replaceThread(tx: Transaction, { from, to }: { from: ThreadRow; to: string }): Promise<void> {
+  const row = { ...from, id: to, is_own: 1, is_pinned: 0, deleted_run: null, deleted_run_at: null }
   await tx.query(sql`insert into threads (${THREADS.list}) values (${THREADS.values(row)})`)
   await tx.query(sql`update threads set replaced_by = ${to} where id = ${from.id} or replaced_by = ${from.id}`)
+  await tx.query(sql`
+    update job_runs set is_left = 1 where job_id in (select id from jobs where thread_id = ${from.id})`)
   await tx.query(sql`update jobs set thread_id = ${to} where thread_id = ${from.id}`)
   await tx.query(sql`
     update job_checks set waits_on = ${to} where waits_on = ${from.id}
@@ -213,6 +210,11 @@ export async function claimThread(tx: Transaction, id: string, owner: string): P
   await tx.query(sql`update threads set owner = ${owner} where id = ${id} and owner is null`)
 }
 
+/** For the input of its first turn, which was replaced. */
+export async function setTitle(tx: Transaction, id: string, title: string | null): Promise<void> {
+  await tx.query(sql`update threads set title = ${title} where id = ${id}`)
+}
+
 /** While it is marked, the thread takes no new turn. Null removes the mark. */
 export async function markDeleting(db: Queryable, id: string, atMs: number | null): Promise<void> {
   await db.query(sql`update threads set deleting_at = ${atMs} where id = ${id}`)
@@ -230,7 +232,7 @@ export async function keepRunsOf(tx: Transaction, jobIds: readonly string[]): Pr
       select thread_id, job_runs.run_id, job_runs.created_at as at, ${MAY_BE_EMPTY} as may_be_empty,
         row_number() over (partition by thread_id order by ${MAY_BE_EMPTY}, job_runs.created_at desc) as place
       from job_runs join jobs on jobs.id = job_id
-      where is_extra = 0 and ${isAmong(tx.engine, sql`job_id`, jobIds)}) as r
+      where is_extra = 0 and is_left = 0 and ${isAmong(tx.engine, sql`job_id`, jobIds)}) as r
     where r.place = 1 and threads.id = r.thread_id
       and (deleted_run is null or (r.may_be_empty = 0 and r.at > coalesce(deleted_run_at, 0)))`)
   return threads

@@ -23,12 +23,16 @@ export async function countUnfinished(db: Queryable, createdBy: string): Promise
 }
 
 /**
- * The unfinished jobs on the thread, oldest first, and whether each waits for its turn. Of the thread's jobs only the
- * index is read, not the rows.
+ * The unfinished jobs on the thread, oldest first: whether each waits for its turn, and whether it runs, neither waiting
+ * nor paused. Of the thread's jobs only the index is read, not the rows.
  */
-export function findUnfinishedOn(db: Queryable, threadId: string): Promise<{ id: string; waits: number }[]> {
+export function findUnfinishedOn(
+  db: Queryable,
+  threadId: string,
+): Promise<{ id: string; waits: number; runs: number }[]> {
   return db.query(sql`
-    select jobs.id, case when waits_on is null then 0 else 1 end as waits
+    select jobs.id, case when waits_on is null then 0 else 1 end as waits,
+      case when waits_on is null and state <> 'awaiting_input' then 1 else 0 end as runs
     from jobs cross join uncommon_jobs left join job_checks on job_id = jobs.id
     where thread_id = ${threadId} and uncommon_jobs.id = jobs.id and ${IS_UNFINISHED} order by jobs.id`)
 }

@@ -22,7 +22,7 @@ import { eraseDevicesAndNotifications } from '../push/trim-notifications.ts'
 import { removeAccountCreator } from '../service-accounts/service-account-store.ts'
 import { eraseLimits } from '../usage/limit-store.ts'
 import { eraseCounters } from '../usage/usage-store.ts'
-import { beginErasure, endErasure, findErasure } from '../users/user-state-store.ts'
+import { beginErasure, endErasure, findErasure, wasErased } from '../users/user-state-store.ts'
 import { deleteUser } from '../users/user-store.ts'
 import { deleteDeliveriesOf } from '../webhooks/delivery-store.ts'
 import { eraseEndpointCreator } from '../webhooks/endpoint-store.ts'
@@ -43,7 +43,10 @@ interface ErasureContext {
   clock: Clock
 }
 
-/** Starts the erasure of a user, or finds the one that runs already. Undefined: there is no such user. */
+/**
+ * Starts the erasure of a user, or finds the one that runs already. Undefined: there is no such user. The erasure of an
+ * erased user can be repeated: threads that stayed, because the runtime was away, are then deleted.
+ */
 export async function startErasure(
   db: Database,
   { ids, clock }: ErasureContext,
@@ -51,7 +54,7 @@ export async function startErasure(
 ): Promise<OperationRow | undefined> {
   const running = await findErasure(db, sub)
   if (running !== null) return findOperation(db, running)
-  if (!(await isKnownUser(db, sub))) return undefined
+  if (!(await isKnownUser(db, sub)) && !(await wasErased(db, sub))) return undefined
   return db.transaction(async (tx) => {
     const id = ids.next('opr')
     if (!(await beginErasure(tx, { sub, operationId: id })))

@@ -55,7 +55,7 @@ const eraseOne = {
     'timelines, events and kept answers are erased, and unfinished jobs are cancelled. Jobs and projects stay without their ' +
     'creator, and usage stays as numbers. Until it is done the user is refused like a blocked one; afterwards the user may ' +
     'sign in again and starts empty. The threads of the user’s conversations are deleted at the runtime, which is asked for ' +
-    'up to ten minutes; `failures` names each thread that stays, such as one that another client created. While an erasure runs, another request answers with the same operation.',
+    'up to ten minutes; `failures` names each thread that stays, such as one that another client created. The erasure of an erased user can be repeated, for example to delete threads that stayed. While an erasure runs, another request answers with the same operation.',
   params: pathParams('sub', 'The identity provider’s id of the user.'),
   response: { 202: BulkOperation },
 }

@@ -16,7 +16,7 @@ export type PushIntent = {
   data: string
   link: string | null
   created_at: number
-  /** The span of the cause, for those of the deliveries. */
+  /** The span of the cause; delivery spans link to it. */
   trace_context: string | null
 }
 

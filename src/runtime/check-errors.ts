@@ -36,6 +36,8 @@ type CheckErrorCode = keyof typeof CHECK_ERRORS
 /** The runtime is down, slow, or does not accept the API key. Proves nothing about the run or its job. */
 export class RuntimeUnavailable extends Error {
   readonly code: CheckErrorCode
+  /** The HTTP status, if the runtime answered. */
+  readonly status: number | undefined
   /** Set for a start that certainly did not reach the runtime. */
   isUnsent = false
 
@@ -43,5 +45,6 @@ export class RuntimeUnavailable extends Error {
     super(CHECK_ERRORS[code].replace('{status}', String(status)), cause === undefined ? {} : { cause })
     this.name = 'RuntimeUnavailable'
     this.code = code
+    this.status = status
   }
 }

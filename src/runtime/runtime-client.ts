@@ -44,6 +44,8 @@ const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 const RUNS_PER_PAGE = 100
 /** A thread with more runs than this is not searched, because the wanted run might be beyond the limit. */
 const MAX_LISTED_RUNS = 1_000
+/** Each of them costs a call. */
+const MAX_RUNS_BEFORE = 10
 /** A run contains its input, some levels deeper than the client sent it. */
 const MAX_RUN_DEPTH = MAX_JSON_DEPTH + 20
 /** Only these answers contain the output of a graph. */
@@ -177,7 +179,7 @@ export class RuntimeClient {
     // Without a run that names its checkpoint, the thread has no branches yet.
     const hasBranches = runsBefore !== undefined && runs.some((run) => readRun(run).checkpointId !== null)
     if (own === runs[0] && !hasBranches) return newest
-    for (const before of runsBefore ?? []) {
+    for (const before of runsBefore?.slice(0, MAX_RUNS_BEFORE) ?? []) {
       const left = await this.#fetchStateOf(threadId, before, wantedValues, signal)
       if (left !== null) return left
     }

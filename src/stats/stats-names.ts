@@ -13,7 +13,7 @@ export function readStatsName(name: string): [kind: string, ...parts: string[]] 
   return [kind, ...parts]
 }
 
-/** Times are counted in classes, each a tenth longer than the one before: a percentileOf is right within a tenth. */
+/** Times are counted in classes, each a tenth longer than the one before: a percentile is right within a tenth. */
 const GROWTH = Math.log(1.1)
 const MAX_CLASS = 250
 

@@ -33,6 +33,12 @@ export async function findErasure(db: Queryable, sub: string): Promise<string | 
   return row?.erasing ?? null
 }
 
+/** Whether an erasure of the user has ended. */
+export async function wasErased(db: Queryable, sub: string): Promise<boolean> {
+  const rows = await db.query(sql`select 1 as found from user_states where sub = ${sub} and erased_at is not null`)
+  return rows.length > 0
+}
+
 /** Why the user is refused; null: the user is not. */
 export async function findRefusal(db: Queryable, sub: string): Promise<'user_blocked' | 'user_erased' | null> {
   const [row] = await db.query<Pick<UserStateRow, 'blocked_at' | 'erasing'>>(

@@ -7,11 +7,16 @@ import { readTables } from '../../src/db/copy/catalog.ts'
 import type { Database, Queryable, Row } from '../../src/db/database.ts'
 import { rowsOf } from '../../src/db/rows.ts'
 import { join, Sql, sql } from '../../src/db/sql.ts'
+import { appendEvents, deleteEventsOf, trimEvents } from '../../src/events/event-store.ts'
 import { type JobRow, type ListedJob, newJob } from '../../src/jobs/job-row.ts'
 import { insertJob, insertJobRuns } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
+import { groupFailures } from '../../src/jobs/lists/failure-store.ts'
+import { jobIdPages } from '../../src/jobs/lists/id-pages.ts'
 import type { JobFilter } from '../../src/jobs/lists/job-filter.ts'
 import { countJobs, findJobPage } from '../../src/jobs/lists/list-store.ts'
+import { eraseJobRows } from '../../src/jobs/retention/erase-store.ts'
+import { fittingItems } from '../../src/operations/frozen-ids.ts'
 import { forEachEngine } from '../support/engines.ts'
 import { explaining } from '../support/explaining.ts'
 
@@ -93,6 +98,45 @@ async function addUnknownJobs(db: Database): Promise<void> {
     insert into uncommon_jobs (id, owner, state, failure, missed_by, unfit, since)
     with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 20000)
     select 'unknown-' || n, 'user-' || n, 'unknown', 'unknown', 'unknown', 'unknown', n from numbers`)
+}
+
+const HOUR_MS = 3_600_000
+const END_MS = START_MS + 30 * 24 * HOUR_MS
+const oldIdOf = (n: number) => `job_old${String(n).padStart(6, '0')}`
+
+/** Jobs that ended long before `END_MS`. Their events were trimmed, or not: no query may need them. */
+async function addOldJobs(db: Database, count: number, status: 'completed' | 'failed' = 'completed'): Promise<void> {
+  const code = status === 'failed' ? 'run_lost' : null
+  await db.query(sql`
+    insert into jobs (id, type, status, error_code, thread_id, run_seq, check_attempts, deadline_at, created_at,
+      updated_at, finished_at)
+    with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < ${count})
+    select 'job_old' || substr(cast(1000000 + n as text), 2), 'agent', ${status}, cast(${code} as text),
+      'thread-' || n, 1, 0, 1, 1, 1, cast(${START_MS} as bigint) from numbers`)
+  if (db.engine === 'postgres') await db.query(sql`analyze`)
+  else await db.transaction((tx) => tx.exec('analyze'))
+}
+
+/** The last of several jobs failed, and the one before was noticed by the sweep. */
+async function endLately(db: Database, { ids, atMs }: { ids: readonly string[]; atMs: number }): Promise<void> {
+  await db.transaction(async (tx) => {
+    const ends = ids.map((id, n) => {
+      const failed = ids.length > 1 && n === ids.length - 1
+      return { id, status: failed ? ('failed' as const) : ('completed' as const), failed, swept: n === ids.length - 2 }
+    })
+    for (const { id, status, failed, swept } of ends) {
+      await tx.query(sql`
+        update jobs set status = ${status}, error_code = ${failed ? 'run_lost' : null},
+          settled_by = ${swept ? 'sweep' : 'callback'}, finished_at = ${atMs} where id = ${id}`)
+    }
+    await appendEvents(
+      tx,
+      ends.map(({ id, status }) => {
+        const type = `job.${status}` as const
+        return { subject: null, job_id: id, type, cause: `${id}:end`, data: '{}', created_at: atMs }
+      }),
+    )
+  })
 }
 
 /** A page with the numbers of its jobs and of the last row read, instead of ids. */
@@ -238,6 +282,75 @@ describe('a list of jobs', () => {
       }
       const lowerBound = await countJobs(db, { settledBy: 'callback', type: 'agent' })
       assert.deepEqual([lowerBound.counts.completed, lowerBound.atLeast], [3, []])
+    })
+
+    test('a count of the jobs that ended after a time is exact among more jobs than counting reads', async () => {
+      const own = await engine.openDatabase()
+      const lately = { finishedAfterMs: END_MS - HOUR_MS }
+      await addOldJobs(own, 21_000)
+      const count = async (filter: JobFilter = {}) => {
+        const { counts, atLeast } = await countJobs(own, { ...lately, ...filter })
+        return [counts.completed, counts.failed, atLeast]
+      }
+      assert.deepEqual(await count(), [0, 0, []], 'in a quiet hour')
+      // Old jobs, so that they are not among the newest.
+      const ids = [1, 2, 3, 20_000].map(oldIdOf)
+      await endLately(own, { ids, atMs: END_MS })
+      assert.deepEqual(await count(), [3, 1, []])
+      assert.deepEqual(await count({ settledBy: 'sweep' }), [1, 0, []])
+      assert.deepEqual(await count({ type: 'other' }), [0, 0, []])
+      const plans: string[] = []
+      for (const [status, found] of [
+        ['completed', [3, 2, 1]],
+        ['failed', [20_000]],
+      ] as const) {
+        const filter = { ...lately, status }
+        const page = await findJobPage(explaining(own, plans), { filter, summary: true }, { limit: 20, after: null })
+        assert.deepEqual([page.rows.map(({ id }) => id), page.hasMore], [found.map(oldIdOf), false])
+      }
+      for (const status of ['completed', 'failed'] as const) {
+        const pages = await Array.fromAsync(jobIdPages(explaining(own, plans), { ...lately, status }))
+        assert.deepEqual(
+          pages.map((page) => page.map(({ id }) => id)),
+          [(status === 'completed' ? [3, 2, 1] : [20_000]).map(oldIdOf)],
+          'the jobs of a bulk operation, in one page',
+        )
+      }
+      assert.match(plans.join('\n'), /\bjobs_erased\b/)
+      assert.doesNotMatch(plans.join('\n'), /Seq Scan on jobs|SCAN jobs\b(?! USING)/)
+      await own.transaction((tx) => eraseJobRows(tx, ids.slice(0, 1), END_MS + 1))
+      await own.transaction((tx) => deleteEventsOf(tx, ids.slice(0, 1), 10))
+      assert.deepEqual(await count(), [3, 1, []], 'the erasure of a user deletes events, and the jobs stay')
+    })
+
+    test('a count of the jobs that ended after a time is a lower bound if the log of events begins later', async () => {
+      const own = await engine.openDatabase()
+      await addOldJobs(own, 21_000)
+      await endLately(own, { ids: [oldIdOf(20_500)], atMs: END_MS - HOUR_MS })
+      await endLately(own, { ids: [oldIdOf(20_501)], atMs: END_MS })
+      const count = async (finishedAfterMs: number) => {
+        const { counts, atLeast } = await countJobs(own, { finishedAfterMs })
+        return [counts.completed, atLeast]
+      }
+      assert.deepEqual(await count(END_MS - 2 * HOUR_MS), [2, []])
+      await trimEvents(own, { beforeMs: END_MS - 1, limit: 10 })
+      assert.deepEqual(await count(END_MS - 2 * HOUR_MS), [2, ['completed']])
+      const items = fittingItems({ action: 'retry', filter: { status: 'completed', finishedAfterMs: START_MS - 1 } })
+      // All 21,000 jobs fit: they are not all read.
+      await assert.rejects(items.freeze(own), /body\/filter fits more than 10000 jobs/)
+    })
+
+    test('a failure of an old job is counted, however many newer jobs failed before', async () => {
+      const own = await engine.openDatabase()
+      await addOldJobs(own, 6_000, 'failed')
+      await own.query(sql`update jobs set status = 'completed', error_code = null where id = ${oldIdOf(1)}`)
+      await own.query(sql`
+        update jobs set status = 'failed', error_code = 'run_lost', finished_at = ${END_MS} where id = ${oldIdOf(1)}`)
+      const plans: string[] = []
+      const span = { sinceMs: END_MS - HOUR_MS, nowMs: END_MS + 1 }
+      const { groups, isCut } = await groupFailures(explaining(own, plans), span)
+      assert.deepEqual([groups.map(({ count, before }) => [count, before]), isCut], [[[1, 0]], false])
+      assert.match(plans[0] ?? '', /uncommon_jobs_by_age/)
     })
 
     test('the number of completed jobs does not fall when newer jobs begin', async () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { Breaker } from '../../src/core/async/breaker.ts'
+import { UnavailableError } from '../../src/core/errors.ts'
 import { IdGenerator } from '../../src/core/ids.ts'
 import { silentLog } from '../../src/core/log.ts'
 import { silentMeter } from '../../src/core/metrics/meter.ts'
@@ -10,7 +11,7 @@ import type { Database } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import type { JobContext } from '../../src/jobs/job-context.ts'
 import { type JobRow, newJob } from '../../src/jobs/job-row.ts'
-import { insertJob } from '../../src/jobs/job-store.ts'
+import { findJob, insertJob } from '../../src/jobs/job-store.ts'
 import { BUILT_IN_JOB_TYPES, type JobType } from '../../src/jobs/job-types.ts'
 import { JobWorker } from '../../src/jobs/worker/job-worker.ts'
 import { startWatch } from '../../src/jobs/worker/watch.ts'
@@ -76,6 +77,65 @@ describe('the job worker', () => {
       await worker.close()
     })
 
+    test('when the pause of an open circuit breaker is over, a round checks one watched job, and all of them once that succeeds', async () => {
+      const db = await engine.openDatabase()
+      const clock = new ManualClock()
+      const context = contextOn(db, clock)
+      const ids: string[] = []
+      for (let n = 0; n < 3; n++) ids.push((await createJob(context)).id)
+      const checked: string[] = []
+      const checkForStream = async (id: string) => void checked.push(id)
+      const worker = { checkForStream } as unknown as JobWorker
+      const breaker = new Breaker({ clock, threshold: 1, openMs: 3_000, maxOpenMs: 3_000 })
+      breaker.failed()
+      let rounds = 0
+      const interests = () => {
+        rounds += 1
+        return { jobIds: new Set(ids), subjects: new Set<string>() }
+      }
+      const watch = startWatch(context, worker, breaker, interests)
+      const nextRound = async () => {
+        const [began, before] = [rounds, checked.length]
+        while (rounds === began) await clock.advance(100)
+        return { more: (count: number) => until(() => checked.length === before + count) }
+      }
+      await nextRound()
+      assert.equal(breaker.state, 'open')
+      await (await nextRound()).more(1)
+      assert.equal(breaker.state, 'probing')
+      await (await nextRound()).more(1)
+      breaker.succeeded()
+      await (await nextRound()).more(3)
+      await watch.stop()
+      assert.equal(checked.length, 5)
+    })
+
+    for (const by of ['job', 'owner'] as const) {
+      test(`the one watched job that a round checks then is not one that waits for a place or its turn (watched by ${by})`, async () => {
+        const db = await engine.openDatabase()
+        const clock = new ManualClock()
+        const context = contextOn(db, clock)
+        const [running, queued, waiting] = [
+          await createJob(context),
+          await createJob(context, { run_id: null }),
+          await createJob(context, { run_id: null }),
+        ]
+        await db.query(sql`update job_checks set last_check_at = 1 where job_id = ${running.id}`)
+        await db.query(sql`update job_checks set queued_at = 1 where job_id = ${queued.id}`)
+        await db.query(sql`update job_checks set waits_on = ${waiting.thread_id} where job_id = ${waiting.id}`)
+        const checked: string[] = []
+        const checkForStream = async (id: string) => void checked.push(id)
+        const breaker = { state: 'probing' } as Breaker
+        const jobIds = by === 'job' ? [running, queued, waiting].map(({ id }) => id) : []
+        const interests = () => ({ jobIds: new Set(jobIds), subjects: new Set(by === 'owner' ? ['ada'] : []) })
+        const watch = startWatch(context, { checkForStream } as unknown as JobWorker, breaker, interests)
+        await clock.advance(2_000)
+        await until(() => checked.length > 0)
+        await watch.stop()
+        assert.deepEqual(checked, [running.id])
+      })
+    }
+
     test('the start of a job that a client reads takes a slot; while none is free, only checks are leased', async () => {
       const db = await engine.openDatabase()
       const clock = new ManualClock()
@@ -94,6 +154,104 @@ describe('the job worker', () => {
       await clock.advance(60_000)
       assert.equal(await worker.takeDue(10), 0)
       assert.equal(starts, 2)
+    })
+
+    /** A job whose run is missing at the runtime, which was asked once. The runtime answers after `latency.ms`. */
+    async function lostJob(): Promise<{
+      db: Database
+      clock: ManualClock
+      job: JobRow
+      worker: JobWorker
+      latency: { ms: number }
+    }> {
+      const db = await engine.openDatabase()
+      const clock = new ManualClock()
+      const latency = { ms: 0 }
+      const fetchRun = async () => {
+        await clock.advance(latency.ms)
+        return null
+      }
+      const context = { ...contextOn(db, clock), runtime: { fetchRun } as unknown as RuntimeClient }
+      const node = { id: 'node', isAlive: true, holdsLeaseOf: () => true }
+      const worker = new JobWorker(context, { node, runtimeTimeoutMs: 60_000, slots: 2 })
+      const job = await createJob(context)
+      await worker.check(job.id)
+      return { db, clock, job, worker, latency }
+    }
+
+    test('a check that asked too early to confirm its evidence is repeated at once, however late its answer came', async () => {
+      const { db, clock, job, worker, latency } = await lostJob()
+      await clock.advance(9_990)
+      latency.ms = 20
+      await worker.check(job.id)
+      assert.equal((await findJob(db, job.id))?.status, 'processing')
+      latency.ms = 0
+      assert.equal(await worker.takeDue(10), 1)
+      await worker.idle()
+      assert.equal((await findJob(db, job.id))?.error_code, 'run_lost')
+      await worker.close()
+    })
+
+    test('a run that was missing twice in a moment does not end its job as its callback says, however late the second answer is handled', async () => {
+      const { db, clock, job, worker, latency } = await lostJob()
+      const { run_id, thread_id } = job
+      const body = JSON.stringify({ run_id, thread_id, status: 'interrupted' })
+      await db.query(sql`
+        insert into callbacks (id, path, type, job_id, thread_id, run_id, status, outcome, received_at, body)
+        values ('cb', '/', 'agent', ${job.id}, ${thread_id}, ${run_id}, 'interrupted', 'deferred', ${clock.now()}, ${body})`)
+      await clock.advance(2_000)
+      // The process is suspended while it waits for the answer.
+      latency.ms = 36_000
+      await worker.check(job.id)
+      assert.equal((await findJob(db, job.id))?.status, 'processing')
+      latency.ms = 0
+      await worker.takeDue(10)
+      await worker.idle()
+      assert.equal((await findJob(db, job.id))?.status, 'cancelled', 'the runtime was asked again')
+      await worker.close()
+    })
+
+    test('a check that fails because the database does gives back its lease, so that the job is checked again within seconds', async () => {
+      const db = await engine.openDatabase()
+      const clock = new ManualClock()
+      let failures = 0
+      const failing = new Proxy(db, {
+        get: (target, name: keyof Database) => {
+          const member: unknown = target[name]
+          if (typeof member !== 'function') return member
+          return (...args: unknown[]) => {
+            if (failures === 0) return Reflect.apply(member, target, args)
+            failures -= 1
+            return Promise.reject(new UnavailableError('The database is not available'))
+          }
+        },
+      })
+      // The result of the check cannot be recorded, nor can its lease be given back at once.
+      let isFirst = true
+      const fetchRun = async () => {
+        if (isFirst) failures = 12
+        isFirst = false
+        return null
+      }
+      const context = { ...contextOn(failing, clock), runtime: { fetchRun } as unknown as RuntimeClient }
+      const node = { id: 'node', isAlive: true, holdsLeaseOf: () => true }
+      const worker = new JobWorker(context, { node, runtimeTimeoutMs: 3_000 })
+      const job = await createJob(context)
+      await assert.rejects(worker.check(job.id), UnavailableError)
+      let isIdle = false
+      const idle = worker.idle().then(() => {
+        isIdle = true
+      })
+      while (!isIdle) {
+        await Promise.race([clock.untilSleeping(), idle])
+        await clock.advance(1_000)
+      }
+      assert.equal((await findJob(db, job.id))?.lease_token, null)
+      await clock.advance(5_000)
+      assert.equal(await worker.takeDue(10), 1)
+      await worker.idle()
+      assert.equal(await countChecks(db, job.id), 1)
+      await worker.close()
     })
 
     test('the job worker leases nothing while the heartbeat of its node is overdue, because other nodes would take it at once', async () => {

@@ -21,7 +21,7 @@ import {
   releaseLeases,
 } from '../../src/jobs/leases/lease-store.ts'
 import { findPendingWork } from '../../src/jobs/leases/pending-work.ts'
-import { givePlaces, takesPlace } from '../../src/jobs/leases/places-store.ts'
+import { givePlaces, releaseUnlimited, takesPlace } from '../../src/jobs/leases/places-store.ts'
 import { settleJobs } from '../../src/jobs/settlement/settle.ts'
 import type { JobUpdate, Settled } from '../../src/jobs/settlement/settlement.ts'
 import { hasPushTurnedOff } from '../../src/users/user-store.ts'
@@ -207,6 +207,32 @@ describe('leases', () => {
       assert.ok(await leaseJob(one, waiting[0]?.job_id ?? '', leaseAt(NOW + 99_000)), 'its deadline is due')
       const agent = { ...AGENT, maxRunning: 4 }
       assert.equal(await one.transaction((tx) => takesPlace(tx, agent, 'ada')), false)
+    })
+
+    test('a locked job does not keep the others waiting for a limit that was removed, and is released later', async () => {
+      const [one, two] = await nodes()
+      await one.query(sql`delete from job_checks`)
+      const [locked = '', free = ''] = await createDueJobs(one, { owner: 'ada', count: 2, dueAtMs: NOW })
+      await one.query(sql`update job_checks set limited_type = 'agent', queued_at = due_at, due_at = ${NOW + 99_000}`)
+      const queued = async () =>
+        (await one.query<{ job_id: string }>(sql`select job_id from job_checks where queued_at is not null`)).map(
+          ({ job_id }) => job_id,
+        )
+      if (one.engine === 'postgres') {
+        await two.transaction(async (tx) => {
+          await tx.query(sql`select id from jobs where id = ${locked} for update`)
+          await tx.query(sql`select job_id from job_checks where job_id = ${locked} for update`)
+          assert.equal(await releaseUnlimited(one, [], NOW), true)
+          assert.deepEqual(await queued(), [locked])
+        })
+      }
+      assert.equal(
+        await releaseUnlimited(one, [{ name: 'agent', maxRunning: 4, maxRunningPerOwner: null }], NOW),
+        false,
+      )
+      assert.deepEqual(await queued(), one.engine === 'postgres' ? [locked] : [free, locked].sort())
+      assert.equal(await releaseUnlimited(one, [], NOW), false)
+      assert.deepEqual(await queued(), [])
     })
 
     test('an owner never has more places of a type than it allows each owner, and the others do not wait for that', async () => {

@@ -165,6 +165,11 @@ const EXAMPLES: Record<string, Example> = {
   },
   'GET /v1/operations': { scope: 'read:operations', path: '/v1/operations', ok: 200 },
   'GET /v1/operations/:id': { scope: 'read:operations', path: once(newOperation), ok: 200 },
+  'GET /v1/operations/:id/failures': {
+    scope: 'read:operations',
+    path: once(async (service) => `${await newOperation(service)}/failures`),
+    ok: 200,
+  },
   'POST /v1/operations/:id/cancel': {
     scope: 'admin:*',
     path: once(async (service) => `${await stoppedOperation(service)}/cancel`),

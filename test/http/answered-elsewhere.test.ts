@@ -90,14 +90,17 @@ describe('a question that is answered in another tool', () => {
       assert.deepEqual(output, { title: 'Asked twice', answers: ['yes', 'sure'] })
     })
 
-    test('a question that was answered elsewhere before the service saw it does not end its job', async () => {
-      const world = await shared()
+    async function answerUnseenQuestion(world: JobWorld, { isCancelled }: { isCancelled: boolean }): Promise<ShownJob> {
       const paused = await pause(world, 'asking')
       world.runtime.setFaults({ drop_callbacks: 1 })
       assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
       world.runtime.setFaults({ drop_callbacks: 1, lookup_failure: 1 })
       const onThread = () => world.runtime.recentRuns.filter(({ threadId }) => threadId === paused.thread_id)
       await world.sweepUntil(() => onThread().filter((run) => run.paused).length === 2)
+      if (isCancelled) {
+        const cancelled = await world.request('POST', `/jobs/${paused.id}/cancel`, String(paused.created_by))
+        assert.equal(cancelled.status, 202, cancelled.text)
+      }
       world.runtime.setFaults(NO_RUNTIME_FAULTS)
       // The second question is on the checkpoint of the first: the run that asked it has none of its own.
       const state = await fetch(`${world.runtime.url}/threads/${paused.thread_id}/state`)
@@ -105,9 +108,19 @@ describe('a question that is answered in another tool', () => {
       const second = { resume: { [String(tasks[0]?.interrupts[0]?.id)]: 'sure' } }
       await world.continueElsewhere(paused, { assistant_id: 'ask_twice', command: second })
       await world.sweepUntil(async () => hasEnded(await world.stored(paused.id)))
-      const { status, output } = await world.stored(paused.id)
-      assert.deepEqual([status, output], ['completed', { title: 'Asked twice', answers: ['yes', 'sure'] }])
-      assert.ok((await kindsOf(world, paused)).includes('continued_elsewhere'))
+      return world.stored(paused.id)
+    }
+
+    test('a question that was answered elsewhere before the service saw it does not end its job', async () => {
+      const world = await shared()
+      const job = await answerUnseenQuestion(world, { isCancelled: false })
+      assert.deepEqual([job.status, job.output], ['completed', { title: 'Asked twice', answers: ['yes', 'sure'] }])
+      assert.ok((await kindsOf(world, job)).includes('continued_elsewhere'))
+    })
+
+    test('a cancelled job whose question was answered elsewhere before the service saw it ends as cancelled', async () => {
+      const { status, error } = await answerUnseenQuestion(await shared(), { isCancelled: true })
+      assert.deepEqual([status, error], ['cancelled', null])
     })
 
     test('an answer that was accepted while the runtime was down is not applied if another client answered first: the job goes on with that run', async () => {

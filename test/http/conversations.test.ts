@@ -300,6 +300,24 @@ describe('conversations', () => {
       assert.deepEqual([ended.run_id, ended.output], [run_id, { title: 'second', n: 0 }])
     })
 
+    test('the replay of a callback that names no job proves nothing about a turn that waits for its start', async () => {
+      const world = await startJobWorld(under, TYPES)
+      const first = await finished(world, 'ada', { type: 'report', input: { title: 'first' } })
+      world.runtime.setFaults({ start_failure: 1 })
+      const second = await turn(world, 'ada', { type: 'report', input: { title: 'second' }, continues: first.id })
+      const late = { thread_id: first.thread_id, run_id: randomUUID(), status: 'success', values: { report: 1 } }
+      assert.equal((await world.callback('report', late)).body.job_id, second.id)
+      const [stored] = await world.db.query<{ id: string }>(sql`select id from callbacks where run_id = ${late.run_id}`)
+      const replay = `/v1/callbacks/${stored?.id}/replay`
+      const answer = await world.service.request<{ outcome: string }>('POST', replay, { token: world.admin })
+      assert.deepEqual([answer.status, answer.body.outcome], [200, 'deferred'])
+      world.runtime.setFaults({ start_failure: 0 })
+      await world.sweepUntil(async () => (await world.stored(second.id)).finished_at !== null)
+      const ended = await world.stored(second.id)
+      assert.notEqual(ended.run_id, late.run_id)
+      assert.deepEqual(ended.output, { title: 'second', n: 0 })
+    })
+
     test('a thread that the runtime has lost fails the turn: it is not answered without its history', async () => {
       const world = await startJobWorld(under, TYPES)
       const first = await finished(world, 'ada', { type: 'agent', input: says('remember me') })
@@ -478,6 +496,27 @@ describe('conversations', () => {
       assert.equal(fourth.status, 'completed')
       assert.equal((await world.request('DELETE', `/v1/conversations/${thread_id}`, 'ada')).status, 204)
       assert.equal((await fetch(`${world.runtime.url}/threads/${thread_id}/state`)).status, 404)
+    })
+
+    test('a conversation whose owner deletes it, and on which another user has jobs, then belongs to that user and has no title', async () => {
+      const world = await shared()
+      const [ada, bob] = [newUser(), newUser()]
+      const first = await finished(world, ada, { type: 'agent', input: says('my words') })
+      const { thread_id } = first
+      const run = { assistant_id: 'agent', input: says('two'), metadata: { user_id: bob } }
+      const run_id = await world.continueElsewhere({ thread_id }, run)
+      await world.pass(RUN_MS)
+      const followed = await finished(world, bob, { type: 'agent', thread_id, run_id })
+      assert.deepEqual(await threadOf(world, first), { newest: followed.id, title: 'my words', owner: ada })
+      assert.equal((await world.request('DELETE', `/v1/conversations/${thread_id}`, ada)).status, 204)
+      assert.deepEqual(await threadOf(world, first), { newest: followed.id, title: null, owner: bob })
+      const listed = await world.service.request<{ data: { thread_id: string }[] }>('GET', '/v1/conversations', {
+        token: world.token(bob),
+      })
+      assert.deepEqual(
+        listed.body.data.map((one) => one.thread_id),
+        [thread_id],
+      )
     })
 
     test('the conversation of a claimed job belongs to its new owner', async () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
 import { toRfc3339 } from '../../src/core/clock.ts'
+import { sql } from '../../src/db/sql.ts'
 import { toJobTypes } from '../../src/jobs/job-types.ts'
 import { assertError } from '../support/assert-error.ts'
 import { SteppedClock } from '../support/clocked-database.ts'
@@ -117,6 +118,8 @@ describe('jobs with run_at', () => {
       })
       const patched = await world.request('PATCH', `/jobs/${kept.id}`, sub, { body: { input: says('replaced') } })
       assert.equal(patched.status, 200, patched.text)
+      const titles = await world.db.query(sql`select title from threads where id = ${kept.thread_id}`)
+      assert.deepEqual(titles, [{ title: 'replaced' }])
       assert.deepEqual((await world.cancel(cancelled)).body.status, 'cancelled')
       await world.leap(HOUR_MS)
       assert.equal((await ended(world, kept)).output, 'You said: replaced')

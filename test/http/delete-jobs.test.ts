@@ -76,6 +76,33 @@ describe('deleting a job', () => {
       }
     })
 
+    test('its webhook deliveries are deleted with it, and those of other jobs stay', async () => {
+      const world = await startJobWorld(under)
+      const token = world.service.tokenFor({ sub: 'root', scopes: ['admin:*'] })
+      const events = ['job.created', 'job.completed']
+      // No name server has this name, so each delivery waits for its next attempt.
+      const body = { url: 'https://receiver.invalid/', events }
+      assert.equal((await world.service.request('POST', '/v1/webhook-endpoints', { token, body })).status, 201)
+      const start = async () =>
+        (await world.request('POST', '/jobs', 'ada', { body: { type: 'report', input: {} } })).body.id
+      const [job, other] = [await start(), await start()]
+      await world.quiet()
+      for (const id of [job, other]) {
+        await world.sweepUntil(async () => (await world.stored(id)).status === 'completed', RUN_MS)
+      }
+      const left = () =>
+        world.db.query<{ job_id: string | null; deliveries: number }>(sql`
+          select e.job_id, count(*) as deliveries from webhook_deliveries d left join events e on e.seq = d.event_seq
+          group by e.job_id order by e.job_id`)
+      const ofBoth = [job, other].map((job_id) => ({ job_id, deliveries: 2 }))
+      await world.sweepUntil(
+        async () => (await left()).length === 2 && (await left()).every((one) => one.deliveries === 2),
+      )
+      assert.deepEqual(await left(), ofBoth)
+      assert.equal((await world.request('DELETE', `/jobs/${job}`, 'ada')).status, 204)
+      assert.deepEqual(await left(), ofBoth.slice(1))
+    })
+
     if (under.engine.name === 'postgres') {
       test('a job can be deleted while PostgreSQL publishes all tables to a logical replica', async () => {
         const world = await startJobWorld(under, { pushSender: new ScriptedSender() })

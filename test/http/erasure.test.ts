@@ -4,6 +4,7 @@ import type { Database } from '../../src/db/database.ts'
 import { Sql, sql } from '../../src/db/sql.ts'
 import { repeatJob } from '../../src/jobs/actions/retry-job.ts'
 import { eraseDevicesAndNotifications } from '../../src/push/trim-notifications.ts'
+import { RuntimeUnavailable } from '../../src/runtime/check-errors.ts'
 import { assertError } from '../support/assert-error.ts'
 import { openStream } from '../support/event-stream.ts'
 import { type JobWorld, RUN_MS, type ShownJob, startJobWorld, WEBHOOK_SECRET } from '../support/job-world.ts'
@@ -264,7 +265,6 @@ describe('DELETE /v1/users/{sub}', () => {
       assert.equal(accepted.status, 202, accepted.text)
       await untilDone(world, accepted.body.id)
       assert.deepEqual(await tablesWith(world.db, MARK), [])
-      assertError(under, await erase(world, 'never-signed-in'), { status: 404, code: 'not_found' })
     })
 
     test('a notification to two users who are erased at the same time is erased', async () => {
@@ -304,6 +304,141 @@ describe('DELETE /v1/users/{sub}', () => {
       assert.match(failures[0]?.error ?? '', /^The thread stays at the runtime: the runtime /)
       assert.match(failures[1]?.error ?? '', /^Threads of deleted jobs may stay: the runtime /)
       assert.deepEqual([failures.length, failures[1]?.id], [2, SUB])
+    })
+
+    test('each thread that stays is named, also more than the operation shows, and those that it replaced', async () => {
+      const world = await startJobWorld(under)
+      const job = await world.start('report', { sub: SUB })
+      await world.pass(RUN_MS)
+      const left = ['own', 'foreign'].map((name) => `left-${name}`)
+      const insert = (id: string, replacedBy: string | null, isOwn: number) =>
+        world.db.query(sql`
+          insert into threads (id, owner, type, title, newest, is_own, is_pinned, replaced_by)
+          select ${id}, owner, type, title, newest, ${isOwn}, is_pinned, ${replacedBy} from threads
+          where id = ${job.thread_id}`)
+      const threads = Array.from({ length: 110 }, (_, n) => `thread-${n}`)
+      for (const id of threads) await insert(id, null, 1)
+      await insert('left-own', job.thread_id, 1)
+      await insert('left-foreign', job.thread_id, 0)
+      world.runtime.setFaults({ lookup_failure: 1 })
+      const { id } = (await erase(world)).body
+      await world.leapUntil(async () => (await read(world, id)).state === 'done', 60_000)
+      const { total, failed, failures } = await read(world, id)
+      assert.deepEqual([total, failed, failures.length], [2 + 114, 114, 100])
+      const path = `/v1/operations/${id}/failures`
+      const listed: { id: string; error: string }[] = []
+      let cursor = ''
+      for (let pages = 1; pages <= 3; pages++) {
+        const page = await world.service.request<{
+          data: { id: string; error: string }[]
+          has_more: boolean
+          next_cursor: string | null
+        }>('GET', `${path}?limit=50${cursor}`, { token: world.admin })
+        assert.equal(page.status, 200, page.text)
+        listed.push(...page.body.data)
+        assert.deepEqual([page.body.has_more, page.body.next_cursor === null], [pages < 3, pages === 3])
+        cursor = `&cursor=${page.body.next_cursor}`
+      }
+      assert.deepEqual(listed.slice(0, 100), failures)
+      assert.deepEqual(listed.map((one) => one.id).sort(), [...threads, ...left, job.thread_id, SUB].sort())
+      assert.match(listed.at(-1)?.error ?? '', /^Threads of deleted jobs may stay: /)
+      assert.equal(
+        listed.find((one) => one.id === 'left-foreign')?.error,
+        'The thread stays at the runtime: another client created it',
+      )
+    })
+
+    test('the failures of an operation are read page by page; an unknown operation is 404, another cursor 400', async () => {
+      const world = await startJobWorld(under)
+      const get = (path: string) =>
+        world.service.request<{ data: { id: string }[]; next_cursor: string }>('GET', `/v1/operations/${path}`, {
+          token: world.admin,
+        })
+      const check = async (...ids: string[]) => {
+        const request = { token: world.admin, body: { action: 'check', ids } }
+        const { body } = await world.service.request<Operation>('POST', '/v1/operations', request)
+        await untilDone(world, body.id)
+        return body.id
+      }
+      const id = await check('job_1', 'job_2')
+      const page = await get(`${id}/failures?limit=1`)
+      assert.deepEqual(page.body.data, [{ id: 'job_1', error: 'No such job' }])
+      const cursor = `cursor=${page.body.next_cursor}`
+      const rest = await get(`${id}/failures?${cursor}`)
+      assert.deepEqual([rest.body.data.map((one) => one.id), rest.body.next_cursor], [['job_2'], null])
+      assertError(under, await get('opr_none/failures'), {
+        status: 404,
+        code: 'not_found',
+        message: 'No such operation',
+      })
+      const wrong = await get(`${await check('job_3')}/failures?${cursor}`)
+      assertError(under, wrong, { status: 400, code: 'invalid_request' })
+    })
+
+    test('an erasure that gave up on the runtime can be repeated, and then deletes the threads that stayed', async () => {
+      const world = await startJobWorld(under)
+      const job = await world.start('report', { sub: SUB })
+      const deleted = await world.start('report', { sub: SUB })
+      await world.pass(RUN_MS)
+      assert.equal((await world.request('DELETE', `/jobs/${deleted.id}`, SUB)).status, 204)
+      world.runtime.setFaults({ lookup_failure: 1 })
+      const first = (await erase(world)).body.id
+      await world.leapUntil(async () => (await read(world, first)).state === 'done', 60_000)
+      assert.equal((await read(world, first)).failed, 2)
+      world.runtime.setFaults({ lookup_failure: 0 })
+      const again = await erase(world)
+      assert.equal(again.status, 202, again.text)
+      assert.notEqual(again.body.id, first)
+      const done = await untilDone(world, again.body.id)
+      assert.deepEqual([done.total, done.failed], [1, 0])
+      for (const { thread_id } of [job, deleted]) {
+        assert.equal((await fetch(`${world.runtime.url}/threads/${thread_id}`)).status, 404)
+      }
+    })
+
+    test('a thread of a deleted job that the runtime does not delete is named, and the others are deleted', async () => {
+      const world = await startJobWorld(under)
+      const jobs = [
+        await world.start('report', { sub: SUB }),
+        await world.start('report', { sub: SUB }),
+        await world.start('report', { sub: SUB }),
+      ]
+      await world.pass(RUN_MS)
+      for (const { id } of jobs) assert.equal((await world.request('DELETE', `/jobs/${id}`, SUB)).status, 204)
+      const stuck = jobs[1]?.thread_id ?? ''
+      const { runtime } = world.service.services.jobContext
+      assert.ok(runtime)
+      const deleteThread = runtime.deleteThread.bind(runtime)
+      runtime.deleteThread = async (id, signal) => {
+        if (id === stuck) throw new RuntimeUnavailable('threads_stay')
+        await deleteThread(id, signal)
+      }
+      const { id } = (await erase(world)).body
+      await world.leapUntil(async () => (await read(world, id)).state === 'done', 60_000)
+      const error = 'The thread stays at the runtime: the runtime still lists threads that it has deleted'
+      assert.deepEqual((await read(world, id)).failures, [{ id: stuck, error }])
+      const statuses = await Promise.all(
+        jobs.map(async ({ thread_id }) => (await fetch(`${world.runtime.url}/threads/${thread_id}`)).status),
+      )
+      assert.deepEqual(statuses, [404, 200, 404])
+    })
+
+    test('a runtime that ignores the owner in a search loses no threads of other users', async () => {
+      const world = await startJobWorld(under)
+      const own = await world.start('report', { sub: SUB })
+      const other = await world.start('report', { sub: 'bystander' })
+      await world.pass(RUN_MS)
+      assert.equal((await world.request('DELETE', `/jobs/${own.id}`, SUB)).status, 204)
+      assert.equal((await world.request('DELETE', `/jobs/${other.id}`, 'bystander')).status, 204)
+      const { runtime } = world.service.services.jobContext
+      assert.ok(runtime)
+      const searchThreads = runtime.searchThreads.bind(runtime)
+      runtime.searchThreads = (_metadata, page, signal) => searchThreads({}, page, signal)
+      const done = await untilDone(world, (await erase(world)).body.id)
+      assert.equal(done.failed, 0)
+      const statusOf = async ({ thread_id }: ShownJob) =>
+        (await fetch(`${world.runtime.url}/threads/${thread_id}`)).status
+      assert.deepEqual(await Promise.all([own, other].map(statusOf)), [404, 200])
     })
 
     test('the threads of an erased user are deleted at the runtime, and the thread of another client is named', async () => {

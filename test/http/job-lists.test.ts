@@ -260,7 +260,7 @@ describe('the filters of a job list', () => {
       assertError(world.service, refused, { status: 403, code: 'forbidden', message: 'Insufficient scope' })
     })
 
-    test('failures are counted as at least only if those that were read end inside the span', async () => {
+    test('failures are counted as at least only if some that were not read ended inside the span', async () => {
       const world = await started()
       await world.service.clock.leap(4 * HOUR_MS)
       const nowMs = world.service.clock.now()
@@ -271,7 +271,7 @@ describe('the filters of a job list', () => {
       }
       await addFailed(world, { count: 6, atMs: nowMs - 3 * HOUR_MS })
       await addFailed(world, { count: 3, atMs: nowMs - 60_000 })
-      assert.deepEqual(await read(5), [3, 0, false], 'the oldest that is read ended before both spans')
+      assert.deepEqual(await read(5), [3, 0, false], 'the others ended before both spans')
       await addFailed(world, { count: 4, atMs: nowMs - 1.5 * HOUR_MS })
       assert.deepEqual(await read(8), [3, 4, false])
       assert.deepEqual(await read(5), [3, null, false], 'the span before is not read to its beginning')

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { createServer } from 'node:net'
 import { describe, test } from 'node:test'
 import type { JsonObject } from '../../src/core/json.ts'
@@ -54,6 +55,49 @@ describe('a start that the runtime handles late', () => {
       assert.deepEqual(historyOf(world, third), ['q1', 'q2', 'q3'])
     })
 
+    test('a conversation that moved to a new thread keeps its turns there, also if the node that noted a run had a slow clock', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await startBroken(world, sub, { input: says('q1') })
+      const done = await ended(world, first)
+      assert.notEqual(done.thread_id, first.thread_id)
+      await world.db.query(sql`update job_runs set created_at = created_at - 300000 where run_id = ${done.run_id}`)
+      const second = await ended(world, await startBroken(world, sub, { input: says('q2'), continues: first.id }))
+      assert.equal(second.thread_id, done.thread_id)
+      assert.deepEqual(historyOf(world, second), ['q1', 'q2'])
+      await heal(world)
+    })
+
+    for (const kept of ['kept', 'deleted']) {
+      test(`each turn of a pinned conversation continues from the one before, also if a node whose clock is ahead noted a run before it, and the turns are ${kept}`, async () => {
+        const world = await shared()
+        const sub = newUser()
+        const first = await ended(world, await post(world, sub, { input: says('q1') }))
+        const second = await ended(world, await startBroken(world, sub, { input: says('q2'), continues: first.id }))
+        await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+        await world.db.query(sql`update job_runs set created_at = created_at + 600000 where run_id = ${second.run_id}`)
+        const third = await ended(world, await post(world, sub, { input: says('q3'), continues: second.id }))
+        for (const { id } of kept === 'kept' ? [] : [second, third])
+          assert.equal((await world.request('DELETE', `/jobs/${id}`, sub)).status, 204)
+        const fourth = await ended(world, await post(world, sub, { input: says('q4'), continues: first.id }))
+        assert.deepEqual(historyOf(world, fourth), ['q1', 'q2', 'q3', 'q4'])
+        await heal(world)
+      })
+    }
+
+    test('after its job is deleted, the callback of a late run on the thread that the conversation left creates no job', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await startBroken(world, sub, { input: says('q1') })
+      const { thread_id } = await ended(world, first)
+      assert.notEqual(thread_id, first.thread_id)
+      await ended(world, await post(world, sub, { input: says('q2'), continues: first.id }))
+      assert.equal((await world.request('DELETE', `/jobs/${first.id}`, sub)).status, 204)
+      const late = { thread_id: first.thread_id, run_id: randomUUID(), status: 'success', values: { messages: [] } }
+      const { body } = await world.callback(first.type, late)
+      assert.deepEqual(body, { received: true, outcome: 'stale', job_id: first.id })
+    })
+
     test('a late run is cancelled while it is active beside the run of its job', async () => {
       const world = await shared()
       const first = await startBroken(world, newUser(), { input: says('q1', { duration_ms: 120_000 }) })
@@ -74,6 +118,81 @@ describe('a start that the runtime handles late', () => {
       world.runtime.setFaults({ running_ms: 600_000 })
       await world.sweepUntil(() => runsOf(world, first).length === 2)
       await world.sweepUntil(async () => (await extraRuns(world, first)).length > 0)
+      const late = runsOf(world, first).find(({ runId }) => runId !== run_id)
+      assert.equal(late?.status, 'interrupted')
+      assert.deepEqual(await extraRuns(world, first), [late?.runId])
+      await heal(world)
+    })
+
+    test('once the job has ended, the late run of any attempt is cancelled as soon as it is found', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      world.runtime.setFaults({ late_starts_ms: 3_600_000, break_starts: 1 })
+      const second = await post(world, sub, { input: says('q2'), continues: first.id })
+      await world.quiet()
+      world.runtime.setFaults({ late_starts_ms: 40_000, break_starts: 1 })
+      const before = world.calls(START_RUN)
+      await world.sweepUntil(() => world.calls(START_RUN) > before)
+      const repeatedAtMs = world.clock.now()
+      world.runtime.setFaults(NO_RUNTIME_FAULTS)
+      const { run_id, status } = await ended(world, second)
+      assert.equal(status, 'completed')
+      world.runtime.setFaults({ running_ms: 600_000 })
+      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+      const late = runsOf(world, second).find(({ runId }) => runId !== run_id)
+      assert.deepEqual([late?.metadata.attempt, late?.status], [2, 'interrupted'])
+      assert.ok((late?.endedAtMs ?? 0) < repeatedAtMs + 80_000, 'the search for the first attempt found it')
+      await heal(world)
+    })
+
+    test('a late run that appears while a later turn waits for an answer is cancelled, too', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2'), continues: first.id })
+      const { run_id } = await ended(world, second)
+      const asking = says('q3', { pause: 'Sure?' })
+      const third = await ended(world, await post(world, sub, { input: asking, continues: second.id }))
+      assert.equal(third.status, 'awaiting_input')
+      assert.equal(runsOf(world, second).length, 1, 'the late run has not appeared yet')
+      world.runtime.setFaults({ running_ms: 600_000 })
+      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+      const late = runsOf(world, second).find(({ runId }) => runId !== run_id)
+      assert.equal(late?.status, 'interrupted')
+      assert.equal((await world.stored(third.id)).status, 'awaiting_input')
+      await heal(world)
+    })
+
+    for (const turn of ['first', 'later']) {
+      test(`a late run of a ${turn} turn that appears while its own job waits for an answer is cancelled, too`, async () => {
+        const world = await shared()
+        const sub = newUser()
+        const first = turn === 'later' ? await ended(world, await post(world, sub, { input: says('q0') })) : undefined
+        const asking = { input: says('q1', { pause: 'Sure?' }), ...(first && { continues: first.id }) }
+        const job = await startBroken(world, sub, asking)
+        const { status, run_id } = await ended(world, job)
+        assert.equal(status, 'awaiting_input')
+        assert.equal(runsOf(world, job).length, 1, 'the late run has not appeared yet')
+        world.runtime.setFaults({ running_ms: 600_000 })
+        await world.sweepUntil(async () => (await extraRuns(world, job)).length > 0)
+        const late = runsOf(world, job).find(({ runId }) => runId !== run_id)
+        assert.equal(late?.status, 'interrupted')
+        assert.deepEqual(await extraRuns(world, job), [late?.runId])
+        assert.equal((await world.stored(job.id)).status, 'awaiting_input')
+        await heal(world)
+      })
+    }
+
+    test('a late run that no check of its running job has found is cancelled, too', async () => {
+      const world = await shared()
+      const first = await startBroken(world, newUser(), { input: says('q1', { duration_ms: 300_000 }) })
+      await world.sweepUntil(async () => (await world.stored(first.id)).run_id !== null)
+      // As after three minutes: the checks of the job no longer look.
+      await world.db.query(sql`update job_checks set last_start_at = 0 where job_id = ${first.id}`)
+      await world.sweepUntil(async () => (await extraRuns(world, first)).length > 0)
+      const { run_id, status } = await world.stored(first.id)
+      assert.equal(status, 'generating')
       const late = runsOf(world, first).find(({ runId }) => runId !== run_id)
       assert.equal(late?.status, 'interrupted')
       assert.deepEqual(await extraRuns(world, first), [late?.runId])
@@ -367,6 +486,35 @@ describe('a start that the runtime handles late', () => {
       assert.notEqual(third.thread_id, first.thread_id)
     })
 
+    for (const [cancelled, outcome] of [
+      [11, 'continues from the turn before them'],
+      [20, 'fails, because the turns before them are not known'],
+    ] as const) {
+      test(`a turn after ${cancelled} turns that were cancelled before their first step ${outcome}`, async () => {
+        const world = await shared()
+        const sub = newUser()
+        const first = await ended(world, await post(world, sub, { input: says('q1') }))
+        const second = await ended(world, await startBroken(world, sub, { input: says('q2'), continues: first.id }))
+        await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+        world.runtime.setFaults({ pending_ms: 60_000 })
+        const third = await post(world, sub, { input: says('q3'), continues: second.id })
+        await world.quiet()
+        await world.cancel(third)
+        world.runtime.setFaults(NO_RUNTIME_FAULTS)
+        const { status, run_id } = await ended(world, third)
+        assert.deepEqual([status, run_id !== null], ['cancelled', true])
+        for (let n = 1; n < cancelled; n++) {
+          await world.db.query(sql`
+            insert into job_runs (run_id, job_id, run_seq, is_extra, created_at)
+            values (${randomUUID()}, ${third.id}, ${1 + n}, 0, ${world.clock.now() + n})`)
+        }
+        const fourth = await ended(world, await post(world, sub, { input: says('q4'), continues: third.id }))
+        if (cancelled === 11) assert.deepEqual(historyOf(world, fourth), ['q1', 'q2', 'q4'])
+        else assert.deepEqual([fourth.status, fourth.error?.code], ['failed', 'run_lost'])
+        assert.equal(fourth.thread_id, first.thread_id)
+      })
+    }
+
     test('a start that is given up a day after its deadline leaves no run in the conversation', async () => {
       const world = await shared()
       const sub = newUser()
@@ -388,6 +536,31 @@ describe('a start that the runtime handles late', () => {
       }
       assert.deepEqual(histories, [['q1', 'next'], ['next']])
     })
+
+    for (const status of [401, 403, 429]) {
+      test(`a start that the runtime answers with ${status} was certainly not made, so it is repeated on its thread`, async () => {
+        const world = await shared()
+        const sub = newUser()
+        const refused = async (body: object) => {
+          world.runtime.setFaults({ start_failure: 1, start_failure_status: status })
+          const job = await post(world, sub, body)
+          await world.sweepUntil(async () => (await world.stored(job.id)).reconcile.attempts > 2)
+          await heal(world)
+          const done = await ended(world, job)
+          assert.deepEqual([done.status, done.thread_id], ['completed', job.thread_id])
+          assert.deepEqual(
+            runsOf(world, job).map(({ checkpointId, metadata }) => [checkpointId, metadata.attempt]),
+            [[null, undefined]],
+          )
+          return done
+        }
+        const first = await refused({ input: says('q1') })
+        await refused({ input: says('q2'), continues: first.id })
+        assert.deepEqual(await world.db.query(sql`select is_pinned from threads where id = ${first.thread_id}`), [
+          { is_pinned: 0 },
+        ])
+      })
+    }
 
     test('a start that never reached the runtime is repeated on its thread', async () => {
       const port = await freePort()

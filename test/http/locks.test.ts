@@ -3,6 +3,7 @@ import { after, describe, test } from 'node:test'
 import { type Database, LockTimeout } from '../../src/db/database.ts'
 import { openPostgres } from '../../src/db/postgres/postgres.ts'
 import { sql } from '../../src/db/sql.ts'
+import type { ReceivedCallback } from '../../src/jobs/callbacks/match-callbacks.ts'
 import { parseCallback } from '../../src/runtime/callback-payload.ts'
 import { type JobWorld, type ShownJob, startJobWorld } from '../support/job-world.ts'
 import { forEachService, type ServiceUnderTest } from '../support/service.ts'
@@ -54,6 +55,14 @@ function observed(db: Database, onGroupTimeout: () => void): Database {
       return typeof value === 'function' ? value.bind(target) : value
     },
   })
+}
+
+/** The callback of this job's run, as the intake of this node gets it. */
+async function readCallback({ service, clock }: JobWorld, { thread_id, run_id }: ShownJob): Promise<ReceivedCallback> {
+  const type = service.services.jobContext.types.get('report') ?? assert.fail()
+  const body = JSON.stringify({ thread_id, run_id, status: 'success', values: { report: 1 } })
+  const payload = await parseCallback(body, type.wantedValues)
+  return { payload, type, path: '/webhooks/jobs/report', jobId: null, receivedAtMs: clock.now() }
 }
 
 async function startMany(world: JobWorld, count: number, sub: string): Promise<ShownJob[]> {
@@ -163,6 +172,28 @@ describe('locks that several nodes want', () => {
       ])
     })
 
+    test('no callback of an owner of all jobs is refused while a commit holds the usage of this owner', async () => {
+      const { a, b, other } = await startNodes(under, { queryTimeoutMs: 50_000 })
+      const [first, next] = await startMany(a, 2, 'ada')
+      assert.ok(first && next)
+      assert.equal((await callBack(a, first)).status, 200)
+      const { intake } = b.service.services
+      const receive = async () => intake.receive(await readCallback(b, next))
+      const delayed = await other.transaction(async (tx) => {
+        const locked = await tx.query(sql`select subject from usage_counters where subject = 'ada' for update`)
+        assert.equal(locked.length, 1)
+        const waiting = Promise.allSettled(Array.from({ length: 1_000 }, receive))
+        // All groups have met the lock.
+        await until(() => intake.waiting > 0)
+        await until(() => intake.waiting === 0)
+        return { waiting }
+      })
+      const answers = await delayed.waiting
+      const outcomes = answers.map((answer) => (answer.status === 'fulfilled' ? answer.value.outcome : 'refused'))
+      const count = (wanted: string) => outcomes.filter((outcome) => outcome === wanted).length
+      assert.deepEqual([count('refused'), count('applied'), count('duplicate')], [0, 1, 999])
+    })
+
     test('after the first group, the callbacks of an owner whose usage is locked do not delay other owners again', async () => {
       let timeouts = 0
       const onGroupTimeout = () => {
@@ -173,19 +204,13 @@ describe('locks that several nodes want', () => {
       const fast = await startMany(a, 5, 'bob')
       assert.ok(first)
       assert.equal((await callBack(a, first)).status, 200)
-      const { intake, jobContext } = b.service.services
-      const type = jobContext.types.get('report') ?? assert.fail()
-      const read = async ({ thread_id, run_id }: ShownJob) => {
-        const body = JSON.stringify({ thread_id, run_id, status: 'success', values: { report: 1 } })
-        const payload = await parseCallback(body, type.wantedValues)
-        return { payload, type, path: '/webhooks/jobs/report', jobId: null, receivedAtMs: b.clock.now() }
-      }
+      const { intake } = b.service.services
       const delayed = await other.transaction(async (tx) => {
         const locked = await tx.query(sql`select subject from usage_counters where subject = 'ada' for update`)
         assert.equal(locked.length, 1)
         const waiting: Promise<{ outcome: string }>[] = []
         for (const [n, job] of slow.entries()) {
-          const [ofAda, ofBob] = [await read(job), await read(fast[n] as ShownJob)]
+          const [ofAda, ofBob] = [await readCallback(b, job), await readCallback(b, fast[n] as ShownJob)]
           // Received in one turn of the event loop, so in one group.
           waiting.push(intake.receive(ofAda))
           assert.equal((await intake.receive(ofBob)).outcome, 'applied')
@@ -194,6 +219,37 @@ describe('locks that several nodes want', () => {
         return waiting
       })
       for (const { outcome } of await Promise.all(delayed)) assert.equal(outcome, 'applied')
+    })
+
+    test('a check that ends a job of an owner whose usage is locked does not hold up the jobs of other owners', async () => {
+      // Without a limit to the wait for a lock: a check that waited would fail with the others of its group.
+      const { a, other } = await startNodes(under, { queryTimeoutMs: 5_000, lockTimeout: '0' })
+      a.runtime.setFaults({ zombie: false, drop_callbacks: 1 })
+      const hasEnded = async ({ id }: ShownJob) => (await a.stored(id)).finished_at !== null
+      const haveEnded = async (jobs: ShownJob[]) => (await Promise.all(jobs.map(hasEnded))).every(Boolean)
+      const first = await startMany(a, 1, 'ada')
+      await a.sweepUntil(() => haveEnded(first))
+      const slow = await startMany(a, 3, 'ada')
+      const fast = await startMany(a, 3, 'bob')
+      await other.transaction(async (tx) => {
+        const locked = await tx.query(sql`select subject from usage_counters where subject = 'ada' for update`)
+        assert.equal(locked.length, 1)
+        await until(async () => {
+          await tx.query(sql`select 1 as not_idle`)
+          await a.pass(1_000)
+          return haveEnded(fast)
+        })
+        assert.deepEqual(await Promise.all(slow.map(hasEnded)), [false, false, false])
+      })
+      await until(async () => {
+        await a.pass(1_000)
+        return haveEnded(slow)
+      })
+      const usage = await other.query(sql`select subject, runs from usage_counters where runs > 0 order by subject`)
+      assert.deepEqual(usage, [
+        { subject: 'ada', runs: 4 },
+        { subject: 'bob', runs: 3 },
+      ])
     })
 
     test('a delayed job whose row, thread or check is locked begins later, and delays no other', async () => {

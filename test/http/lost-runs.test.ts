@@ -92,26 +92,37 @@ describe('lost runs', () => {
       assert.equal(await evidence(), null)
     })
 
-    test('a thread or a question that is found contradicts its loss, though the start after it fails', async () => {
+    test('a thread, a question or a checkpoint that is found contradicts its loss, though the start after it fails', async () => {
       const world = await startJobWorld(under)
       const evidenceOf = async (id: string) => (await readJobRows(world.db, id)).job.awaiting_confirmation
       const see = (id: string, evidence: string) =>
         world.db.query(sql`
           update jobs set awaiting_confirmation = ${evidence}, awaiting_confirmation_since = ${world.clock.now()}
           where id = ${id}`)
-      const first = await world.start('report')
-      const paused = await world.start('pausing')
-      await world.sweepUntil(async () => isOver(await world.stored(first.id)) && isOver(await world.stored(paused.id)))
+      const continueJob = async ({ id: continues }: { id: string }) => {
+        const body = { type: 'report', input: { title: 'next' }, continues }
+        const turn = await world.request('POST', '/jobs', 'ada', { body })
+        assert.equal(turn.status, 202, turn.text)
+        return turn.body
+      }
+      const [first, pinned, paused] = [
+        await world.start('report'),
+        await world.start('report'),
+        await world.start('pausing'),
+      ]
+      for (const { id } of [first, pinned, paused]) await world.sweepUntil(async () => isOver(await world.stored(id)))
+      const { thread_id } = await world.stored(pinned.id)
+      await world.db.query(sql`update threads set is_pinned = 1 where id = ${thread_id}`)
       world.runtime.setFaults({ start_failure: 1 })
-      const body = { type: 'report', input: { title: 'next' }, continues: first.id }
-      const next = await world.request('POST', '/jobs', 'ada', { body })
-      assert.equal(next.status, 202, next.text)
+      const [next, nextPinned] = [await continueJob(first), await continueJob(pinned)]
       assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
       await world.quiet()
-      await see(next.body.id, 'thread_missing')
+      await see(next.id, 'thread_missing')
+      await see(nextPinned.id, 'checkpoint_missing')
       await see(paused.id, 'question_closed')
-      await world.sweepUntil(async () => (await evidenceOf(next.body.id)) === null)
-      await world.sweepUntil(async () => (await evidenceOf(paused.id)) === null)
+      for (const { id } of [next, nextPinned, paused]) {
+        await world.sweepUntil(async () => (await evidenceOf(id)) === null)
+      }
       await heal(world)
     })
 

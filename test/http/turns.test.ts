@@ -208,6 +208,30 @@ describe('turns of a conversation', () => {
       for (const [n, run] of runs.slice(1).entries()) assert.ok(run.createdAtMs >= (runs[n]?.endedAtMs ?? 0))
     })
 
+    test('a turn that waits does not begin beyond a limit that its owner has used up meanwhile', async () => {
+      const world = await shared()
+      for (const { runs, status } of [
+        { runs: 1, status: 'cancelled' },
+        { runs: 2, status: 'completed' },
+      ]) {
+        const sub = newUser()
+        const first = await begun(world, sub, { input: says('one', 5_000) })
+        const second = await begun(world, sub, { input: says('two'), continues: first.id, on_busy: 'enqueue' })
+        const limits = { token: world.admin, body: { runs, tokens: null } }
+        assert.equal((await world.service.request('PUT', `/v1/users/${sub}/limits`, limits)).status, 200)
+        assert.equal((await ended(world, first)).status, 'completed')
+        assert.equal((await ended(world, second)).status, status)
+        assert.equal(runsOf(world, first).length, runs)
+        const reasons = await world.db.query<{ detail: string }>(
+          sql`select detail from job_timeline where job_id = ${second.id} and kind = 'cancel_requested'`,
+        )
+        assert.deepEqual(
+          reasons.map(({ detail }) => JSON.parse(detail) as object),
+          status === 'cancelled' ? [{ reason: 'usage_limit_exceeded' }] : [],
+        )
+      }
+    })
+
     test('the input of a turn can be replaced while the turn waits', async () => {
       const world = await shared()
       const [sub, other] = [newUser(), newUser()]

@@ -1,4 +1,4 @@
-import { silentLog } from '../../src/core/log.ts'
+import { type Log, silentLog } from '../../src/core/log.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
@@ -25,10 +25,12 @@ export class Backends {
   readonly nodes: Webhooks[] = []
   /** How the backend at a URL answers. */
   answer: (request: EgressRequest) => EgressAnswer | Promise<EgressAnswer> = () => OK
+  readonly #log: Log
   #events = 0
   #endpoints = 0
 
-  constructor(db: Database) {
+  constructor(db: Database, log: Log = silentLog) {
+    this.#log = log
     this.watched = new WatchedDatabase(db)
   }
 
@@ -57,7 +59,7 @@ export class Backends {
       node: { id: node, isAlive: true },
       clock: this.clock,
       random: { bytes: systemRandom.bytes, fraction: () => 0 },
-      log: silentLog,
+      log: this.#log,
       egress: { allow: [], allowHttp: false },
       poster,
     })

@@ -31,6 +31,7 @@ test('the kind of a caller follows from the id of the owner, and a job without a
   const identify = identifyBy({ mode: 'sub', secret: null })
   const kindOf = (owner: string | null) => callerKeys(jobOf(owner), identify).caller?.kind
   assert.deepEqual(['ada', SERVICE, 'svc_ada', null].map(kindOf), ['user', 'service_account', 'user', null])
+  assert.equal(kindOf('command_line'), 'service_account', 'the command line is no person')
   const { caller, user_id } = callerKeys(jobOf(null, 'root'), identify)
   assert.deepEqual([caller?.user_id, caller?.actor, caller?.scopes, user_id], [null, 'root', [], null])
   assert.deepEqual(callerKeys(jobOf('ada', 'root'), null), { caller: null, user_id: null })

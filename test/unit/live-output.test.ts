@@ -143,6 +143,7 @@ describe('a viewer', () => {
       writableNeedDrain: false,
       writableEnded: false,
       destroyed: false,
+      socket: { bytesWritten: 0, writableLength: 0 },
       writeHead: () => {},
       flushHeaders: () => {},
       write: (data: string | Buffer) => {
@@ -174,7 +175,14 @@ describe('a viewer', () => {
       client.emit('drain')
       await new Promise(setImmediate)
     }
-    return { clock, client, sse, run, viewer, append, read, cuts: () => cuts }
+    /** The stream is looked at every second. */
+    const pass = async (seconds: number) => {
+      for (let second = 0; second < seconds; second++) {
+        sse.tick()
+        await clock.advance(1_000)
+      }
+    }
+    return { clock, client, sse, run, viewer, append, read, pass, cuts: () => cuts }
   }
 
   test('a viewer gets nothing more while its buffer is full, and the rest when it reads', async () => {
@@ -190,24 +198,36 @@ describe('a viewer', () => {
   })
 
   test('a viewer is cut when it reads nothing for 30 s, and gets no comment meanwhile', async () => {
-    const { clock, client, sse, append, cuts } = view()
+    const { client, sse, append, pass, cuts } = view()
     client.writableNeedDrain = true
     append(0)
-    await clock.advance(29_999)
-    sse.tick()
+    await pass(30)
     assert.deepEqual([client.sent, client.destroyed], ['0 ', false])
-    await clock.advance(1)
     sse.tick()
     assert.deepEqual([client.destroyed, cuts()], [true, 1])
   })
 
   test('a viewer is cut, and not only ended, when it reads nothing and its time is over', async () => {
-    const { clock, client, sse, append } = view({ endsAtMs: 0 })
+    const { client, sse, append, pass } = view({ endsAtMs: 30_000 })
     client.writableNeedDrain = true
     append(0)
-    await clock.advance(30_000)
+    await pass(30)
     sse.tick()
     assert.equal(client.destroyed, true)
+  })
+
+  test('an idle stream of events is cut when its client takes nothing of a full buffer for 30 s, and not while it takes something', async () => {
+    const { client, sse, pass, cuts } = view()
+    client.writableNeedDrain = true
+    sse.send({ id: '1', event: 'job.updated', data: '{}' })
+    await pass(20)
+    client.socket.bytesWritten += 1
+    await pass(20)
+    sse.send({ id: '2', event: 'job.updated', data: '{}' })
+    await pass(10)
+    assert.equal(client.destroyed, false)
+    sse.tick()
+    assert.deepEqual([client.destroyed, cuts()], [true, 1])
   })
 
   test('a viewer is cut when the log has dropped what it has not read', () => {

@@ -3,7 +3,15 @@ import { ApiError, UnavailableError } from '../../core/errors.ts'
 import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import type { JobContext } from '../job-context.ts'
 import { deleteEndedJobs } from '../retention/delete-jobs.ts'
-import { findJobsOn, findReplaced, hasOtherOwners, lockThread, markDeleting } from '../thread-store.ts'
+import {
+  eraseThreads,
+  findJobsOn,
+  findReplaced,
+  findThread,
+  hasOtherOwners,
+  lockThread,
+  markDeleting,
+} from '../thread-store.ts'
 import { findUnfinishedOn } from '../uncommon-jobs.ts'
 
 /** On SQLite nothing else runs during a batch. */
@@ -45,8 +53,12 @@ export async function deleteConversation(context: JobContext, { threadId, owner,
     await markDeleting(db, threadId, null)
     throw new ApiError('conflict', UNFINISHED)
   }
-  // For the jobs of other owners, which stay.
-  await markDeleting(db, threadId, null)
+  // For the jobs of other owners, which stay: the first of them owns the conversation now.
+  await db.transaction(async (tx) => {
+    const thread = await findThread(tx, threadId)
+    if (thread && thread.owner === owner) await eraseThreads(tx, [threadId])
+    await markDeleting(tx, threadId, null)
+  })
   if (by) {
     const object = { kind: 'conversation', id: threadId } as const
     await db.transaction((tx) => recordAudit(tx, context, { by, action: 'conversation.deleted', object }))

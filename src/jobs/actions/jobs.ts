@@ -45,7 +45,7 @@ import { settleJobs, settleWithin } from '../settlement/settle.ts'
 import { CONFIRM_AFTER_MS, type Settlement, type SettlingJob } from '../settlement/settlement.ts'
 import { appendTimeline, type TimelineKind } from '../settlement/timeline-store.ts'
 import { recordUsage, usageOf } from '../settlement/usage-of.ts'
-import { claimThread, findEarlierRuns, findThread } from '../thread-store.ts'
+import { claimThread, findEarlierRuns, findThread, setTitle } from '../thread-store.ts'
 import { countUnfinished, findUnfinishedOn } from '../uncommon-jobs.ts'
 import type { JobWorker } from '../worker/job-worker.ts'
 import type { Reconciler } from '../worker/reconcile.ts'
@@ -357,6 +357,7 @@ export class Jobs {
     const { db, clock } = this.#context
     return db.transaction(async (tx) => {
       const job = await lockJob(tx, id, maxBytes)
+      if (job.continues === null) await setTitle(tx, job.thread_id, titleOf(input))
       if (!(await lockWaitingTurn(tx, id))) {
         throw new ApiError('conflict', `The job is ${job.status}: only the input of a turn that waits can be replaced`)
       }

@@ -87,7 +87,7 @@ export function jobListRoutes(app: App, { db, clock, reconciler }: ListServices)
   )
 }
 
-/** A summary has neither input nor output. */
+/** A page of summaries has neither inputs nor outputs, and ends at 256 KB of questions and configurations. */
 export function sizeOfPage({ fields }: Readonly<Record<string, unknown>>): 'page' | 'document' {
   return fields === 'summary' ? 'document' : 'page'
 }

@@ -2,7 +2,7 @@ import { recordAudit } from '../../audit/record-audit.ts'
 import { ApiError } from '../../core/errors.ts'
 import { type Meter, silentMeter } from '../../core/metrics/meter.ts'
 import { LockTimeout, type Transaction, UniqueViolation } from '../../db/database.ts'
-import { LOCKED, WriteBatcher } from '../../db/write-batcher.ts'
+import { Locked, WriteBatcher } from '../../db/write-batcher.ts'
 import { CALLBACK_OUTCOMES, type CallbackOutcome, type CallbackRow, insertCallbacks } from '../callback-store.ts'
 import type { Verdict } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -31,7 +31,7 @@ interface AnsweredCallback {
   answer: CommittedCallback
 }
 
-type CommittedCallback = CallbackAnswer | ApiError | typeof LOCKED
+type CommittedCallback = CallbackAnswer | ApiError | Locked
 
 const UNKNOWN_TURN: Verdict = { kind: 'unclear', reason: 'a run of this turn or of an earlier one?' }
 
@@ -56,7 +56,7 @@ export class CallbackIntake {
     this.#meter = context.meter ?? silentMeter
     this.#lockedOwners = new LockedOwners(context.clock)
     this.#commits = new WriteBatcher({
-      commit: (batch, { isAlone }) => (isAlone ? this.#commitOrRetry(batch, 'wait') : this.#commitGroup(batch)),
+      commit: (batch, { waits }) => (waits ? this.#commitOrRetry(batch, 'wait') : this.#commitGroup(batch)),
       sizeOf: ({ payload }) => payload.body.length,
       maxBatch: 200,
       maxBatchBytes: 16 * MB,
@@ -95,7 +95,7 @@ export class CallbackIntake {
     callbacks: readonly ReceivedCallback[],
   ): Promise<(CallbackAnswer | ApiError)[]> {
     const answers = await this.#commit(tx, { batch: callbacks, settlement, locks: 'wait' })
-    return answers.filter((answer) => answer !== LOCKED)
+    return answers.flatMap((answer) => (answer instanceof Locked ? [] : [answer]))
   }
 
   /**
@@ -144,7 +144,7 @@ export class CallbackIntake {
     // Create its id first, so that the timeline shows the callback before the transition that it causes.
     const answered = matched.map((match): AnsweredCallback => {
       const { callback } = match
-      if ('isLocked' in match) return { callback, id: null, answer: LOCKED }
+      if ('lockedBy' in match) return { callback, id: null, answer: new Locked(match.lockedBy) }
       if ('deletedJobId' in match) {
         return { callback, id: null, answer: { outcome: 'stale', jobId: match.deletedJobId } }
       }
@@ -187,8 +187,8 @@ export class CallbackIntake {
   async #audit(tx: Transaction, answered: readonly AnsweredCallback[]): Promise<void> {
     for (const { callback, answer } of answered) {
       const { replayOf, replayedBy } = callback
-      if (replayOf === undefined || replayedBy === undefined || answer instanceof ApiError || answer === LOCKED)
-        continue
+      if (replayOf === undefined || replayedBy === undefined) continue
+      if (answer instanceof ApiError || answer instanceof Locked) continue
       const object = { kind: 'callback', id: replayOf } as const
       const after = { outcome: answer.outcome, job_id: answer.jobId }
       await recordAudit(tx, this.#context, { by: replayedBy, action: 'callback.replayed', object, after })
@@ -203,7 +203,7 @@ export class CallbackIntake {
     const callbacks: CallbackRow[] = []
     const replays: NewTimelineRow[] = []
     for (const { callback, id, answer } of answered) {
-      if (answer instanceof ApiError || answer === LOCKED || id === null) continue
+      if (answer instanceof ApiError || answer instanceof Locked || id === null) continue
       const { payload, type, path, receivedAtMs, replayOf } = callback
       const { outcome, jobId: job_id, transition = null } = answer
       const { status } = payload

@@ -3,7 +3,6 @@ import { timeOfId } from '../../core/ids.ts'
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import type { CallbackPayload } from '../../runtime/callback-payload.ts'
-import { lockFreeUsage, periodOf } from '../../usage/usage-store.ts'
 import { isTerminal, isWatched } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
 import { type JobRow, newJob } from '../job-row.ts'
@@ -12,6 +11,7 @@ import type { JobType } from '../job-types.ts'
 import { findDeleted, TOMBSTONE_RETENTION_MS } from '../retention/delete-store.ts'
 import { jobEvent } from '../settlement/job-event.ts'
 import type { Settlement, SettlingJob } from '../settlement/settlement.ts'
+import { lockUsageOf } from '../settlement/usage-of.ts'
 import { findNewestTurns } from '../thread-store.ts'
 import type { LockedOwners } from './locked-owners.ts'
 
@@ -39,13 +39,14 @@ interface DeletedMatch {
 /** Another transaction has locked a job that the callback names, or its owner's usage: nothing of it was processed. */
 interface LockedMatch {
   callback: ReceivedCallback
-  isLocked: true
+  /** The owner of the locked job, or else its thread: the callbacks that wait for the same lock wait together. */
+  lockedBy: string
 }
 
 /**
- * Which locks of other transactions a group of callbacks waits for. `wait`: for all of them. `skip_locked_jobs`: not for
- * those of jobs, nor for those of owners that were locked a moment ago. `skip_locked_owners`: neither for those of jobs nor
- * for those of the usage of owners. A skipped callback is committed alone later.
+ * What a group of callbacks does about locks of other transactions. `wait`: waits for all of them. `skip_locked_jobs`:
+ * skips locked jobs, and owners that were locked a moment ago. `skip_locked_owners`: skips locked jobs, and owners whose
+ * usage is locked. Skipped callbacks are committed later, beside the groups.
  */
 export type LockMode = 'wait' | 'skip_locked_jobs' | 'skip_locked_owners'
 
@@ -82,12 +83,13 @@ export async function matchCallbacks(
   const { batch, settlement } = group
   const { atMs } = settlement
   const candidates = await lockCandidates(tx, group)
-  const { runs, jobs, awaitingRun, newestTurns, deleted, isLocked } = candidates
+  const { runs, jobs, awaitingRun, newestTurns, deleted, lockOf } = candidates
   const adoptedByRun = new Map<string, JobRow>()
 
   const matched = batch.map((callback): MatchedCallback | DeletedMatch | LockedMatch => {
     const { payload, jobId } = callback
-    if (isLocked(callback)) return { callback, isLocked: true }
+    const lockedBy = lockOf(callback)
+    if (lockedBy !== undefined) return { callback, lockedBy }
     const run = runs.get(payload.runId)
     const owner = run ? jobs.get(run.job_id) : adoptedByRun.get(payload.runId)
     const awaiting = deleted.has(payload.runId) ? undefined : awaitingRun.get(payload.threadId)
@@ -98,7 +100,9 @@ export async function matchCallbacks(
     const mentioned = payload.jobId === null ? onThread : jobs.get(payload.jobId)
     const named = jobId === null ? (owner ?? mentioned) : jobs.get(jobId)
     const job = named ?? owner ?? jobs.get(payload.jobId ?? '')
-    const isNameless = jobId === null && owner === undefined && payload.jobId === null && job?.continues != null
+    // A stored callback may have been found by its thread only, so a replay is no credential.
+    const isBound = jobId !== null && callback.replayOf === undefined
+    const isNameless = !isBound && owner === undefined && payload.jobId === null && job?.continues != null
     const isHint = isNameless || (run === undefined && job !== undefined && mayBeLate(payload, job))
     // A credential bound to one job proves nothing about another job, nor about the run of another job.
     const isOfOther = owner === undefined ? payload.jobId !== null && payload.jobId !== jobId : owner.id !== jobId
@@ -166,7 +170,7 @@ interface Candidates {
   newestTurns: Map<string, SettlingJob>
   /** By the id of a run, a job or a thread: the deleted job it belonged to. */
   deleted: Map<string, string>
-  isLocked: (callback: ReceivedCallback) => boolean
+  lockOf: (callback: ReceivedCallback) => string | undefined
 }
 
 async function lockCandidates(tx: Transaction, group: CallbackBatch): Promise<Candidates> {
@@ -194,7 +198,8 @@ async function lockCandidates(tx: Transaction, group: CallbackBatch): Promise<Ca
     const named = namedBy(callback)
     const isKnown = jobId === null ? named.some((id) => jobs.has(id)) : jobs.has(jobId)
     // Only this service starts runs on its threads: a run that names no job is a late one of the deleted jobs.
-    return isKnown ? [] : [payload.runId, ...(named.length === 0 ? [payload.threadId] : named)]
+    const ofThread = [payload.threadId, onThreads.newest.get(payload.threadId) ?? payload.threadId]
+    return isKnown ? [] : [payload.runId, ...(named.length === 0 ? ofThread : named)]
   })
   const missing = [...candidates].filter((id) => !jobs.has(id))
   // Both are read after the lock. A job that is missing is locked elsewhere if it is still stored, or was deleted while this
@@ -203,17 +208,23 @@ async function lockCandidates(tx: Transaction, group: CallbackBatch): Promise<Ca
     locks === 'wait' || missing.length === 0 ? [] : findThreadsOf(tx, missing),
     findDeleted(tx, unknown),
   ])
-  const lockedIds = new Set(left.map(({ id }) => id))
-  const lockedThreads = new Set(left.map(({ thread_id }) => thread_id))
+  // The thread may stay, because the conversation moved from it to another one, and has later turns there.
+  for (const [threadId, newest] of onThreads.newest) {
+    const jobId = deleted.get(newest)
+    if (jobId !== undefined) deleted.set(threadId, jobId)
+  }
+  const lockOf = new Map(
+    left.flatMap(({ id, thread_id, created_by }) => [id, thread_id].map((key) => [key, created_by ?? thread_id])),
+  )
   return {
     runs,
     jobs,
     deleted,
     // A run that no job knows may be that of a locked job on its thread.
-    isLocked: (callback) => {
+    lockOf: (callback) => {
       const { threadId } = callback.payload
-      const named = [...namedBy(callback), onThreads.newest.get(threadId) ?? '']
-      return lockedThreads.has(threadId) || named.some((id) => lockedIds.has(id))
+      const named = [threadId, ...namedBy(callback), onThreads.newest.get(threadId) ?? '']
+      return named.map((key) => lockOf.get(key)).find((by) => by !== undefined)
     },
     awaitingRun: new Map(awaiting.map((job) => [job.thread_id, job])),
     newestTurns: new Map(
@@ -225,20 +236,13 @@ async function lockCandidates(tx: Transaction, group: CallbackBatch): Promise<Ca
   }
 }
 
-/**
- * Skips the jobs whose end would have to wait for the usage of their owner, unless these are all: then no other owner
- * waits with them, and the holder of the lock may just be another group with the same owners.
- */
+/** Skips the jobs whose end would have to wait for the usage of their owner. */
 async function skipLockedOwners(
   tx: Transaction,
   jobs: Map<string, SettlingJob>,
   { settlement, lockedOwners }: CallbackBatch,
 ): Promise<void> {
-  const keys = Array.from(jobs.values()).flatMap(({ created_by: subject, type }) =>
-    subject === null ? [] : [{ subject, type }],
-  )
-  const inUse = await lockFreeUsage(tx, { keys, period: periodOf(settlement.atMs) })
-  if (keys.every(({ subject }) => inUse.has(subject))) return
+  const inUse = await lockUsageOf(tx, [...jobs.values()], settlement.atMs)
   for (const owner of inUse) lockedOwners.add(owner)
   leaveOut(jobs, (owner) => inUse.has(owner))
 }

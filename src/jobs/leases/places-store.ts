@@ -3,7 +3,6 @@ import { forUpdateSkipLocked } from '../../db/locking.ts'
 import { isAmong } from '../../db/rows.ts'
 import { join, type Sql, sql } from '../../db/sql.ts'
 import { ownerOf } from '../check-store.ts'
-import { lockSlimJobs } from '../job-store.ts'
 import { type JobType, type JobTypes, limitedTypeOf } from '../job-types.ts'
 import { findOwners } from './lease-in-turn.ts'
 
@@ -116,18 +115,18 @@ export async function givePlaces(
   })
 }
 
-/** Called at startup: makes jobs due that wait although their type no longer has a limit. */
-export async function releaseUnlimited(db: Database, types: readonly LimitedType[], nowMs: number): Promise<void> {
+/**
+ * Called at startup: makes jobs due that wait although their type no longer has a limit. Returns whether some are left,
+ * because another transaction has locked them.
+ */
+export async function releaseUnlimited(db: Database, types: readonly LimitedType[], nowMs: number): Promise<boolean> {
   const names = types.map(({ name }) => name)
-  await db.transaction(async (tx) => {
-    const isReleased = sql`queued_at is not null and not (${isAmong(db.engine, sql`limited_type`, names)})`
-    const waiting = await tx.query<{ job_id: string }>(sql`select job_id from job_checks where ${isReleased}`)
-    if (waiting.length === 0) return
-    const ids = waiting.map(({ job_id }) => job_id)
-    // Without the locks of their jobs, two transactions could lock these checks in different orders.
-    await lockSlimJobs(tx, ids)
-    await tx.query(sql`
-      update job_checks set queued_at = null, due_at = ${nowMs}
-      where ${isReleased} and ${isAmong(tx.engine, sql`job_id`, ids)}`)
-  })
+  const isReleased = sql`queued_at is not null and not (${isAmong(db.engine, sql`limited_type`, names)})`
+  const areLeft = async () =>
+    (await db.query(sql`select 1 as queued from job_checks where ${isReleased} limit 1`)).length > 0
+  if (!(await areLeft())) return false
+  await db.query(sql`
+    update job_checks set queued_at = null, due_at = ${nowMs} where job_id in (
+      select job_id from job_checks where ${isReleased} ${forUpdateSkipLocked(db.engine)})`)
+  return await areLeft()
 }

@@ -74,12 +74,12 @@ async function beginUnlessLocked(context: JobContext, jobId: string): Promise<vo
 }
 
 /**
- * Its deadline begins now. If its type limits the active runs, it now waits for a place. A delayed job is cancelled if the
- * service refuses its owner now, or if the owner has used up a limit.
+ * Its deadline begins now. If its type limits the active runs, it now waits for a place. The job is cancelled if its owner
+ * has used up a limit, and a delayed one also if the service refuses its owner now.
  */
 async function beginTurn(context: JobContext, jobId: string): Promise<void> {
   const { types } = context
-  await settleJobs(context, async (tx, settlement) => {
+  const work = async (tx: Transaction, settlement: Settlement) => {
     const [job] = await settlement.lock([jobId], { skipLocked: true })
     const thread = job && (await lockThread(tx, job.thread_id))
     if (!thread || job.waits_on === null) return
@@ -87,7 +87,7 @@ async function beginTurn(context: JobContext, jobId: string): Promise<void> {
     if (first?.id !== jobId) return
     const { atMs } = settlement
     const reason = await findReasonToCancel(context, tx, job)
-    if (reason !== null) return cancelDelayed(context, tx, { settlement, job, reason })
+    if (reason !== null) return cancelWaiting(context, tx, { settlement, job, reason })
     const type = types.get(job.type)
     const deadlineMs = type ? deadlineFrom(atMs, type) : atMs
     const limitedType = limitedTypeOf(type)
@@ -98,7 +98,9 @@ async function beginTurn(context: JobContext, jobId: string): Promise<void> {
         queued_at = ${isLimited ? atMs : null}, due_at = ${isLimited ? deadlineMs : atMs}
       where job_id = ${jobId}`)
     await note(context, tx, { jobId, atMs, kind: 'turn_began' })
-  })
+  }
+  // The other turns wait behind this one.
+  await settleJobs(context, work, { waitsBriefly: true })
 }
 
 /**
@@ -113,25 +115,28 @@ export async function cancelIfRefused(context: JobContext, delayed: SlimJob): Pr
     const [job] = await settlement.lock([id])
     const reason = job && (await context.findRefusal(tx, created_by))
     if (!reason || isTerminal(job.status) || job.run_id !== null || job.start_attempts > 0) return false
-    await cancelDelayed(context, tx, { settlement, job, reason })
+    await cancelWaiting(context, tx, { settlement, job, reason })
     return true
   })
 }
 
-/** Why the delayed job does not start now; null: it starts. The jobs of its owner that still wait do not count. */
+/**
+ * Why the turn does not begin now; null: it begins. A block ends only delayed jobs. The jobs of its owner that still wait do
+ * not count for the limits.
+ */
 async function findReasonToCancel(
   { findRefusal, usageLimitRuns, clock }: JobContext,
   tx: Transaction,
   { run_at, created_by }: SettlingJob,
 ): Promise<CancelReason | null> {
-  if (run_at === null || created_by === null) return null
-  const refusal = await findRefusal(tx, created_by)
+  if (created_by === null) return null
+  const refusal = run_at === null ? null : await findRefusal(tx, created_by)
   if (refusal !== null) return refusal
   const check = { nowMs: clock.now(), defaultRuns: usageLimitRuns, counted: 'begun' } as const
   return (await findSpentLimit(tx, created_by, check)) === null ? null : 'usage_limit_exceeded'
 }
 
-async function cancelDelayed(
+async function cancelWaiting(
   context: JobContext,
   tx: Transaction,
   { settlement, job, reason }: { settlement: Settlement; job: SettlingJob; reason: CancelReason },

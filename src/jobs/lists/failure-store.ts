@@ -33,8 +33,8 @@ export type FailureGroup = {
 }
 
 /**
- * The failed jobs that ended since a time, by type and error, most frequent first. `isCut`: the newest failed jobs were
- * read, and the oldest of them ended since that time too, so that there may be more.
+ * The failed jobs that ended since a time, by type and error, most frequent first. `isCut`: only those that ended last were
+ * read, and there are more since that time.
  */
 export async function groupFailures(
   db: Queryable,
@@ -42,19 +42,15 @@ export async function groupFailures(
 ): Promise<{ groups: FailureGroup[]; isCut: boolean }> {
   const startMs = sinceMs - (nowMs - sinceMs)
   const newest = sql`
-    select jobs.id, type, error_code, finished_at from uncommon_jobs join jobs on jobs.id = uncommon_jobs.id
-    where state = 'failed' order by uncommon_jobs.id desc limit ${maxRead}`
-  // Null if there are no failed jobs besides those that were read.
-  const cutAt = sql`case when exists (
-      select 1 from uncommon_jobs where state = 'failed' and id < (select min(id) from read))
-    then (select finished_at from read order by id limit 1) end`
+    select id, since as ended_at, row_number() over (order by since desc) as place from uncommon_jobs
+    where state = 'failed' and since > ${startMs} order by since desc limit ${maxRead + 1}`
   const rows = await db.query<FailureGroup & { before: number; newest: string; cut_at: number | null }>(sql`
     with read as materialized (${newest})
-    select type, error_code, count(case when finished_at > ${sinceMs} then 1 end) as count,
-      count(case when finished_at <= ${sinceMs} then 1 end) as before, max(finished_at) as last_at, max(id) as newest,
-      ${cutAt} as cut_at
-    from read where finished_at > ${startMs} group by type, error_code`)
-  const endsAfter = (ms: number) => (rows[0]?.cut_at ?? ms) > ms
+    select type, error_code, count(case when ended_at > ${sinceMs} then 1 end) as count,
+      count(case when ended_at <= ${sinceMs} then 1 end) as before, max(ended_at) as last_at, max(jobs.id) as newest,
+      (select ended_at from read where place > ${maxRead}) as cut_at
+    from read join jobs on jobs.id = read.id where place <= ${maxRead} group by type, error_code`)
+  const cutAt = rows[0]?.cut_at ?? null
   const groups = rows.filter(({ count }) => count > 0).sort((a, b) => b.count - a.count || b.last_at - a.last_at)
   const ids = groups.map((group) => group.newest)
   const messages = await db.query<{ id: string; error_message: string | null }>(sql`
@@ -63,9 +59,9 @@ export async function groupFailures(
   return {
     groups: groups.map((group) => ({
       ...group,
-      before: endsAfter(startMs) ? null : group.before,
+      before: cutAt === null ? group.before : null,
       message: messageOf.get(group.newest) ?? null,
     })),
-    isCut: endsAfter(sinceMs),
+    isCut: cutAt !== null && cutAt > sinceMs,
   }
 }

@@ -1,5 +1,6 @@
 import type { Queryable } from '../../db/database.ts'
 import { sql } from '../../db/sql.ts'
+import { findCandidates } from './ended-jobs.ts'
 import { type JobFilter, planList } from './job-filter.ts'
 
 const ROWS_PER_PAGE = 5_000
@@ -14,8 +15,9 @@ export async function* jobIdPages(
   { withRetries = false }: { withRetries?: boolean } = {},
 ): AsyncGenerator<FittingJob[]> {
   const retry = withRetries ? sql`retried_as` : sql`null`
+  const candidates = await findCandidates(db, filter)
   for (let after: string | null = null; ; ) {
-    const { from, driving, rest } = planList(filter, after)
+    const { from, driving, rest } = planList(filter, after, candidates)
     const fits = rest === null ? sql`1` : sql`case when ${rest.where} then 1 else 0 end`
     const rows: (FittingJob & { fits: number })[] = await db.query(sql`
       select id, ${retry} as retried_as, ${fits} as fits from ${from} where ${driving} order by id desc limit ${ROWS_PER_PAGE}`)

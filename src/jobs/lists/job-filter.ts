@@ -93,16 +93,20 @@ interface ListPlan {
   rest: { where: Sql; columns: Sql } | null
 }
 
-/** Chooses one index for a list. The filters that it does not serve are checked row by row. */
-export function planList(filter: JobFilter, after: string | null): ListPlan {
+/**
+ * Chooses one index for a list. The filters that it does not serve are checked row by row. `candidates`: a condition on the
+ * id that every job of the list fits, in place of an index.
+ */
+export function planList(filter: JobFilter, after: string | null, candidates?: Sql): ListPlan {
   // Only failed jobs have an error code, so the index by owner and status can be used.
   const wanted = filter.errorCode === undefined ? filter : { status: 'failed', ...filter }
   const given = (Object.keys(COLUMNS) as Column[]).filter((column) => wanted[column] !== undefined)
-  const driver = wanted.runId === undefined ? DRIVERS.find((one) => drives(one, wanted)) : undefined
+  const isDriven = candidates === undefined && wanted.runId === undefined
+  const driver = isDriven ? DRIVERS.find((one) => drives(one, wanted)) : undefined
   const { by = [], only, isUncommon = false } = driver ?? {}
   const equals = (column: Column, name = COLUMNS[column]) => sql`${name} = ${wanted[column] ?? ''}`
   const driven = by.map((column) => equals(column, isUncommon ? UNCOMMON_COLUMNS[column] : undefined))
-  const driving = [...driven, ...(only ? [only] : []), ...idRange(wanted, after)]
+  const driving = [...driven, ...(only ? [only] : []), ...(candidates ? [candidates] : []), ...idRange(wanted, after)]
   const left = given
     .filter((column) => !by.includes(column))
     .map((column) => ({ column: COLUMNS[column], where: equals(column) }))
@@ -126,7 +130,7 @@ function drives({ by, isRetried, without = {} }: Driver, filter: JobFilter): boo
   return by.every((column) => filter[column] !== undefined && filter[column] !== without[column])
 }
 
-/** No index has the time of the end, because each end of a job would write it. Jobs that ended lately are among the newest. */
+/** No index has the time of the end, because each end of a job would write it. `findCandidates` narrows the list. */
 function endRange({ finishedAfterMs, finishedBeforeMs }: JobFilter): Sql[] {
   return [
     ...(finishedAfterMs === undefined ? [] : [sql`finished_at > ${finishedAfterMs}`]),

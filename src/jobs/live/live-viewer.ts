@@ -11,8 +11,6 @@ import {
 
 /** Events are joined up to this size before they are written. */
 const PIECE_BYTES = 16 * 1024
-/** A client that reads nothing for this long is disconnected. */
-const MAX_STUCK_MS = 30_000
 
 export interface ViewedRun {
   readonly log: LiveLog
@@ -86,7 +84,7 @@ export class LiveViewer {
 
   #waitForClient(): void {
     this.#isWaiting = true
-    void this.#options.sse.drained(MAX_STUCK_MS).then(() => {
+    void this.#options.sse.drained().then(() => {
       this.#isWaiting = false
       this.pump()
     })

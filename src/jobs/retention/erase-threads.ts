@@ -1,3 +1,4 @@
+import type { Queryable } from '../../db/database.ts'
 import { CHECK_ERRORS, RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { UnacceptableAnswer } from '../../runtime/read-answers.ts'
 import { countIdentities } from '../identity-store.ts'
@@ -13,15 +14,24 @@ const JOB_ID = /^job_[0-9a-z]{26}$/
 const DELETE_WITHIN_MS = 10 * 60_000
 
 const OF_OTHER_CLIENT = 'another client created it'
+const OF_OTHER_OWNER = 'it has jobs of another owner'
 const STAYS = 'The thread stays at the runtime'
-export const STAYS_WITH_OTHERS = `${STAYS}: it has jobs of another owner`
+export const STAYS_WITH_OTHERS = `${STAYS}: ${OF_OTHER_OWNER}`
+
+interface Failure {
+  object_id: string
+  error: string
+}
+
+/** Why it failed for good; null if it succeeded; undefined if it is to be tried again. */
+type Attempt = (threadId: string | null, work: () => Promise<void>) => Promise<string | null | undefined>
 
 /** What became of threads of an erased user at the runtime. */
 export interface ErasedThreads {
   /** The conversations that were handled: they lose their owner. */
   ids: string[]
   /** What stays at the runtime, and why. */
-  failures: { object_id: string; error: string }[]
+  failures: Failure[]
   /** There may be more threads to delete: now, or after a pause because the runtime failed. */
   next: 'end' | 'more' | 'pause'
   /** Absent: as before. */
@@ -44,8 +54,7 @@ export async function deleteThreadsAtRuntime(
   const isOver = runtime === null || (isFailing && clock.now() >= failingSinceMs + DELETE_WITHIN_MS)
   // Once the time is over, it stays over: each further thread is tried once.
   if (isFailing && !isOver) erased.isFailing = false
-  /** Why it failed for good; null if it succeeded; undefined if it is to be tried again. */
-  const attempt = async (threadId: string | null, work: () => Promise<void>): Promise<string | null | undefined> => {
+  const attempt: Attempt = async (threadId, work) => {
     try {
       await work()
       return null
@@ -59,20 +68,25 @@ export async function deleteThreadsAtRuntime(
   const pause: ErasedThreads = { ids: [], failures: [], next: 'pause', isFailing: true }
   const known = await findThreadsToErase(db, owner, AT_ONCE)
   for (const thread of known) {
-    const { id, is_own, is_shared } = thread
-    const failed = is_own === 1 ? await attempt(id, () => deleteThread(context, thread, signal)) : OF_OTHER_CLIENT
-    if (failed === undefined) return pause
-    erased.ids.push(id)
-    if (failed !== null) erased.failures.push({ object_id: id, error: `${STAYS}: ${failed}` })
-    else if (is_shared === 1) erased.failures.push({ object_id: id, error: STAYS_WITH_OTHERS })
+    const failures: Failure[] = []
+    for (const { id, is_own, is_shared } of await threadsOf(db, thread)) {
+      const failed =
+        is_own === 0
+          ? OF_OTHER_CLIENT
+          : is_shared === 1
+            ? OF_OTHER_OWNER
+            : await attempt(id, () => deleteThread(context, id, signal))
+      if (failed === undefined) return pause
+      if (failed !== null) failures.push({ object_id: id, error: `${STAYS}: ${failed}` })
+    }
+    erased.ids.push(thread.id)
+    erased.failures.push(...failures)
   }
   if (known.length > 0) return erased
   const failed = await attempt(null, async () => {
-    const { hasMore, shared } = await deleteForgotten(context, owner, signal)
-    erased.failures = shared.map((id) => ({ object_id: id, error: STAYS_WITH_OTHERS }))
-    erased.next = hasMore ? 'more' : 'end'
+    erased.next = await deleteForgotten(context, { owner, signal, attempt, failures: erased.failures })
   })
-  if (failed === undefined) return pause
+  if (failed === undefined || erased.next === 'pause') return pause
   const reason = failed ?? (erased.next === 'end' ? await findGapOfSearch(context) : null)
   if (reason === null) return erased
   const gap = { object_id: owner, error: `Threads of deleted jobs may stay: ${reason}` }
@@ -92,39 +106,57 @@ async function findGapOfSearch({ db, runtime, identify }: JobContext): Promise<s
 
 type KnownThread = Awaited<ReturnType<typeof findThreadsToErase>>[number]
 
-/** The threads that the conversation has left have no turn of another owner. */
-async function deleteThread(
-  { db, runtime }: JobContext,
-  { id: threadId, is_shared }: KnownThread,
-  signal: AbortSignal,
-): Promise<void> {
-  if (runtime === null) throw new RuntimeUnavailable('not_configured')
-  const replaced = (await findReplaced(db, threadId)).filter(({ is_own }) => is_own === 1).map(({ id }) => id)
-  for (const id of is_shared === 1 ? replaced : [...replaced, threadId]) await runtime.deleteThread(id, signal)
+/** The thread of a conversation, after those that it replaced. These have no turn of another owner. */
+async function threadsOf(db: Queryable, thread: KnownThread): Promise<KnownThread[]> {
+  const replaced = await findReplaced(db, thread.id)
+  return [...replaced.map((left) => ({ ...left, is_shared: 0 })), thread]
 }
 
-/** Deletes some threads that the runtime lists under the user. `shared`: those that stay, because of jobs of another owner. */
+async function deleteThread({ runtime }: JobContext, id: string, signal: AbortSignal): Promise<void> {
+  if (runtime === null) throw new RuntimeUnavailable('not_configured')
+  await runtime.deleteThread(id, signal)
+}
+
+/**
+ * Deletes some threads that the runtime lists under the user, and adds those that stay to `failures`: those with jobs of
+ * another owner, and, once the time is over, those that the runtime does not delete. After the first of these it goes on to
+ * the end of the list, because the next step would find them again.
+ */
 async function deleteForgotten(
   { db, runtime, identify }: JobContext,
-  owner: string,
-  signal: AbortSignal,
-): Promise<{ hasMore: boolean; shared: string[] }> {
-  const shared: string[] = []
-  if (runtime === null || identify === null) return { hasMore: false, shared }
-  const find = (offset: number) => runtime.searchThreads({ owner: identify(owner) }, { limit: AT_ONCE, offset }, signal)
+  { owner, signal, attempt, failures }: { owner: string; signal: AbortSignal; attempt: Attempt; failures: Failure[] },
+): Promise<ErasedThreads['next']> {
+  if (runtime === null || identify === null) return 'end'
+  let offset = 0
+  let haveFailed = false
+  const identity = identify(owner)
+  const find = () => runtime.searchThreads({ owner: identity }, { limit: AT_ONCE, offset }, signal)
   for (let page = 0; page < MAX_PAGES; page++) {
-    const found = await find(page * AT_ONCE)
-    // Another client may name the user, too, in threads of its own.
-    const started = found.filter(({ metadata }) => JOB_ID.test(String(metadata.job_id))).map(({ threadId }) => threadId)
+    const found = await find()
+    // Another client may name the user, too, in threads of its own. A runtime may answer with threads of other users.
+    const named = found.filter(({ metadata }) => metadata.owner === identity && JOB_ID.test(String(metadata.job_id)))
+    const started = named.map(({ threadId }) => threadId)
     const owned = started.length === 0 ? [] : await findOwnedThreads(db, started)
-    shared.push(...owned)
+    failures.push(...owned.map((id) => ({ object_id: id, error: STAYS_WITH_OTHERS })))
     const own = started.filter((id) => !owned.includes(id))
-    if (own.length === 0 && found.length < AT_ONCE) return { hasMore: false, shared }
-    if (own.length === 0) continue
-    for (const id of own) await runtime.deleteThread(id, signal)
-    const left = new Set((await find(page * AT_ONCE)).map(({ threadId }) => threadId))
-    if (own.some((id) => left.has(id))) throw new RuntimeUnavailable('threads_stay')
-    return { hasMore: true, shared }
+    let deleted = 0
+    for (const id of own) {
+      const failed = await attempt(id, () => runtime.deleteThread(id, signal))
+      if (failed === undefined) return 'pause'
+      if (failed === null) deleted += 1
+      else failures.push({ object_id: id, error: `${STAYS}: ${failed}` })
+    }
+    haveFailed ||= deleted < own.length
+    if (deleted > 0) {
+      const failed = new Set(failures.map(({ object_id }) => object_id))
+      const left = new Set((await find()).map(({ threadId }) => threadId))
+      const stay = own.filter((id) => left.has(id) && !failed.has(id))
+      failures.push(...stay.map((id) => ({ object_id: id, error: `${STAYS}: ${CHECK_ERRORS.threads_stay}` })))
+      if (stay.length > 0) throw new RuntimeUnavailable('threads_stay')
+      if (!haveFailed) return 'more'
+    }
+    if (found.length < AT_ONCE) return 'end'
+    offset += AT_ONCE - deleted
   }
   throw new RuntimeUnavailable('too_many_threads')
 }

@@ -52,7 +52,7 @@ export function callerKeys(
   if (identify === null) return { caller: null, user_id: null }
   const { created_by: owner, actor, scopes, id: job_id, type, project_id } = job
   const user_id = owner === null ? null : identify(owner)
-  const kind = owner === null ? null : SERVICE_ACCOUNT.test(owner) ? 'service_account' : 'user'
+  const kind = owner === null ? null : isOfPerson(owner) ? 'user' : 'service_account'
   const caller = {
     user_id,
     kind,

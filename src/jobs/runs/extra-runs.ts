@@ -83,24 +83,27 @@ export interface AbandonedAttempt {
 }
 
 /**
- * Stops the runs of this attempt and of those before it, unless a job follows them. While the job, or a later one on the
- * thread, is unfinished, its own checks and starts do that.
+ * Stops the runs of this attempt and of those before it, unless a job follows them. Once the job has ended, it stops those of
+ * all attempts. False while a turn of the thread runs, the job's own one, too: the late run may be behind it.
  */
 export async function stopAbandonedRuns(
   context: JobContext,
   runtime: RuntimeClient,
   { attempt, signal, ...abandoned }: AbandonedAttempt & { signal: AbortSignal },
-): Promise<void> {
+): Promise<boolean> {
   const { job, threadId } = abandoned
   const turn = await findTurn(context.db, job.id)
-  if (!turn) return
+  if (!turn) return true
   const unfinished = await findUnfinishedOn(context.db, turn.thread_id)
-  // The conversation may have left the thread: then only the checks of this job look there.
-  if (unfinished.some(({ id }) => id === job.id || threadId === turn.thread_id)) return
+  // No turn runs on a thread that the conversation left.
+  if (threadId === turn.thread_id && unfinished.some(({ runs }) => runs === 1)) return false
   const runs = await findOwnRuns(runtime, { ...abandoned, signal })
   const followed = await findFollowed(context, runs)
-  const late = runs.filter((run) => attemptOf(run) <= attempt && !followed.has(run.runId))
+  // While the job is unfinished, the run of a later attempt may be one that it is about to follow.
+  const isUnfinished = unfinished.some(({ id }) => id === job.id)
+  const late = runs.filter((run) => !followed.has(run.runId) && (!isUnfinished || attemptOf(run) <= attempt))
   await stopExtraRuns(context, runtime, { runs: late, signal })
+  return true
 }
 
 /** For a thread that is busy: stops earlier runs that no job has, because the runtime handled their starts late. */

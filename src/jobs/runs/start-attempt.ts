@@ -45,7 +45,7 @@ export async function abandonAttempt(
 }
 
 /** The conversation goes on with this job on a new thread, which has no history. */
-export async function moveToNewThread({ db, clock, random }: JobContext, job: LeasedJob): Promise<void> {
+export async function moveToNewThread({ db, random }: JobContext, job: LeasedJob): Promise<void> {
   const from = job.thread_id
   const to = uuidFrom(random)
   const isMoved = await db.transaction(async (tx) => {
@@ -58,7 +58,7 @@ export async function moveToNewThread({ db, clock, random }: JobContext, job: Le
     if (!thread || thread.replaced_by !== null || !jobs.some(({ id, run_id }) => id === job.id && run_id === null)) {
       return false
     }
-    await replaceThread(tx, { from: thread, to, atMs: clock.now() })
+    await replaceThread(tx, { from: thread, to })
     return true
   })
   if (!isMoved) throw new RuntimeUnavailable('job_held')

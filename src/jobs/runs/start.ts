@@ -14,7 +14,7 @@ import { type JobType, streamModesOf } from '../job-types.ts'
 import type { LeasedJob } from '../leases/lease-store.ts'
 import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { ANSWER_NOT_APPLIED, CHECKPOINT_GONE, deadlineExceeded, THREAD_GONE } from '../settlement/verdict.ts'
-import { type EarlierRun, findEarlierRuns } from '../thread-store.ts'
+import { type EarlierRun, findEarlierRuns, MAX_EARLIER_RUNS } from '../thread-store.ts'
 import { callerKeys } from './caller.ts'
 import type { CheckOutcome, FailedCheck } from './check-outcome.ts'
 import {
@@ -149,7 +149,8 @@ async function makeAttempt(context: JobContext, runtime: RuntimeClient, made: Ma
     onFound(STARTABLE)
     return startOn(context, runtime, { ...made, checkpointId })
   }
-  const isEmpty = job.run_seq === 1 && earlier.every(({ may_be_empty }) => may_be_empty === 1)
+  const areAll = earlier.length < MAX_EARLIER_RUNS
+  const isEmpty = job.run_seq === 1 && areAll && earlier.every(({ may_be_empty }) => may_be_empty === 1)
   if (!isEmpty) return { runId: null, verdict: CHECKPOINT_GONE, traces: null }
   // All turns before it were cancelled before their first step: the conversation has no history to continue.
   await moveToNewThread(context, job)
@@ -226,8 +227,7 @@ async function startOn(
     try {
       return await runtime.startRun({ ...request, webhook: url }, signal)
     } catch (error) {
-      const isUnsent = error instanceof RuntimeUnavailable && (error.code === 'circuit_open' || hadNoConnection(error))
-      if (isUnsent) sending.isSent = false
+      if (error instanceof RuntimeUnavailable && hasCertainlyNotStarted(error)) sending.isSent = false
       throw error
     }
   }
@@ -245,6 +245,11 @@ async function startOn(
   const found = await findBlockingRun(context, runtime, { job, signal })
   if (found) return started(found)
   throw new RuntimeUnavailable('thread_busy')
+}
+
+/** Without a connection, and with these answers, the runtime has not taken the start. A failure (5xx) leaves that in doubt. */
+function hasCertainlyNotStarted(error: RuntimeUnavailable): boolean {
+  return error.code === 'circuit_open' || hadNoConnection(error) || [401, 403, 429].includes(error.status ?? 0)
 }
 
 /**

@@ -8,7 +8,7 @@ const MAX_PAUSES = 500
 
 const DOCUMENTS = [sql`questions`, sql`answers`]
 
-/** For a `select` from `jobs`: the size of what `findPauses` reads besides. */
+/** For a `select` from `jobs`: the size of the additional columns that `findPauses` reads. */
 export const PAUSE_BYTES = sql`coalesce((select sum(${bytesOf(DOCUMENTS)}) from job_runs where job_id = jobs.id), 0)`
 
 export type AskedQuestions = { run_id: string; questions: string }

@@ -1,7 +1,7 @@
 import type { Transaction } from '../../db/database.ts'
 import { appendEvents } from '../../events/event-store.ts'
 import { reachThresholds } from '../../usage/thresholds.ts'
-import { countUsage, type JobUsage, periodOf } from '../../usage/usage-store.ts'
+import { countUsage, type JobUsage, lockFreeUsage, periodOf } from '../../usage/usage-store.ts'
 import type { JobContext } from '../job-context.ts'
 import type { SlimJob } from '../job-row.ts'
 
@@ -15,6 +15,12 @@ export function usageOf(job: SlimJob, subject: string): JobUsage {
     output_tokens: job.output_tokens ?? 0,
     total_tokens: job.total_tokens ?? 0,
   }
+}
+
+/** Locks the usage of the owners of these jobs without waiting, and returns the owners of whom it is locked elsewhere. */
+export function lockUsageOf(tx: Transaction, jobs: readonly SlimJob[], atMs: number): Promise<Set<string>> {
+  const keys = jobs.flatMap(({ created_by: subject, type }) => (subject === null ? [] : [{ subject, type }]))
+  return lockFreeUsage(tx, { keys, period: periodOf(atMs) })
 }
 
 /** Counts ended jobs, and writes an event for each threshold that their owners reach with them, in the same transaction. */

@@ -1,7 +1,9 @@
+import { UnavailableError } from '../../core/errors.ts'
 import { uuidFrom } from '../../core/random.ts'
 import { inSpan, noTracer } from '../../core/tracing.ts'
 import type { Node } from '../../db/nodes/node.ts'
 import { WriteBatcher } from '../../db/write-batcher.ts'
+import { RuntimeUnavailable } from '../../runtime/check-errors.ts'
 import { START_TIMEOUT_MS } from '../../runtime/runtime-client.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
@@ -19,12 +21,18 @@ const CALLS_PER_LEASE = 8
 const LEASE_SLACK_MS = 5_000
 /** A start that finds no free slot is tried again after this time. */
 const POSTPONED_MS = 1_000
+/** A check that failed because the database did is made again after this time. */
+const FAILED_MS = 5_000
+/** While the database fails, the lease of a failed check is given back once in a second, until it runs out. */
+const GIVE_BACK_EVERY_MS = 1_000
 /** The ids of the jobs that wait for their lease, far more than there are slots. */
 const MAX_LEASING_BYTES = 64 * 1024
 
 /** The runtime handles a start up to a minute late. After this time, the run of an abandoned attempt has appeared. */
 const LOOK_AFTER_MS = 75_000
 const MAX_LOOKS = 1_000
+/** A turn that runs for longer than an hour and a quarter is not waited for. */
+const MAX_LOOKS_AT_ONE = 60
 
 type CheckCause = Pick<JobWork, 'via' | 'reported' | 'fresh'>
 
@@ -220,20 +228,46 @@ export class JobWorker {
       onAbandoned: (attempt: AbandonedAttempt) => this.#lookLater(attempt),
       signal: this.#stopping.signal,
     }
-    return inSpan(tracer, span, () => this.#orLog(job.id, processJob(this.#context, work)))
+    return inSpan(tracer, span, () =>
+      this.#orLog(job.id, processJob(this.#context, work)).catch((error: unknown) => {
+        // Any other error would come again at once. Its lease runs out.
+        if (error instanceof UnavailableError) this.#track(this.#giveBack(job))
+        throw error
+      }),
+    )
+  }
+
+  /** Gives back the lease of a check because the database failed: the lease lasts for longer than a minute. */
+  async #giveBack(job: LeasedJob): Promise<void> {
+    const { db, clock } = this.#context
+    const { signal } = this.#stopping
+    while (!signal.aborted && clock.now() < (job.lease_until ?? 0)) {
+      try {
+        return await postpone(db, job, clock.now() + FAILED_MS)
+      } catch {
+        await clock.sleep(GIVE_BACK_EVERY_MS, signal)
+      }
+    }
   }
 
   /**
-   * The job may end before the run of an abandoned attempt appears, and its checks with it. So the run is looked for once
-   * more, unless this process ends before.
+   * The job may end or pause before the run of an abandoned attempt appears, and its checks look no more. So the run is
+   * looked for once more, when no turn of the thread runs and the runtime answers, unless this process ends before.
    */
   #lookLater(attempt: AbandonedAttempt): void {
     const { clock, runtime } = this.#context
     const { signal } = this.#stopping
     if (runtime === null || this.#looks.size >= MAX_LOOKS) return
+    const hasLooked = () =>
+      stopAbandonedRuns(this.#context, runtime, { ...attempt, signal }).catch((error: unknown) => {
+        if (error instanceof UnavailableError || error instanceof RuntimeUnavailable) return false
+        throw error
+      })
     const look = async () => {
-      await clock.sleep(LOOK_AFTER_MS, signal)
-      if (!signal.aborted) await stopAbandonedRuns(this.#context, runtime, { ...attempt, signal })
+      for (let looks = 0; looks < MAX_LOOKS_AT_ONE; looks++) {
+        await clock.sleep(LOOK_AFTER_MS, signal)
+        if (signal.aborted || (await hasLooked())) return
+      }
     }
     this.#track(this.#orLog(attempt.job.id, look()), this.#looks)
   }

@@ -16,7 +16,6 @@ import { inspectRun, type ReportedRun } from '../runs/inspect.ts'
 import { findContinuation, inspectQuestion } from '../runs/inspect-question.ts'
 import { type RunStart, startJobRun } from '../runs/start.ts'
 import { abandonAttempt } from '../runs/start-attempt.ts'
-import { CONFIRM_AFTER_MS } from '../settlement/settlement.ts'
 import { deadlineExceeded, judgeCallback } from '../settlement/verdict.ts'
 import { findEarlierRuns, findThread } from '../thread-store.ts'
 import type { CheckRecorder } from './record-check.ts'
@@ -84,13 +83,14 @@ async function checkWithRuntime(context: JobContext, runtime: RuntimeClient, wor
     if (mayHaveFurtherRuns(context, job)) await stopFurtherRuns(context, runtime, { job, signal })
     const runsBefore = await findBranch(context, job)
     const observed = await inspectRun(runtime, { job, runId: job.run_id, type, reported, onFound, runsBefore, signal })
-    if (hasNoState(observed) && runsBefore === undefined && job.cancel_requested_at === null) {
+    if (hasNoState(observed) && runsBefore === undefined) {
       // The run paused again at the checkpoint of the run before it. A newer run of another client has answered.
       const { run } = await findContinuation(context, runtime, { job, signal })
-      if (run) return observe(job, continuedBy(run.runId))
+      const isCancelled = job.cancel_requested_at !== null
+      if (run)
+        return observe(job, isCancelled ? { kind: 'cancelled', confirm: 'state_missing' } : continuedBy(run.runId))
     }
-    if (isLost(observed))
-      return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed
+    if (isLost(observed)) return await replaceByReport(context, job, { type, observed })
     return isActive(observed) && isOverdue(context, job) ? await endOverdue(context, job, observed) : observed
   } catch (error) {
     if (error instanceof UnacceptableAnswer) {
@@ -170,10 +170,15 @@ function isLost({ verdict }: RunObservation): boolean {
   return verdict.kind === 'failed' && verdict.code === 'run_lost'
 }
 
-/** The first sighting is old enough, so this second one counts. */
-function wasLostBefore({ clock }: JobContext, job: LeasedJob): boolean {
-  const { awaiting_confirmation: evidence, awaiting_confirmation_since: sinceMs } = job
-  return evidence === 'run_missing' && sinceMs !== null && clock.now() - sinceMs >= CONFIRM_AFTER_MS
+/** A run that is lost ends its job as its callback reported, if there is one, once the loss is confirmed. */
+async function replaceByReport(
+  context: JobContext,
+  job: LeasedJob,
+  { type, observed }: { type: JobType; observed: RunObservation },
+): Promise<RunObservation> {
+  const reported = await findReportedEnd(context, job, type)
+  if (!reported) return observed
+  return { ...reported.end, verdict: { ...reported.end.verdict, confirm: 'run_missing' } as Verdict }
 }
 
 /** The callbacks of the job's run that the runtime has not confirmed. */

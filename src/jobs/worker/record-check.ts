@@ -2,15 +2,18 @@ import { type Backoff, backoffMs } from '../../core/async/backoff.ts'
 import { silentMeter } from '../../core/metrics/meter.ts'
 import type { Random } from '../../core/random.ts'
 import { noTracer, type Tracer } from '../../core/tracing.ts'
-import { WriteBatcher } from '../../db/write-batcher.ts'
+import { LockTimeout, type Transaction } from '../../db/database.ts'
+import { Locked, WriteBatcher } from '../../db/write-batcher.ts'
 import { questionDueAt } from '../check-store.ts'
 import type { Via } from '../job.ts'
 import type { JobContext } from '../job-context.ts'
+import { findThreadsOf } from '../job-store.ts'
 import { type LeasedJob, releaseLeases } from '../leases/lease-store.ts'
 import type { CheckOutcome } from '../runs/check-outcome.ts'
 import { settleJobs } from '../settlement/settle.ts'
-import { CONFIRM_AFTER_MS, nextCheckOfPaused, type SettlingJob } from '../settlement/settlement.ts'
+import { CONFIRM_AFTER_MS, nextCheckOfPaused, type Settlement, type SettlingJob } from '../settlement/settlement.ts'
 import { appendOrCount } from '../settlement/timeline-store.ts'
+import { lockUsageOf } from '../settlement/usage-of.ts'
 
 const CHECK_BACKOFF: Backoff = { baseMs: 5_000, maxMs: 5 * 60_000 }
 
@@ -38,7 +41,7 @@ export class CheckRecorder {
     this.#tracer = context.tracer ?? noTracer
     const { db, meter = silentMeter } = context
     this.#commits = new WriteBatcher({
-      commit: (checks) => recordChecks(context, checks),
+      commit: (checks, { waits }) => (waits ? recordChecks(context, checks, 'wait') : recordGroup(context, checks)),
       sizeOf: ({ outcome }) =>
         'verdict' in outcome && outcome.verdict.kind === 'completed' ? outcome.verdict.output.text.length : 0,
       maxBatch: 100,
@@ -55,17 +58,47 @@ export class CheckRecorder {
   }
 }
 
+/**
+ * `wait`, `wait_briefly`: for all locks of other transactions. `skip_locked`: not for those of jobs, nor for those of the
+ * usage of owners.
+ */
+type LockMode = 'wait' | 'wait_briefly' | 'skip_locked'
+
+/** While a group waits for the usage of one owner, it has locked the jobs of others. So it is tried again without that owner. */
+async function recordGroup(context: JobContext, checks: readonly ConcludedCheck[]): Promise<(Recorded | Locked)[]> {
+  try {
+    return await recordChecks(context, checks, 'wait_briefly')
+  } catch (error) {
+    if (error instanceof LockTimeout) return await recordChecks(context, checks, 'skip_locked')
+    throw error
+  }
+}
+
 /** Settles jobs with the results of checks, schedules the next checks and releases the leases, in one transaction. */
-async function recordChecks(context: JobContext, concluded: readonly ConcludedCheck[]): Promise<Recorded[]> {
+async function recordChecks(
+  context: JobContext,
+  concluded: readonly ConcludedCheck[],
+  locks: LockMode,
+): Promise<(Recorded | Locked)[]> {
   const { random, ids } = context
-  let repeated = new Set<ConcludedCheck>()
-  await settleJobs(context, async (tx, settlement) => {
+  const work = async (tx: Transaction, settlement: Settlement): Promise<(Recorded | Locked)[]> => {
     const { atMs } = settlement
-    const locked = await settlement.lock(concluded.map(({ job }) => job.id))
+    const jobIds = concluded.map(({ job }) => job.id)
+    const skips = locks === 'skip_locked'
+    const found = await settlement.lock(jobIds, { skipLocked: skips })
+    const inUse = skips ? await lockUsageOf(tx, found, atMs) : new Set<string>()
+    const locked = found.filter(({ created_by }) => created_by === null || !inUse.has(created_by))
     const stored = new Map(locked.map((job) => [job.id, job]))
+    const left = skips
+      ? await findThreadsOf(
+          tx,
+          jobIds.filter((id) => !stored.has(id)),
+        )
+      : []
+    const lockOf = new Map(left.map(({ id, thread_id, created_by }) => [id, created_by ?? thread_id]))
     // A job may have been deleted meanwhile.
     const checks = concluded.filter(({ job }) => stored.has(job.id))
-    if (checks.length === 0) return
+    if (checks.length === 0) return resultsOf(concluded, { lockOf })
     await appendOrCount(
       tx,
       checks.map(({ job, via, outcome }) => ({
@@ -77,7 +110,7 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
         detail: JSON.stringify('verdict' in outcome ? { found: outcome.verdict.kind } : { error: outcome.error }),
       })),
     )
-    repeated = new Set(checks.filter(({ job }) => wasRepeated(job, stored.get(job.id))))
+    const repeated = new Set(checks.filter(({ job }) => wasRepeated(job, stored.get(job.id))))
     const updates = checks.flatMap((check) => {
       const { job, via, outcome, askedAtMs, traceContext = null } = check
       const seen = 'verdict' in outcome ? outcome : outcome.seen
@@ -90,7 +123,7 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
     const unconfirmedSince = new Map(settled.map(({ job }) => [job.id, job.awaiting_confirmation_since]))
     await releaseLeases(
       tx,
-      checks.map(({ job, outcome }) => {
+      checks.map(({ job, outcome, askedAtMs }) => {
         const sinceMs = unconfirmedSince.get(job.id) ?? null
         const confirmAtMs = sinceMs === null ? null : sinceMs + CONFIRM_AFTER_MS
         const question_at = questionDueAt(stored.get(job.id) ?? job)
@@ -102,8 +135,8 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
           job_id: job.id,
           token: job.lease_token ?? '',
           at: atMs,
-          // A check that could have confirmed the evidence and failed is repeated after the backoff.
-          next_at: confirmAtMs !== null && confirmAtMs > atMs ? confirmAtMs : planned,
+          // A check that asked late enough to confirm the evidence, and failed, is repeated after the backoff.
+          next_at: confirmAtMs !== null && confirmAtMs > askedAtMs ? confirmAtMs : planned,
           question_at,
           error: 'error' in outcome ? outcome.error : null,
           unseen_at: 'error' in outcome ? (outcome.unseenAtMs ?? null) : null,
@@ -113,8 +146,20 @@ async function recordChecks(context: JobContext, concluded: readonly ConcludedCh
         }
       }),
     )
+    return resultsOf(concluded, { lockOf, repeated })
+  }
+  return settleJobs(context, work, { waitsBriefly: locks !== 'wait' })
+}
+
+function resultsOf(
+  concluded: readonly ConcludedCheck[],
+  { lockOf, repeated }: { lockOf: ReadonlyMap<string, string>; repeated?: ReadonlySet<ConcludedCheck> },
+): (Recorded | Locked)[] {
+  return concluded.map((check) => {
+    const lockedBy = lockOf.get(check.job.id)
+    if (lockedBy !== undefined) return new Locked(lockedBy)
+    return repeated?.has(check) ? 'repeated' : 'recorded'
   })
-  return concluded.map((check) => (repeated.has(check) ? 'repeated' : 'recorded'))
 }
 
 /** Whether the start that this check made was repeated before its answer came. */

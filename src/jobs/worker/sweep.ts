@@ -77,11 +77,10 @@ class Places {
     return this.#areWanted
   }
 
-  /** Once, in the first round. */
+  /** In the first round, and in the next ones as long as locked jobs are left. */
   async releaseUnlimited(): Promise<void> {
     const { db, clock } = this.#context
-    if (this.#isFirst) await releaseUnlimited(db, this.#types, clock.now())
-    this.#isFirst = false
+    if (this.#isFirst) this.#isFirst = await releaseUnlimited(db, this.#types, clock.now())
   }
 
   /** `queued`: the types of which jobs wait. Returns whether a job may have got a place. */

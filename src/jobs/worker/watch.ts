@@ -27,11 +27,14 @@ export function startWatch(context: JobContext, worker: JobWorker, breaker: Brea
     everyMs: EVERY_MS,
     run: async (signal) => {
       const { jobIds, subjects } = interests()
-      if (breaker.state !== 'closed' || jobIds.size + subjects.size === 0) return
+      if (breaker.state === 'open' || jobIds.size + subjects.size === 0) return
       const startedMs = clock.now()
       const checkedBeforeMs = startedMs - MAX_AGE_MS
       const ids = await findForStreams(db, { jobIds: [...jobIds], subjects: [...subjects], checkedBeforeMs })
-      for (const id of ids) {
+      // After the runtime was down, one check asks whether it is back. Without it, a node that nothing else checks jobs on
+      // would never ask.
+      const checked = breaker.state === 'probing' ? ids.slice(0, 1) : ids
+      for (const id of checked) {
         await worker.checkForStream(id, signal)
         // The next round begins with the jobs that were checked least recently.
         if (signal.aborted || clock.now() - startedMs >= MAX_ROUND_MS) return
