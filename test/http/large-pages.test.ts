@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { describe, test } from 'node:test'
+import { sql } from '../../src/db/sql.ts'
 import { type JobWorld, sharedJobWorld } from '../support/job-world.ts'
 import { forEachService } from '../support/service.ts'
 
@@ -57,6 +58,30 @@ describe('a list of large items', () => {
 
       const page = await world.service.request<Page>('GET', '/jobs?limit=4', { token: world.admin })
       assert.deepEqual([page.body.data.length, page.body.has_more], [4, true], 'full in rows and in bytes at once')
+    })
+
+    test('a page of summaries ends at 256 KB of questions and configurations, and its pages together have every job', async () => {
+      const world = await shared()
+      const thread_id = randomUUID()
+      const ids: string[] = []
+      for (let job = 0; job < 4; job++) {
+        const end = { thread_id, run_id: randomUUID(), status: 'success', values: { report: 1 } }
+        ids.push((await world.callback('report', end)).body.job_id)
+        await world.clock.advance(1)
+      }
+      const question = JSON.stringify([{ id: 'q', value: 'x'.repeat(100_000) }])
+      await world.db.query(sql`update jobs set interrupts = ${question} where thread_id = ${thread_id}`)
+      for (const path of [`/jobs?thread_id=${thread_id}`, `/v1/conversations/${thread_id}?`]) {
+        const pages = await walk(world, `${path}&fields=summary&`)
+        assert.deepEqual(
+          pages.map(({ data }) => data.length),
+          [2, 2],
+        )
+        assert.deepEqual(
+          pages.flatMap(({ data }) => data.map(({ id }) => id)),
+          ids.toReversed(),
+        )
+      }
     })
   })
 })

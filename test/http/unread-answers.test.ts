@@ -156,6 +156,27 @@ describe('unread answers', () => {
       destroy([deaf, slow])
     })
 
+    test('the reader of an answer behind another one on its connection has 30 s from the end of that one, also if it sends bytes', async () => {
+      const { extend, end } = largeRoutes()
+      const service = await under.start({ extend })
+      const { callers } = service.services.admission
+      // Node's own timer would close the connection while the test waits.
+      service.app.server.timeout = 0
+      const deaf = await ask(service, 'deaf', '/hang', '/large')
+      await until(() => unreadBytes(service) > LARGE)
+      const pass = () => {
+        deaf.write('\r\n')
+        return service.clock.advance(STALLED_READER.everyMs)
+      }
+      await pass()
+      end()
+      await until(() => callers.get('deaf')?.counts.read === 1)
+      for (let round = 0; round < 2; round++) await pass()
+      assert.ok(unreadBytes(service) > LARGE, '30 s after it was ready, but 20 s after its turn')
+      for (let round = 0; round < 2; round++) await pass()
+      await assertReleased(service)
+    })
+
     test('a read whose client has left before it had to wait does not run', async () => {
       const { services } = await under.start({ extend: largeRoutes().extend })
       for (const [kind, runs] of [

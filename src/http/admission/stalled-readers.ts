@@ -18,9 +18,11 @@ export class StalledReaders {
     this.#clock = clock
   }
 
-  /** From now on, the client must take something of this answer. */
+  /**
+   * From now on, the client must take something of this answer. An answer behind an unfinished one on its connection has no
+   * socket: its time begins when it has one.
+   */
   watch(response: ServerResponse): void {
-    if (response.socket === null) return
     this.#readers.set(response, { takenBytes: takenBytesOf(response.socket), sinceMs: this.#clock.elapsed() })
     if (!this.#isWatching) void this.#watch()
   }
@@ -40,21 +42,22 @@ export class StalledReaders {
   }
 
   #check(response: ServerResponse): void {
-    const { socket, closed } = response
+    const { socket, closed, req } = response
     const reader = this.#readers.get(response)
-    if (closed || socket === null || reader === undefined) {
+    if (closed || req.socket.destroyed || reader === undefined) {
       this.#readers.delete(response)
       return
     }
     const takenBytes = takenBytesOf(socket)
     const nowMs = this.#clock.elapsed()
-    if (takenBytes !== reader.takenBytes) this.#readers.set(response, { takenBytes, sinceMs: nowMs })
+    if (socket === null || takenBytes !== reader.takenBytes) this.#readers.set(response, { takenBytes, sinceMs: nowMs })
     else if (nowMs - reader.sinceMs >= STALLED_READER.afterMs) socket.destroy()
   }
 }
 
 /** Grows with what the system has taken of everything that was written, also within one write. */
-function takenBytesOf(socket: Socket): number {
+export function takenBytesOf(socket: Socket | null): number {
+  if (socket === null) return 0
   const { _handle: handle } = socket as Socket & { _handle?: { writeQueueSize?: number } | null }
   return socket.bytesWritten - socket.writableLength - (handle?.writeQueueSize ?? 0)
 }

@@ -1,9 +1,12 @@
 import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 import type { Clock } from '../../core/clock.ts'
+import { takenBytesOf } from '../admission/stalled-readers.ts'
 
 /** A client with more unread bytes is disconnected. When it reconnects, it resumes from its cursor. */
 const MAX_UNREAD_BYTES = 256 * 1024
+/** A client that takes nothing for this long while its buffer is full is disconnected. */
+const MAX_STUCK_MS = 30_000
 const HEARTBEAT_MS = 15_000
 
 interface SseMessage {
@@ -41,7 +44,9 @@ export class SseStream {
   #listeners: (() => void)[] | null = []
   #response: ServerResponse | null = null
   #lastWriteMs = 0
-  #cutAtMs = Number.POSITIVE_INFINITY
+  /** What the client had taken when the buffer was last seen full; null if it was not full. */
+  #takenBytes: number | null = null
+  #stuckSinceMs = 0
   #isOver = false
 
   constructor(options: SseOptions) {
@@ -101,11 +106,10 @@ export class SseStream {
     for (const listener of listeners) listener()
   }
 
-  /** Resolves when the buffer has space again. A client that reads nothing for `maxMs` is disconnected. */
-  async drained(maxMs = Number.POSITIVE_INFINITY): Promise<void> {
+  /** Resolves when the buffer has space again, or the client is disconnected. */
+  async drained(): Promise<void> {
     const response = this.#response
     if (response === null || !this.isOpen || !this.isFull) return
-    this.#cutAtMs = this.#options.clock.now() + maxMs
     await new Promise<void>((resolve) => {
       const done = () => {
         response.off('drain', done)
@@ -115,7 +119,6 @@ export class SseStream {
       response.on('drain', done)
       response.on('close', done)
     })
-    this.#cutAtMs = Number.POSITIVE_INFINITY
   }
 
   send(message: SseMessage): void {
@@ -127,9 +130,7 @@ export class SseStream {
    * limit on unread bytes does not apply.
    */
   sendPiece(piece: Buffer): void {
-    if (!this.isOpen) return
-    this.#lastWriteMs = this.#options.clock.now()
-    this.#response?.write(piece)
+    if (this.isOpen) this.#put(piece)
   }
 
   /** Sends a cursor without an event: clients keep an id that has no data. */
@@ -142,7 +143,7 @@ export class SseStream {
     const { clock, endsAtMs, isBlocked, onHeartbeat } = this.#options
     const nowMs = clock.now()
     // Check this first: a client that reads nothing would not read the end either, and its connection would stay open.
-    if (nowMs >= this.#cutAtMs) return this.cut()
+    if (this.#isStuck(nowMs)) return this.cut()
     if (nowMs >= endsAtMs || isBlocked()) return this.end()
     if (!this.isOpen || this.isFull || nowMs - this.#lastWriteMs < HEARTBEAT_MS) return
     this.#write(':\n\n')
@@ -166,10 +167,21 @@ export class SseStream {
     this.#response?.destroy()
   }
 
+  #isStuck(nowMs: number): boolean {
+    const takenBytes = this.isFull ? takenBytesOf(this.#response?.socket ?? null) : null
+    if (takenBytes === null || takenBytes !== this.#takenBytes) this.#stuckSinceMs = nowMs
+    this.#takenBytes = takenBytes
+    return nowMs - this.#stuckSinceMs >= MAX_STUCK_MS
+  }
+
   #write(text: string): void {
     if (!this.isOpen || this.#response === null) return
-    this.#lastWriteMs = this.#options.clock.now()
-    this.#response.write(text)
+    this.#put(text)
     if (this.#response.writableLength > MAX_UNREAD_BYTES) this.#response.destroy()
+  }
+
+  #put(data: string | Buffer): void {
+    this.#lastWriteMs = this.#options.clock.now()
+    this.#response?.write(data)
   }
 }
