@@ -1,6 +1,6 @@
 import type { Database, Queryable, Transaction } from '../db/database.ts'
 import { forUpdate, forUpdateSkipLocked } from '../db/locking.ts'
-import { rowsOf } from '../db/rows.ts'
+import { isAmong, rowsOf } from '../db/rows.ts'
 import { join, sql } from '../db/sql.ts'
 import {
   countSome,
@@ -108,6 +108,22 @@ export async function leaseShares(
     join webhook_deliveries d on d.event_seq = r.event_seq and d.endpoint_id = r.endpoint_id
     join webhook_endpoints e on e.id = d.endpoint_id and e.disabled_at is null
     where d.lease_token = ${lease.token} order by d.next_attempt_at, d.event_seq`)
+}
+
+/** Releases the deliveries of a lease that were not sent: the attempt does not count. */
+export async function releaseShares(
+  db: Queryable,
+  shares: readonly { id: string }[],
+  { token, nowMs }: DeliveryLease,
+): Promise<void> {
+  const ids = isAmong(
+    db.engine,
+    sql`endpoint_id`,
+    shares.map(({ id }) => id),
+  )
+  await db.query(sql`
+    update webhook_deliveries set attempts = attempts - 1, lease_token = null, lease_node = null, lease_until = null
+    where ${ids} and next_attempt_at <= ${nowMs} and lease_token = ${token}`)
 }
 
 export type WebhookMark = DeliveryKey & RowMark & { state: WebhookState; attempt_log: string }

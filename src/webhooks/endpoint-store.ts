@@ -107,6 +107,20 @@ export async function countEndpoints(db: Queryable): Promise<number> {
   return row?.endpoints ?? 0
 }
 
+/** `disabled`: because of its attempts. `off`: by an admin. */
+type EndpointState = 'ok' | 'failing' | 'disabled' | 'off'
+
+export async function countEndpointStates(db: Queryable): Promise<Record<EndpointState, number>> {
+  const rows = await db.query<{ state: EndpointState; endpoints: number }>(sql`
+    select state, count(*) as endpoints from (
+      select case when disabled_reason = 'admin' then 'off' when disabled_at is not null then 'disabled'
+        when failing_since is not null then 'failing' else 'ok' end as state
+      from webhook_endpoints) as states group by state`)
+  const counts = { ok: 0, failing: 0, disabled: 0, off: 0 }
+  for (const { state, endpoints } of rows) counts[state] = endpoints
+  return counts
+}
+
 export async function lockEndpoint(tx: Transaction, id: string): Promise<EndpointRow | undefined> {
   const [row] = await tx.query<EndpointRow>(
     sql`select ${ENDPOINTS.list} from webhook_endpoints where id = ${id} ${forUpdate(tx.engine)}`,
@@ -148,6 +162,12 @@ export async function deleteOldSecrets(db: Queryable, nowMs: number): Promise<vo
 interface MissedEvents {
   id: string
   count: number
+}
+
+/** One missed event for each of these deliveries. */
+export function countByEndpoint(deliveries: readonly { endpoint_id: string }[]): MissedEvents[] {
+  const byEndpoint = Map.groupBy(deliveries, ({ endpoint_id }) => endpoint_id)
+  return [...byEndpoint].map(([id, { length: count }]) => ({ id, count }))
 }
 
 /** Adds to the missed events of endpoints, and returns those of the endpoints that exist. */

@@ -1,7 +1,7 @@
 import type { Log } from '../core/log.ts'
 import type { Database } from '../db/database.ts'
 import { deleteOldDeliveries } from './delivery-store.ts'
-import { addMissed } from './endpoint-store.ts'
+import { addMissed, countByEndpoint } from './endpoint-store.ts'
 
 /**
  * Deletes a bounded number of old deliveries; true if there may be more. Those that waited for a disabled endpoint count
@@ -14,9 +14,7 @@ export async function trimWebhooks(
   const { deleted, missed } = await db.transaction(async (tx) => {
     const deleted = await deleteOldDeliveries(tx, bound)
     const waiting = deleted.filter(({ next_attempt_at }) => next_attempt_at !== null)
-    const byEndpoint = Map.groupBy(waiting, ({ endpoint_id }) => endpoint_id)
-    const missed = [...byEndpoint].map(([id, { length: count }]) => ({ id, count }))
-    return { deleted, missed: await addMissed(tx, missed) }
+    return { deleted, missed: await addMissed(tx, countByEndpoint(waiting)) }
   })
   for (const { id, count } of missed) log.error({ endpointId: id, count }, 'webhooks.events_missing')
   return deleted.length > 0

@@ -11,23 +11,27 @@ import {
   leaseShares,
   markWebhooks,
   nextWebhookDueAt,
+  releaseShares,
   type WebhookMark,
 } from './delivery-store.ts'
-import { type DisabledReason, type EndpointEffect, noteAttempts } from './endpoint-store.ts'
+import { addMissed, countByEndpoint, type DisabledReason, type EndpointEffect, noteAttempts } from './endpoint-store.ts'
 import { signedHeaders } from './signature.ts'
 import { addAttempt, judgeWebhook } from './webhook-verdict.ts'
 
+/** How many slots of a host one endpoint leaves to the other ones. */
+const MAX_KEPT = MAX_PER_HOST / 2
 /** Each may have a host of its own, with `MAX_PER_HOST` slots. */
 export const MAX_ENDPOINTS = 50
 
 type Delivery = DueWebhook & { host: string; event: EventRow | undefined }
 type Mark = WebhookMark & { url: string; effect: EndpointEffect; disabled?: DisabledReason }
 
-/** How many deliveries of an endpoint may be leased now. */
+/** `limit`: how many deliveries of an endpoint may be leased now. `refillAt`: more are leased when it has this many requests. */
 interface Share {
   id: string
   host: string
   limit: number
+  refillAt: number
 }
 
 interface WebhookChannelOptions extends WorkerOptions {
@@ -39,7 +43,7 @@ interface WebhookChannelOptions extends WorkerOptions {
 
 /**
  * The channel of webhooks. Each host has slots of its own, enough for all endpoints at once: an endpoint that does not
- * answer delays no other. The endpoints of one host take turns, and leave one another a slot. After a crash between sending
+ * answer delays no other. The endpoints of one host take turns, and keep a slot for one another. After a crash between sending
  * and marking, the event is sent again with the same `webhook-id`.
  */
 export class WebhookChannel implements Channel<Delivery, Mark> {
@@ -50,8 +54,8 @@ export class WebhookChannel implements Channel<Delivery, Mark> {
   /** The last round that leased a delivery of each endpoint. */
   #lastTurns: ReadonlyMap<string, number> = new Map()
   #round = 0
-  /** Hosts for which there may be more due deliveries than slots. */
-  #crowded: ReadonlySet<string> = new Set()
+  /** Hosts for which there may be more due deliveries than slots, and the `refillAt` of their endpoints. */
+  #crowded: ReadonlyMap<string, number> = new Map()
 
   constructor(options: WebhookChannelOptions) {
     this.#options = options
@@ -62,39 +66,56 @@ export class WebhookChannel implements Channel<Delivery, Mark> {
     const endpoints = await findActiveEndpoints(db, lease.nowMs)
     const shares = this.#sharesOf(endpoints, limit)
     const wanted = shares.filter((share) => share.limit > 0)
-    const leased = wanted.length === 0 ? [] : await leaseShares(db, wanted, lease)
-    const events = await findEvents(
-      db,
-      leased.map(({ event_seq }) => event_seq),
-    )
+    const { leased, events } = await this.#leaseShares(wanted, lease)
     const bySeq = new Map(events.map((event) => [event.seq, event]))
     const deliveries = leased.map((due) => ({ ...due, host: hostOf(due.url), event: bySeq.get(due.event_seq) }))
     for (const delivery of deliveries) this.#inFlight.add(delivery)
     const counts = Map.groupBy(deliveries, ({ endpoint_id }) => endpoint_id)
     const isUsedUp = (share: Share) => (counts.get(share.id)?.length ?? 0) >= share.limit
-    this.#crowded = new Set(shares.filter(isUsedUp).map(({ host }) => host))
+    this.#crowded = new Map(shares.filter(isUsedUp).map(({ host, refillAt }) => [host, refillAt]))
     this.#round += 1
     this.#lastTurns = new Map(endpoints.map(({ id }) => [id, counts.has(id) ? this.#round : this.#lastTurn(id)]))
     return deliveries
   }
 
+  /** After an error, the deliveries are released: they are sent again soon, with all their attempts. */
+  async #leaseShares(shares: readonly Share[], lease: DeliveryLease) {
+    const { db } = this.#options
+    if (shares.length === 0) return { leased: [], events: [] }
+    try {
+      const leased = await leaseShares(db, shares, lease)
+      const seqs = leased.map(({ event_seq }) => event_seq)
+      return { leased, events: await findEvents(db, seqs) }
+    } catch (error) {
+      // If this fails too, the lease expires.
+      await releaseShares(db, shares, lease).catch(() => {})
+      throw error
+    }
+  }
+
   /**
    * The free slots of a host, shared among its endpoints that have a due delivery. The endpoint whose last turn was the
-   * longest ago comes first.
+   * longest ago comes first. An endpoint takes at most half of the slots of a host that has another one. One slot is kept for
+   * each other endpoint that has no request in progress, up to half of them. So endpoints that hang delay no other.
    */
   #sharesOf(active: readonly { id: string; url: string; due: number }[], limit: number): Share[] {
     let left = limit
     return [...Map.groupBy(active, ({ url }) => hostOf(url))].flatMap(([host, endpoints]) => {
-      let free = MAX_PER_HOST - this.#count((delivery) => delivery.host === host)
-      const most = endpoints.length > 1 ? MAX_PER_HOST - 1 : MAX_PER_HOST
+      const inFlight = [...this.#inFlight].filter((delivery) => delivery.host === host)
+      const busy = new Set(inFlight.map(({ endpoint_id }) => endpoint_id))
+      const most = endpoints.length > 1 ? MAX_PER_HOST - MAX_KEPT : MAX_PER_HOST
+      let free = MAX_PER_HOST - inFlight.length
       const due = endpoints.filter((one) => one.due === 1)
       due.sort((one, other) => this.#lastTurn(one.id) - this.#lastTurn(other.id))
       return due.map(({ id }, at) => {
-        const own = most - this.#count(({ endpoint_id }) => endpoint_id === id)
-        const share = Math.max(0, Math.min(left, own, Math.ceil(free / (due.length - at))))
+        const idle = endpoints.filter((other) => other.id !== id && !busy.has(other.id)).length
+        const own = Math.max(busy.has(id) ? 0 : 1, free - Math.min(idle, MAX_KEPT))
+        const half = most - inFlight.filter(({ endpoint_id }) => endpoint_id === id).length
+        const share = Math.max(0, Math.min(left, own, half, Math.ceil(free / (due.length - at))))
+        if (share > 0) busy.add(id)
         left -= share
         free -= share
-        return { id, host, limit: share }
+        return { id, host, limit: share, refillAt: most / 2 }
       })
     })
   }
@@ -107,13 +128,13 @@ export class WebhookChannel implements Channel<Delivery, Mark> {
     return [...this.#inFlight].filter(isMeant).length
   }
 
-  /** Half of a host's slots are filled at once. An endpoint with no request in flight does not wait for that. */
+  /** The slots of an endpoint are filled by halves, and not one by one, whatever other endpoints of its host do. */
   ended(delivery: Delivery): boolean {
     const { host, endpoint_id } = delivery
     this.#inFlight.delete(delivery)
-    if (!this.#crowded.has(host)) return false
-    const isLast = this.#count((other) => other.endpoint_id === endpoint_id) === 0
-    return isLast || this.#count((other) => other.host === host) <= MAX_PER_HOST / 2
+    const refillAt = this.#crowded.get(host)
+    if (refillAt === undefined) return false
+    return this.#count((other) => other.endpoint_id === endpoint_id) <= refillAt
   }
 
   about({ endpoint_id, event_seq }: Delivery) {
@@ -183,6 +204,7 @@ export class WebhookChannel implements Channel<Delivery, Mark> {
   async mark(tx: Transaction, wanted: { marks: readonly Mark[]; atMs: number }): Promise<Mark[]> {
     const { atMs } = wanted
     const marked = await markWebhooks(tx, wanted)
+    await addMissed(tx, countByEndpoint(marked.filter(isExpired)))
     const disabled = await noteAttempts(tx, marked, atMs)
     await appendEvents(
       tx,
@@ -196,6 +218,10 @@ export class WebhookChannel implements Channel<Delivery, Mark> {
   }
 
   onCommitted(marks: readonly Mark[]): void {
+    for (const { endpoint_id, event_seq, attempts, last_error: reason } of marks.filter(isExpired)) {
+      const about = { endpointId: endpoint_id, eventId: String(event_seq) }
+      this.#options.log.warn({ ...about, attempts, reason }, 'webhook.failed')
+    }
     const reasons = new Map(marks.map(({ endpoint_id, disabled }) => [endpoint_id, disabled]))
     for (const [endpointId, reason] of reasons) {
       if (reason !== undefined) this.#options.log.error({ endpointId, reason }, 'webhook.disabled')
@@ -216,6 +242,11 @@ export function disabledEvent({ id, reason, atMs }: { id: string; reason: string
   const data = JSON.stringify({ endpoint_id: id, reason })
   const cause = `${id}:disabled:${atMs}`
   return { subject: null, job_id: null, type: 'webhook.disabled', cause, data, created_at: atMs } as const
+}
+
+/** The event was deleted before it could be delivered: the endpoint has missed it. */
+function isExpired({ state }: Mark): boolean {
+  return state === 'expired'
 }
 
 function hostOf(url: string): string {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { Webhook } from 'standardwebhooks'
@@ -27,7 +29,7 @@ describe('the receivers in the documentation', () => {
 
   for (const [language, { program, args }] of Object.entries(RECEIVERS)) {
     const skip = program === undefined && !isCi() && `needs ${language}, which is not installed`
-    test(`the receiver in ${language} takes an event once, with either secret, and refuses a forged one`, {
+    test(`the receiver in ${language} takes an event once, with either secret, refuses a forged one and survives an aborted one`, {
       skip,
     }, async (t) => {
       const port = await freePort()
@@ -45,6 +47,7 @@ describe('the receivers in the documentation', () => {
           () => false,
         ),
       )
+      await abortUpload(port)
       const [first = '', second = ''] = SECRETS
       assert.equal(await send(url, { id: '1', secret: first }), 204)
       assert.equal(await send(url, { id: '1', secret: first }), 204)
@@ -64,6 +67,18 @@ describe('the receivers in the documentation', () => {
   }
 })
 
+/** Ends the connection in the middle of a body. Resolves once the receiver has ended it, too. */
+async function abortUpload(port: number): Promise<void> {
+  const socket = connect(port, '127.0.0.1')
+  socket.on('error', () => {})
+  socket.write('POST / HTTP/1.1\r\nhost: receiver\r\ncontent-length: 100\r\n\r\n{"id":')
+  await once(socket, 'connect')
+  // The receiver answers nothing before the end of the body.
+  socket.end()
+  socket.resume()
+  await once(socket, 'close')
+}
+
 async function send(
   url: string,
   message: { id: string; secret: string; agoMs?: number; type?: string; data?: object },
@@ -81,6 +96,7 @@ async function send(
 
 function stop(child: ChildProcess): Promise<void> {
   return new Promise((resolve) => {
+    if (child.exitCode !== null) return resolve()
     child.once('exit', () => resolve())
     child.kill('SIGKILL')
   })

@@ -1,13 +1,21 @@
 import assert from 'node:assert/strict'
 import { afterEach, describe, test } from 'node:test'
-import { silentLog } from '../../src/core/log.ts'
+import { UnavailableError } from '../../src/core/errors.ts'
+import { type Log, silentLog } from '../../src/core/log.ts'
+import { systemRandom } from '../../src/core/random.ts'
 import type { Database } from '../../src/db/database.ts'
 import { sql } from '../../src/db/sql.ts'
 import { appendEvents, findHead, findPositionAt, readEvents, skipPositions } from '../../src/events/event-store.ts'
+import type { OperationActions, SteppedAction } from '../../src/operations/bulk-actions.ts'
+import { OperationRunner } from '../../src/operations/operation-runner.ts'
+import { findOperation, insertOperation } from '../../src/operations/operation-store.ts'
+import { recoverAction } from '../../src/operations/recover-webhooks.ts'
 import { deleteDeliveriesOf, skipWebhookCursor } from '../../src/webhooks/delivery-store.ts'
+import { countEndpointStates } from '../../src/webhooks/endpoint-store.ts'
 import { trimWebhooks } from '../../src/webhooks/trim-webhooks.ts'
 import { Backends, DOWN, OK } from '../support/backends.ts'
 import { forEachEngine } from '../support/engines.ts'
+import { until } from '../support/until.ts'
 
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
@@ -23,14 +31,14 @@ describe('the sending of webhooks', () => {
       return shared
     }
 
-    async function open(): Promise<Backends> {
+    async function open(log: Log = silentLog): Promise<Backends> {
       const db = await engineDatabase()
       for (const table of ['webhook_deliveries', 'webhook_endpoints', 'events', 'nodes']) {
         await db.transaction((tx) => tx.exec(`delete from ${table}`))
       }
       await db.query(sql`update webhook_cursor set position = 0`)
       await db.query(sql`update event_log set trimmed_seq = 0`)
-      const backends = new Backends(db)
+      const backends = new Backends(db, log)
       opened.push(backends)
       return backends
     }
@@ -159,7 +167,7 @@ describe('the sending of webhooks', () => {
       assert.ok(Math.min(...counts) >= 3 && Math.max(...counts) <= 4, `posts of each endpoint: ${counts}`)
     })
 
-    test('an endpoint that hangs leaves a slot to the others of its host', async () => {
+    test('an endpoint that hangs leaves a slot to each other endpoint of its host', async () => {
       const backends = await open()
       const never = new Promise<never>(() => {})
       const hanging = 'https://host.example.com/hangs'
@@ -170,7 +178,7 @@ describe('the sending of webhooks', () => {
       for (const url of urls) await backends.addEndpoint({ url, event_types: '["project.updated"]' })
       await backends.addEvents(40)
       await backends.quiet()
-      assert.equal(idsOf(backends, hanging).length, 9)
+      assert.equal(idsOf(backends, hanging).length, 5)
       await backends.addEvents(20, { type: 'project.updated' })
       // Without a further wake-up: the end of each request makes room for the next.
       for (let n = 0; n < 500 && (await backends.states()).sent !== 40; n++) {
@@ -182,6 +190,54 @@ describe('the sending of webhooks', () => {
         [20, 20],
       )
     })
+
+    test('an endpoint that hangs leaves half of the slots of its host to a burst of another one', async () => {
+      const backends = await open()
+      const never = new Promise<never>(() => {})
+      const [hanging, other] = ['https://host.example.com/hangs', 'https://host.example.com/other']
+      backends.answer = async ({ url }) => {
+        if (url === hanging) return never
+        await backends.clock.sleep(1_000)
+        return OK
+      }
+      await backends.start()
+      await backends.addEndpoint({ url: hanging })
+      await backends.addEndpoint({ url: other, event_types: '["project.updated"]' })
+      await backends.addEvents(40)
+      await backends.quiet()
+      await backends.addEvents(20, { type: 'project.updated' })
+      await backends.pass(4_000, 1_000)
+      assert.deepEqual([idsOf(backends, hanging).length, (await backends.states()).sent], [5, 20])
+    })
+
+    for (const order of ['at once', 'one after the other'] as const) {
+      test(`two endpoints of one host that hang, ${order}, do not delay a third one`, async () => {
+        const backends = await open()
+        const never = new Promise<never>(() => {})
+        const hanging = ['https://host.example.com/one', 'https://host.example.com/two'] as const
+        const third = 'https://host.example.com/three'
+        backends.answer = ({ url }) => (url === third ? OK : never)
+        await backends.start()
+        const types = order === 'at once' ? ['project.created', 'project.created'] : ['project.created', 'job.created']
+        for (const [at, url] of hanging.entries()) {
+          await backends.addEndpoint({ url, event_types: JSON.stringify([types[at]]) })
+        }
+        await backends.addEndpoint({ url: third, event_types: '["project.updated"]' })
+        await backends.addEvents(40)
+        await backends.quiet()
+        if (order !== 'at once') await backends.addEvents(40, { type: 'job.created' })
+        await backends.quiet()
+        const counts = hanging.map((url) => idsOf(backends, url).length)
+        assert.deepEqual(counts, [5, 4])
+        const startMs = backends.clock.now()
+        for (let n = 1; n <= 3; n++) {
+          await backends.addEvents(1, { type: 'project.updated' })
+          await backends.quiet()
+          assert.equal(idsOf(backends, third).length, n)
+        }
+        assert.equal(backends.clock.now(), startMs, 'no time has passed')
+      })
+    }
 
     test('a receiver that is down for days gets every event when it is back, and is disabled after five days', async () => {
       const backends = await open()
@@ -313,6 +369,35 @@ describe('the sending of webhooks', () => {
       assert.deepEqual(await backends.states(), {})
     })
 
+    test('a delivery that expires is in the log, and counts as a missed event of its endpoint', async () => {
+      const lines: object[] = []
+      const log = { ...silentLog, warn: (fields: object, event: string) => void lines.push({ ...fields, event }) }
+      const backends = await open(log)
+      backends.answer = () => DOWN
+      await backends.start()
+      const id = await backends.addEndpoint()
+      const other = await backends.addEndpoint({ event_types: '["project.updated"]' })
+      await backends.addEvents(2)
+      await backends.quiet()
+      const events = await backends.db.query<{ seq: number }>(sql`select seq from events order by seq`)
+      await backends.db.query(sql`delete from events`)
+      await backends.pass(5_000)
+      assert.deepEqual(await backends.states(), { expired: 2 })
+      assert.equal((await backends.endpoint(id))?.missed, 2)
+      assert.equal((await backends.endpoint(other))?.missed, 0)
+      const reason = 'the event was deleted before it could be delivered'
+      assert.deepEqual(
+        lines,
+        events.map(({ seq }) => ({
+          endpointId: id,
+          eventId: String(seq),
+          attempts: 2,
+          reason,
+          event: 'webhook.failed',
+        })),
+      )
+    })
+
     test('deliveries that wait for a disabled, deleted or failing endpoint do not keep others from being trimmed', async () => {
       const backends = await open()
       backends.answer = () => DOWN
@@ -355,6 +440,75 @@ describe('the sending of webhooks', () => {
       const line = { endpointId: off, count: 1, event: 'webhooks.events_missing' }
       assert.deepEqual(missing, [line, line, line, line])
     })
+
+    test('endpoints are counted by state: one that an admin disabled does not count as disabled by failures', async () => {
+      const backends = await open()
+      assert.deepEqual(await countEndpointStates(backends.db), { ok: 0, failing: 0, disabled: 0, off: 0 })
+      await backends.addEndpoint()
+      await backends.addEndpoint({ failing_since: 1 })
+      for (const disabled_reason of ['gone', 'failing', 'admin'] as const) {
+        await backends.addEndpoint({ failing_since: 1, disabled_at: 2, disabled_reason })
+      }
+      assert.deepEqual(await countEndpointStates(backends.db), { ok: 1, failing: 1, disabled: 2, off: 1 })
+    })
+
+    test('a recovery whose endpoint is disabled meanwhile is cancelled, and counts only the positions it has read', async () => {
+      const backends = await open()
+      const { db, clock } = backends
+      const { seq: from } = await findHead(db)
+      await backends.addEvents(1_000)
+      const { seq: to } = await findHead(db)
+      const endpointId = await backends.addEndpoint()
+      const recover = recoverAction({ db, clock })
+      let steps = 0
+      const disabling: SteppedAction = {
+        transact: async (wanted, work) => {
+          if (++steps === 2) await db.query(sql`update webhook_endpoints set disabled_at = 1 where id = ${endpointId}`)
+          return recover.transact(wanted, work)
+        },
+      }
+      const by = { actor: { kind: 'user', id: 'root' }, address: null, requestId: null } as const
+      const objectIds = [`${endpointId} ${from} ${to}`]
+      const operation = { id: 'opr_recover', action: 'recover', by, objectIds, total: to - from, atMs: 1 } as const
+      await db.transaction((tx) => insertOperation(tx, operation))
+      const actions = { recover: disabling } as unknown as OperationActions
+      const runner = new OperationRunner({
+        db,
+        node: { id: 'n' },
+        clock,
+        random: systemRandom,
+        log: silentLog,
+        actions,
+      })
+      runner.wake()
+      await until(async () => (await findOperation(db, operation.id))?.finished_at != null)
+      await runner.close()
+      const { state, total, position, failed } = (await findOperation(db, operation.id)) ?? {}
+      assert.deepEqual([state, total, (position ?? 0) - (failed ?? 0), failed], ['cancelled', 1_001, 200, 1])
+      assert.deepEqual(await backends.states(), { pending: 200 })
+    })
+
+    for (const [what, statement] of [
+      ['its delivery', /join webhook_deliveries d/],
+      ['its event', /from events where seq in/],
+    ] as const) {
+      test(`a webhook is sent soon after an error while ${what} was read, and no attempt is used up`, async () => {
+        const backends = await open()
+        let failures = 0
+        const query: Database['query'] = async (wanted) => {
+          if (statement.test(wanted.text) && failures++ === 0) throw new UnavailableError('the connection was lost')
+          return backends.db.query(wanted)
+        }
+        await backends.start('a', { ...backends.db, query })
+        const id = await backends.addEndpoint()
+        await backends.addEvents(1)
+        await backends.pass(5_000)
+        assert.deepEqual(await backends.states(), { sent: 1 })
+        const [delivery] = await backends.db.query(sql`
+          select attempts from webhook_deliveries where endpoint_id = ${id}`)
+        assert.deepEqual([delivery, failures], [{ attempts: 1 }, 2])
+      })
+    }
 
     const restore = (backends: Backends) =>
       backends.db.transaction(async (tx) => skipWebhookCursor(tx, await skipPositions(tx)))

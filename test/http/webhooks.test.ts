@@ -274,6 +274,25 @@ describe('webhooks', () => {
       assert.equal((JSON.parse(webhook?.body ?? '') as { data: { name: string } }).data.name, 'earlier')
     })
 
+    test('recover sends an event that is in the log before earlier ones, and none from long before', async () => {
+      const service = await start()
+      await addProject(service, 'long before')
+      await service.clock.advance(120_000)
+      await addProject(service, 'later')
+      const sinceMs = service.clock.now() - 1_000
+      const [later] = await service.db.query<{ seq: number }>(sql`select max(seq) as seq from events`)
+      for (let n = 0; n < 6; n++) await addProject(service, 'earlier')
+      await service.db.query(sql`update events set created_at = ${sinceMs - 2_000} where seq > ${later?.seq ?? 0}`)
+      const endpoint = await create(service)
+      const since = new Date(sinceMs).toISOString()
+      await ask(service, 'POST', `/v1/webhook-endpoints/${endpoint.id}/recover`, { since })
+      const names = (await receiver.until(endpoint.path, 7)).map(
+        ({ body }) => (JSON.parse(body) as { data: { name: string } }).data.name,
+      )
+      assert.deepEqual(names.sort(), [...Array(6).fill('earlier'), 'later'])
+      assert.equal((await deliveriesOf(service, endpoint.id)).length, 7)
+    })
+
     test('a delivery is repeated with the same id after 5 s, 5 min, … and has failed after eight attempts', async () => {
       const service = await start()
       const endpoint = await create(service)
@@ -302,13 +321,16 @@ describe('webhooks', () => {
     })
 
     test('410 disables the endpoint with an event; later events wait for recover', async () => {
-      const service = await start()
+      const { log, lines } = keptLog()
+      const service = await start({ log })
       const endpoint = await create(service)
       const watcher = await create(service, { events: ['webhook.disabled'] })
       receiver.answer(endpoint.path, answerWith(410))
       await addProject(service)
       await until(async () => !(await show(service, endpoint.id)).enabled)
       assert.equal((await show(service, endpoint.id)).disabled_reason, 'gone')
+      await until(() => lines('webhook.disabled').length > 0)
+      assert.deepEqual(lines('webhook.disabled'), [{ endpointId: endpoint.id, reason: 'gone' }])
       const [told] = await receiver.until(watcher.path, 1)
       assert.deepEqual((JSON.parse(told?.body ?? '') as { data: object }).data, {
         endpoint_id: endpoint.id,
@@ -344,7 +366,8 @@ describe('webhooks', () => {
     })
 
     test('a receiver that is down for five days is disabled; a success in between begins anew', async () => {
-      const service = await start()
+      const { log, lines } = keptLog()
+      const service = await start({ log })
       const endpoint = await create(service)
       receiver.answer(endpoint.path, answerWith(503))
       const fail = async (n: number) => {
@@ -363,6 +386,8 @@ describe('webhooks', () => {
       await pass(service, 5 * DAY_MS)
       await until(async () => !(await show(service, endpoint.id)).enabled)
       assert.equal((await show(service, endpoint.id)).disabled_reason, 'failing')
+      await until(() => lines('webhook.disabled').length > 0)
+      assert.deepEqual(lines('webhook.disabled'), [{ endpointId: endpoint.id, reason: 'failing' }])
     })
 
     test('Retry-After delays the next attempt', async () => {

@@ -93,8 +93,7 @@ const fields = {
   failing_since: nullableTimeField('Since when every attempt has failed; null if the last one succeeded.'),
   waiting: Type.Integer({ description: 'Deliveries that wait for an attempt; 1001 means more than 1000.' }),
   missed_events: Type.Integer({
-    description:
-      'At most so many events were deleted before they were read for this endpoint, or while they waited and it was disabled.',
+    description: 'At most so many events were deleted before they were delivered to this endpoint.',
   }),
   previous_secret_until: nullableTimeField('Until when the secret before the last rotation signs too.'),
   created_by: nullableTextField('The admin who created it; null once the admin was erased.'),
