@@ -90,7 +90,7 @@ export class ConfigReader {
   }
 }
 
-/** Turns the text of a setting into its value. Null: the default, which a wrong text gets besides its fault. */
+/** Turns the text of a setting into its value. Null means the default. A wrong text also records a fault. */
 export type Kind<Value> = (text: string | null, name: string, read: ConfigReader) => Value | null
 
 export function anyText(text: string | null): string | null {

@@ -36,9 +36,9 @@ async function probeAll(line: CommandLine): Promise<ExitCode> {
   }
   let failed = false
   for (const check of [...DEPENDENCY_CHECKS, jobTypesCheck(line)]) {
-    const { ok, text, hint = ok ? null : check.howToFix } = await check.probe(context).catch(toFailure)
+    const { ok, warns = false, text, hint = ok ? null : check.howToFix } = await check.probe(context).catch(toFailure)
     failed ||= !ok
-    printFinding(line, { mark: ok ? 'ok' : 'FAIL', label: check.label, text, hint })
+    printFinding(line, { mark: MARKS[ok ? (warns ? 'degraded' : 'ok') : 'down'], label: check.label, text, hint })
   }
   return failed ? EXIT.unavailable : EXIT.ok
 }

@@ -4,7 +4,7 @@ import { JOB_STATUSES } from '../jobs/job.ts'
 import type { BulkOperation } from '../operations/operation-schema.ts'
 import { readArguments, readLimit } from './arguments.ts'
 import { findService, SERVICE_OPTIONS } from './client/find-service.ts'
-import { followOperation } from './client/follow-operation.ts'
+import { followOperation, readsFrom } from './client/follow-operation.ts'
 import { printList } from './client/print-list.ts'
 import type { ServiceClient } from './client/service-client.ts'
 import { tailEvents } from './client/tail-events.ts'
@@ -106,10 +106,9 @@ async function change(
 async function checkAll({ line, service, json }: Context): Promise<void> {
   const body = { action: 'check', filter: EVERY_JOB }
   const started = await service.call<BulkOperation>('/v1/operations', { method: 'POST', body })
-  const read = () => service.call<BulkOperation>(`/v1/operations/${started.id}`)
   const showProgress = ({ id, done, failed, total }: BulkOperation) =>
     `${done + failed} of ${total} checked, ${failed} failed  ${id}`
-  await followOperation(line, started, { read, show: json ? null : showProgress })
+  await followOperation(line, started, { ...readsFrom(service, started.id), show: json ? null : showProgress })
 }
 
 function pathOf(id: string): string {

@@ -1,7 +1,7 @@
 import type { BulkOperation } from '../operations/operation-schema.ts'
 import { readArguments } from './arguments.ts'
 import { findService, lookForService, SERVICE_OPTIONS } from './client/find-service.ts'
-import { followOperation } from './client/follow-operation.ts'
+import { followOperation, readsFrom } from './client/follow-operation.ts'
 import { ServiceClient } from './client/service-client.ts'
 import { type CommandLine, EXIT, type ExitCode, UsageError } from './io.ts'
 
@@ -58,8 +58,7 @@ async function erase({ line, given, sub, json }: Wanted): Promise<void> {
     return eraseOnDatabase(line, sub, follow)
   }
   const started = await service.call<BulkOperation>(pathOf(sub), { method: 'DELETE' })
-  const read = () => service.call<BulkOperation>(`/v1/operations/${started.id}`)
-  await followOperation(line, started, { ...follow, read })
+  await followOperation(line, started, { ...follow, ...readsFrom(service, started.id) })
 }
 
 function pathOf(sub: string): string {

@@ -43,7 +43,8 @@ type BulkActions = Record<BulkActionName, BulkAction>
 /** One step of work on one object: what it did, and whether the operation is over, has more to do, or must wait. */
 export interface StepOutcome {
   done: number
-  next: 'end' | 'more' | { waitMs: number }
+  /** `stop`: it cannot go on, and its other units are not done. */
+  next: 'end' | 'stop' | 'more' | { waitMs: number }
   /** Further objects that the step could not handle, and why. */
   failures?: readonly { object_id: string; error: string }[]
   /** Whether another service failed that the step needs; absent: as before. */

@@ -77,12 +77,15 @@ export function itemsToRetry(from: { ids: readonly string[] } | { filter: JobFil
 
 /** The ids that match a filter now. If there are more than an operation allows, it is a 400 with their number. */
 async function freezeIds(db: Queryable, target: OperationTarget): Promise<FrozenItems> {
-  const { items, count } = await findFitting(db, target)
+  // No index has the time of the end: of too many jobs, no more are read than necessary.
+  const isByEnd = target.action !== 'replay' && target.filter.finishedAfterMs !== undefined
+  const most = isByEnd ? MAX_ITEMS : MAX_COUNTED
+  const { items, count } = await findFitting(db, target, most)
   if (count <= MAX_ITEMS) {
     const retries = items.flatMap(({ id, retried_as }) => (retried_as === null ? [] : [[id, retried_as] as const]))
     return { ids: items.map(({ id }) => id), knownRetries: new Map(retries) }
   }
-  const number = count > MAX_COUNTED ? `more than ${MAX_COUNTED}` : `${count}`
+  const number = count > most ? `more than ${most}` : `${count}`
   const what = target.action === 'replay' ? 'callbacks' : 'jobs'
   throw new ApiError(
     'invalid_request',
@@ -90,14 +93,18 @@ async function freezeIds(db: Queryable, target: OperationTarget): Promise<Frozen
   )
 }
 
-/** The number of records that match a filter, and as many of them as an operation takes. */
-async function findFitting(db: Queryable, target: OperationTarget): Promise<{ items: FittingJob[]; count: number }> {
+/** The number of records that match a filter, and as many of them as an operation takes. Counting stops after `most`. */
+async function findFitting(
+  db: Queryable,
+  target: OperationTarget,
+  most = MAX_COUNTED,
+): Promise<{ items: FittingJob[]; count: number }> {
   const items: FittingJob[] = []
   let count = 0
   for await (const page of pagesOf(db, target)) {
     count += page.length
     if (count <= MAX_ITEMS) items.push(...page)
-    if (count > MAX_COUNTED) break
+    if (count > most) break
     // On SQLite a page never waits. Yielding lets other requests run.
     await new Promise(setImmediate)
   }

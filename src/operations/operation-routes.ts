@@ -8,7 +8,7 @@ import type { Database, Queryable } from '../db/database.ts'
 import type { App } from '../http/app-instance.ts'
 import { scopes } from '../http/gate/access.ts'
 import type { IdempotentCreation } from '../http/idempotency.ts'
-import { listById, readPageRequest, toPage } from '../http/paging.ts'
+import { type ListKind, listById, readPageRequest, toPage } from '../http/paging.ts'
 import { readJobFilter } from '../jobs/api/list-routes.ts'
 import { readCallbackFilter } from '../jobs/callbacks/callback-routes.ts'
 import { callbackFilters } from '../jobs/callbacks/callback-schema.ts'
@@ -17,6 +17,7 @@ import type { OperationRunner } from './operation-runner.ts'
 import * as schema from './operation-schema.ts'
 import {
   type BulkActionName,
+  findFailurePage,
   findItemNotes,
   findOperation,
   findOperationPage,
@@ -28,6 +29,14 @@ import {
 } from './operation-store.ts'
 
 const LIST = listById('operations')
+
+/** The failures of one operation, by their place in it. */
+function failuresOf(id: string): ListKind<readonly [number]> {
+  return {
+    name: `failures of ${id}`,
+    isPosition: (value): value is [number] => value.length === 1 && Number.isSafeInteger(value[0]),
+  }
+}
 
 interface OperationServices {
   db: Database
@@ -83,6 +92,15 @@ export function operationRoutes(app: App, services: OperationServices): void {
   const one = { ...reading, refusals: { not_found } }
   app.get('/v1/operations/:id', { config: one, schema: schema.getOperation }, (request) => show(request.params.id))
 
+  app.get('/v1/operations/:id/failures', { config: one, schema: schema.listOperationFailures }, async (request) => {
+    const { id } = request.params
+    const kind = failuresOf(id)
+    const page = readPageRequest(kind, request.query)
+    if (!(await findOperation(db, id))) throw new ApiError('not_found', not_found)
+    const rows = await findFailurePage(db, id, page)
+    return toPage(kind, { rows, limit: page.limit, toItem: toFailure, positionOf: ({ place }) => [place] as const })
+  })
+
   const cancelling = { ...admin, refusals: { not_found, conflict: 'The operation is already done' } }
   app.post('/v1/operations/:id/cancel', { config: cancelling, schema: schema.cancelOperation }, async (request) => {
     const { id } = request.params
@@ -132,8 +150,8 @@ function readItems({ action, ids, filter, again }: Body): Items {
   if (action === 'replay') return fittingItems({ action, filter: readCallbackFilter(filter ?? {}) })
   const wanted = readJobFilter(filter ?? {}, 'body/filter')
   if (action !== 'retry') return fittingItems({ action, filter: wanted })
-  if (again === false && wanted.retried === true) {
-    throw new ApiError('invalid_request', 'body/again must not be false with the filter retried: true')
+  if (wanted.retried !== undefined && again === !wanted.retried) {
+    throw new ApiError('invalid_request', `body/again must not be ${again} with the filter retried: ${wanted.retried}`)
   }
   return itemsToRetry({ filter: wanted }, again ?? wanted.retried === true)
 }
@@ -157,6 +175,10 @@ export async function notDoneOf(db: Queryable, rows: readonly OperationRow[]): P
   return { failed, skipped }
 }
 
+export function toFailure({ object_id, error }: { object_id: string; error: string }): schema.OperationFailure {
+  return { id: object_id, error }
+}
+
 /** An operation as operators see it. */
 export function toOperation(row: OperationRow, notDone?: NotDone): schema.BulkOperation {
   return {
@@ -166,7 +188,7 @@ export function toOperation(row: OperationRow, notDone?: NotDone): schema.BulkOp
     total: row.total,
     done: row.position - row.failed - row.skipped,
     failed: row.failed,
-    failures: (notDone?.failed.get(row.id) ?? []).map(({ object_id, note }) => ({ id: object_id, error: note })),
+    failures: (notDone?.failed.get(row.id) ?? []).map(({ object_id, note }) => toFailure({ object_id, error: note })),
     skipped: row.skipped,
     skips: (notDone?.skipped.get(row.id) ?? []).map(({ object_id, note }) => ({ id: object_id, reason: note })),
     created_by: row.created_by,

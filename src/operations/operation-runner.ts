@@ -157,6 +157,7 @@ export class OperationRunner {
         if (isFailing !== undefined) await noteFailing(tx, { id, isFailing, atMs: clock.now() })
         if (done > 0) await addProgress(tx, { id, done })
         if (next === 'end') await completeOperation(tx, { id, atMs: clock.now() })
+        else if (next === 'stop') await finishOperation(tx, { id, state: 'cancelled', atMs: clock.now() })
         else if (next !== 'more') await postponeOperation(tx, { id, token, dueAtMs: clock.now() + next.waitMs })
         return stepped
       })

@@ -34,6 +34,21 @@ const action = Type.Unsafe<OperationAction>({
     'endpoint again, started by `POST /v1/webhook-endpoints/{id}/recover`.',
 })
 
+const OperationFailure = Type.Object(
+  {
+    id: Type.String({
+      description:
+        'The id of the job or callback; for `erase`, of a thread that stays at the runtime, or the `sub` if the service cannot ' +
+        'know all threads that stay.',
+    }),
+    error: Type.String({ description: 'Why it failed, in a sentence.' }),
+  },
+  {
+    title: 'OperationFailure',
+    examples: [{ id: 'job_01kq3v7m2x8n4r6t0w9y5z1abc', error: 'The job type report is not configured any more' }],
+  },
+)
+
 export const BulkOperation = Type.Object(
   {
     id: Type.String({ description: 'Begins with `opr_`.' }),
@@ -52,18 +67,11 @@ export const BulkOperation = Type.Object(
     }),
     done: Type.Integer({ description: 'How many items are done.' }),
     failed: Type.Integer({ description: 'How many items failed.' }),
-    failures: Type.Array(
-      Type.Object(
-        {
-          id: Type.String({
-            description: 'The id of the job or callback; for `erase`, of a thread that stays at the runtime.',
-          }),
-          error: Type.String({ description: 'Why it failed, in a sentence.' }),
-        },
-        { title: 'OperationFailure' },
-      ),
-      { description: `The first ${MAX_SHOWN_FAILURES} items that failed.` },
-    ),
+    failures: Type.Array(OperationFailure, {
+      description:
+        `The first ${MAX_SHOWN_FAILURES} items that failed. If \`failed\` is larger, there are more: ` +
+        '`GET /v1/operations/{id}/failures` lists them all.',
+    }),
     skipped: Type.Integer({
       description: 'How many items were left alone: jobs to retry that were retried already.',
     }),
@@ -109,6 +117,7 @@ export const BulkOperation = Type.Object(
     ],
   },
 )
+export type OperationFailure = Static<typeof OperationFailure>
 export type BulkOperation = Static<typeof BulkOperation>
 
 const dryRun = Type.Object(
@@ -163,7 +172,7 @@ export const startOperation = {
         Type.Boolean({
           description:
             'Only for `retry`: repeat also the jobs that were retried before the operation. Default: true with the filter ' +
-            '`retried: true`, with which false is refused; otherwise false.',
+            '`retried: true`, otherwise false. With the filter `retried`, the other value is refused.',
         }),
       ),
       dry_run: Type.Optional(Type.Boolean({ description: 'Count the items and start nothing.' })),
@@ -183,6 +192,16 @@ export const getOperation = {
   summary: 'Get an operation and its progress',
   params: pathParams('id', 'The operation’s id.'),
   response: { 200: BulkOperation },
+}
+
+export const listOperationFailures = {
+  operationId: 'listOperationFailures',
+  tags,
+  summary: 'List the items of an operation that failed',
+  description: 'All of them, in the order in which they failed.',
+  params: pathParams('id', 'The operation’s id.'),
+  querystring: Type.Object(pageQuery, { additionalProperties: false }),
+  response: { 200: pageOf(OperationFailure) },
 }
 
 export const listOperations = {

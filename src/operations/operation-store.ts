@@ -133,6 +133,19 @@ export async function findItemNotes(
     select operation_id, object_id, note from (${join(each, ' union all ')}) as noted order by operation_id, place`)
 }
 
+export type OperationFailureRow = { place: number; object_id: string; error: string }
+
+/** The items of an operation that failed, in their order. */
+export function findFailurePage(
+  db: Queryable,
+  id: string,
+  { after, limit }: PageRequest<readonly [number]>,
+): Promise<OperationFailureRow[]> {
+  return db.query<OperationFailureRow>(sql`
+    select place, object_id, error from operation_items
+    where operation_id = ${id} and error is not null and place > ${after?.[0] ?? 0} order by place limit ${limit + 1}`)
+}
+
 interface OperationLease {
   token: string
   node: string

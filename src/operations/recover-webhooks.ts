@@ -20,6 +20,8 @@ import { BulkOperation } from './operation-schema.ts'
 import { findOperation, insertOperation } from './operation-store.ts'
 
 const PAGE = 200
+/** A transaction that waits for a lock writes its event some seconds later than its time says, so the log is not in strict order. */
+const MARGIN_MS = 60_000
 
 const recoverEndpoint = {
   operationId: 'recoverWebhookEndpoint',
@@ -32,7 +34,7 @@ const recoverEndpoint = {
   headers: idempotencyHeader,
   params: pathParams('id', 'The endpoint’s id.'),
   body: Type.Object(
-    { since: timeField('The time of the first event.') },
+    { since: timeField('The time of the first event. Those of the minute before it are included.') },
     { title: 'WebhookRecovery', additionalProperties: false, examples: [{ since: '2026-01-31T12:00:00.000Z' }] },
   ),
   response: { 202: BulkOperation },
@@ -64,7 +66,7 @@ export function recoverRoute(app: App, services: RecoverServices): void {
       const object = { kind: 'webhook_endpoint', id: endpointId } as const
       const after = { since, operation_id: id }
       await recordAudit(tx, services, { by, action: 'webhook_endpoint.recovered', object, after })
-      const from = await findPositionAt(tx, Date.parse(since))
+      const from = await findPositionAt(tx, Date.parse(since) - MARGIN_MS)
       const { seq: to } = await findHead(tx)
       const total = Math.max(0, to - from)
       const objectIds = total === 0 ? [] : [writeRange({ endpointId, from, to })]
@@ -110,7 +112,7 @@ async function recoverPage(
   const receiver = (await findReceivers(tx)).find(({ id }) => id === endpointId)
   // It was disabled or deleted meanwhile.
   if (!receiver)
-    return { done: 0, next: 'end', failures: [{ object_id: endpointId, error: 'The endpoint is disabled' }] }
+    return { done: 0, next: 'stop', failures: [{ object_id: endpointId, error: 'The endpoint is disabled' }] }
   const events = await readEvents(tx, { after, upTo: to, filter: {}, limit: PAGE })
   const deliveries = events.flatMap((event) => deliveriesOf(event, [{ ...receiver, after_seq: from }]))
   await insertDeliveries(tx, { deliveries, atMs, again: true })

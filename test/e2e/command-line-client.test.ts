@@ -169,7 +169,7 @@ describe('the command line as a client', { concurrency: 2 }, () => {
     assert.equal((await run('keys', 'revoke', id)).output, `revoked ${id}\n`)
     const erased = JSON.parse((await run('users', 'erase', 'ada', '--json')).output) as Record<string, unknown>
     assert.deepEqual([erased.sub, erased.state, erased.total, erased.done], ['ada', 'done', 2, 2])
-    const unknown = await runCommand(['users', 'erase', 'ada'], settings)
+    const unknown = await runCommand(['users', 'erase', 'bob'], settings)
     assert.deepEqual([unknown.code, unknown.errors], [FAILED, 'No such user\n'])
     for (const args of [['users', 'block', 'ada'], ['jobs', 'list'], ['callbacks', 'replay', 'x'], ['audit']]) {
       assert.equal((await runCommand(args, settings)).code, UNAVAILABLE, args.join(' '))

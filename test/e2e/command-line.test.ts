@@ -487,7 +487,7 @@ describe('doctor', { concurrency: 2 }, () => {
     fillDisk(t, 0.05)
     const { code, output } = await examine({})
     assert.equal(code, 0)
-    assert.match(output, /^ok +disk +almost full: 5 % of the disk of DATA_DIR is free\n +→ Enlarge the disk/m)
+    assert.match(output, /^WARN +disk +almost full: 5 % of the disk of DATA_DIR is free\n +→ Enlarge the disk/m)
   })
 
   test('doctor says what is wrong with the job types', async () => {

@@ -196,6 +196,9 @@ test('dev has the ports after its own, and says so when another program uses one
     output,
     /^export API='http:\/\/\S+'\nexport ADA='eyJ\S+'\nexport ADMIN='eyJ\S+'\nexport RUNTIME='\S+'\n$/,
   )
+  const other = await runCommand(['dev-env', '--url', dev.client.url])
+  assert.equal(other.output, '')
+  assert.match(other.errors, /is not the start page of dev$/m)
   dev.client.close()
   taken.close()
 })

@@ -104,6 +104,18 @@ async function addEndedJobs(
   }
 }
 
+/** Waits for progress, not for a time: the machine may be slow. */
+async function waitForEnd(read: () => Promise<Operation>): Promise<Operation> {
+  for (;;) {
+    const before = await read()
+    if (before.state === 'done') return before
+    await until(async () => {
+      const now = await read()
+      return now.done + now.failed > before.done + before.failed || now.state === 'done'
+    })
+  }
+}
+
 for (const { name, options, home } of ENGINES) {
   describe(`a bulk operation on ${name}`, options, () => {
     let place: Home
@@ -132,15 +144,7 @@ for (const { name, options, home } of ENGINES) {
       assert.ok((left[0]?.position ?? JOBS) < JOBS, 'the process was killed before the operation ended')
 
       const again = await start()
-      let done = await read(again, id)
-      // Waits for progress, not for a time: the machine may be slow.
-      while (done.state !== 'done') {
-        const { done: before } = done
-        await until(async () => {
-          done = await read(again, id)
-          return done.done > before || done.state === 'done'
-        })
-      }
+      const done = await waitForEnd(() => read(again, id))
       assert.deepEqual([done.total, done.done, done.failed], [JOBS, JOBS, 0], JSON.stringify(done))
       await again.program.kill()
       const rows = await withDatabase(place, (db) =>
@@ -177,8 +181,7 @@ for (const { name, options, home } of ENGINES) {
       assert.ok(left > 0 && left < ERASED_JOBS, `it was killed in the middle: ${left}`)
 
       const again = await start()
-      await until(async () => (await read(again, id)).state === 'done')
-      const { total, done, failed } = await read(again, id)
+      const { total, done, failed } = await waitForEnd(() => read(again, id))
       // The threads of these jobs are not the service's own, so each is named as left.
       assert.deepEqual([total, done, failed], [2 * ERASED_JOBS + 1, ERASED_JOBS + 1, ERASED_JOBS])
       assert.equal((await again.request('GET', `/v1/users/${ERASED}`, { token })).status, 404)

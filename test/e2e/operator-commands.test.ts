@@ -72,7 +72,7 @@ describe('commands of operators', () => {
     assert.deepEqual([erased.sub, erased.state, erased.total, erased.done], ['ada', 'done', 2, 2])
     const job = JSON.parse(await run(['jobs', 'get', id, '--json'], settings)) as Record<string, unknown>
     assert.deepEqual([job.created_by, job.input, job.output], [null, null, null])
-    const unknown = await runCommand(['users', 'erase', 'ada'], settings)
+    const unknown = await runCommand(['users', 'erase', 'bob'], settings)
     assert.deepEqual([unknown.code, unknown.errors], [1, 'No such user\n'])
     const entries = (await run(['audit', '--json'], settings)).split('\n').map((line) => JSON.parse(line) as Entry)
     assert.deepEqual(

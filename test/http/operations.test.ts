@@ -223,10 +223,11 @@ describe('POST /v1/operations', () => {
       const [raced, known] = await ended(world, 2, 'between')
       const retry = async (id = '') =>
         (await world.request('POST', `/jobs/${id}/retry`, 'between', { body: { again: true } })).body.id
-      await retry(known?.id)
+      // The filter is older than both retries: it never matches the jobs that they create, however early these end.
       const filter = { created_by: 'between', created_before: new Date(world.clock.now() + 1).toISOString() }
-      let newest: unknown
       await world.clock.advance(1_000)
+      await retry(known?.id)
+      let newest: unknown
       afterFreeze = async () => {
         newest = await retry(raced?.id)
       }
@@ -330,6 +331,7 @@ describe('POST /v1/operations', () => {
         [{ action: 'retry', ids: [] }, /body\/ids/],
         [{ action: 'cancel', ids: ['job_1'], again: true }, /body\/again is only for the action retry/],
         [{ action: 'retry', filter: { retried: true }, again: false }, /body\/again must not be false with the filter/],
+        [{ action: 'retry', filter: { retried: false }, again: true }, /body\/again must not be true with the filter/],
         [{ action: 'retry', filter: { retried: 'no' } }, /body\/filter\/retried/],
         [{ action: 'retry', filter: {} }, /body\/filter/],
         [{ action: 'retry', filter: { colour: 'red' } }, /colour/],

@@ -13,8 +13,9 @@ export async function devEnv(line: CommandLine): Promise<ExitCode> {
   const url = URL.parse(values.url ?? `http://127.0.0.1:${startPortOf(line.env.PORT)}`)
   if (!url || !isLoopbackHost(url.hostname)) throw new UsageError('--url must be the address of the start page of dev')
   const variables = await readVariables(url)
-  const wrong = NAMES.filter((name) => !SAFE.test(String(variables[name])))
-  if (wrong.length > 0) throw new CommandError(`The program at ${url.origin} is not the start page of dev`)
+  const isSafe = (value: unknown) => typeof value === 'string' && SAFE.test(value)
+  if (!NAMES.every((name) => isSafe(variables[name])))
+    throw new CommandError(`The program at ${url.origin} is not the start page of dev`)
   for (const name of NAMES) line.print(`export ${name}='${variables[name]}'`)
   return EXIT.ok
 }

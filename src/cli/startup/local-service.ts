@@ -40,7 +40,7 @@ export function publishLocalService(
   return remove
 }
 
-/** The mode is that of a new file, whatever a crashed node left. No command reads half a file. */
+/** Always creates a new file with mode 0600, even if a crashed node left one. No command reads half a file. */
 function replaceFile(file: string, text: string): void {
   const made = `${file}.new`
   rmSync(made, { force: true })
