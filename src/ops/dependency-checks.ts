@@ -31,6 +31,8 @@ export interface DependencyReport {
 export interface ProbeResult {
   ok: boolean
   text: string
+  /** It works, and an operator should act. */
+  warns?: true
   /** How to fix it; absent on a failure: the check's own `howToFix`. */
   hint?: string
 }
@@ -57,7 +59,7 @@ export interface LiveDependencies {
   clock: Pick<ServiceClock, 'offsetMs'>
   /** Null if the database is on the disk of another machine. */
   diskRoom: () => Promise<DiskRoom | null>
-  keySet: Pick<KeySet, 'isReady' | 'warmUp' | 'state'>
+  keySet: Pick<KeySet, 'isReady' | 'warmUpWithin' | 'state'>
   limiter: Pick<Limiter, 'state'>
   runtimeBreaker: Pick<Breaker, 'state'>
   /** Of the jobs that ended in the last five minutes. */
@@ -89,6 +91,9 @@ export interface DependencyCheck {
 const LOW_DISK_SHARE = 0.1
 /** `doctor` mentions a larger difference. */
 const CLOCKS_DIFFER_SECONDS = 5
+
+/** Below the 2.5 s after which the console says that the service does not answer. A provider that hangs is down meanwhile. */
+const KEY_WAIT_MS = 1_500
 
 /** With fewer ends of jobs, missed callbacks prove nothing. */
 const FEW_ENDS = 5
@@ -137,7 +142,7 @@ export const DEPENDENCY_CHECKS: readonly DependencyCheck[] = [
     name: 'identity_provider',
     label: 'issuer',
     report: async ({ keySet }) => {
-      if (!keySet.isReady()) await keySet.warmUp()
+      if (!keySet.isReady()) await keySet.warmUpWithin(KEY_WAIT_MS)
       if (!keySet.isReady()) return { state: 'down', detail: 'no keys fetched yet' }
       const { keys, lastError } = keySet.state()
       return lastError === null
@@ -254,7 +259,7 @@ async function probeDisk({ openDatabase }: ProbeContext): Promise<ProbeResult> {
     const room = await readDiskRoom(db)
     if (room === null) return { ok: true, text: "the database is on its server's disk: watch it there" }
     const hint = 'Enlarge the disk before it is full: then every change is refused (docs/runbooks/disk.md)'
-    return { ok: true, text: describeRoom(room), ...(isLow(room) && { hint }) }
+    return { ok: true, text: describeRoom(room), ...(isLow(room) && { warns: true, hint }) }
   } finally {
     await close()
   }

@@ -4,6 +4,7 @@ import { startIdentityProvider } from '../../src/sandbox/identity-provider/ident
 import { assertError } from '../support/assert-error.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { onOneService, type TestService } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 const idp = await startIdentityProvider()
 after(() => idp.close())
@@ -99,6 +100,28 @@ describe('while the identity provider is down', () => {
       idp.recover()
       await service.clock.leap(COOLDOWN_MS)
       assert.equal((await service.request('GET', '/readyz')).status, 200)
+    })
+
+    test('a readiness probe answers within 2 s while the identity provider hangs and no key was ever fetched', async () => {
+      idp.hang()
+      const clock = new ManualClock()
+      const service = await under.start({ idp, clock, db: (await under.shared()).db })
+      const asked = service.request<Ready>('GET', '/readyz')
+      let status: number | null = null
+      void asked.then((answer) => {
+        status = answer.status
+      })
+      let passedMs = 0
+      await until(async () => {
+        if (clock.sleeping > 0 && passedMs < 2_000) {
+          await clock.advance(100)
+          passedMs += 100
+        }
+        return status !== null
+      })
+      const down = { state: 'down', detail: 'no keys fetched yet' }
+      assert.partialDeepStrictEqual((await asked).body.checks.identity_provider, down)
+      assert.equal(status, 503)
     })
 
     for (const [what, fail] of [

@@ -64,6 +64,11 @@ export class KeySet {
     return this.#document.renew()
   }
 
+  /** The same for a health check: waits no longer than `maxMs`, and the fetch goes on. */
+  warmUpWithin(maxMs: number): Promise<void> {
+    return this.#document.renewWithin(maxMs)
+  }
+
   isReady(): boolean {
     return this.#document.fetchedAtMs !== null
   }

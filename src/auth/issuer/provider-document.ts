@@ -97,6 +97,13 @@ export class ProviderDocument<Value> {
     return this.#wait
   }
 
+  /** The same for a health check, which has less time. A fetch that takes longer goes on. */
+  renewWithin(maxMs: number): Promise<void> {
+    const ended = new AbortController()
+    void this.renew().then(() => ended.abort(FETCHED))
+    return this.#options.clock.sleep(maxMs, ended.signal)
+  }
+
   /** Ends the fetch in progress and starts no other. The known value stays. */
   async close(): Promise<void> {
     this.#closing.abort(new Error('the service is shutting down'))

@@ -30,6 +30,11 @@ export const READINGS = {
     help: 'Deliveries that wait for credentials, not included in the depth; 10001 means more than 10000',
   },
   outbox_in_flight: { type: 'gauge', labels: ['channel'], help: 'Deliveries that this process is sending now' },
+  webhook_endpoints: {
+    type: 'gauge',
+    labels: ['state'],
+    help: 'Webhook endpoints: ok, failing since the last attempt, disabled because of failures or a 410, off by an admin',
+  },
   push_state: {
     type: 'gauge',
     labels: ['state'],

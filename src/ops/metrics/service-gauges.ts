@@ -24,6 +24,7 @@ interface GaugeSources {
   unfinishedJobs: () => Promise<readonly { status: string; jobs: number; oldest_at: number | null }[]>
   outboxBacklog: () => Promise<{ depth: number; due_at: number | null; parked: number }>
   webhookBacklog: () => Promise<{ depth: number; due_at: number | null }>
+  webhookEndpoints: () => Promise<Readonly<Record<string, number>>>
   databaseSizes: () => Promise<{ data: number; wal?: number }>
   diskRoom: () => Promise<DiskRoom | null>
   intake: { readonly waiting: number }
@@ -65,12 +66,12 @@ export function registerGauges(metrics: Metrics, sources: GaugeSources): void {
 }
 
 function registerBacklog(metrics: Metrics, sources: GaugeSources): void {
-  const { clock, unfinishedJobs, outboxBacklog, webhookBacklog } = sources
+  const { clock, unfinishedJobs, outboxBacklog, webhookBacklog, webhookEndpoints } = sources
   const backlog = cacheReading({
     clock,
     maxAgeMs: BACKLOG_MAX_AGE_MS,
     timeoutMs: BACKLOG_TIMEOUT_MS,
-    read: () => Promise.all([unfinishedJobs(), outboxBacklog(), webhookBacklog()]),
+    read: () => Promise.all([unfinishedJobs(), outboxBacklog(), webhookBacklog(), webhookEndpoints()]),
   })
   const ageSeconds = (sinceMs: number | null) => (sinceMs === null ? 0 : Math.max(0, (clock.now() - sinceMs) / 1_000))
   metrics.gauge('database_up', () =>
@@ -92,6 +93,10 @@ function registerBacklog(metrics: Metrics, sources: GaugeSources): void {
     return byChannel({ push: push.depth, webhook: webhook.depth })
   })
   metrics.gauge('outbox_parked', async () => (await backlog())[1].parked)
+  metrics.gauge('webhook_endpoints', async () => {
+    const [, , , endpoints] = await backlog()
+    return Object.entries(endpoints).map(([state, count]) => [{ state }, count] as const)
+  })
   metrics.gauge('outbox_oldest_due_age_seconds', async () => {
     const [, push, webhook] = await backlog()
     return byChannel({ push: ageSeconds(push.due_at), webhook: ageSeconds(webhook.due_at) })
