@@ -40,8 +40,11 @@ function Pages() {
   const pages = usePages()
   return (
     <Switch>
-      {pages.map(({ path, component }) => (
-        <Route key={path} path={path} component={component} />
+      {pages.map(({ path, component: Page }) => (
+        <Route key={path} path={path}>
+          {/* Each record has its own page: the next one must not show the state of the last one. */}
+          {(params) => <Page key={JSON.stringify(params)} params={params} />}
+        </Route>
       ))}
       <Route>
         <Redirect to="/" />

@@ -6,6 +6,7 @@ import type { Page } from 'playwright-core'
 import { needsChromium } from '../support/browser.ts'
 import { assertAccessible, ConsoleWorld } from '../support/console.ts'
 import { freshFolder } from '../support/program.ts'
+import { until } from '../support/until.ts'
 
 const LONG = '9007199254740993'
 const { rawJSON } = JSON as unknown as { rawJSON(text: string): unknown }
@@ -41,6 +42,13 @@ const JOB_TYPES = {
   anything: { assistant_id: 'pause', output_key: 'report' },
   both: { assistant_id: 'ask_both', output_key: 'report' },
   hurried: { assistant_id: 'pause', output_key: 'report', answer_within_seconds: 3_600, remind_after_seconds: 1_800 },
+}
+
+/** The answer in a request, which names the one question that it answers. */
+function answerIn(sent: string | null): string {
+  const [, answer] = /^\{"answers":\{"\w+":(.*)\}\}$/.exec(sent ?? '') ?? []
+  assert.ok(answer !== undefined, String(sent))
+  return answer
 }
 
 describe('answers to questions in the console', needsChromium(), () => {
@@ -97,6 +105,53 @@ describe('answers to questions in the console', needsChromium(), () => {
     assert.deepEqual(complaints, [])
   })
 
+  interface Asking {
+    interrupts: { value: { question: string } }[] | null
+  }
+  const questionOf = async (id: string) =>
+    (await world.request<Asking>('GET', `/jobs/${id}`)).interrupts?.[0]?.value.question
+  /** A job that asks `First?` and then `Publish it?`. */
+  const askTwice = () =>
+    world.startJob('anything', { status: 'awaiting_input', input: { sandbox: { pause: 'First?' } } })
+
+  test('an answer never reaches a question that came after the one on the screen, and its draft is not kept', async () => {
+    const id = await askTwice()
+    const { page } = await world.open(`/jobs/${id}`)
+    await formOf(page).getByText('First?').waitFor()
+    const job = await world.request('GET', `/jobs/${id}`)
+    // The page keeps showing the job as it was.
+    await page.route(`**/jobs/${id}`, (route) => route.fulfill({ json: job }))
+    await world.request('POST', `/jobs/${id}/resume`, { input: 'from the app' }, 'ada')
+    await until(async () => (await questionOf(id)) === 'Publish it?')
+    await formOf(page).getByLabel('Answer').fill('"from the console"')
+    await sendButton(page).click()
+    await page.locator('.toast').filter({ hasText: 'body/answers must not have' }).waitFor()
+    assert.equal(await questionOf(id), 'Publish it?')
+    await page.unrouteAll({ behavior: 'wait' })
+    await formOf(page).getByText('Publish it?').waitFor()
+    assert.equal(await formOf(page).getByLabel('Answer').inputValue(), '')
+    await formOf(page).getByLabel('Answer').fill('1')
+    assert.match((await send(page, id)).stored, /"answer":1/)
+  })
+
+  test('a question that follows an answer at once is shown with a new form', async () => {
+    const id = await askTwice()
+    const { page, complaints } = await world.open(`/jobs/${id}`)
+    await formOf(page).getByLabel('Answer').fill('"yes"')
+    let hasAnswered = false
+    await page.route(`**/jobs/${id}`, async (route) => {
+      if (hasAnswered) await until(async () => (await questionOf(id)) === 'Publish it?')
+      await route.continue()
+    })
+    const answered = page.waitForRequest(`**/jobs/${id}/resume`)
+    hasAnswered = true
+    await sendButton(page).click()
+    await answered
+    await formOf(page).getByText('Publish it?').waitFor()
+    assert.equal(await formOf(page).getByLabel('Answer').inputValue(), '')
+    assert.deepEqual(complaints, [])
+  })
+
   test('a question that is a number is shown with every digit', async () => {
     const input = { sandbox: { pause: { question: rawJSON(LONG) } } }
     const id = await world.startJob('anything', { status: 'awaiting_input', input })
@@ -116,7 +171,7 @@ describe('answers to questions in the console', needsChromium(), () => {
       await formOf(page).getByLabel('Copies').fill(copies)
       const { sent, stored } = await send(page, id)
       const answer = `{"account":${LONG},"amount":${amount},"copies":${copies}}`
-      assert.equal(sent, `{"input":${answer}}`)
+      assert.equal(answerIn(sent), answer)
       assert.ok(stored.includes(`"answer":${answer}`), stored)
       assert.deepEqual(complaints, [])
     })
@@ -130,7 +185,7 @@ describe('answers to questions in the console', needsChromium(), () => {
     await formOf(page).getByLabel('Answer').fill(`{ "id": ${LONG}, "list": [1e400, -0, 1.0], "text": "1.0" }`)
     const { sent, stored } = await send(page, id)
     const answer = `{"id":${LONG},"list":[1e400,-0,1.0],"text":"1.0"}`
-    assert.equal(sent, `{"input":${answer}}`)
+    assert.equal(answerIn(sent), answer)
     assert.ok(stored.includes(`"answer":${answer}`), stored)
     assert.deepEqual(complaints, [])
   })
@@ -160,7 +215,7 @@ describe('answers to questions in the console', needsChromium(), () => {
     await formOf(page).getByLabel('Account').selectOption({ label: '1.0' })
     await formOf(page).getByLabel('Account').selectOption({ label: LONG })
     const { sent } = await send(page, id)
-    assert.equal(sent, `{"input":${LONG}}`)
+    assert.equal(answerIn(sent), LONG)
   })
 
   test('optional fields that are empty, untouched or emptied again, are not sent', async () => {
@@ -180,7 +235,7 @@ describe('answers to questions in the console', needsChromium(), () => {
     await field('Color').selectOption('blue')
     await field('Color').selectOption('Not set')
     const { sent } = await send(page, id)
-    assert.equal(sent, '{"input":{}}')
+    assert.equal(answerIn(sent), '{}')
     assert.deepEqual(complaints, [])
   })
 
@@ -200,7 +255,7 @@ describe('answers to questions in the console', needsChromium(), () => {
     await field('House number').fill('7')
     const { sent } = await send(page, id)
     const answer = { copies: 2, color: 'red', urgent: true, address: { street: 'Main Street', number: 7 } }
-    assert.deepEqual(JSON.parse(sent ?? ''), { input: answer })
+    assert.deepEqual(JSON.parse(answerIn(sent)), answer)
   })
 
   test('text that is not a number, or does not fit the schema, is refused next to its field', async () => {
@@ -238,7 +293,7 @@ describe('answers to questions in the console', needsChromium(), () => {
     }
     assert.equal(requests, 0)
     const { sent } = await send(page, id)
-    assert.equal(sent, `{"input":{"account":${LONG},"amount":5,"copies":2}}`)
+    assert.equal(answerIn(sent), `{"account":${LONG},"amount":5,"copies":2}`)
     assert.deepEqual(complaints, [])
   })
 
@@ -273,14 +328,14 @@ describe('answers to questions in the console', needsChromium(), () => {
     await sendButton(page).click()
     await formOf(page).getByText(message).waitFor()
     await formOf(page).getByLabel('Account').fill('12')
-    assert.equal((await send(page, order)).sent, '{"input":{"account":12,"amount":0.5,"copies":2}}')
+    assert.equal(answerIn((await send(page, order)).sent), '{"account":12,"amount":0.5,"copies":2}')
 
     await page.goto(`${world.url}/console/jobs/${anything}`)
     await formOf(page).getByLabel('Answer').fill('[1.0, "2.0"]')
     await sendButton(page).click()
     await formOf(page).getByText(message).waitFor()
     await formOf(page).getByLabel('Answer').fill('[1, "2.0"]')
-    assert.equal((await send(page, anything)).sent, '{"input":[1,"2.0"]}')
+    assert.equal(answerIn((await send(page, anything)).sent), '[1,"2.0"]')
     await page.context().close()
   })
 })

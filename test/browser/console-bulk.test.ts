@@ -56,6 +56,57 @@ describe('failures and bulk operations in the console', needsChromium(), () => {
     assert.deepEqual(complaints, [])
   })
 
+  test('when a bulk retry ends, the list is read again, and the operation is not read any more', async () => {
+    const id = await world.startJob('failing', { status: 'failed' })
+    const { page, complaints } = await world.open('/jobs?status=failed&type=failing')
+    await page.locator(`tr[data-id="${id}"]`).waitFor()
+    let isEnded = false
+    const reads = { list: 0, operation: 0, readiness: 0 }
+    page.on('request', (request) => {
+      const { pathname, searchParams } = new URL(request.url())
+      if (pathname === '/jobs' && searchParams.get('limit') === '50') reads.list++
+      if (pathname.startsWith('/v1/operations/')) reads.operation++
+      if (pathname === '/readyz') reads.readiness++
+    })
+    await page.route('**/v1/operations/*', async (route) => {
+      const response = await route.fetch()
+      const answer = (await response.json()) as object
+      await route.fulfill({ response, json: isEnded ? answer : { ...answer, state: 'running' } })
+    })
+    await page.getByRole('button', { name: 'Retry', exact: true }).click()
+    await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).click()
+    await page
+      .getByRole('status')
+      .getByText(/^retry: \d+ of \d+$/)
+      .waitFor()
+    await until(() => reads.operation > 2)
+    Object.assign(reads, { list: 0, operation: 0, readiness: 0 })
+    isEnded = true
+    await page
+      .getByRole('status')
+      .getByText(/\(done\)$/)
+      .waitFor()
+    await until(() => reads.list > 0)
+    await page.locator(`tr[data-id="${id}"]`).getByRole('link', { name: 'retried' }).waitFor()
+    reads.operation = 0
+    reads.readiness = 0
+    // It was read each second, and the readiness is read every two seconds.
+    await until(() => reads.readiness > 2)
+    assert.ok(reads.operation <= 1, `${reads.operation} reads`)
+    await page.unrouteAll({ behavior: 'wait' })
+    assert.deepEqual(complaints, [])
+  })
+
+  test('a job that fails on the screen shows its error', async () => {
+    await world.setFaults('Runtime', { start_failure: 1 })
+    const id = await world.startJob('failing', { status: 'processing' })
+    const { page } = await world.open('/jobs')
+    const row = page.locator(`tr[data-id="${id}"]`)
+    await row.getByText('processing').waitFor()
+    await world.setFaults('Runtime', { start_failure: 0 })
+    await row.getByText('run failed').waitFor()
+  })
+
   test('counts that may be higher have a plus and no trend; a bulk operation shows its skipped items and the command line', async () => {
     const id = await world.startJob('failing', { status: 'failed' })
     await world.request('POST', '/v1/operations', { action: 'check', ids: [id] })
@@ -93,6 +144,45 @@ describe('failures and bulk operations in the console', needsChromium(), () => {
     await page.getByRole('link', { name: 'Audit', exact: true }).click()
     await page.getByText('command line (root)').first().waitFor()
     await page.unrouteAll({ behavior: 'wait' })
+    assert.deepEqual(complaints, [])
+  })
+
+  test('a bulk retry from a list without retried jobs repeats those too, if the operator asks for it', async () => {
+    const ids = [await world.startJob('failing', { status: 'failed', user: 'grace' })]
+    ids.push(await world.startJob('failing', { status: 'failed', user: 'grace' }))
+    const [first] = ids
+    const { created_by, created_at } = await world.request<{ created_by: string; created_at: string }>(
+      'GET',
+      `/jobs/${ids[1]}`,
+    )
+    await world.request('POST', `/jobs/${first}/retry`, {})
+    const created_before = new Date(Date.parse(created_at) + 1).toISOString()
+    const { page, complaints } = await world.open(
+      `/jobs?${new URLSearchParams({ created_by, created_before, retried: 'false' })}`,
+    )
+    await page.getByRole('button', { name: 'Retry', exact: true }).click()
+    await page.getByRole('dialog', { name: 'Retry: 1 job' }).waitFor()
+    await page.getByLabel('Retry it again').check()
+    await page.getByRole('dialog', { name: 'Retry: 2 jobs' }).waitFor()
+    await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).click()
+    await page.getByText('retry: 2 of 2 (done)').waitFor()
+    assert.deepEqual(complaints, [])
+  })
+
+  test('all failures of a bulk operation can be shown', async () => {
+    const ids = Array.from({ length: 210 }, (_, n) => `job_none_${n + 1}`)
+    const { id } = await world.request<{ id: string }>('POST', '/v1/operations', { action: 'check', ids })
+    await until(async () => (await world.request<{ state: string }>('GET', `/v1/operations/${id}`)).state === 'done')
+    const { page, complaints } = await world.open(`/operations?id=${id}`)
+    const dialog = page.getByRole('dialog')
+    await dialog.getByText('Why they failed').click()
+    const shown = () => dialog.getByRole('listitem').count()
+    assert.equal(await shown(), 100)
+    await dialog.getByRole('button', { name: 'Show all failures' }).click()
+    await until(async () => (await shown()) === 200)
+    await dialog.getByRole('button', { name: 'Show more' }).click()
+    await until(async () => (await shown()) === 210)
+    await dialog.getByText(/^job_none_210$/).waitFor()
     assert.deepEqual(complaints, [])
   })
 })

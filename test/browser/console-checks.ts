@@ -119,6 +119,7 @@ export const PAGES: readonly PageCheck[] = [
   { path: '/job-types', title: 'Job types', reads: { 'Copy * schema': null } },
   { path: '/settings', title: 'Settings' },
   { path: '/audit', title: 'Audit', reads: { 'Show aud_*': '*' } },
+  { path: '/find/00000000-0000-4000-8000-000000000000', title: 'Find' },
   { path: '/runbooks', title: 'Runbooks' },
   { path: '/runbooks/disk', title: 'Disk' },
 ]

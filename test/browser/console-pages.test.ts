@@ -224,6 +224,27 @@ describe('the console, by the file of checks', needsChromium(), () => {
     })
   }
 
+  test('the sign-in page has no axe finding on any screen, in both themes, with and without a provider', async () => {
+    const { page } = watched
+    const faults: string[] = []
+    for (const clientId of [null, 'console']) {
+      await page.route('**/console/settings.json', async (route) => {
+        const response = await route.fetch()
+        await route.fulfill({ response, json: { ...((await response.json()) as object), clientId, dev: null } })
+      })
+      await page.goto(`${world.url}/console`)
+      await page.getByRole('button', { name: 'Sign in', exact: true }).waitFor()
+      for (const screen of SCREENS) {
+        await page.setViewportSize(SIZES[screen])
+        const found: string[] = []
+        for await (const fault of findScreenFaults(screen)) found.push(fault)
+        faults.push(...found.map((fault) => `${screen}, ${clientId}: ${fault}`))
+      }
+      await page.unrouteAll({ behavior: 'wait' })
+    }
+    assert.deepEqual(faults, [])
+  })
+
   test('the console shows the message of a refused request', async () => {
     await signInAs('admin')
     await watched.page.evaluate(() => history.pushState(null, '', '/console/people/no-such-user'))

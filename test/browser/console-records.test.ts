@@ -203,6 +203,22 @@ describe('callbacks, people, keys and settings in the console', needsChromium(),
     assert.deepEqual(complaints, [])
   })
 
+  test('the page of another person, found by search, does not show the erasure of the one before', async () => {
+    const { sub } = await world.request<{ sub: string }>('GET', '/v1/users/me', undefined, 'margaret')
+    const { page, complaints } = await world.open(`/people/${sub}`)
+    await page.getByRole('button', { name: 'Erase' }).click()
+    await dialog(page)
+      .getByLabel(/to confirm/)
+      .fill(sub)
+    await dialog(page).getByRole('button', { name: 'Erase forever' }).click()
+    await page.getByRole('heading', { level: 1, name: 'Erasing a user' }).waitFor()
+    await page.keyboard.press('Control+k')
+    await dialog(page).getByRole('textbox').fill('ada@')
+    await dialog(page).getByRole('button', { name: 'ada@example.com' }).click()
+    await page.getByRole('heading', { level: 1, name: 'ada@example.com' }).waitFor()
+    assert.deepEqual(complaints, [])
+  })
+
   test('job types and settings show the values in use, and no secret', async () => {
     const { page, complaints } = await world.open('/job-types')
     await page.getByRole('region', { name: 'review', exact: true }).getByText('resume schema').waitFor()

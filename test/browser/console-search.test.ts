@@ -70,12 +70,16 @@ describe('finding things in the console', needsChromium(), () => {
       `/v1/audit?object=${notification}`,
     )
     const [entry] = audit.data
+    // She has no jobs.
+    const { sub: grace } = await world.request<{ sub: string }>('GET', '/v1/users/me', undefined, 'grace')
     const key = 'key_00000000000000000000000000'
     const trace = '0af7651916cd43dd8448eb211c80319c'
     const found: [text: string, choice: string | null, path: string, shown?: string | number][] = [
       ['ada@', 'ada@example.com', `/people/${ADA}`],
       ['ADA@EX', 'ada@example.com', `/people/${ADA}`],
       [ADA, null, `/people/${ADA}`],
+      [grace, null, `/people/${grace}`],
+      [grace, 'grace@example.com', `/people/${grace}`],
       ['awaiting', 'Jobs: awaiting input', '/jobs?status=awaiting_input'],
       ['run_failed', 'Jobs that failed: run failed', '/jobs?error_code=run_failed'],
       ['audit', 'Audit', '/audit'],
@@ -129,6 +133,38 @@ describe('finding things in the console', needsChromium(), () => {
     await row.getByRole('link', { name: 'ada@example.com' }).click()
     await page.waitForURL((url) => url.pathname === `/console/people/${ADA}`)
     assert.deepEqual(complaints, [])
+  })
+
+  test('a UUID may be a trace; one that nothing has is said to be unknown', async () => {
+    const { page, complaints } = await world.open('/jobs')
+    const [trace, unknown] = ['0af76519-16cd-43dd-8448-eb211c80319c', '0af76519-16cd-43dd-8448-000000000000']
+    // No graph of the sandbox has such a trace.
+    await page.route(`**/jobs?trace_id=${trace}*`, async (route) => {
+      const answer = await route.fetch({ url: `${world.url}/jobs?fields=summary&limit=1` })
+      await route.fulfill({ response: answer })
+    })
+    await search(page, trace).then((dialog) => dialog.getByRole('button', { name: 'Go', exact: true }).click())
+    await page.waitForURL((url) => url.search === `?trace_id=${trace}`)
+    await page.unrouteAll({ behavior: 'wait' })
+    await search(page, unknown).then((dialog) => dialog.getByRole('button', { name: 'Go', exact: true }).click())
+    await page.getByText('Nothing has this id').waitFor()
+    assert.deepEqual(complaints, [])
+  })
+
+  test('a UUID in capitals is found as it is stored', async () => {
+    const owner = 'B0AF7651-16CD-43DD-8448-EB211C80319C'
+    await world.request('POST', '/jobs', { type: 'report', input: {}, created_by: owner })
+    const report = await world.startJob('report', { status: 'completed' })
+    const { run_id } = await world.request<{ run_id: string }>('GET', `/jobs/${report}`)
+    const { page } = await world.open('/')
+    for (const [text, path] of [
+      [ADA.toUpperCase(), `/people/${ADA}`],
+      [owner, `/people/${owner}`],
+      [run_id.toUpperCase(), `/jobs/${report}`],
+    ] as const) {
+      await search(page, text).then((dialog) => dialog.getByRole('button', { name: 'Go', exact: true }).click())
+      await page.waitForURL((url) => url.pathname === `/console${path}`)
+    }
   })
 
   test('filters of closed sets are lists, and callbacks are filtered by time', async () => {

@@ -50,6 +50,11 @@ export interface TimelineEntry {
   last_at: string
 }
 
+export interface OperationFailure {
+  id: string
+  error: string
+}
+
 export interface Operation {
   id: string
   action: string
@@ -57,7 +62,7 @@ export interface Operation {
   total: number
   done: number
   failed: number
-  failures?: { id: string; error: string }[]
+  failures?: OperationFailure[]
   skipped?: number
   skips?: { id: string; reason: string }[]
   /** Of a dry run: jobs that were retried already, and are not in `total`. */

@@ -53,10 +53,13 @@ export function FailuresPage() {
           ))}
         </nav>
       </PageHead>
+      <p class="muted">
+        A group has the failed jobs of one type with one error code. Their messages may differ: the newest one is shown.
+      </p>
       {bulk.started !== null && <OperationProgress id={bulk.started} />}
       <Loaded query={failures}>
         {failures.data?.at_least && (
-          <p class="notice">Only the 5,000 newest failed jobs are counted here. There may be more in this time.</p>
+          <p class="notice">Only the 5,000 jobs that failed last are counted here. There may be more in this time.</p>
         )}
         <DataTable
           label="Failed jobs by type and error, most frequent first"

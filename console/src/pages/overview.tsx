@@ -8,6 +8,7 @@ import { Loaded } from '../ui/states.tsx'
 import { DataTable } from '../ui/table.tsx'
 import { Elapsed } from '../ui/time.tsx'
 import { useUrlFilters } from '../ui/url-filters.ts'
+import { DependencyDetail } from './dependency-detail.tsx'
 import { countOf } from './jobs/bulk-dialog.tsx'
 import { Owner } from './people/owner.tsx'
 import { useReadiness } from './readiness.ts'
@@ -252,7 +253,11 @@ function Dependencies() {
             <span>
               {name} <Badge state={state} />
             </span>
-            {detail && <span class="muted">{detail}</span>}
+            {detail && (
+              <span class="muted">
+                <DependencyDetail detail={detail} />
+              </span>
+            )}
           </li>
         ))}
       </ul>

@@ -29,7 +29,7 @@ function placeOf(text: string, mayAct: boolean): Place | null {
   if (path !== null) return { path, title: id }
   if (/^[0-9a-f]{32}$/i.test(id)) return { path: `/jobs?trace_id=${id}`, title: `Jobs with the trace ${id}` }
   const isUuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)
-  return isUuid ? { path: `/find/${id.toLowerCase()}`, title: id } : null
+  return isUuid ? { path: `/find/${id}`, title: id } : null
 }
 
 /** The lists of jobs by status and by error, as places. */
@@ -120,7 +120,7 @@ export function Palette() {
   const pages = allowed.flatMap(({ path, title }) => (title === null ? [] : { path, title }))
   const fits = ({ title }: Place) => title.toLowerCase().includes(wanted.replaceAll('_', ' '))
   const lists = wanted.length < MIN_SEARCH ? [] : LISTS
-  const places = byId ? [byId] : [...[...pages, ...lists].filter(fits), ...people]
+  const places = [...(byId ? [byId] : [...pages, ...lists].filter(fits)), ...people]
   const target = places[0]?.path ?? null
   const go = (path: string | null) => {
     if (path === null) return

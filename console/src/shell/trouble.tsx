@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
+import { DependencyDetail } from '../pages/dependency-detail.tsx'
 import { useReadiness } from '../pages/readiness.ts'
 import { DEAD_SERVICE_RUNBOOK, runbookFor } from '../pages/runbooks/runbook-names.ts'
 import { Moment } from '../ui/time.tsx'
@@ -33,7 +34,11 @@ export function Trouble() {
             <strong>
               {name.replaceAll('_', ' ')}: {state}
             </strong>
-            {detail && `, ${detail}`}
+            {detail && (
+              <>
+                , <DependencyDetail detail={detail} />
+              </>
+            )}
             {since && (
               <>
                 , since <Moment at={since} />

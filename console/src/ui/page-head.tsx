@@ -1,11 +1,11 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect } from 'preact/hooks'
+import { useLayoutEffect } from 'preact/hooks'
 
 const CONSOLE = 'Project API console'
 
-/** The title of a page, also in the browser's tab, with the page's actions beside it. */
+/** The title of a page, with its actions beside it. The browser's tab gets the title together with the page, not after it. */
 export function PageHead({ title, children }: { title: string; children?: ComponentChildren }) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = `${title} – ${CONSOLE}`
     return () => {
       document.title = CONSOLE

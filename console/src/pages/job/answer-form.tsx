@@ -10,8 +10,12 @@ interface Interrupt {
   value?: unknown
 }
 
-/** The questions of a job that awaits input, and a form for the answers. */
+/** The questions of a job that awaits input, and a form for the answers. Other questions get a new form, without the draft. */
 export function AnswerForm({ job }: { job: Job }) {
+  return <QuestionForm key={JSON.stringify([job.id, job.run_id, job.interrupts])} job={job} />
+}
+
+function QuestionForm({ job }: { job: Job }) {
   const types = useResource<{ data: { name: string; resume_schema?: Schema | null }[] }>('/v1/job-types')
   const schema = types.data?.data.find(({ name }) => name === job.type)?.resume_schema ?? null
   const questions = (job.interrupts ?? []) as Interrupt[]
@@ -26,7 +30,8 @@ export function AnswerForm({ job }: { job: Job }) {
   const answerOf = (index: number) => (index in answers ? answers[index] : initialValue(schema))
   const body = () => {
     const ids = questions.map(({ id }) => id)
-    if (questions.length > 1 && ids.every((id) => id !== undefined)) {
+    // With its id, an answer never reaches a question that was asked meanwhile.
+    if (questions.length > 0 && ids.every((id) => id !== undefined)) {
       return { answers: Object.fromEntries(ids.map((id, index) => [id, answerOf(index)])) }
     }
     return { input: questions.length === 0 ? null : answerOf(0) }

@@ -37,7 +37,7 @@ export function BulkDialog({ action, bulk }: { action: BulkActionName; bulk: Ret
         kind: action === 'cancel' ? 'danger' : 'primary',
         busy: bulk.isBusy,
         disabled: !total,
-        onConfirm: () => bulk.start(again ? { again } : {}),
+        onConfirm: () => bulk.start(again ? repeating(bulk.asked) : {}),
       }}
       onClose={bulk.close}
     >
@@ -48,14 +48,31 @@ export function BulkDialog({ action, bulk }: { action: BulkActionName; bulk: Ret
             {countOf(retried, noun)} {retried === 1 ? 'was' : 'were'} retried already
             {!again && `, and ${retried === 1 ? 'is' : 'are'} left out`}.
           </p>
-          <label class="actions">
-            <input type="checkbox" checked={again} onChange={(event) => setAgain(event.currentTarget.checked)} />
-            Retry {retried === 1 ? 'it' : 'them'} again
-          </label>
+          {canRepeat(bulk.asked) && (
+            <label class="actions">
+              <input type="checkbox" checked={again} onChange={(event) => setAgain(event.currentTarget.checked)} />
+              Retry {retried === 1 ? 'it' : 'them'} again
+            </label>
+          )}
         </>
       )}
     </Dialog>
   )
+}
+
+/** The filter without its `retried`, which leaves out the jobs that were retried already. */
+function filterOfAll(asked: OperationRequest | null) {
+  const { retried: _, ...filter } = asked?.filter ?? {}
+  return filter
+}
+
+/** An operation needs ids or a filter, so a list without another filter cannot be repeated as a whole. */
+function canRepeat(asked: OperationRequest | null): boolean {
+  return asked?.filter === undefined || Object.keys(filterOfAll(asked)).length > 0
+}
+
+function repeating(asked: OperationRequest | null): Partial<OperationRequest> {
+  return asked?.filter ? { again: true, filter: filterOfAll(asked) } : { again: true }
 }
 
 /** `isLeast`: there may be more. */

@@ -1,7 +1,9 @@
-import { useState } from 'preact/hooks'
+import { useQueryClient } from '@tanstack/preact-query'
+import type { ComponentChildren } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
 import { useOperator } from '../../api/operator.ts'
-import { useAction, useResource } from '../../api/queries.ts'
-import type { Operation } from '../../api/types.ts'
+import { useAction, useList, useResource } from '../../api/queries.ts'
+import type { Operation, OperationFailure } from '../../api/types.ts'
 import { Button } from '../../ui/button.tsx'
 
 export interface OperationRequest {
@@ -12,6 +14,8 @@ export interface OperationRequest {
 }
 
 const COUNTING_MS = 10_000
+/** The failures that the operation itself has, and those of a further page. */
+const SHOWN_AT_ONCE = 100
 
 /** Counts the objects of an operation, and starts it when the operator confirms. */
 export function useOperation(onStarted: () => void = () => {}) {
@@ -46,7 +50,16 @@ const RUNS = new Set(['pending', 'running'])
 
 /** The progress of an operation, with a button to stop it. An erasure cannot be stopped. */
 export function OperationProgress({ id }: { id: string }) {
-  const { data } = useResource<Operation>(`/v1/operations/${id}`, { refreshMs: 1_000 })
+  const [endedId, setEndedId] = useState<string | null>(null)
+  const { data } = useResource<Operation>(`/v1/operations/${id}`, endedId === id ? {} : { refreshMs: 1_000 })
+  const queries = useQueryClient()
+  const hasEnded = data !== undefined && !RUNS.has(data.state)
+  // It has changed jobs, callbacks or deliveries that are on the screen.
+  useEffect(() => {
+    if (!hasEnded) return
+    setEndedId(id)
+    void queries.invalidateQueries()
+  }, [id, hasEnded, queries])
   const { operator } = useOperator()
   const stop = useAction(() => 'The operation was stopped')
   if (!data) return null
@@ -64,6 +77,7 @@ export function OperationProgress({ id }: { id: string }) {
       <Reasons
         title={`Why ${data.failed === 1 ? 'it' : 'they'} failed`}
         items={data.failures?.map(({ id: item, error }) => [item, error])}
+        more={data.failed > (data.failures?.length ?? 0) ? <AllFailures id={id} /> : null}
       />
       <Reasons
         title={`Why ${data.skipped === 1 ? 'it was' : 'they were'} skipped`}
@@ -78,18 +92,67 @@ export function OperationProgress({ id }: { id: string }) {
   )
 }
 
-function Reasons({ title, items = [] }: { title: string; items: [id: string, reason: string][] | undefined }) {
+interface ReasonsProps {
+  title: string
+  items: [id: string, reason: string][] | undefined
+  more?: ComponentChildren
+}
+
+function Reasons({ title, items = [], more }: ReasonsProps) {
   if (items.length === 0) return null
   return (
     <details>
       <summary>{title}</summary>
-      <ul>
-        {items.map(([id, reason]) => (
-          <li key={id}>
-            <code>{id}</code>: {reason}
-          </li>
-        ))}
-      </ul>
+      <ReasonList items={items} />
+      {more}
     </details>
+  )
+}
+
+function ReasonList({ items }: { items: [id: string, reason: string][] }) {
+  return (
+    <ul>
+      {items.map(([id, reason]) => (
+        <li key={id}>
+          <code>{id}</code>: {reason}
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+/** The failures after those that the operation itself shows, page by page. */
+function AllFailures({ id }: { id: string }) {
+  const [isAsked, setAsked] = useState(false)
+  return isAsked ? (
+    <FurtherFailures id={id} />
+  ) : (
+    <Button kind="quiet" onClick={() => setAsked(true)}>
+      Show all failures
+    </Button>
+  )
+}
+
+function FurtherFailures({ id }: { id: string }) {
+  const { items, hasNextPage, isFetchingNextPage, fetchNextPage } = useList<OperationFailure>(
+    `/v1/operations/${id}/failures`,
+    {
+      query: { limit: SHOWN_AT_ONCE },
+    },
+  )
+  // The operation itself has shown the first page.
+  const needsMore = items.length === SHOWN_AT_ONCE && hasNextPage
+  useEffect(() => {
+    if (needsMore) void fetchNextPage()
+  }, [needsMore, fetchNextPage])
+  return (
+    <>
+      <ReasonList items={items.slice(SHOWN_AT_ONCE).map(({ id: item, error }) => [item, error])} />
+      {hasNextPage && (
+        <Button kind="quiet" busy={isFetchingNextPage} onClick={() => void fetchNextPage()}>
+          Show more
+        </Button>
+      )}
+    </>
   )
 }

@@ -79,12 +79,12 @@ export function useNewJobs({ filters, items, hasMore }: ShownJobs) {
       }
     }
 
-    function patch({ job_id, status, settled_by }: JobChange, at: string): void {
+    function patch({ job_id, status, error, settled_by }: JobChange, at: string): void {
       const finished_at = hasEnded(status) ? at : null
       queries.setQueriesData<InfiniteData<Page<JobRow>>>({ queryKey: ['/jobs'] }, (old) => {
         if (!old || !('pages' in old)) return old
         const change = (job: JobRow) =>
-          job.id === job_id ? ({ ...job, status, settled_by, finished_at } as JobRow) : job
+          job.id === job_id ? ({ ...job, status, error, settled_by, finished_at } as JobRow) : job
         return { ...old, pages: old.pages.map((page) => ({ ...page, data: page.data.map(change) })) }
       })
     }
@@ -98,5 +98,6 @@ export function useNewJobs({ filters, items, hasMore }: ShownJobs) {
 interface JobChange {
   job_id: string
   status: JobStatus
+  error: JobRow['error']
   settled_by: string | null
 }
