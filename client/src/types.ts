@@ -124,6 +124,7 @@ interface JobEventData<Types, Status> {
   type: TypeName<Types>
   status: Status
   project_id: string | null
+  thread_id: string
   error: JobFailure | null
   settled_by: Schemas['Job']['settled_by']
   /** Where a client shows the job: the `link` of its type. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createClient } from '../../client/src/client.ts'
 import type { ApiEvent, FailureCode, Job } from '../../client/src/types.ts'
+import type { WebhookMessage } from '../../client/src/webhooks/index.ts'
 
 /** As `project-api types` prints them. */
 interface JobTypes {
@@ -71,6 +72,11 @@ function describeJob(job: Job<JobTypes>): string {
   }
 }
 
+/** A webhook is never a `reset`. */
+function describeWebhook(event: WebhookMessage<JobTypes>): Exclude<ApiEvent['type'], 'reset'> {
+  return event.type
+}
+
 function describeEvent(event: ApiEvent<JobTypes>): string {
   switch (event.type) {
     case 'job.failed':
@@ -82,10 +88,12 @@ function describeEvent(event: ApiEvent<JobTypes>): string {
     case 'reset':
       return 'reload'
     default:
-      return 'job_id' in event.data ? event.data.type : event.type
+      return 'job_id' in event.data ? `${event.data.type} ${event.data.thread_id.length}` : event.type
   }
 }
 
 test('job types, statuses and events are typed: the compiler checks this file', () => {
-  assert.ok([mistakes, inferred, describeJob, describeEvent].every((checked) => typeof checked === 'function'))
+  assert.ok(
+    [mistakes, inferred, describeJob, describeEvent, describeWebhook].every((checked) => typeof checked === 'function'),
+  )
 })

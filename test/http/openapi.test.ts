@@ -75,6 +75,7 @@ const OPERATIONS = {
   'POST /v1/operations': 'startOperation: 200 202 400 401 403 409 413 415 422 429 500 503',
   'GET /v1/operations': 'listOperations: 200 400 401 403 429 500 503',
   'GET /v1/operations/{id}': 'getOperation: 200 400 401 403 404 429 500 503',
+  'GET /v1/operations/{id}/failures': 'listOperationFailures: 200 400 401 403 404 429 500 503',
   'POST /v1/operations/{id}/cancel': 'cancelOperation: 200 400 401 403 404 409 413 415 429 500 503',
   'POST /v1/callbacks/{id}/replay': 'replayCallback: 200 400 401 403 404 409 413 415 429 500 503',
   'GET /v1/events': 'streamEvents: 200 400 401 403 429 500 503',

@@ -1,10 +1,13 @@
-import type { AnyJobTypes, ApiEvent } from '../types.ts'
+import type { AnyJobTypes, ApiEvent, ResetEvent } from '../types.ts'
 
 /** A message counts if its time is at most this far from now, in either direction. */
 const TOLERANCE_MS = 5 * 60_000
 const PREFIX = 'whsec_'
 
 export type { ApiEvent }
+
+/** An event as webhooks send it. `reset` is only about streams. */
+export type WebhookMessage<Types = AnyJobTypes> = Exclude<ApiEvent<Types>, ResetEvent>
 
 /** `missing_header`: not a webhook. `bad_secret`: a secret is not one of this service. Answer 400 or 401 to all of them. */
 export type WebhookErrorCode = 'missing_header' | 'too_old' | 'too_new' | 'wrong_signature' | 'bad_secret' | 'bad_body'
@@ -34,7 +37,7 @@ export async function verifyWebhook<Types = AnyJobTypes>(
   body: string | Uint8Array | ArrayBuffer,
   headers: WebhookHeaders,
   secrets: string | readonly string[],
-): Promise<ApiEvent<Types>> {
+): Promise<WebhookMessage<Types>> {
   const id = headerOf(headers, 'webhook-id')
   const time = headerOf(headers, 'webhook-timestamp')
   const signatures = headerOf(headers, 'webhook-signature')
@@ -48,7 +51,7 @@ export async function verifyWebhook<Types = AnyJobTypes>(
     throw new WebhookError('wrong_signature', 'No signature fits the body and the secrets')
   }
   try {
-    return JSON.parse(new TextDecoder().decode(content)) as ApiEvent<Types>
+    return JSON.parse(new TextDecoder().decode(content)) as WebhookMessage<Types>
   } catch {
     throw new WebhookError('bad_body', 'The body is not JSON')
   }
