@@ -1,4 +1,5 @@
 import { cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Plugin, rolldown } from 'rolldown'
@@ -20,8 +21,9 @@ const SHIPPED = [
   'src/db/sqlite/checkpoint-thread.js',
   'src/sandbox/**/*.html',
   'docs/**/*.md',
-  'README.md',
-  'CHANGELOG.md',
+  'docs/images/*',
+  'docs/*.json',
+  '*.md',
   'LICENSE',
 ]
 
@@ -80,13 +82,28 @@ function allExports(): Plugin {
   }
 }
 
-/** The packages in the built console: all that it is built with, but its builder and our client. */
+/** The folders of the packages in the built console: what it is built with, but its builder and our client, and what these need. */
 function consolePackages(): string[] {
   const { devDependencies } = JSON.parse(readFileSync(join(ROOT, 'console/package.json'), 'utf8')) as {
     devDependencies: Record<string, string>
   }
   const names = Object.keys(devDependencies).filter((name) => name !== 'vite' && !name.startsWith('@project-api/'))
-  return names.map((name) => join(ROOT, 'node_modules', name))
+  const folders = new Set<string>()
+  for (const name of names) addWithDependencies(name, { from: join(ROOT, 'console'), folders })
+  return [...folders]
+}
+
+/** Adds the folder of a package and those of all packages that it depends on, as Node finds them from `from`. */
+function addWithDependencies(name: string, { from, folders }: { from: string; folders: Set<string> }): void {
+  const paths = createRequire(join(from, 'package.json')).resolve.paths(name) ?? []
+  const folder = paths.map((path) => join(path, name)).find((path) => existsSync(join(path, 'package.json')))
+  if (folder === undefined) throw new Error(`${from} needs the package ${name}, which is not installed`)
+  if (folders.has(folder)) return
+  folders.add(folder)
+  const { dependencies = {} } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as {
+    dependencies?: Record<string, string>
+  }
+  for (const next of Object.keys(dependencies)) addWithDependencies(next, { from: folder, folders })
 }
 
 /** The package needs no other package, and no Node but the one that runs it. */

@@ -95,6 +95,17 @@ describe('the packed service on a machine with Node alone', () => {
     assert.equal(version, machine.packed.version)
   })
 
+  test('the package has every file that its README shows or links', () => {
+    const packed = new Set(machine.packed.files.map(({ path }) => path))
+    const readme = readFileSync(join(machine.folder, 'node_modules/project-api/README.md'), 'utf8')
+    const links = Array.from(readme.matchAll(/\]\((?!https?:|#)([^)#]+)/g), ([, path = '']) => path)
+    assert.ok(links.length > 10)
+    assert.deepEqual(
+      links.filter((path) => !packed.has(path)),
+      [],
+    )
+  })
+
   test('npx project-api dev runs a first job, and leaves nothing after Ctrl-C', async () => {
     const files = new Set(filesOf(machine.home))
     const port = await freePort()

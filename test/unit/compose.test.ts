@@ -3,9 +3,10 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { parse } from 'yaml'
 import { parseConfig } from '../../src/config.ts'
+import { SETTINGS } from '../../src/settings.ts'
 
 const COMPOSE = readFileSync(new URL('../../compose.yaml', import.meta.url), 'utf8')
-const SETTINGS = { ISSUER_URL: 'https://issuer.example.com', WEBHOOK_SECRET: 'a'.repeat(32) }
+const GIVEN = { ISSUER_URL: 'https://issuer.example.com', WEBHOOK_SECRET: 'a'.repeat(32) }
 
 test('the nodes of compose.yaml trust one address, that of the proxy', () => {
   const trusted = /^ +TRUST_PROXY: (\S+)$/m.exec(COMPOSE)?.[1]
@@ -25,6 +26,7 @@ test('the proxy of compose.yaml writes no query to its logs, where the tokens of
 })
 
 interface Service {
+  environment?: Record<string, string | null>
   profiles?: string[]
   read_only?: boolean
   depends_on?: Record<string, unknown> | string[]
@@ -41,7 +43,7 @@ test('plain compose up starts one node alone, and the cluster starts by its prox
 
 test('the proxy of compose.yaml closes an idle connection before a stopping node does', () => {
   const [, seconds] = /keepalive_timeout (\d+)s;/.exec(COMPOSE) ?? []
-  const { shutdownTimeoutMs } = parseConfig(SETTINGS, () => '')
+  const { shutdownTimeoutMs } = parseConfig(GIVEN, () => '')
   // A node still answers for a quarter of this time.
   assert.ok(Number(seconds) * 1_000 < shutdownTimeoutMs / 4)
 })
@@ -52,3 +54,34 @@ test('the nodes of compose.yaml keep their addresses when they are replaced, bec
   const addresses = ['proxy', ...upstreams].map((name) => services[name]?.networks?.inside?.ipv4_address)
   assert.deepEqual([upstreams.length, new Set(addresses).size, addresses.includes(undefined)], [2, 3, false])
 })
+
+test('the nodes of compose.yaml get every setting that is given, and no value of one that is not', () => {
+  const { services } = parse(COMPOSE, { merge: true }) as { services: Record<string, Service> }
+  // The image sets them: with another address or port, neither the health check nor the proxy would reach the service.
+  const ofImage = ['HOST', 'PORT', 'DATA_DIR']
+  const all = namesOf(SETTINGS).filter((name) => ![...ofImage, 'NODE_ENV'].includes(name))
+  assert.ok(all.includes('COGNITO_REGION') && all.includes('PUSH_PRIVATE_KEY'))
+  for (const node of ['api', 'api-1', 'api-2']) {
+    const environment = services[node]?.environment ?? {}
+    const has = (name: string) => name in environment || `${name}_FILE` in environment
+    assert.deepEqual(
+      all.filter((name) => !has(name)),
+      [],
+      node,
+    )
+    for (const name of [...ofImage, 'NODE_ENV']) assert.ok(!has(name), `${node}: ${name}`)
+    const fixed = Object.entries(environment).filter(([, value]) => value !== null)
+    const names = fixed.map(([name]) => name)
+    const ofCluster = ['DATABASE_URL_FILE', 'REDIS_URL', 'TRUST_PROXY', 'WEBHOOK_SECRET_FILE']
+    assert.deepEqual(names.sort(), node === 'api' ? [] : ofCluster)
+    // A secret and its file together are refused.
+    for (const name of names) assert.ok(!(name.replace(/_FILE$/, '') in environment) || !name.endsWith('_FILE'), name)
+  }
+})
+
+/** The names in the table of settings, also of its groups. */
+function namesOf(table: object): string[] {
+  return Object.values(table).flatMap((entry: object) =>
+    'name' in entry && typeof entry.name === 'string' ? [entry.name] : namesOf(entry),
+  )
+}

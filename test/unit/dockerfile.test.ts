@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
+import { globSync, readFileSync } from 'node:fs'
 import { describe, test } from 'node:test'
-import { parseDockerfile, UNDERSTOOD } from '../../verify/image-steps/dockerfile.ts'
+import { fileURLToPath } from 'node:url'
+import { isIgnored, parseDockerfile, UNDERSTOOD } from '../../verify/image-steps/dockerfile.ts'
 
 const read = (name: string) => readFileSync(new URL(`../../${name}`, import.meta.url), 'utf8')
 const stages = parseDockerfile(read('Dockerfile'))
@@ -43,6 +44,20 @@ describe('the Dockerfile', () => {
     assert.deepEqual(textsOf('USER'), ['1000'])
     assert.equal((JSON.parse(textsOf('CMD')[0] ?? '[]') as string[])[0], 'node')
     assert.match(textsOf('HEALTHCHECK')[0] ?? '', /healthz/)
+  })
+
+  test('the image gets the guides that the start page and messages name, and what the README shows', () => {
+    const cwd = fileURLToPath(new URL('../../', import.meta.url))
+    const guides = globSync(['*.md', 'docs/*.md', 'docs/{adr,images,runbooks}/*'], { cwd })
+    assert.ok(guides.includes('docs/configuration.md'))
+    // Docker leaves out a folder with everything in it.
+    const paths = guides.flatMap((path) => [path, path.split('/').slice(0, -1).join('/')]).filter((path) => path !== '')
+    const ignored = read('.dockerignore')
+    assert.ok(!ignored.includes('!'))
+    assert.deepEqual(
+      paths.filter((path) => isIgnored(path, ignored)),
+      [],
+    )
   })
 
   test('the image gets no secret and no build of this machine from its context', () => {

@@ -16,6 +16,8 @@ import { PATIENCE_MS } from '../support/patience.ts'
  */
 const CHART = fileURLToPath(new URL('../../deploy/helm/', import.meta.url))
 const CASES = fileURLToPath(new URL('helm-chart/', import.meta.url))
+/** Each has values (`NAME.values.yaml`) and what Helm makes of them (`NAME.rendered.yaml`). */
+const RENDERED = ['plain', 'everything', 'pooler']
 const HELM = findProgram('helm')
 const VALUES = parse(readFileSync(`${CHART}values.yaml`, 'utf8')) as Record<string, unknown>
 
@@ -36,7 +38,7 @@ function helm(options: string[]): string {
 const withValuesOf = (name: string) => ['--values', `${CASES}${name}.values.yaml`]
 
 if (process.env.UPDATE_CHART)
-  for (const name of ['plain', 'everything']) {
+  for (const name of RENDERED) {
     const text = `# checksum ${checksumOf(name)}\n${helm(withValuesOf(name))}`
     writeFileSync(`${CASES}${name}.rendered.yaml`, text)
   }
@@ -48,7 +50,7 @@ interface Metadata {
 }
 interface Container {
   image: string
-  env: { name: string; value?: string }[]
+  env: { name: string; value?: string; valueFrom?: { secretKeyRef: { name: string; key: string } } }[]
   envFrom?: unknown[]
   resources: unknown
   volumeMounts: { name: string }[]
@@ -74,6 +76,7 @@ interface Document {
     template: { metadata: Metadata; spec: PodSpec }
     selector: Record<string, unknown>
     podSelector: Record<string, unknown>
+    ingress: { from: unknown[] }[]
     rules: { http: { paths: { path: string; pathType: string }[] } }[]
   }
 }
@@ -89,6 +92,7 @@ function documentsOf(text: string): Map<string, Document> {
 const rendered = (name: string) => readFileSync(`${CASES}${name}.rendered.yaml`, 'utf8')
 const plain = documentsOf(rendered('plain'))
 const everything = documentsOf(rendered('everything'))
+const pooler = documentsOf(rendered('pooler'))
 
 function find(documents: Map<string, Document>, kind: string): Document {
   const found = [...documents.values()].find((document) => document.kind === kind)
@@ -109,7 +113,7 @@ function configOf(documents: Map<string, Document>) {
 }
 
 describe('the Helm chart', () => {
-  for (const name of ['plain', 'everything'])
+  for (const name of RENDERED)
     test(`Helm renders the chart with ${name}.values.yaml as recorded`, () => {
       const [, checksum] = /^# checksum (\w+)/.exec(rendered(name)) ?? []
       assert.equal(
@@ -126,7 +130,8 @@ describe('the Helm chart', () => {
     const refusals: [option: string, message: RegExp][] = [
       ['ingress.enabled=true', /trustProxy is missing/],
       ['serviceMonitor.enabled=true', /needs metricsPublic/],
-      ['settings.PORT=1', /settings\.PORT is set by the chart itself/],
+      ['settings.PORT=1', /settings\.PORT is set by the chart itself, always to the same value/],
+      ['settings.TRUST_PROXY=x', /settings\.TRUST_PROXY is set by the chart itself: values\.yaml has a value/],
       ['settings.WEBHOOK_SECRET=x', /settings\.WEBHOOK_SECRET is a secret/],
       ['settings.ISSUER_URL=', /settings\.ISSUER_URL is missing/],
       ['jobTypes=x', /jobTypes is not a file of job types/],
@@ -195,6 +200,12 @@ describe('the Helm chart', () => {
     assert.deepEqual(types, { types: { report: { assistant_id: 'report', output_key: 'report' } } })
   })
 
+  test('a number keeps its value: a share its fraction, and a large number all its digits', () => {
+    const { data } = find(everything, 'ConfigMap')
+    assert.equal(data.OTEL_TRACES_SAMPLER_ARG, '0.1')
+    assert.equal(data.RATE_LIMIT_SERVICE, '1000000')
+  })
+
   test('the ingress does not serve /metrics', () => {
     const [rule] = find(everything, 'Ingress').spec.rules
     const paths = rule?.http.paths ?? []
@@ -238,6 +249,12 @@ describe('the Helm chart', () => {
       }
   })
 
+  test('the migration job and the service trust the same private certificate authority', () => {
+    const given = podOf(everything, 'Job').containers[0].env.find(({ name }) => name === 'NODE_EXTRA_CA_CERTS')
+    assert.equal(given?.value, '/authority/ca.pem')
+    assert.equal(find(everything, 'ConfigMap').data.NODE_EXTRA_CA_CERTS, given?.value)
+  })
+
   test('the migration job names nothing that is made after it', () => {
     const job = podOf(everything, 'Job')
     assert.deepEqual(job.containers[0].envFrom, [{ secretRef: { name: 'more' } }])
@@ -247,6 +264,35 @@ describe('the Helm chart', () => {
     )
     assert.equal(podOf(plain, 'Job').serviceAccountName, undefined)
     assert.equal(podOf(plain, 'Deployment').serviceAccountName, 'shop-project-api')
+  })
+
+  test('the migration job bypasses a pooler with a secret of its own, and reads the database settings of the service', () => {
+    const given = (kind: string, name: string) =>
+      podOf(pooler, kind).containers[0].env.filter((entry) => entry.name.startsWith(name))
+    const urlFrom = (name: string, key: string) => [
+      { name: 'DATABASE_URL', valueFrom: { secretKeyRef: { name, key } } },
+    ]
+    assert.deepEqual(given('Job', 'DATABASE_URL'), urlFrom('direct', 'database-url'))
+    assert.deepEqual(given('Deployment', 'DATABASE_URL'), urlFrom('pooler', 'url'))
+    assert.deepEqual(given('Job', 'DATABASE_PREPARED'), [{ name: 'DATABASE_PREPARED', value: 'off' }])
+    const env = Object.fromEntries(podOf(pooler, 'Job').containers[0].env.map(({ name, value }) => [name, value]))
+    const secrets = { DATABASE_URL: 'postgres://api:secret@db/api', WEBHOOK_SECRET: 'a'.repeat(32) }
+    assert.equal(parseConfig({ ...env, ...secrets }, () => '').production, false)
+  })
+
+  test('the network policy lets in the peers that the operator adds', () => {
+    assert.deepEqual(find(pooler, 'NetworkPolicy').spec.ingress[0]?.from.at(-1), {
+      podSelector: { matchLabels: { app: 'runtime' } },
+    })
+  })
+
+  test('every secret setting reaches the service from the secret of the chart', () => {
+    const { env } = podOf(plain, 'Deployment').containers[0]
+    for (const { name } of rowsOf(SETTINGS).filter(({ secret }) => secret !== undefined))
+      assert.ok(
+        env.some((entry) => entry.name === name || entry.name === `${name}_FILE`),
+        name,
+      )
   })
 
   test('secrets come by reference, and only readiness depends on the database', () => {

@@ -1,3 +1,5 @@
+import { matchesGlob } from 'node:path'
+
 export interface Step {
   name: string
   /** The text after the instruction's name. */
@@ -34,3 +36,8 @@ export function parseDockerfile(text: string): Stage[] {
 
 /** The instructions that this command carries out. Any other one must be added to it first. */
 export const UNDERSTOOD = ['WORKDIR', 'COPY', 'RUN', 'ENV', 'USER', 'VOLUME', 'EXPOSE', 'CMD', 'HEALTHCHECK']
+
+/** True if `.dockerignore` keeps a path of the repository out of the image. Our file has no exceptions (`!`). */
+export function isIgnored(path: string, dockerignore: string): boolean {
+  return dockerignore.split('\n').some((pattern) => pattern !== '' && matchesGlob(path, pattern))
+}

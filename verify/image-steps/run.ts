@@ -2,10 +2,10 @@ import { execFileSync, type SpawnSyncReturns, spawn, spawnSync } from 'node:chil
 import { once } from 'node:events'
 import { cpSync, existsSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, isAbsolute, join, matchesGlob } from 'node:path'
+import { dirname, isAbsolute, join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { parseDockerfile, type Stage, UNDERSTOOD } from './dockerfile.ts'
+import { isIgnored, parseDockerfile, type Stage, UNDERSTOOD } from './dockerfile.ts'
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 const SCRATCH = join(tmpdir(), 'project-api-image-steps')
@@ -13,6 +13,7 @@ const BASE = join(SCRATCH, 'base')
 const SUITE = 'bookworm'
 const TRUSTED = '/etc/ssl/certs/ca-certificates.crt'
 const TRUSTED_INSIDE = '/etc/trusted-by-the-builder.crt'
+const IGNORED = readFileSync(join(ROOT, '.dockerignore'), 'utf8')
 const HEALTHY_WITHIN_MS = 60_000
 const PORT = '18080'
 /** What an operator gives. The issuer is not asked before the first token. */
@@ -105,17 +106,9 @@ function copy(
     const isFolder = target.endsWith('/') || words.length > 1
     const place = isAbsolute(target) ? target : join(workdir, target)
     const to = join(folder, place, isFolder && word !== '.' ? (word.split('/').at(-1) ?? '') : '')
-    const filter = from === undefined ? (path: string) => !isIgnored(path.slice(ROOT.length)) : () => true
+    const filter = from === undefined ? (path: string) => !isIgnored(path.slice(ROOT.length), IGNORED) : () => true
     cpSync(join(source, word), to, { recursive: true, filter, verbatimSymlinks: true })
   }
-}
-
-const IGNORED = readFileSync(join(ROOT, '.dockerignore'), 'utf8')
-  .split('\n')
-  .filter((line) => line !== '')
-
-function isIgnored(path: string): boolean {
-  return IGNORED.some((pattern) => matchesGlob(path, pattern))
 }
 
 function runInside(folder: string, workdir: string, command: string, env: Record<string, string>): void {

@@ -40,7 +40,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.serviceMonitor.enabled (not .Values.metricsPublic) -}}
 {{- fail "\n\nserviceMonitor.enabled needs metricsPublic: true, because the Prometheus operator cannot send X-API-Key." -}}
 {{- end -}}
-{{- range list "HOST" "PORT" "TRUST_PROXY" "METRICS_PUBLIC" "DATABASE_POOL_SIZE" "SHUTDOWN_TIMEOUT_MS" "JOB_TYPES_FILE" -}}
+{{- range list "HOST" "PORT" -}}
+{{- if hasKey $.Values.settings . -}}{{- fail (printf "\n\nsettings.%s is set by the chart itself, always to the same value: remove it." .) -}}{{- end -}}
+{{- end -}}
+{{- range list "TRUST_PROXY" "METRICS_PUBLIC" "DATABASE_POOL_SIZE" "SHUTDOWN_TIMEOUT_MS" "JOB_TYPES_FILE" -}}
 {{- if hasKey $.Values.settings . -}}{{- fail (printf "\n\nsettings.%s is set by the chart itself: values.yaml has a value of its own for it." .) -}}{{- end -}}
 {{- end -}}
 {{- range list "DATABASE_URL" "WEBHOOK_SECRET" "RUNTIME_API_KEY" "RUNTIME_IDENTITY_SECRET" "PUSH_PROJECT_ID" "PUSH_CLIENT_EMAIL" "PUSH_PRIVATE_KEY" -}}
@@ -91,13 +94,24 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 {{- end }}
 
-{{/* The secrets that are always needed, and the variables of values.yaml. */}}
+{{/* A setting as text. Helm reads every number of a file as a float: without int64, 1000000 would be written as 1e+06. */}}
+{{- define "project-api.text" -}}
+{{- $isWhole := false -}}
+{{- if kindIs "float64" . -}}{{- $isWhole = eq (floor .) . -}}{{- end -}}
+{{- if $isWhole -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
+{{- end }}
+
+{{/* The secrets that are always needed, and the variables of values.yaml. With withoutDatabase, all but the database's URL. */}}
 {{- define "project-api.env" -}}
-{{- if .Values.secretName }}
+{{- if .root.Values.secretName }}
+{{- if not .withoutDatabase }}
 - {name: DATABASE_URL_FILE, value: /secrets/database-url}
+{{- end }}
 - {name: WEBHOOK_SECRET_FILE, value: /secrets/webhook-secret}
 {{- end }}
-{{- with .Values.env }}
-{{ toYaml . }}
+{{- range .root.Values.env }}
+{{- if not (and $.withoutDatabase (has .name (list "DATABASE_URL" "DATABASE_URL_FILE"))) }}
+{{ toYaml (list .) }}
+{{- end }}
 {{- end }}
 {{- end }}
