@@ -3,6 +3,8 @@ import type { NodeRequest, NodeResponse, SimNode } from '../system/node.ts'
 import type { Prng } from '../time/prng.ts'
 import type { VirtualTime } from '../time/virtual-time.ts'
 
+const MAX_ATTEMPTS = 12
+
 export interface ClientOptions {
   name: string
   token: string
@@ -52,10 +54,11 @@ export class Client {
     return answer
   }
 
-  /** Retries until the response is final, or returns null after `attempts`. */
-  async requestUntilAnswered(request: ClientRequest, attempts = 12): Promise<NodeResponse | null> {
+  /** Retries until the response is final. Null: there was none. */
+  async requestUntilAnswered(request: ClientRequest, onAttempt = () => {}): Promise<NodeResponse | null> {
     const { time, prng } = this.#options
-    for (let attempt = 1; attempt <= attempts; attempt++) {
+    for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
+      onAttempt()
       const answer = await this.request(request)
       const isFinal = answer !== null && answer.status !== 503 && answer.status !== 429 && !isInFlight(answer)
       if (isFinal) return answer

@@ -15,6 +15,8 @@ import { OperatorObservations } from './operator-scenario.ts'
 import { answerTo, inputOf, nameRequest, type SentAnswers, type SentRequest } from './sent-documents.ts'
 
 const RESUME_SLACK_MS = 3_000
+/** A request to follow a run makes up to five calls of the runtime, as many as three other requests. */
+const REQUESTS_TO_FOLLOW = 3
 
 export interface JobView {
   id: string
@@ -163,7 +165,8 @@ export class JobScenario {
     const { client, observed, time } = this.#options
     const body = { type: run.graphId, thread_id: run.threadId, run_id: run.runId }
     const headers = { 'idempotency-key': `follow-${this.#marker}` }
-    const answer = await client.requestUntilAnswered({ method: 'POST', path: '/jobs', body, headers })
+    const countRequest = () => this.#countRequest({ thread_id: run.threadId }, REQUESTS_TO_FOLLOW)
+    const answer = await client.requestUntilAnswered({ method: 'POST', path: '/jobs', body, headers }, countRequest)
     if (answer === null) return
     // A lagging replica does not know the run yet.
     if (answer.status === 404 && (run.removed || time.now - run.createdAtMs < MAX_LAG_MS + 4_000)) return
@@ -269,9 +272,9 @@ export class JobScenario {
     return () => void this.#options.time.after(RESUME_SLACK_MS, () => add(-1))
   }
 
-  #countRequest(job: JobView): void {
+  #countRequest({ thread_id }: Pick<JobView, 'thread_id'>, count = 1): void {
     const { requests } = this.#options.observed
-    requests.set(job.thread_id, (requests.get(job.thread_id) ?? 0) + 1)
+    requests.set(thread_id, (requests.get(thread_id) ?? 0) + count)
   }
 
   /** Once a job is final, all clients see the same state for ever. */

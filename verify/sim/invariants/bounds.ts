@@ -12,7 +12,10 @@ const CONFIRMATION_MS = 15_000
 const SWEEP_MS = 300_000
 /** The same for a paused job, which may have been answered elsewhere, with the confirmation. */
 const PAUSED_SWEEP_MS = 3_600_000 + 60_000
-/** The sweep checks a young job more often: the pause is never longer than the time since the start. */
+/**
+ * The sweep checks a young job more often: the pause is at most twice the time since the start and 5 s. The rest is for calls
+ * that take long.
+ */
 const YOUNG_SLACK_MS = 20_000
 /** With slowed-down loops, nodes notice due work this much later. */
 const SLOW_LOOPS_MS = 3 * 120_000 + 60_000
@@ -61,7 +64,7 @@ function checkWatched(
 
 function boundOf(way: WatchedJob['way'], run: SimRun): number {
   if (!isUnwatched(way)) return WATCHED_MS
-  return Math.min(SWEEP_MS, (run.endedAtMs ?? 0) - run.createdAtMs) + YOUNG_SLACK_MS
+  return Math.min(SWEEP_MS, 2 * ((run.endedAtMs ?? 0) - run.createdAtMs)) + YOUNG_SLACK_MS
 }
 
 /** No client waits for the end of the job. */

@@ -91,8 +91,10 @@ end;
 create trigger sim_operation_started after insert on operations when new.action not in ('erase', 'recover') begin
   insert into sim_audited_changes (action, object_id) values ('operation.started', new.id);
 end;
+-- A recovery ends by itself when its endpoint is disabled.
 create trigger sim_operation_stopped after update of state on operations
-  when new.state = 'cancelled' and old.state <> 'cancelled' begin
+  when new.state = 'cancelled' and old.state <> 'cancelled' and not exists (
+    select 1 from operation_items where operation_id = new.id and error = 'The endpoint is disabled') begin
   insert into sim_audited_changes (action, object_id) values ('operation.cancelled', new.id);
 end;
 create trigger sim_job_repeated after insert on jobs when new.retry_of is not null begin
@@ -100,7 +102,7 @@ create trigger sim_job_repeated after insert on jobs when new.retry_of is not nu
 end;
 create trigger sim_job_cancelled_by_operator after update of cancel_requested_at on jobs
   when new.created_by in ('${OPERATED_SUB}', '${ERASED_SUB}') and old.cancel_requested_at is null and new.cancel_requested_at is not null
-    -- The service itself cancels a delayed job beyond a limit. It notes the reason before.
+    -- The service itself cancels a waiting job beyond a limit. It notes the reason before.
     and not exists (select 1 from job_timeline where job_id = new.id and kind = 'cancel_requested'
       and detail ->> '$.reason' = 'usage_limit_exceeded') begin
   insert into sim_audited_changes (action, object_id) values ('job.cancelled', new.id);

@@ -1,3 +1,4 @@
+import { sql } from '../../../src/db/sql.ts'
 import type { JobRow } from '../../../src/jobs/job-row.ts'
 import { EXPECTED } from '../expected-statuses.ts'
 import { MAX_LAG_MS } from '../outside/network.ts'
@@ -22,8 +23,9 @@ const OVERDUE: End = { status: 'failed', code: 'deadline_exceeded' }
 
 /** I1, I3, I4: every job ends as its run did, with the run's own output, and stays as it ended. */
 export async function checkJobs(evidence: Evidence): Promise<void> {
+  const pinned = await evidence.store.query<{ id: string }>(sql`select id from threads where is_pinned = 1`)
   for (const job of evidence.jobs) {
-    checkQuestions(job, evidence)
+    checkQuestions(job, evidence, { isPinned: pinned.some(({ id }) => id === job.thread_id) })
     const allowed = allowedEnds(job, evidence)
     if (allowed.some((end) => isEnd(job, end))) continue
     const wrongOutput = allowed.some(({ status, code }) => isEnd(job, { status, ...(code ? { code } : {}) }))
@@ -34,9 +36,9 @@ export async function checkJobs(evidence: Evidence): Promise<void> {
 }
 
 /** A job that awaits input shows the questions that its graph asks now. */
-function checkQuestions(job: JobRow, { runtime, nowMs, violate }: Evidence): void {
+function checkQuestions(job: JobRow, { runtime, nowMs, violate }: Evidence, { isPinned }: { isPinned: boolean }): void {
   if (job.status !== 'awaiting_input') return
-  const asked = runtime.questionsLeftBy(runtime.runs.get(job.run_id ?? ''))
+  const asked = runtime.questionsLeftBy(runtime.runs.get(job.run_id ?? ''), isPinned)
   // A question that was answered elsewhere is noticed by the next check of the paused job, within the hour.
   if (nowMs - job.updated_at < PAUSED_CHECK_MS && runtime.wasChangedElsewhere(job.thread_id)) return
   // A job whose question was closed by hand asks nothing.
@@ -132,10 +134,10 @@ function isContested(job: JobRow, { jobs }: Evidence): boolean {
   )
 }
 
-/** A paused turn holds the turns that wait behind it. */
+/** A paused turn holds the turns that wait behind it. So does a paused job that follows a run on the thread, however new. */
 function waitsForAnswer(job: JobRow, { jobs }: Evidence): boolean {
   if (job.waits_on === null) return false
-  const isBefore = (one: JobRow) => one.thread_id === job.thread_id && one.id < job.id
+  const isBefore = (one: JobRow) => one.thread_id === job.thread_id && (one.id < job.id || one.input === null)
   return jobs.some((one) => isBefore(one) && one.status === 'awaiting_input')
 }
 

@@ -43,8 +43,8 @@ const LEFT_OF_ERASED = {
   usage_limits: `subject = '${subOf(ERASED_USER)}'`,
   usage_thresholds: `subject = '${subOf(ERASED_USER)}'`,
   callbacks: `body <> 'null' and job_id in (select id from jobs where erased_at is not null)`,
-  // The result of a check that was under way may come later. It is one of our own words.
-  job_timeline: `kind not in ('start', 'check') and job_id in (select id from jobs where erased_at is not null)`,
+  // The result of a check that was under way, and a late run that is found, may come later. They name nothing of the user.
+  job_timeline: `kind not in ('start', 'check', 'extra_run') and job_id in (select id from jobs where erased_at is not null)`,
   notifications: 'job_id in (select id from jobs where erased_at is not null)',
 }
 

@@ -2,7 +2,10 @@ import { isJsonObject } from '../../../src/core/json.ts'
 import { sql } from '../../../src/db/sql.ts'
 import type { SentAnswers } from '../clients/sent-documents.ts'
 import { isFinal } from '../expected-statuses.ts'
+import { START_MS } from '../outside/identity.ts'
+import { STORED_WITHIN_MS } from '../outside/network.ts'
 import { isOwn, isZombie, type SimRun, type SimRuntime } from '../outside/runtime.ts'
+import type { ProcessInstance } from '../system/process-instance.ts'
 import type { Evidence } from './evidence.ts'
 
 const OVERDUE = 'deadline_exceeded'
@@ -64,6 +67,7 @@ function checkStarts({ runtime, jobs, observed, gone, violate }: Evidence): void
  * is noted as a further one.
  */
 async function checkFurtherRuns({
+  plan,
   store,
   runtime,
   network,
@@ -86,6 +90,13 @@ async function checkFurtherRuns({
   const reports = [...callbacks.accepted.values()].filter(({ numbersRun }) => numbersRun)
   const reported = new Set(reports.map(({ runId }) => runId))
   const byId = new Map(jobs.map((job) => [job.id, job]))
+  const wasDatabaseDown = (cancelledAtMs: number) =>
+    plan.incidents.some(({ atMs, incident }) => {
+      const fromMs = START_MS + atMs - STORED_WITHIN_MS
+      return (
+        incident.kind === 'database_down' && cancelledAtMs >= fromMs && cancelledAtMs <= START_MS + atMs + incident.ms
+      )
+    })
   for (const { runId, metadata } of own) {
     const job = byId.get(String(metadata.job_id))
     if (job && reported.has(runId) && !stored.has(runId))
@@ -94,20 +105,25 @@ async function checkFurtherRuns({
   for (const job of jobs) {
     // On these threads other checks list the runs, too.
     const isAlone = !jobs.some((one) => one.id !== job.id && one.thread_id === job.thread_id)
+    // The checks of a question list the runs of other clients. A late run of the job is cancelled by a later look.
     const hasPaused = (transitionsByJob.get(job.id) ?? []).some(({ new: to }) => to === 'awaiting_input')
     if (!isAlone || hasPaused || gone.has(job.id)) continue
     for (const run of own.filter(({ metadata }) => metadata.job_id === job.id)) {
       if (run.runId === job.run_id) continue
       // A process found the run and crashed before it stored that; then the runtime deleted the run. It was no further one.
       const sinceMs = run.removed ? Math.min(...own.filter((one) => isRepeated(run, one)).map(createdAt)) : 0
-      const seen = (network.listed.get(run.runId) ?? []).filter(({ atMs }) => atMs >= sinceMs)
+      // Or the job ended after the crash without a run, because the runtime could not be reached any more.
+      const canAct = ({ instance }: { instance: ProcessInstance }) =>
+        job.run_id !== null || instance.endedAtMs > (job.finished_at ?? 0)
+      const seen = (network.listed.get(run.runId) ?? []).filter((look) => look.atMs >= sinceMs && canAct(look))
       if (seen.length > 0 && !network.cancels.has(run.runId))
         violate(
           'one run',
           `the further run ${run.runId} of ${job.id} was listed ${seen.length} times and not cancelled`,
         )
-      // A run that could not be cancelled is noted later, unless the job has ended by then.
-      if (seen.length > 0 && stored.get(run.runId) !== 1 && !network.failedCancels.has(run.runId))
+      // A run that could not be cancelled, or could not be stored then, is noted later, unless the job has ended by then.
+      const isNoted = stored.get(run.runId) === 1 || network.failedCancels.has(run.runId)
+      if (seen.length > 0 && !isNoted && !wasDatabaseDown(network.cancels.get(run.runId) ?? 0))
         violate('one run', `the further run ${run.runId} of ${job.id} was listed ${seen.length} times and is not noted`)
     }
   }

@@ -30,7 +30,9 @@ export function watchServiceTime(system: SimulatedSystem): void {
     const up = NODE_NAMES.map((name) => nodes[name]).filter((node) => node.up)
     for (const node of up) checkTime(system, node, wrongMs)
     const isDown = up.length === 0 && !system.faultsActive
-    time.after(system.isSlowed ? SLOWED_MS : isDown ? DOWN_MS : WATCH_MS, watch)
+    const everyMs = system.isSlowed ? SLOWED_MS : isDown ? DOWN_MS : WATCH_MS
+    // The seconds in which the database's clock is wrong are counted.
+    time.after(system.databaseAheadMs === 0 ? everyMs : WATCH_MS, watch)
   }
   time.after(WATCH_MS, watch)
 }
@@ -39,10 +41,12 @@ function checkTime(system: SimulatedSystem, node: SimNode, wrongMs: { ahead: num
   const { now } = system.time
   const aheadMs = (node.serviceMs ?? now) - now
   const isNew = now < Math.max(node.bootedAtMs, node.suspendedUntilMs) + FIRST_HEARTBEATS_MS
-  const mayBeAheadMs = SLACK_MS + driftOf(1) * (wrongMs.ahead + WATCH_MS) + (isNew ? NODE_LIFE_MS : 0)
+  // Until its next heartbeat, a node does not know that the clock is right again.
+  const unawareMs = WATCH_MS + node.heartbeatAgeMs
+  const mayBeAheadMs = SLACK_MS + driftOf(1) * (wrongMs.ahead + unawareMs) + (isNew ? NODE_LIFE_MS : 0)
   if (aheadMs > mayBeAheadMs) system.violate('time', `node ${node.name} is ${aheadMs} ms ahead`)
   if (isNew) return
-  const mayBeBehindMs = SLACK_MS + driftOf(-1) * (wrongMs.behind + WATCH_MS)
+  const mayBeBehindMs = SLACK_MS + driftOf(-1) * (wrongMs.behind + unawareMs)
   if (-aheadMs > mayBeBehindMs) system.violate('time', `node ${node.name} is ${-aheadMs} ms behind`)
 }
 

@@ -116,7 +116,9 @@ export async function checkWebhooks(evidence: Evidence): Promise<void> {
       events: new Map(events.map((event) => [event.seq, event])),
       slackMs: isStepped ? STEPPED_SLACK_MS : SLACK_MS,
     }
-    if (endpoint.missed > 0) violate('webhooks', `${receiver.name} missed ${endpoint.missed} events`)
+    // An event that is deleted while its delivery is written leaves a delivery without an event.
+    const expired = own.filter(({ state }) => state === 'expired').length
+    if (endpoint.missed > expired) violate('webhooks', `${receiver.name} missed ${endpoint.missed} events`)
     await checkMessages(subject)
     await checkSignatures(subject)
     checkDisabled(subject)

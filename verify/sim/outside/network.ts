@@ -14,7 +14,7 @@ const NO_ROUTE = 'no Route matched with those values'
 /** How far a lagging replica may be behind. */
 export const MAX_LAG_MS = 8_000
 /** A caller that lives this much longer has stored the answer. */
-const STORED_WITHIN_MS = 5_000
+export const STORED_WITHIN_MS = 5_000
 /** An aborted call may still take effect within this time. */
 const LATE_EFFECT_MS = 5_500
 /** A start may be handled this much later than it was sent. The service waits for its answer a little less long. */
@@ -125,10 +125,10 @@ export class Network {
       })
     }
     // A request that answers a question reads the state, also while another node checks the paused job. A check of the
-    // paused job may outlive the request: then it goes on beside the start, loses its lease, and its result is dropped.
+    // paused job may outlive the request: then it goes on beside the start and the next check, and its result is dropped.
     const isOfPaused = request.path.endsWith('/state') || isList(request)
     let asking = counts && !(isOfPaused && isResumed(thread))
-    const mayOverlap = (isStart(request) || request.path.endsWith('/history')) && isResumed(thread)
+    const mayOverlap = isResumed(thread)
     const caller = { instance, isList: isList(request) }
     if (asking) this.#noteCaller(thread, caller, { mayOverlap })
     let isOver = false

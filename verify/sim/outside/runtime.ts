@@ -56,6 +56,8 @@ export class SimRuntime {
   readonly #state: RuntimeState
   readonly #routes: readonly Route[]
   readonly #newId: () => string
+  /** When the service last saw the questions of a thread. */
+  readonly #sawQuestionsAtMs = new Map<string, number>()
   /** The caller of the request that is being handled no longer waits for its answer. */
   #isLate = false
 
@@ -84,7 +86,10 @@ export class SimRuntime {
   }
 
   /** The response to a request of the service when no fault interferes. */
-  handle({ method, path, headers, body: text }: RuntimeRequest, { isLate = false } = {}): HttpResponse {
+  handle(
+    { method, path, headers, body: text }: RuntimeRequest,
+    { isLate = false, asOfMs = this.#options.time.now } = {},
+  ): HttpResponse {
     if (headers['x-api-key'] !== RUNTIME_KEY) return json(403, { detail: 'Forbidden' })
     const { pathname, searchParams: query } = new URL(path, RUNTIME_URL)
     const found = findRoute(this.#routes, { method, pathname })
@@ -93,6 +98,8 @@ export class SimRuntime {
     const body = text === null ? null : parseExactJson(text)
     this.#isLate = isLate
     if (!isLate) this.#check(route, { body, query, threadId: ids.threadId })
+    if (SHOWS_QUESTIONS.has(route.name))
+      this.#sawQuestionsAtMs.set(ids.threadId, Math.max(asOfMs, this.#sawQuestionsAtMs.get(ids.threadId) ?? 0))
     if (route.method === 'DELETE') for (const run of this.runsOn(ids.threadId)) run.forgotten ||= run.endedAtMs !== null
     const run = this.runs.get(ids.runId)
     if (route.kind === 'cancel' && run && !run.removed) run.cancelHeardAtMs ??= this.#options.time.now
@@ -115,9 +122,10 @@ export class SimRuntime {
       .filter(({ createdAtMs }) => !wrote(createdAtMs))
       .map((run) => (wrote(run.endedAtMs) ? { ...run, status: 'running' } : run))
     const known = checkpoints.filter(({ createdAtMs }) => !wrote(createdAtMs))
-    thread.checkpoints = known.map((checkpoint) => (endedSince ? withoutEnd(checkpoint) : checkpoint))
+    const hasEndedAt = (checkpoint: Checkpoint) => runs.some((run) => run.head === checkpoint && wrote(run.endedAtMs))
+    thread.checkpoints = known.map((checkpoint) => (hasEndedAt(checkpoint) ? withoutEnd(checkpoint) : checkpoint))
     try {
-      return this.handle(request)
+      return this.handle(request, { asOfMs: atMs })
     } finally {
       Object.assign(thread, { runs, checkpoints })
     }
@@ -135,14 +143,18 @@ export class SimRuntime {
    * What a job may show of the questions of its paused run. Another client closes them by hand, or with a run that the
    * runtime forgot since. On a thread with branches, the newest state does not tell.
    */
-  questionsLeftBy(run: SimRun | undefined): string[] {
+  questionsLeftBy(run: SimRun | undefined, isPinned: boolean): string[] {
     const thread = this.#state.thread(run?.threadId ?? '')
     const ofOther = thread?.checkpoints.findLast(isOfOtherClient)
     const left = questionsOf(run?.head)
     if (!ofOther) return [left]
     const isOwnNewer = run?.head && run.head.createdAtMs > ofOther.createdAtMs
     if (thread?.pin === null && isOwnNewer) return [left]
-    const isNewest = ofOther === thread?.checkpoints.at(-1) && thread.pin === null
+    // The service cannot tell the branch of a run that it no longer finds. On its pinned threads it keeps the question, and
+    // an answer names the checkpoint.
+    const isForgotten = this.runs.get(ofOther.run?.runId ?? '')?.forgotten === true
+    const hasBranches = thread?.pin !== null || (isPinned && isForgotten)
+    const isNewest = ofOther === thread?.checkpoints.at(-1) && !hasBranches
     return isNewest ? [questionsOf(ofOther)] : [questionsOf(ofOther), left]
   }
 
@@ -211,7 +223,13 @@ export class SimRuntime {
       const asked = questionsOf(base)
       // The next turn of a conversation leaves the questions of a cancelled one open.
       const isOwn = isJsonObject(metadata) && metadata.job_id === base?.run?.metadata.job_id
-      if (command === undefined && asked !== '[]' && isOwn) onWrongRequest(`a run without an answer to ${asked}`)
+      // A late run may ask at the checkpoint after the service has looked.
+      const sawAtMs = this.#sawQuestionsAtMs.get(threadId) ?? 0
+      const isNew = this.runsOn(threadId).some(
+        ({ isLate, head, endedAtMs }) => isLate && head === base && (endedAtMs ?? 0) > sawAtMs,
+      )
+      if (command === undefined && asked !== '[]' && isOwn && !isNew)
+        onWrongRequest(`a run without an answer to ${asked}`)
     }
     if (name.endsWith('/cancel') && query.get('action') !== 'interrupt') onWrongRequest(`cancelled with ${query}`)
   }
@@ -277,6 +295,8 @@ export class SimRuntime {
   }
 }
 
+const SHOWS_QUESTIONS = new Set(['GET /threads/{t}/state', 'POST /threads/{t}/history'])
+
 /** The runtime's messages for an input or an answer that it does not accept. */
 const REFUSALS = /^(?:Received (?:no|empty)|When there are multiple)/
 
@@ -289,7 +309,7 @@ function questionsOf(checkpoint: Checkpoint | undefined): string {
   return JSON.stringify(checkpoint?.task?.interrupts ?? [])
 }
 
-/** The checkpoint before the last run ended: without the question and the error of that run. */
+/** The checkpoint before a run ended at it: without the question and the error of that run. */
 function withoutEnd(checkpoint: Checkpoint): Checkpoint {
   const { task } = checkpoint
   return task ? { ...checkpoint, task: { ...task, error: null, interrupts: [] } } : checkpoint

@@ -125,8 +125,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   ]),
   bug('give-up-forgets-end', 'a job is given up although a callback has reported its end', [
     'jobs/worker/process-job.ts',
-    'if (!reported) return',
-    'if (type) return',
+    'if (!reported) return overdue',
+    'if (type) return overdue',
   ]),
   bug('gateway-refuses-start', 'the 404 of a gateway that has lost the runtime counts as a refusal by the runtime', [
     'runtime/classify-answers.ts',
@@ -201,11 +201,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug(
     'reported-end-forgotten',
     'the end that a callback reported is dropped when the runtime deletes the run before it is confirmed',
-    [
-      'jobs/worker/process-job.ts',
-      'return (wasLostBefore(context, job) && (await findReportedEnd(context, job, type))?.end) || observed',
-      'return observed',
-    ],
+    ['jobs/worker/process-job.ts', 'return await replaceByReport(context, job, { type, observed })', 'return observed'],
   ),
   bug(
     'foreign-token-redacted',
@@ -277,11 +273,20 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     "    : { kind: 'awaiting_input', interrupts, confirm: 'unfinished_step' }",
     "    : { kind: 'awaiting_input', interrupts }",
   ]),
-  bug('evidence-of-another-kind', 'evidence of one kind confirms evidence of another kind', [
-    'jobs/settlement/settlement.ts',
-    'if (job.awaiting_confirmation !== evidence) this.',
-    'if (job.awaiting_confirmation === null) this.',
-  ]),
+  bug(
+    'evidence-of-another-kind',
+    'evidence of one kind confirms evidence of another kind, and an answer between them does not contradict it',
+    [
+      'jobs/settlement/settlement.ts',
+      'if (job.awaiting_confirmation !== evidence) this.',
+      'if (job.awaiting_confirmation === null) this.',
+    ],
+    [
+      'jobs/settlement/settlement.ts',
+      "return verdict.kind !== 'unclear' || evidence === 'run_missing' || evidence === 'thread_missing'",
+      'return false',
+    ],
+  ),
   bug('cancelled-at-first-sight', 'a cancelled job ends although a replica only does not know its run yet', [
     'jobs/runs/inspect.ts',
     "return { kind: 'cancelled', confirm: 'run_missing' }",

@@ -87,14 +87,14 @@ function clockOf({ time, instance, skewMs, stretch }: NodeEnvironment): Clock {
   }
 }
 
-/**
- * Limits the stretch of heartbeats: if they were too rare, held leases would expire. In the day without faults no lease is
- * held.
- */
+/** From this stretch on, heartbeats are so rare that leases expire. */
+export const LOSES_LEASES = 1_000
+
+/** Limits the stretch of heartbeats: if they were too rare, held leases would expire. */
 function stretchOf(ms: number, stretch: number): number {
   // The pause of a start that is in doubt about the database's clock.
   if (ms === NODE_FRESH_MS) return 1
-  return ms === NODE_HEARTBEAT_MS && stretch < 1_000 ? Math.min(stretch, MAX_HEARTBEAT_STRETCH) : stretch
+  return ms === NODE_HEARTBEAT_MS && stretch < LOSES_LEASES ? Math.min(stretch, MAX_HEARTBEAT_STRETCH) : stretch
 }
 
 /** Leaves out fields that depend on the machine, such as the duration of a request. */

@@ -121,6 +121,11 @@ export class SimNode {
     return this.#services?.clock.now() ?? null
   }
 
+  /** How long ago this process last learned of steps of the database's clock. */
+  get heartbeatAgeMs(): number {
+    return this.#services?.node.lastWriteAgeMs ?? 0
+  }
+
   suspend(ms: number): void {
     if (!this.#instance) return
     this.#instance.suspend(ms)

@@ -11,7 +11,7 @@ export class ProcessInstance {
   readonly name: string
   readonly #time: VirtualTime
   readonly #endListeners = new Set<() => void>()
-  #alive = true
+  #endedAtMs = Number.POSITIVE_INFINITY
   #suspendedUntilMs = 0
   #leasesLostUntilMs = Number.NEGATIVE_INFINITY
 
@@ -21,7 +21,12 @@ export class ProcessInstance {
   }
 
   get alive(): boolean {
-    return this.#alive
+    return this.#endedAtMs === Number.POSITIVE_INFINITY
+  }
+
+  /** Infinite while it is alive. */
+  get endedAtMs(): number {
+    return this.#endedAtMs
   }
 
   /**
@@ -38,8 +43,8 @@ export class ProcessInstance {
   }
 
   end(): void {
-    if (!this.#alive) return
-    this.#alive = false
+    if (!this.alive) return
+    this.#endedAtMs = this.#time.now
     for (const listener of this.#endListeners) listener()
     this.#endListeners.clear()
   }
@@ -51,7 +56,7 @@ export class ProcessInstance {
 
   /** Runs the function now, or at the end of the suspension; never if the process has ended by then. */
   whenAwake(run: () => void): void {
-    if (!this.#alive) return
+    if (!this.alive) return
     const leftMs = this.#suspendedUntilMs - this.#time.now
     if (leftMs <= 0) run()
     else this.#time.after(leftMs, () => this.whenAwake(run))

@@ -18,7 +18,7 @@ import type { Prng } from '../time/prng.ts'
 import { Trace } from '../time/trace.ts'
 import { drain, VirtualTime } from '../time/virtual-time.ts'
 import { type ReusableApp, SimNode } from './node.ts'
-import { dependenciesOf } from './node-dependencies.ts'
+import { dependenciesOf, LOSES_LEASES } from './node-dependencies.ts'
 import { WEBHOOK_SECRET } from './sim-config.ts'
 
 /** An idle node stops within this time. */
@@ -117,7 +117,8 @@ export class SimulatedSystem {
       callMs: plan.callMs,
       isResumed: (thread) => (this.observed.resuming.get(thread) ?? 0) > 0,
       onOverlap: (thread, { isLook }) => {
-        if (!this.contested.has(thread)) this.overlaps.push({ thread, isLook, atMs: time.now })
+        if (!this.contested.has(thread) && this.#stretch < LOSES_LEASES)
+          this.overlaps.push({ thread, isLook, atMs: time.now })
       },
     })
     this.provider = new SimPushProvider({
