@@ -84,7 +84,10 @@ const BENCHMARKS: readonly Benchmark[] = [
   { names: ['sweep'], notQuick: true, run: (_wanted, pace) => sweep(pace) },
   { names: ['push-vs-firebase-admin', 'push-outbox-vs-raw'], run: (_wanted, pace) => push(pace) },
   { names: ['webhook-vs-raw'], run: (_wanted, pace) => webhooks(pace) },
-  { names: ['whole-job'], run: (_wanted, pace) => wholeJobs(pace) },
+  {
+    names: ['whole-job', 'whole-job-vs-bullmq', 'whole-job-vs-pg-boss'],
+    run: (_wanted, pace) => wholeJobs(pace),
+  },
   {
     names: ['slow-disk'],
     run: (_wanted, pace) => slowDisk(pace),

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { buildConsole } from '../../src/cli/startup/build-console.ts'
 import { startIdentityProvider } from '../../src/sandbox/identity-provider/identity-provider.ts'
 import { startPostgres } from '../../test/support/postgres.ts'
 import { startRedis } from '../../test/support/redis.ts'
@@ -51,6 +52,8 @@ interface StartFigures {
  * cache, and returns the medians of each.
  */
 export async function compareStarts(): Promise<{ ours: StartFigures; bare: StartFigures }> {
+  const problem = await buildConsole()
+  if (problem !== null) throw new Error(problem)
   execFileSync(process.execPath, [fileURLToPath(new URL('../../bundle/build.ts', import.meta.url))])
   const postgres = await startPostgres()
   const redis = await startRedis()

@@ -4,6 +4,7 @@ import { openSync } from 'node:fs'
 import { devNull } from 'node:os'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import packageJson from '../../package.json' with { type: 'json' }
 
 const READY_TIMEOUT_MS = 20_000
 
@@ -27,9 +28,11 @@ export async function nextMessageOf<Message>(child: ChildProcess): Promise<Messa
   }
 }
 
-/** Starts `serve` as an operator does. It writes its log to the null device, so that no disk is measured. */
+/** Starts `serve` with the flags of `npm start`. It writes its log to the null device, so that no disk is measured. */
 export async function startServe(url: string, env: Record<string, string>): Promise<ChildProcess> {
-  const child = spawn(process.execPath, [fileURLToPath(new URL('../../src/main.ts', import.meta.url)), 'serve'], {
+  const [, ...args] = packageJson.scripts.start.split(' ')
+  const child = spawn(process.execPath, args, {
+    cwd: fileURLToPath(new URL('../..', import.meta.url)),
     env: { PATH: process.env.PATH, ...env },
     stdio: ['ignore', openSync(devNull, 'w'), 'inherit'],
   })

@@ -2,8 +2,9 @@ import express from 'express'
 import pg from 'pg'
 
 /**
- * A callback endpoint as it is written with Express and pg: one transaction per request, and in it the same rows that
- * the service writes (job, callback, usage record and counter, event, timeline).
+ * A callback endpoint as it is written with Express and pg: one transaction per request, for job, callback, usage record,
+ * usage counter, event and timeline. Frozen since the goal was set: the usage record and the timeline entry are two small
+ * rows more than the service of today writes.
  */
 const { PORT, DATABASE_URL, WEBHOOK_SECRET } = process.env
 
