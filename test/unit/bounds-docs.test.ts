@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MAX_JSON_DEPTH } from '../../src/core/json.ts'
 import { MAX_PAGE_BYTES } from '../../src/db/bounded-page.ts'
+import { MAX_LOCKED } from '../../src/db/write-batcher.ts'
 import { CALLER_BOUNDS, EXPECTED_BYTES, SMALL_ANSWER } from '../../src/http/admission/admission.ts'
 import { ANSWER_BOUNDS, BODY_BOUNDS } from '../../src/http/admission/byte-budget.ts'
 import { HANDLER_DEADLINE } from '../../src/http/admission/handler-deadline.ts'
@@ -71,6 +72,8 @@ test('the table of bounds in docs/reliability.md has the numbers of the code', (
     ['reads in progress', count(ordinary.inFlight)],
     ['requests in progress that may wait for the agent runtime', count(runtime.inFlight)],
     ['callbacks in progress', count(callback.inFlight)],
+    ['of them, those that wait for locks', count(MAX_LOCKED.items)],
+    ['of those, of one owner', count(MAX_LOCKED.together)],
     [`time in which one turn of the event loop accepts more than ${BUSY_TURN} requests`, time(ordinary.turnMs)],
     [`time in which one turn of the event loop accepts more than ${BUSY_TURN} callbacks`, time(callback.turnMs)],
     ['reads in progress of one principal', count(CALLER_BOUNDS.read)],

@@ -24,6 +24,7 @@ const EXAMPLES: [page: string, begins: string, reason: string][] = [
   ['README.md', 'npm ci', 'CI runs both commands'],
   ['README.md', 'npm install ./project-api', 'needs a packed release'],
   ['README.md', 'npm ci && npm run build', 'needs a user pool and a runtime'],
+  ['docs/deploying.md', 'npm install ./project-api', 'needs a packed release; package.test.ts does the same'],
   ['docs/cognito.md', 'aws cognito-idp add-custom-attributes', 'needs an account of the provider'],
   ['docs/cognito.md', 'aws cognito-idp update-user-pool-client', 'needs an account of the provider'],
   ['docs/cognito.md', 'aws lambda add-permission', 'needs an account of the provider'],
