@@ -49,7 +49,7 @@ async function main(args: string[]): Promise<number> {
   }
 }
 
-/** Without test/runtime and test/identity, which want packages of their own installed: `npm run test:runtime`, `npm run test:identity`. */
+/** The other folders of tests have commands of their own: see the table in CONTRIBUTING.md. */
 const ALL_TESTS = 'test/{unit,db,http,e2e,client,browser}/**/*.test.ts'
 
 /**

@@ -55,30 +55,13 @@ test('the token that a callback came with is redacted where it stands alone, in 
 
 const MB = 1024 * 1024
 
-/** The CPU time of the fastest of several calls, in microseconds: other processes and the compiler only make it longer. */
-function cpuTimeOf(call: () => void): number {
-  const times = Array.from({ length: 5 }, () => {
-    const before = process.cpuUsage()
-    call()
-    const { user, system } = process.cpuUsage(before)
-    return user + system
-  })
-  return Math.min(...times)
-}
-
-test('a text full of paths is read once: it takes little more time than plain text, and its last token is found', () => {
+test('in a text full of paths, the last token is found', () => {
   const paths = `${'/webhooks/'.repeat(MB / 10)}agent?token=s3cret`
-  const plain = 'plain text '.repeat(MB / 11)
   assert.ok(withoutTokens(paths).endsWith('/webhooks/agent?token=[redacted]'))
-  // Measured: 5 times as long. With the plain rule, it is more than 1,000 times as long.
-  const ratio = cpuTimeOf(() => withoutTokens(paths)) / cpuTimeOf(() => withoutTokens(plain))
-  assert.ok(ratio < 50, `${ratio} times as long`)
 })
 
+// A search that began anew at every backslash would take hours, and the test would reach its time limit.
 test('a text full of backslashes is read once, also where the callback’s own token is searched', () => {
-  const backslashes = `\\u0041${'\\'.repeat(MB / 4)}`
-  const letters = `\\u0041${'b'.repeat(MB / 4)}`
-  const ratio = cpuTimeOf(() => withoutTokens(backslashes, OWN)) / cpuTimeOf(() => withoutTokens(letters, OWN))
-  // Measured: 4 times as long. If every backslash began a search, it would be more than 1,000 times as long.
-  assert.ok(ratio < 50, `${ratio} times as long`)
+  const backslashes = `\\u0041${'\\'.repeat(4 * MB)}`
+  assert.equal(withoutTokens(`${backslashes} ${OWN}`, OWN), `${backslashes} [redacted]`)
 })
