@@ -510,7 +510,7 @@ describe('a chat on the AI SDK', () => {
     test('the next message after a stop is a new turn, even if the question is still the last message shown', async () => {
       for (const isCancelled of [false, true]) {
         const { turn, send, cancel, world } = await startChat()
-        const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 60_000 }))
+        const asked = await turn(said('Publish', { pause: 'Really?', say: 'Done', duration_ms: 20_000 }))
         const stop = new AbortController()
         await send(said('Yes'), stop.signal)
         if (isCancelled) await cancel()

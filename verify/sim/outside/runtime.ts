@@ -150,10 +150,10 @@ export class SimRuntime {
     if (!ofOther) return [left]
     const isOwnNewer = run?.head && run.head.createdAtMs > ofOther.createdAtMs
     if (thread?.pin === null && isOwnNewer) return [left]
-    // The service cannot tell the branch of a run that it no longer finds. On its pinned threads it keeps the question, and
-    // an answer names the checkpoint.
-    const isForgotten = this.runs.get(ofOther.run?.runId ?? '')?.forgotten === true
-    const hasBranches = thread?.pin !== null || (isPinned && isForgotten)
+    // The service cannot tell the branch of a change by hand, nor of a run that it no longer finds. On its pinned threads it
+    // keeps the question, and an answer names the checkpoint.
+    const hasNoBranch = ofOther.run === null || this.runs.get(ofOther.run.runId)?.forgotten === true
+    const hasBranches = thread?.pin !== null || (isPinned && hasNoBranch)
     const isNewest = ofOther === thread?.checkpoints.at(-1) && !hasBranches
     return isNewest ? [questionsOf(ofOther)] : [questionsOf(ofOther), left]
   }
