@@ -303,6 +303,25 @@ describe('a start that the runtime handles late', () => {
       assert.deepEqual(historyOf(world, done), ['q1', 'q2'])
     })
 
+    test('after a late run, a paused turn whose state is changed by hand keeps its question, and the answer continues from it', async () => {
+      const world = await shared()
+      const sub = newUser()
+      const first = await ended(world, await post(world, sub, { input: says('q1') }))
+      const second = await startBroken(world, sub, { input: says('q2', { pause: 'Sure?' }), continues: first.id })
+      await ended(world, second)
+      await world.sweepUntil(async () => (await extraRuns(world, second)).length > 0)
+      const paused = await world.stored(second.id)
+      await world.changeByHand(paused, { draft: 'by hand' }, 'answer')
+      await world.pass(20_000)
+      assert.deepEqual((await world.get(paused.id)).interrupts, paused.interrupts)
+      await world.pass(20_000)
+      assert.deepEqual((await world.get(paused.id)).interrupts, paused.interrupts)
+      assert.equal((await world.resume(paused, { input: 'yes' })).status, 202)
+      const done = await ended(world, paused)
+      assert.equal(done.status, 'completed')
+      assert.deepEqual(historyOf(world, done), ['q1', 'q2'])
+    })
+
     test('after a late run, an answer does not give way to a newer run from elsewhere on another branch', async () => {
       const world = await shared()
       const sub = newUser()
