@@ -6,6 +6,7 @@ import { isAmong, rowsOf } from '../../src/db/rows.ts'
 import { EMPTY, join, sql } from '../../src/db/sql.ts'
 import { openSqlite } from '../../src/db/sqlite/sqlite.ts'
 import { forEachEngine } from '../support/engines.ts'
+import { PATIENCE_MS } from '../support/patience.ts'
 import { needsPostgres, sharedPostgresDatabase } from '../support/services.ts'
 
 const SCHEMA = `
@@ -248,7 +249,7 @@ function databaseContract(connect: () => Promise<Database>): void {
 }
 
 forEachEngine((engine) => {
-  databaseContract(async () => (await engine.createStore()).connect())
+  databaseContract(async () => (await engine.createStore()).connect({ waitsLong: true }))
 
   test('the shipped migrations give a database that answers', async () => {
     const db = await engine.openDatabase()
@@ -366,7 +367,7 @@ test('a database without prepared statements gives no statement a name on the se
   const { openPostgres } = await import('../../src/db/postgres/postgres.ts')
   try {
     for (const prepared of [true, false]) {
-      const db = await openPostgres({ url, readConnections: 1, prepared })
+      const db = await openPostgres({ url, readConnections: 1, prepared, connectTimeoutMs: PATIENCE_MS })
       const count = () => db.query<{ named: number }>(sql`select count(*) as named from pg_prepared_statements`)
       await count()
       const inside = await db.transaction(async (tx) => {

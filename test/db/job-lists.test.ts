@@ -176,7 +176,7 @@ describe('a list of jobs', () => {
   forEachEngine((engine) => {
     let db: Database
     before(async () => {
-      db = await engine.openDatabase()
+      db = await engine.openDatabase({ waitsLong: true })
       await seed(db)
     })
     const list = (filter: JobFilter, after?: string, on: Queryable = db) =>
@@ -285,7 +285,7 @@ describe('a list of jobs', () => {
     })
 
     test('a count of the jobs that ended after a time is exact among more jobs than counting reads', async () => {
-      const own = await engine.openDatabase()
+      const own = await engine.openDatabase({ waitsLong: true })
       const lately = { finishedAfterMs: END_MS - HOUR_MS }
       await addOldJobs(own, 21_000)
       const count = async (filter: JobFilter = {}) => {
@@ -324,7 +324,7 @@ describe('a list of jobs', () => {
     })
 
     test('a count of the jobs that ended after a time is a lower bound if the log of events begins later', async () => {
-      const own = await engine.openDatabase()
+      const own = await engine.openDatabase({ waitsLong: true })
       await addOldJobs(own, 21_000)
       await endLately(own, { ids: [oldIdOf(20_500)], atMs: END_MS - HOUR_MS })
       await endLately(own, { ids: [oldIdOf(20_501)], atMs: END_MS })
@@ -341,7 +341,7 @@ describe('a list of jobs', () => {
     })
 
     test('a failure of an old job is counted, however many newer jobs failed before', async () => {
-      const own = await engine.openDatabase()
+      const own = await engine.openDatabase({ waitsLong: true })
       await addOldJobs(own, 6_000, 'failed')
       await own.query(sql`update jobs set status = 'completed', error_code = null where id = ${oldIdOf(1)}`)
       await own.query(sql`

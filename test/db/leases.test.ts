@@ -109,7 +109,7 @@ describe('leases', () => {
     const nodes = () => {
       made ??= (async () => {
         const store = await engine.createStore()
-        const [one, two] = [await store.connect(), await store.connect()]
+        const [one, two] = [await store.connect({ waitsLong: true }), await store.connect()]
         await migrate(one)
         await setNode(one, 'node', Number.MAX_SAFE_INTEGER)
         return [one, two]

@@ -262,7 +262,7 @@ forEachEngine((engine) => {
 
   test('one node builds at a time, and writes continue during the build', async () => {
     const store = await engine.createStore()
-    const [db, other] = [await store.connect(), await store.connect()]
+    const [db, other] = [await store.connect(), await store.connect({ waitsLong: true })]
     const folder = await folderOf(INDEXED)
     await migrate(db, folder)
     const locked = Promise.withResolvers<void>()

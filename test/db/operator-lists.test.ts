@@ -167,7 +167,7 @@ describe('a list for operators', () => {
   forEachEngine((engine) => {
     let db: Database
     before(async () => {
-      db = await engine.openDatabase()
+      db = await engine.openDatabase({ waitsLong: true })
       await seed(db)
     })
     const first = { limit: 20, after: null }

@@ -66,8 +66,12 @@ class Cluster {
     return { node, machine }
   }
 
-  /** Time passes for all. No heartbeat is in progress at the end of each half second. */
+  /**
+   * Time passes for all. Neither a start nor a heartbeat is in progress when it does: a start that has asked the database
+   * in one half second would otherwise have its answer in the next one.
+   */
   async pass(ms: number): Promise<void> {
+    for (const machine of this.machines) await until(() => machine.sleeping > 0)
     for (let left = ms; left > 0; left -= HALF_A_SECOND_MS) {
       const step = Math.min(left, HALF_A_SECOND_MS)
       await this.time.advance(step)

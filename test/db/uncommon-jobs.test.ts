@@ -98,7 +98,7 @@ describe('the jobs that a callback did not simply complete', () => {
     })
 
     test('however many jobs wait for their run_at, the oldest other job is found, by one entry of an index', async () => {
-      const db = await engine.openDatabase()
+      const db = await engine.openDatabase({ waitsLong: true })
       const { addJob, clock } = setUp(db)
       const nowMs = clock.now()
       const oldestOf = async (on: Queryable = db) =>
@@ -152,7 +152,7 @@ describe('the jobs that a callback did not simply complete', () => {
     })
 
     test('the events of a job are read from the index of causes, however long the log is', async () => {
-      const db = await engine.openDatabase()
+      const db = await engine.openDatabase({ waitsLong: true })
       const { addJob } = setUp(db)
       const id = await addJob()
       await db.query(sql`

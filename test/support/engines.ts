@@ -13,14 +13,23 @@ import { needsPostgres, sharedMigratedDatabase, sharedPostgresDatabase } from '.
 export interface EngineUnderTest {
   name: Engine
   /** A fresh database with this code's schema; closed and removed after the tests. */
-  openDatabase(): Promise<Database>
+  openDatabase(options?: ConnectOptions): Promise<Database>
   /** A fresh, empty place for one database. */
   createStore(): Promise<Store>
 }
 
 export interface Store {
   /** On PostgreSQL each call is another node; on SQLite, which only one process may use, all calls share one handle. */
-  connect(): Promise<Database>
+  connect(options?: ConnectOptions): Promise<Database>
+}
+
+export interface ConnectOptions {
+  /**
+   * On PostgreSQL, a statement may take six times as long, and so may its wait for a lock, which is half a second otherwise.
+   * For statements that wait for each other, because this process may be too busy to commit in that time, for those that
+   * may meet autovacuum, and for very large ones.
+   */
+  waitsLong?: boolean
 }
 
 /** Registers the same tests for each real engine. The tests of the build need one engine: both have run on the sources. */
@@ -64,7 +73,7 @@ function engineUnderTest(name: Engine, create: (content: Content) => Promise<Own
   return {
     name,
     createStore: () => createdStore('empty'),
-    openDatabase: async () => (await createdStore('migrated')).connect(),
+    openDatabase: async (options) => (await createdStore('migrated')).connect(options),
   }
 }
 
@@ -103,9 +112,10 @@ async function createPostgresStore(content: Content): Promise<OwnedStore> {
   const { url, drop } = await (content === 'migrated' ? sharedMigratedDatabase() : sharedPostgresDatabase())
   const opened: Database[] = []
   return {
-    connect: async () => {
+    connect: async ({ waitsLong = false } = {}) => {
       // On a busy machine a transaction may wait long for a free connection.
-      const db = await openPostgres({ url, connectTimeoutMs: PATIENCE_MS })
+      const options = { url, connectTimeoutMs: PATIENCE_MS }
+      const db = await openPostgres(waitsLong ? { ...options, queryTimeoutMs: PATIENCE_MS } : options)
       opened.push(db)
       return db
     },

@@ -163,13 +163,17 @@ export class JobWorld {
     return answer.body
   }
 
-  /** Time passes while the read waits for another worker that is checking the job. */
+  /**
+   * Time passes while the read waits for another worker that is checking the job. It stands while a statement is in
+   * progress: otherwise a slow database would use up the 3 s that the read waits.
+   */
   async getInTime(id: string): Promise<ShownJob> {
     let answered = false
     const reading = this.get(id).finally(() => {
       answered = true
     })
     await until(async () => {
+      await this.#database.idle()
       await this.clock.advance(50)
       return answered
     })

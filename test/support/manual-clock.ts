@@ -65,7 +65,8 @@ export class ManualClock implements Clock {
       next.wake()
       await new Promise(setImmediate)
     }
-    this.#nowMs = untilMs
+    // Two calls at once may end in any order.
+    this.#nowMs = Math.max(this.#nowMs, untilMs)
   }
 
   /**

@@ -35,6 +35,8 @@ export interface Node {
 export class Post {
   readonly clock = new ManualClock()
   readonly watched: WatchedDatabase
+  /** The databases of outboxes that have one of their own. */
+  readonly #others: WatchedDatabase[] = []
   readonly outboxes: Outbox[] = []
   /** The position of the jitter in its range: 0 is the shortest pause. */
   jitter = 0
@@ -53,10 +55,10 @@ export class Post {
     return this.watched.db
   }
 
-  start(senders: PushSender | readonly PushSender[], db: Database = this.db): Node {
+  start(senders: PushSender | readonly PushSender[], db?: Database): Node {
     const marked: DeliveryNote[] = []
     const outbox = new Outbox({
-      db,
+      db: db === undefined ? this.db : this.#watch(db),
       node: { id: 'node', isAlive: true },
       clock: this.clock,
       random: { bytes: systemRandom.bytes, fraction: () => this.jitter },
@@ -91,6 +93,7 @@ export class Post {
       dry_run?: number
     } = {},
   ) {
+    await this.#node
     const { subject = 'ada', subjects = [subject], ...rest } = fields
     const id = `ntf_${this.#names++}`
     const notification = {
@@ -157,10 +160,10 @@ export class Post {
     return rows.map(({ reason }) => reason)
   }
 
-  /** Resolves when no work is in progress. Deliveries that the test holds count as done. */
+  /** Resolves when no work of any outbox is in progress. Deliveries that the test holds count as done. */
   async quiet(): Promise<void> {
     for (let calm = 0; calm < 4; calm++) {
-      await this.watched.idle()
+      for (const watched of [this.watched, ...this.#others]) await watched.idle()
       await new Promise(setImmediate)
     }
   }
@@ -176,5 +179,11 @@ export class Post {
 
   async close(): Promise<void> {
     await Promise.all(this.outboxes.map((outbox) => outbox.close()))
+  }
+
+  #watch(db: Database): Database {
+    const watched = new WatchedDatabase(db)
+    this.#others.push(watched)
+    return watched.db
   }
 }

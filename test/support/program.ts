@@ -93,8 +93,8 @@ export class Program {
   }
 
   /** Resolves once it has ended by itself; rejects when that takes too long. */
-  untilEnded(): Promise<Ending> {
-    return this.#patiently('to end', this.#ended)
+  untilEnded(timeoutMs = PATIENCE_MS): Promise<Ending> {
+    return this.#patiently('to end', this.#ended, timeoutMs)
   }
 
   async kill(): Promise<void> {
@@ -110,7 +110,7 @@ export class Program {
     return { code, output: this.#output, errors: this.#errors }
   }
 
-  async #patiently<T>(what: string, outcome: Promise<T>, timeoutMs = PATIENCE_MS): Promise<T> {
+  async #patiently<T>(what: string, outcome: Promise<T>, timeoutMs: number): Promise<T> {
     const { promise: late, reject } = Promise.withResolvers<never>()
     const timer = setTimeout(() => reject(new Error(`Waited too long for it ${what}: ${this.#said()}`)), timeoutMs)
     try {
@@ -125,9 +125,9 @@ export class Program {
   }
 }
 
-/** Runs a command that ends by itself, and returns its exit code and output. */
+/** Runs a command that ends by itself, and returns its exit code and output. Its time includes that of its start. */
 export function runProgram(args: readonly string[], options: ProgramOptions = {}): Promise<Ending> {
-  return new Program(args, options).untilEnded()
+  return new Program(args, options).untilEnded(START_PATIENCE_MS)
 }
 
 /** An empty folder that is deleted after the tests. */

@@ -23,6 +23,7 @@ import { type Certificate, selfSignedCertificate } from '../../src/sandbox/certi
 import { type SandboxPushProvider, startPushProvider } from '../../src/sandbox/push-provider/push-provider.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { PATIENCE_MS } from '../support/patience.ts'
+import { until } from '../support/until.ts'
 
 const never = new AbortController().signal
 const clock = new ManualClock()
@@ -86,16 +87,19 @@ async function untilTrue(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise(setImmediate)
 }
 
-/** Lets time pass for as long as it takes. */
+/**
+ * Lets time pass for as long as it takes, in steps with a pause between them. In turns of the event loop alone, 15 s would
+ * pass within milliseconds, while the system still hands over the bytes of an answer.
+ */
 async function withTime<Value>(work: Promise<Value>, stepMs: number): Promise<Value> {
   let isDone = false
   const done = work.finally(() => {
     isDone = true
   })
-  while (!isDone) {
-    await clock.advance(stepMs)
-    await new Promise(setImmediate)
-  }
+  await until(async () => {
+    if (!isDone) await clock.advance(stepMs)
+    return isDone
+  })
   return done
 }
 
