@@ -12,6 +12,7 @@ import { startJobWorld } from '../support/job-world.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { forEachService, type TestService } from '../support/service.ts'
 import { until } from '../support/until.ts'
+import { WatchedDatabase } from '../support/watched-database.ts'
 
 const BLOCKED = { status: 403, code: 'forbidden', message: 'This account is blocked' } as const
 const ME = '/v1/users/me'
@@ -29,14 +30,15 @@ function change(service: TestService, verb: 'block' | 'unblock', sub: string) {
 describe('a blocked user', () => {
   forEachService((under) => {
     /** Two nodes on one database and one clock, without Redis. */
-    async function startNodes(): Promise<[TestService, TestService, ManualClock]> {
+    async function startNodes(): Promise<[TestService, TestService, ManualClock, WatchedDatabase]> {
       const clock = new ManualClock()
-      const db = await under.engine.openDatabase()
-      return [await under.start({ db, clock }), await under.start({ db, clock }), clock]
+      const database = new WatchedDatabase(await under.engine.openDatabase())
+      const { db } = database
+      return [await under.start({ db, clock }), await under.start({ db, clock }), clock, database]
     }
 
     test('a blocked user is refused here at once and on the other node within five seconds, with a token that was good before', async () => {
-      const [here, there, clock] = await startNodes()
+      const [here, there, clock, database] = await startNodes()
       const token = here.tokenFor({ sub: 'mallory', scopes: ['admin:*'] })
       const ask = (service: TestService) => service.request('GET', ME, { token })
       for (const node of [here, there]) assert.equal((await ask(node)).status, 200)
@@ -54,6 +56,8 @@ describe('a blocked user', () => {
       const unblocked = await change(there, 'unblock', 'mallory')
       assert.deepEqual(unblocked.body, { sub: 'mallory', blocked_at: null })
       assert.equal((await ask(there)).status, 200)
+      // A read that began before the change must end before the clock moves: the next one follows two seconds later.
+      await database.idle()
       await clock.advance(5_000)
       await until(async () => (await ask(here)).status === 200)
     })

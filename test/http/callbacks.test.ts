@@ -18,6 +18,7 @@ import {
   startJobWorld,
   WEBHOOK_SECRET,
 } from '../support/job-world.ts'
+import { PATIENCE_MS } from '../support/patience.ts'
 import { forEachService, forEachVariant } from '../support/service.ts'
 import { sharedMigratedDatabase } from '../support/services.ts'
 
@@ -521,7 +522,7 @@ describe('callbacks', () => {
         // A locked row is given up after 0.3 s, not after 2 s.
         const impatient = new URL(url)
         impatient.searchParams.set('lock_timeout', '300')
-        const db = await openPostgres({ url: impatient.href })
+        const db = await openPostgres({ url: impatient.href, connectTimeoutMs: PATIENCE_MS })
         closing.push(() => db.close(), drop)
         const world = await startJobWorld(under, { db })
         const jobs: ShownJob[] = []

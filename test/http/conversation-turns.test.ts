@@ -264,11 +264,11 @@ describe('the turns of a conversation', () => {
       const exported = await world.service.request<{ jobs: Turn[] }>('GET', `/v1/users/${sub}/export`, { token })
       const [pause] = exported.body.jobs[0]?.pauses ?? []
       assert.deepEqual(Object.values((pause?.answers ?? {}) as object), ['my secret'])
-      assert.equal((await world.service.request('DELETE', `/v1/users/${sub}`, { token })).status, 202)
       const left = () =>
         world.db.query(sql`
         select run_id from job_runs where job_id = ${job.id} and (questions is not null or answers is not null)`)
       assert.equal((await left()).length, 1)
+      assert.equal((await world.service.request('DELETE', `/v1/users/${sub}`, { token })).status, 202)
       await world.sweepUntil(async () => (await left()).length === 0)
     })
   })

@@ -222,7 +222,7 @@ describe('conversations', () => {
     })
 
     test('one of many concurrent requests continues the thread', async () => {
-      const world = await shared()
+      const world = await startJobWorld(under, { ...TYPES, db: await under.engine.openDatabase({ waitsLong: true }) })
       const sub = newUser()
       const first = await finished(world, sub, { type: 'report', input: {} })
       const next = { type: 'report', input: {}, continues: first.id }

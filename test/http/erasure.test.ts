@@ -268,7 +268,7 @@ describe('DELETE /v1/users/{sub}', () => {
     })
 
     test('a notification to two users who are erased at the same time is erased', async () => {
-      const world = await startJobWorld(under)
+      const world = await startJobWorld(under, { db: await under.engine.openDatabase({ waitsLong: true }) })
       await notify(world, { users: ['first', 'second'], title: MARK })
       const eraseAtOnce = (sub: string, meanwhile = async () => {}) =>
         world.db.transaction(async (tx) => {

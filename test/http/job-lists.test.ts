@@ -179,7 +179,7 @@ describe('the filters of a job list', () => {
     test('the callers of the last hour have their requests, those over the limit, and their jobs', async () => {
       const world = await started()
       const sub = 'calling-often'
-      await world.service.clock.leap(2 * 3_600_000)
+      await world.leap(2 * 3_600_000)
       await world.start('report', { sub })
       for (let count = 0; count < 4; count++) await world.request('GET', '/v1/users/me', sub)
       const read = async () => {
@@ -189,14 +189,14 @@ describe('the filters of a job list', () => {
         return body.data.find(({ caller }) => caller === sub)
       }
       assert.deepEqual(await read(), { caller: sub, tier: 'authenticated', requests: 5, refused: 0, jobs: 1 })
-      await world.service.clock.leap(2 * 3_600_000)
+      await world.leap(2 * 3_600_000)
       assert.equal(await read(), undefined, 'they sent nothing for an hour')
     })
 
     test('a caller with fewer jobs than 20 owners has its own number; more than 5,000 jobs are counted as at least', async () => {
       const world = await started()
       const sub = 'with-few-jobs'
-      await world.service.clock.leap(2 * HOUR_MS)
+      await world.leap(2 * HOUR_MS)
       await world.start('report', { sub })
       const atMs = world.service.clock.now()
       for (let n = 0; n < 25; n++) await addFailed(world, { count: 2, atMs, owner: `owner-${n}-` })
@@ -212,7 +212,7 @@ describe('the filters of a job list', () => {
       const many = await read()
       assert.deepEqual(many.atLeast, ['jobs'])
       assert.ok((many.jobsOf('crowd') ?? 0) > 4_000)
-      await world.service.clock.leap(2 * HOUR_MS)
+      await world.leap(2 * HOUR_MS)
       assert.deepEqual((await read()).atLeast, [], 'they are older than an hour')
     })
 
@@ -225,7 +225,7 @@ describe('the filters of a job list', () => {
           { token: world.admin },
         )
       // The jobs of other tests are out of the span, and of the one before.
-      await world.service.clock.leap(3 * 3_600_000)
+      await world.leap(3 * 3_600_000)
       const fail = async () => {
         const { id } = await world.start('throwing', { sub: 'failing-often' })
         await world.pass(RUN_MS)
@@ -262,7 +262,7 @@ describe('the filters of a job list', () => {
 
     test('failures are counted as at least only if some that were not read ended inside the span', async () => {
       const world = await started()
-      await world.service.clock.leap(4 * HOUR_MS)
+      await world.leap(4 * HOUR_MS)
       const nowMs = world.service.clock.now()
       const sinceMs = nowMs - HOUR_MS
       const read = async (maxRead: number) => {

@@ -216,7 +216,7 @@ describe('jobs', () => {
     })
 
     test('ten concurrent requests to follow one run, and its callback, get one job', async () => {
-      const world = await shared()
+      const world = await startJobWorld(under, { db: await under.engine.openDatabase({ waitsLong: true }) })
       const sub = newUser()
       const { thread_id, run_id } = await world.startElsewhere({ owner: sub })
       const body = { type: 'report', thread_id, run_id }

@@ -57,6 +57,14 @@ describe('answers with one large job', () => {
       assert.deepEqual([status, body.outcome], [200, 'applied'])
     }
 
+    /** As an answer that takes most of the share of the principal, and that the principal does not read. */
+    const holdUnread = ({ service }: JobWorld, sub: string) => {
+      const hold = new Hold(service.services.admission, { kind: 'read', urgency: 'ordinary' })
+      hold.enterCaller(sub)
+      hold.answer(15 * MB, { kind: 'principal', id: sub })
+      return hold
+    }
+
     test('many readers of an unfinished job that ends with a large output load it one after the other', async () => {
       const { world, state, callerOf } = await start()
       const sub = newUser()
@@ -67,6 +75,8 @@ describe('answers with one large job', () => {
       const reads = Array.from({ length: READERS }, () => world.request('GET', `/jobs/${job.id}`, sub))
       await until(() => callerOf(sub)?.counts.read === READERS && world.calls(GET_RUN) > asked)
       await complete(world, job)
+      // No reader has room before all of them wait: until then, one may still have to learn of the end.
+      const unread = holdUnread(world, sub)
       /** For each load: the requests that may have the output in memory, and the bytes that they have reserved. */
       const loads: (readonly [number, number])[] = []
       state.onLoad = () => {
@@ -74,6 +84,8 @@ describe('answers with one large job', () => {
         loads.push([counts.read - waiting.length, reservedBytes])
       }
       world.runtime.setFaults({ hang_lookups: false })
+      await until(() => callerOf(sub)?.waiting.length === READERS)
+      unread.take()
       for (const { status, body } of await Promise.all(reads)) {
         assert.deepEqual([status, body.status, (body.output as string).length], [200, 'completed', OUTPUT.length])
       }
@@ -133,9 +145,7 @@ describe('answers with one large job', () => {
         const sub = newUser()
         const ask = await prepare(world, sub)
         await world.quiet()
-        const unread = new Hold(world.service.services.admission, { kind: 'read', urgency: 'ordinary' })
-        unread.enterCaller(sub)
-        unread.answer(15 * MB, { kind: 'principal', id: sub })
+        const unread = holdUnread(world, sub)
         let loads = 0
         state.onLoad = () => {
           loads += 1

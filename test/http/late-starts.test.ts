@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { createServer } from 'node:net'
 import { describe, test } from 'node:test'
 import type { JsonObject } from '../../src/core/json.ts'
+import { NODE_HEARTBEAT_MS } from '../../src/db/nodes/node.ts'
 import { sql } from '../../src/db/sql.ts'
 import type { RuntimeClient } from '../../src/runtime/runtime-client.ts'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
@@ -10,6 +10,7 @@ import { NO_RUNTIME_FAULTS } from '../../src/sandbox/agent-runtime/faults.ts'
 import type { Run } from '../../src/sandbox/agent-runtime/records.ts'
 import { calmJobWorld, heal, isOver, newUser } from '../support/calm-job-world.ts'
 import { type JobWorld, RUN_MS, type ShownJob, START_RUN, startJobWorld } from '../support/job-world.ts'
+import { freePort } from '../support/server-process.ts'
 import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
@@ -623,9 +624,14 @@ async function ended(world: JobWorld, { id }: ShownJob): Promise<ShownJob> {
   return world.stored(id)
 }
 
-/** For a start that is being held back, on which `pass` would wait without end. */
+/**
+ * For a start that is being held back, on which `pass` would wait without end. The clock waits for a late heartbeat, and so
+ * for the database: otherwise a minute would pass while the disk is slow, and the node would lose its leases.
+ */
 async function advanceUntil(world: JobWorld, holds: () => Promise<boolean>): Promise<void> {
+  const { node } = world.service.services
   await until(async () => {
+    if (node.lastWriteAgeMs > 2 * NODE_HEARTBEAT_MS) return false
     await world.clock.advance(500)
     return holds()
   })
@@ -648,13 +654,4 @@ async function extraRuns(world: JobWorld, { id }: ShownJob): Promise<unknown[]> 
   const path = `/jobs/${id}/timeline?limit=100`
   const { body } = await world.service.request<Timeline>('GET', path, { token: world.admin })
   return body.data.filter(({ kind }) => kind === 'extra_run').map(({ detail }) => detail.run_id)
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const address = server.address()
-      server.close(() => resolve(typeof address === 'object' && address ? address.port : 0))
-    })
-  })
 }

@@ -28,6 +28,14 @@ async function view(world: JobWorld, id: string, sub: string, options: { lastEve
   return opened
 }
 
+/** The same once the service follows the run. Before that, it reads the database, while a run could end. */
+async function viewJoined(world: JobWorld, id: string, sub: string): Promise<LiveView> {
+  const joined = world.calls(STREAM)
+  const opened = await view(world, id, sub)
+  await until(() => world.calls(STREAM) > joined)
+  return opened
+}
+
 /** Lets time pass until it holds. */
 async function pass(world: JobWorld, holds: () => boolean | Promise<boolean>, stepMs = 50): Promise<void> {
   await until(async () => {
@@ -56,7 +64,7 @@ describe('live output', () => {
       const sub = newUser()
       const progress = [{ percent: 10 }, 'half', 12]
       const job = await world.start('agent', { sub, input: say('One two three', { think: 'Hm well', progress }) })
-      const viewer = await view(world, job.id, sub)
+      const viewer = await viewJoined(world, job.id, sub)
       assert.match(String(viewer.headers['content-type']), /^text\/event-stream\b/)
       await pass(world, () => viewer.text.startsWith('One '))
       assert.match((await world.stored(job.id)).status, /processing|generating/)
@@ -100,7 +108,7 @@ describe('live output', () => {
       const sub = newUser()
       const joined = world.calls(STREAM)
       const job = await world.start('agent', { sub, input: say(WORDS) })
-      const early = await view(world, job.id, sub)
+      const early = await viewJoined(world, job.id, sub)
       await pass(world, () => early.text.includes('word9 '))
       const late = await view(world, job.id, sub)
       const admin = await openLive(world.service.url, job.id, { token: world.admin })
@@ -116,7 +124,7 @@ describe('live output', () => {
       const world = await shared()
       const sub = newUser()
       const job = await world.start('agent', { sub, input: say(WORDS) })
-      const first = await view(world, job.id, sub)
+      const first = await viewJoined(world, job.id, sub)
       await pass(world, () => first.text.includes('word5 '))
       first.close()
       await world.clock.advance(300)
@@ -135,7 +143,7 @@ describe('live output', () => {
       const sub = newUser()
       const joined = world.calls(STREAM)
       const job = await world.start('agent', { sub, input: say(WORDS) })
-      const viewer = await view(world, job.id, sub)
+      const viewer = await viewJoined(world, job.id, sub)
       await pass(world, () => viewer.status !== null, 20)
       assert.equal(viewer.text, WORDS)
       assert.ok(world.calls(STREAM) - joined > 2, 'joined again')
@@ -146,7 +154,7 @@ describe('live output', () => {
       const sub = newUser()
       for (const freezes of [1, 0]) {
         const job = await world.start('agent', { sub, input: say(WORDS) })
-        const viewer = await view(world, job.id, sub)
+        const viewer = await viewJoined(world, job.id, sub)
         await pass(world, () => freezes === 1 || viewer.text !== '')
         world.runtime.setFaults({ freeze_streams: 1 })
         await pass(world, async () => (await world.stored(job.id)).status === 'completed')
@@ -176,10 +184,8 @@ describe('live output', () => {
       world.runtime.setFaults({ drop_callbacks: 1 })
       const sub = newUser()
       const job = await world.start('agent', { sub, input: { ...say('Short'), sandbox: { say: 'Short' } } })
-      const viewer = await view(world, job.id, sub)
-      await world.clock.advance(50)
-      await viewer.until(() => world.calls(STREAM) > 0)
-      await world.clock.advance(RUN_MS - 50)
+      const viewer = await viewJoined(world, job.id, sub)
+      await world.clock.advance(RUN_MS)
       await viewer.ended()
       assert.deepEqual([viewer.text, viewer.status], ['Short', 'completed'])
       assert.equal((await world.stored(job.id)).settled_by, 'read')
@@ -237,7 +243,7 @@ describe('live output', () => {
       const viewer = await view(world, job.id, sub)
       await world.clock.advance(1_000)
       world.runtime.setFaults({ start_failure: 0 })
-      await pass(world, () => viewer.status !== null, 500)
+      await watchToEnd(world, job.id, viewer)
       assert.deepEqual([viewer.text, viewer.status], ['At last', 'completed'])
     })
 

@@ -73,7 +73,7 @@ describe('POST /v1/operations', () => {
 
     if (under.engine.name === 'postgres') {
       test('a bulk cancel locks its jobs in the order of their ids, so that it cannot deadlock with callbacks', async () => {
-        const world = await startJobWorld(under)
+        const world = await startJobWorld(under, { db: await under.engine.openDatabase({ waitsLong: true }) })
         world.runtime.setFaults({ zombie: true, drop_callbacks: 1 })
         const [first, second] = [await world.start('report'), await world.start('report')]
         const answer = await world.db.transaction(async (tx) => {

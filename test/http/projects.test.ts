@@ -4,7 +4,7 @@ import { sql } from '../../src/db/sql.ts'
 import type { Project } from '../../src/projects/project-schema.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest } from '../support/http-client.ts'
-import { forEachService, type TestService } from '../support/service.ts'
+import { forEachService, type ServiceUnderTest, type TestService } from '../support/service.ts'
 
 interface Page<Item> {
   data: Item[]
@@ -33,10 +33,15 @@ const invalid = (message: string | RegExp) => ({ status: 400, code: 'invalid_req
 const GONE = { status: 404, code: 'not_found', message: 'No such project' } as const
 const CHANGED = { status: 412, code: 'precondition_failed' } as const
 
+/** For tests whose requests wait for each other. */
+async function startPatient({ engine, start }: ServiceUnderTest): Promise<TestService> {
+  return start({ db: await engine.openDatabase({ waitsLong: true }) })
+}
+
 describe('projects', () => {
   forEachService((under) => {
-    const caller = async () => {
-      const service = await under.shared()
+    const caller = async (given?: TestService) => {
+      const service = given ?? (await under.shared())
       const token = service.tokenFor({ sub: 'ada', scopes: ['read:projects', 'write:projects'] })
       const send = <Body = Project>(method: string, path: string, options: TestRequest = {}) =>
         service.request<Body>(method, path, { token, ...options })
@@ -283,7 +288,7 @@ describe('projects', () => {
     })
 
     test('exactly one of twenty changes to one version wins', async () => {
-      const { service, create, send } = await caller()
+      const { service, create, send } = await caller(await startPatient(under))
       const created = await create()
       const path = String(created.headers.location)
       const headers = { 'if-match': String(created.headers.etag) }
@@ -297,7 +302,7 @@ describe('projects', () => {
     })
 
     test('no change without If-Match is lost among twenty at once', async () => {
-      const { create, send } = await caller()
+      const { create, send } = await caller(await startPatient(under))
       const path = String((await create()).headers.location)
       const fields = Array.from({ length: 20 }, (_, n) => (n % 2 ? { name: `n${n}` } : { description: `d${n}` }))
       const race = await Promise.all(fields.map((body) => send('PATCH', path, { body })))
@@ -320,7 +325,7 @@ describe('projects', () => {
     })
 
     test('exactly one of twenty deletions of one project succeeds', async () => {
-      const { create, send } = await caller()
+      const { create, send } = await caller(await startPatient(under))
       const path = String((await create()).headers.location)
       const race = await Promise.all(Array.from({ length: 20 }, () => send('DELETE', path)))
       assert.deepEqual(race.map(({ status }) => status).sort(), [204, ...Array.from({ length: 19 }, () => 404)])
@@ -351,8 +356,8 @@ describe('projects', () => {
 
 describe('the list of projects', () => {
   forEachService((under) => {
-    const lister = async () => {
-      const service = await under.shared()
+    const lister = async (given?: TestService) => {
+      const service = given ?? (await under.shared())
       const token = service.tokenFor({ scopes: ['read:projects', 'write:projects'] })
       const list = (query = '') => service.request<Page<Project>>('GET', `/v1/projects${query}`, { token })
       const create = async (name: string) => {
@@ -412,7 +417,7 @@ describe('the list of projects', () => {
     })
 
     test('the list of projects never skips a project when many are created at once', async () => {
-      const { list, create } = await lister()
+      const { list, create } = await lister(await startPatient(under))
       const created = await Promise.all(Array.from({ length: 40 }, (_, n) => create(`Concurrent ${n}`)))
       const seen: string[] = []
       let query = '?limit=7'

@@ -4,7 +4,7 @@ import { describe, test } from 'node:test'
 import { sql } from '../../src/db/sql.ts'
 import { assertError } from '../support/assert-error.ts'
 import type { TestRequest, TestResponse } from '../support/http-client.ts'
-import { type JobWorld, RUN_MS, type ShownJob, startJobWorld } from '../support/job-world.ts'
+import { type JobWorld, RUN_MS, type ShownJob, startJobWorld, type WorldOptions } from '../support/job-world.ts'
 import { forEachServiceAndVariant, type ServiceUnderTest, type TestService } from '../support/service.ts'
 
 const LIMIT = 3
@@ -30,7 +30,8 @@ describe('the quotas of projects and devices', () => {
     }
 
     test('the quotas hold when one owner creates many projects or devices at once', async () => {
-      const service = await under.start({ env: { MAX_PROJECTS: '2' } })
+      const db = await under.engine.openDatabase({ waitsLong: true })
+      const service = await under.start({ db, env: { MAX_PROJECTS: '2' } })
       assert.equal(await createAtOnce(service, '/v1/projects', (n) => ({ name: `Project ${n}` })), 2)
       const sub = newUser()
       const token = service.tokenFor({ sub })
@@ -45,7 +46,8 @@ describe('the quotas of projects and devices', () => {
 
 describe('the quota of unfinished jobs', () => {
   forEachServiceAndVariant((under) => {
-    const startWorld = () => startJobWorld(under, { env: { MAX_UNFINISHED_JOBS: String(LIMIT) } })
+    const startWorld = (options: Pick<WorldOptions, 'db'> = {}) =>
+      startJobWorld(under, { ...options, env: { MAX_UNFINISHED_JOBS: String(LIMIT) } })
     const start = (world: JobWorld, sub: string, body: object = REPORT, more: TestRequest = {}) =>
       world.request<ShownJob>('POST', '/jobs', sub, { body, ...more })
     const fill = async (world: JobWorld, sub: string) => {
@@ -72,7 +74,7 @@ describe('the quota of unfinished jobs', () => {
     })
 
     test('the quota holds when many jobs of one owner start at once on two nodes', async () => {
-      const world = await startWorld()
+      const world = await startWorld({ db: await under.engine.openDatabase({ waitsLong: true }) })
       const there = await secondNode(under, world)
       const sub = newUser()
       const nodes = [world.service, there]

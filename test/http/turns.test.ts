@@ -173,7 +173,7 @@ describe('turns of a conversation', () => {
     })
 
     test('of many interrupting turns one runs at a time, and only the last one is not cancelled', async () => {
-      const world = await startJobWorld(under, TYPES)
+      const world = await startJobWorld(under, { ...TYPES, db: await under.engine.openDatabase({ waitsLong: true }) })
       const first = await begun(world, 'ada', { input: says('one', 10_000) })
       await world.pass(500)
       const interrupting = { continues: first.id, on_busy: 'interrupt' }
@@ -182,7 +182,8 @@ describe('turns of a conversation', () => {
       )
       await world.quiet()
       for (const { status, text } of answers) assert.equal(status, 202, text)
-      const jobs = await Promise.all(answers.map(({ body }) => ended(world, body)))
+      const jobs: ShownJob[] = []
+      for (const { body } of answers) jobs.push(await ended(world, body))
       assert.deepEqual(jobs.map(({ status }) => status).sort(), [
         ...Array.from({ length: 5 }, () => 'cancelled'),
         'completed',

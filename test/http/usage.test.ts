@@ -199,7 +199,8 @@ describe('the limit of runs', () => {
     })
 
     test('the limit holds when many jobs start at once', async () => {
-      const world = await shared()
+      const db = await under.engine.openDatabase({ waitsLong: true })
+      const world = await startJobWorld(under, { db, env: { USAGE_LIMIT_RUNS: String(LIMIT) } })
       const sub = newUser()
       const answers = await Promise.all(Array.from({ length: 20 }, () => start(world, sub)))
       assert.equal(answers.filter(({ status }) => status === 202).length, LIMIT)

@@ -381,7 +381,11 @@ describe('the thresholds of a limit, where others commit meanwhile', () => {
   forEachService((under) => {
     // On SQLite no other connection commits while a transaction is open.
     if (under.engine.name === 'sqlite') return
-    const shared = sharedJobWorld(under)
+    let started: Promise<JobWorld> | undefined
+    const shared = () => {
+      started ??= under.engine.openDatabase({ waitsLong: true }).then((db) => startJobWorld(under, { db }))
+      return started
+    }
     const isWaiting = async ({ db }: JobWorld) => {
       const waiting = await db.query(sql`
         select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)

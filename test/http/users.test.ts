@@ -226,7 +226,7 @@ describe('users', () => {
     })
 
     test('If-Match guards a profile, and of twenty changes to one version exactly one wins', async () => {
-      const service = await under.shared()
+      const service = await under.start({ db: await under.engine.openDatabase({ waitsLong: true }) })
       const send = as(service, { sub: 'racing' })
       const etag = String((await send('GET', ME)).headers.etag)
       const headers = { 'if-match': etag }
