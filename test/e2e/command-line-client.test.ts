@@ -202,8 +202,11 @@ describe('the command line as a client', { concurrency: 2 }, () => {
       if (looks++ % 50 === 0) await makeReport(served, 'ada')
       return /job_\w+ {2}job\.completed {2}completed/.test(tail.output)
     })
+    // A tail that reconnects before the listener is closed would say that the service is shutting down.
+    tail.signal('SIGSTOP')
     served.program.signal('SIGINT')
     await served.program.untilEnded()
+    tail.signal('SIGCONT')
     const { code, errors } = await tail.untilEnded()
     assert.equal(code, UNAVAILABLE)
     assert.match(errors, /cannot be reached: /)

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
@@ -230,10 +229,10 @@ test('dev-env without a running dev says how to start it', async () => {
   assert.equal(refused, 64)
 })
 
-/** The first of six neighbouring free ports, below those that the system gives to connections of other programs. */
+/** The first of six neighbouring free ports, which no other test takes. */
 async function freeRange(): Promise<number> {
   for (;;) {
-    const port = 20_000 + randomInt(12_000)
+    const port = await freePort()
     const servers = [0, 1, 2, 3, 4, 5].map((offset) => createServer().listen(port + offset, '127.0.0.1'))
     const free = await Promise.allSettled(servers.map((server) => once(server, 'listening')))
     for (const server of servers) server.close()

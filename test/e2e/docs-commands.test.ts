@@ -44,9 +44,12 @@ function paste(
   const isStream = script.includes('curl -sN')
   let output = ''
   return new Promise((resolve, reject) => {
+    let isOver = false
     const hear = (text: string) => {
       output += text
-      if (!isStream || !/^(?::|event:)/m.test(output) || child.pid === undefined) return
+      if (!isStream || isOver || !/^(?::|event:)/m.test(output) || child.pid === undefined) return
+      // The pipe may have more text: by then the process is gone.
+      isOver = true
       process.kill(-child.pid, 'SIGKILL')
       resolve({ ok: true, output })
     }

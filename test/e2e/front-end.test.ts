@@ -51,6 +51,11 @@ class Chat {
     return (await this.page.locator('main p:last-child.agent').allTextContents())[0] ?? ''
   }
 
+  /** Whether the agent has said this word. The page may not show it yet. */
+  hasSaid(word: string): boolean {
+    return JSON.stringify(this.world.runtime.recentRuns[0]?.events ?? []).includes(`"${word} "`)
+  }
+
   async isIdle(): Promise<boolean> {
     return (await this.page.locator('form:not([inert])').count()) === 1
   }
@@ -120,7 +125,12 @@ describe('a page of another origin, in Chromium, whose service loses every callb
   async function openAnsweringChat(under: ServiceUnderTest, options: ChatOptions = {}) {
     const chat = await openChat(under, options)
     await chat.say(SENTENCE)
-    await chat.untilShown('word2', { pageMs: 100 })
+    await chat.passUntil(async () => chat.hasSaid('word2'), { pageMs: 100 })
+    // Now the clock of the service stands: before a slow page shows the word, the answer would be over.
+    await until(async () => {
+      await chat.page.clock.fastForward(100)
+      return (await chat.shown()).includes('word2')
+    })
     return chat
   }
 
@@ -188,7 +198,8 @@ describe('a page of another origin, in Chromium, whose service loses every callb
   // The page reads errors, whose envelope differs.
   forEachVariant((under) => {
     test('tokens that expire in the middle of an answer are replaced', async () => {
-      const chat = await openAnsweringChat(under, { tokenSeconds: 4 })
+      // Half of the answer: before a new token expires too, a slow page has time to use it.
+      const chat = await openAnsweringChat(under, { tokenSeconds: 8 })
       await chat.untilAnswered({ pageMs: 500 })
       assert.ok(chat.signIns >= 2, `${chat.signIns} sign-ins`)
       assert.ok(chat.statuses.includes(401))

@@ -37,7 +37,8 @@ test('refused credentials are in /readyz before the first delivery', async (t) =
 
 test('the service leases no more deliveries after SIGTERM, but still serves requests', async (t) => {
   const provider = await startProvider(t)
-  const served = await startServe({ settings: { ...settingsOf(provider), SHUTDOWN_TIMEOUT_MS: '8000' } })
+  // It listens for a quarter of this time after the signal: long enough, also if this process stands still for two seconds.
+  const served = await startServe({ settings: { ...settingsOf(provider), SHUTDOWN_TIMEOUT_MS: '16000' } })
   const token = (await sharedIssuer()).mint({ sub: 'root', scopes: ['admin:*'] })
   await served.request('POST', '/v1/devices', { token, body: { token: 'phone', platform: 'web' } })
   const notify = async () => {

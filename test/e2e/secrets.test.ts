@@ -80,6 +80,9 @@ async function startSecretWorld(): Promise<SecretWorld> {
   after(() => postgres.stop())
   const database = new URL(await postgres.createDatabase())
   database.password = DATABASE_PASSWORD
+  // On a busy machine, a migration may take longer than the timeout of the service below.
+  const migrated = await runCommand(['migrate'], await settingsWith({ DATABASE_URL: database.href }))
+  assert.equal(migrated.code, 0, migrated.errors)
   const port = await freePort()
   const settings = await settingsWith({
     LOG_LEVEL: 'debug',

@@ -74,7 +74,9 @@ async function viewJob(served: Served, token: string): Promise<{ view: LiveView;
 
 describe('SIGTERM', { concurrency: true }, () => {
   test('SIGTERM under load drops no request: requests that a load balancer still sends are answered, and their connections closed', async () => {
-    const served = await startServe({ settings: { ...NO_LIMITS, SHUTDOWN_TIMEOUT_MS: '6000' } })
+    // It listens for a quarter of this time after the signal, so the balancer sees the drain also if this process stands
+    // still for two seconds.
+    const served = await startServe({ settings: { ...NO_LIMITS, SHUTDOWN_TIMEOUT_MS: '16000' } })
     const token = await mint()
     const balancer = { sends: true, answered: 0, closing: 0, created: new Set<string>(), dropped: [] as unknown[] }
 
@@ -137,7 +139,8 @@ describe('SIGTERM', { concurrency: true }, () => {
   })
 
   test('a client that never finishes is disconnected, and the process exits with 0 in time', async () => {
-    const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '5000' } })
+    // A fifth of this time is left for closing the services.
+    const served = await startServe({ settings: { SHUTDOWN_TIMEOUT_MS: '10000' } })
     await beginUpload(served)
     served.program.signal('SIGTERM')
     const { code, output, errors } = await served.program.untilEnded()

@@ -3,6 +3,7 @@ import { hostname } from 'node:os'
 import { after, test } from 'node:test'
 import { sharedIssuer, startServe } from '../support/served.ts'
 import { attributeOf, startTraceCollector } from '../support/trace-collector.ts'
+import { until } from '../support/until.ts'
 
 const collector = await startTraceCollector()
 after(() => collector.close())
@@ -14,6 +15,8 @@ test('serve sends its spans before it ends, and its log names their trace', asyn
   assert.equal((await served.request('GET', '/v1/users/me', { token })).status, 200)
   served.program.signal('SIGINT')
   assert.equal((await served.program.untilEnded()).code, 0)
+  // It does not wait for the collector's answer for longer than a second.
+  await until(() => collector.spans.length > 0)
   const [span, ...others] = collector.spans
   assert.ok(span)
   assert.deepEqual(others, [])
@@ -33,6 +36,7 @@ test('the spans and the log lines of a node have its id and its host, and anothe
     assert.equal((await served.request('GET', '/v1/users/me', { token })).status, 200)
     served.program.signal('SIGINT')
     await served.program.untilEnded()
+    await until(() => collector.resources.length > 0)
     const [resource] = collector.resources
     assert.ok(resource)
     const id = attributeOf(resource, 'service.instance.id')

@@ -16,7 +16,8 @@ describe('an upgrade to the next release', { skip: needsPostgres().skip || needs
   const main = nextRelease()
   for (const order of [['a', 'b'] as const, ['b', 'a'] as const]) {
     test(`node ${order[0]} first: both releases share the database under load, and no request or job is lost`, async () => {
-      const nodes = await startTwoNodes({ SHUTDOWN_TIMEOUT_MS: '4000' })
+      // A node that stops listens for a quarter of this time: until then the balancer must have seen that it drains.
+      const nodes = await startTwoNodes({ SHUTDOWN_TIMEOUT_MS: '12000' })
       const load = startLoad(nodes)
       for (const name of order) {
         const place = nodes[name]
