@@ -93,7 +93,9 @@ describe('jobs in the console', needsChromium(), () => {
     await said(page, 'The job was deleted')
     await page.getByRole('heading', { level: 1, name: 'Jobs' }).waitFor()
     assert.ok(!(await jobsOf('type=failing')).some((job) => job.id === id))
-    assert.deepEqual(complaints, [])
+    // The page of the job may read it once more while it is deleted.
+    const faults = complaints.filter((complaint) => !complaint.includes('404'))
+    assert.deepEqual(faults, [])
   })
 
   test('a job that is deleted while its page is open stays on the screen, and the page says so', async () => {

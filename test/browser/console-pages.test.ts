@@ -35,7 +35,9 @@ async function fill(world: ConsoleWorld): Promise<Record<string, string>> {
   await world.setFaults('Push', { refuse: 'third_party_auth' })
   const completed = await world.startJob('report', { status: 'completed', input: { title: 'Sales', n: 3 } })
   const failed = await world.startJob('failing', { status: 'failed', input: { title: 'Sales' } })
-  await world.request('POST', '/v1/operations', { action: 'retry', ids: [failed] })
+  const { id: operation } = await world.request('POST', '/v1/operations', { action: 'retry', ids: [failed] })
+  // Otherwise a list that is open shows a button for the new job.
+  await until(async () => (await world.request('GET', `/v1/operations/${operation}`)).state === 'done')
   const waiting = await world.startJob('review', { status: 'awaiting_input', input: { title: 'Sales' } })
   const refused = `${world.url}/webhooks/jobs/report?token=wrong&job_id=${completed}`
   assert.equal((await fetch(refused, { method: 'POST', body: '{}' })).status, 401)

@@ -113,7 +113,12 @@ describe('finding things in the console', needsChromium(), () => {
       else await dialog.getByRole('button', { name: choice, exact: true }).click()
       await page.waitForURL((url) => `${url.pathname}${url.search}` === `/console${path}`)
       await page.getByRole('dialog', { name: 'Search' }).waitFor({ state: 'detached' })
-      if (text === callback || text === operation) await page.keyboard.press('Escape')
+      if (text === callback || text === operation) {
+        // The page shows before its dialog opens.
+        await page.getByRole('dialog').waitFor()
+        await page.keyboard.press('Escape')
+        await page.getByRole('dialog').waitFor({ state: 'detached' })
+      }
       if (typeof shown === 'string') await page.getByText(shown).first().waitFor()
       if (typeof shown === 'number') await until(async () => (await page.locator('tbody tr').count()) === shown)
     }

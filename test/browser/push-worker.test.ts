@@ -77,7 +77,10 @@ describe('the service worker for pushes', {
 
   async function push(message: object | string, scope = '/'): Promise<void> {
     const data = typeof message === 'string' ? message : JSON.stringify(message)
-    const registrationId = registrations.get(`${site.url}${scope}`) ?? ''
+    const address = `${site.url}${scope}`
+    // The browser may tell it after the page has its worker.
+    await until(() => registrations.has(address))
+    const registrationId = registrations.get(address) ?? ''
     await devtools.send('ServiceWorker.deliverPushMessage', { origin: site.url, registrationId, data })
   }
 

@@ -12,7 +12,7 @@ import { forEachService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 interface TestTypes {
-  report: { input: { title?: string; n?: number }; output: { title: string; n: number } }
+  report: { input: { title?: string; n?: number; sandbox?: object }; output: { title: string; n: number } }
   throwing: { input: object; output: unknown }
   pausing: { input: { title: string }; output: { title: string; answer: string }; resume: string }
   both: { input: object; output: { answers: unknown[] }; resume: string }
@@ -256,7 +256,8 @@ describe('the client on the real service', () => {
       const first = await api.jobs.start('report', { title: 'One' })
       await overTime(world, reading)
       assert.deepEqual([seen[0], seen.at(-1)], ['job.created', 'job.completed'])
-      const second = await api.jobs.start('report', { title: 'Two' })
+      // Takes so long that it has not ended when the lists have been read.
+      const second = await api.jobs.start('report', { title: 'Two', sandbox: { duration_ms: 60_000 } })
       const ids: string[] = []
       const listing = (async () => {
         for await (const { id } of api.jobs.list({ limit: 1 })) ids.push(id)

@@ -207,6 +207,8 @@ describe('the hooks', () => {
         const settings = encodeURIComponent(JSON.stringify({ url: world.service.url, token: world.token('ada') }))
         const { page: browser, complaints } = await openPage(`${page.url}/#${settings}`)
         await browser.locator('#start').click()
+        // The clock stands until the page views the run: a slow page would come after its end.
+        await until(() => world.service.services.live.viewers > 0)
         const text = (id: string) => browser.locator(`#${id}`).first()
         await overTime(world, text('status').getByText('completed').waitFor())
         await overTime(world, text('jobs').getByText('agent completed').waitFor())

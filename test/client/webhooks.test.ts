@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { test } from 'node:test'
+import { mock, test } from 'node:test'
 import { Webhook } from 'standardwebhooks'
 import { verifyWebhook, WebhookError, type WebhookErrorCode } from '../../client/src/webhooks/index.ts'
+
+// The time stands: a webhook must not get older between its signature and its check.
+mock.timers.enable({ apis: ['Date'], now: Date.now() })
 
 const SECRET = newSecret()
 const EVENT = { id: '42', type: 'job.completed', created_at: '2026-01-01T00:00:00.000Z', data: { job_id: 'job_1' } }

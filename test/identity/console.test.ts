@@ -60,6 +60,7 @@ describe('signing in to the console at a provider that others wrote', needsChrom
       ['openid', `${API}ES256`, 'S256'],
     )
 
+    await until(() => answers.length > 0)
     const redeemed = answers[0] ?? {}
     assert.equal((await service.request('GET', '/v1/audit', { token: redeemed.access_token ?? '' })).status, 200)
     const { status } = await service.request('GET', '/v1/audit', { token: redeemed.id_token ?? '' })

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
@@ -8,6 +7,7 @@ import { SANDBOX_USERS } from '../../src/sandbox/identity-provider/users.ts'
 import { startLangGraph } from '../support/langgraph.ts'
 import { freshFolder } from '../support/program.ts'
 import { type Served, sharedIssuer, startServe } from '../support/served.ts'
+import { freePort } from '../support/server-process.ts'
 import { until } from '../support/until.ts'
 
 interface World {
@@ -108,10 +108,22 @@ for (const { name, start } of WORLDS) {
       })
       return seen as Job
     }
+    /** Waits for the stored end, which the timeline shows. A read of the job or of a list would ask the runtime. */
+    const untilStored = async (service: Served, job: Job): Promise<Job> => {
+      await until(async () => {
+        const { body } = await service.request<{ data: { detail: { to?: string } }[] }>(
+          'GET',
+          `/jobs/${job.id}/timeline`,
+          { token },
+        )
+        return body.data.some(({ detail }) => detail.to === 'completed')
+      })
+      return read(service, job)
+    }
     const ended = ({ status }: Job) => ['completed', 'failed', 'cancelled', 'awaiting_input'].includes(status)
 
     test('a run that succeeds is settled by its callback', async () => {
-      const job = await untilGlance(hearing, await begin(hearing, 'report'), ended)
+      const job = await untilStored(hearing, await begin(hearing, 'report'))
       assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'callback'])
     })
 
@@ -130,7 +142,7 @@ for (const { name, start } of WORLDS) {
         return body.by_type.find((part) => part.type === 'agent')?.tokens.total ?? 0
       }
       const before = await tokens()
-      const job = await untilGlance(hearing, await begin(hearing, 'agent', { prompt: 'hi' }), ended)
+      const job = await untilStored(hearing, await begin(hearing, 'agent', { prompt: 'hi' }))
       assert.deepEqual([job.status, job.output, job.settled_by], ['completed', 'You said: hi', 'callback'])
       assert.ok((await tokens()) > before)
     })
@@ -176,16 +188,7 @@ for (const { name, start } of WORLDS) {
 
     test('if the callback is lost and no client reads the job, the sweep settles it', async () => {
       const started = await begin(deaf, 'report')
-      // The timeline shows the stored state. A read of the job or of a list would ask the runtime.
-      await until(async () => {
-        const { body } = await deaf.request<{ data: { detail: { to?: string } }[] }>(
-          'GET',
-          `/jobs/${started.id}/timeline`,
-          { token },
-        )
-        return body.data.some(({ detail }) => detail.to === 'completed')
-      })
-      const job = await read(deaf, started)
+      const job = await untilStored(deaf, started)
       assert.deepEqual([job.status, job.output, job.settled_by], ['completed', REPORT, 'sweep'])
     })
 
@@ -335,7 +338,11 @@ for (const { name, start } of WORLDS) {
 
     test('if the runtime dies with the run, the job fails at its deadline', async () => {
       const started = await begin(hearing, 'hurry', { ms: 60_000, ...sandbox(60_000) })
-      await until(async () => (await glance(hearing, started))?.run_id !== null)
+      // On a slow machine, the deadline may be over before the run is started.
+      await until(async () => {
+        const job = await glance(hearing, started)
+        return job !== undefined && (job.run_id !== null || ended(job))
+      })
       await world.die()
       const job = await untilGlance(hearing, started, ended)
       assert.equal(job.status, 'failed')
@@ -361,16 +368,5 @@ async function serve(runtimeUrl: string, ports: { port: number; publicPort: numb
       PUBLIC_URL: `http://127.0.0.1:${ports.publicPort}`,
       RATE_LIMIT_AUTHENTICATED: '1000000',
     },
-  })
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const probe = createServer()
-    probe.once('error', reject)
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address() as { port: number }
-      probe.close(() => resolve(port))
-    })
   })
 }
