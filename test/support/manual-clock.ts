@@ -65,8 +65,8 @@ export class ManualClock implements Clock {
       next.wake()
       await new Promise(setImmediate)
     }
-    // Two calls at once may end in any order.
-    this.#nowMs = Math.max(this.#nowMs, untilMs)
+    // Of two calls at once, the one that ends last may be the shorter one. A negative span sets the clock back.
+    this.#nowMs = ms < 0 ? untilMs : Math.max(this.#nowMs, untilMs)
   }
 
   /**
