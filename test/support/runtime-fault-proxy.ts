@@ -13,7 +13,7 @@ export interface RuntimeFaultProxy {
   url: string
   /** Holds the calls of the nth thread at the nth of these steps. Other calls pass. */
   holdThreadsAt(steps: readonly Step[]): void
-  /** How many calls are held. */
+  /** How many threads have a call that is held. */
   readonly held: number
   /** Breaks the held calls; from now on all calls pass. */
   open(): void
@@ -29,7 +29,8 @@ export interface RuntimeFaultProxy {
 export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<RuntimeFaultProxy> {
   let plan: readonly Step[] = []
   const stepOf = new Map<string, Step | undefined>()
-  const held = new Set<ServerResponse>()
+  /** By thread: a call that the service gave up and repeated is held once more. */
+  const held = new Map<string, ServerResponse>()
   let keeps: 'broken' | 'waiting' | null = null
   let kept: (() => Promise<void>)[] = []
 
@@ -43,7 +44,7 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
     const body = Buffer.concat(chunks)
     const threadId = threadOf(request, body)
     if (request.url === '/threads' && !stepOf.has(threadId)) stepOf.set(threadId, plan[stepOf.size])
-    if (holds('before', request, threadId)) return void held.add(response)
+    if (holds('before', request, threadId)) return void held.set(threadId, response)
     const forward = async () => {
       const answer = await fetch(`${runtimeUrl}${request.url}`, {
         method: request.method ?? 'GET',
@@ -51,7 +52,7 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
         ...(body.length > 0 ? { body } : {}),
       })
       const text = await answer.text()
-      if (holds('after', request, threadId)) return void held.add(response)
+      if (holds('after', request, threadId)) return void held.set(threadId, response)
       if (response.destroyed) return
       response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') ?? '' }).end(text)
     }
@@ -91,7 +92,7 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
     open: () => {
       plan = []
       stepOf.clear()
-      for (const response of held) response.destroy()
+      for (const response of held.values()) response.destroy()
       held.clear()
     },
   }
