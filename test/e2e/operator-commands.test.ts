@@ -3,6 +3,7 @@ import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { type AgentRuntime, startAgentRuntime } from '../../src/sandbox/agent-runtime/agent-runtime.ts'
 import { runCommand } from '../support/command.ts'
+import { START_PATIENCE_MS } from '../support/patience.ts'
 import { freshFolder, Program, type Settings } from '../support/program.ts'
 import { type Served, settingsWith, sharedIssuer, startServe } from '../support/served.ts'
 import { needsPostgres, sharedMigratedDatabase } from '../support/services.ts'
@@ -105,7 +106,7 @@ describe('commands of operators', () => {
     await until(async () => {
       if (looks++ % 50 === 0) id = await startReport(served, 'ada')
       return tails.every(({ output }) => output.includes(`${id}`) && output.includes('job.created'))
-    })
+    }, START_PATIENCE_MS)
     await untilCompleted(served, id)
     await text.untilSaid(new RegExp(`^20\\S+Z {2}${id} {2}job\\.completed {2}completed {2}\\w+$`, 'm'))
     await json.untilSaid(new RegExp(`"type":"job\\.completed","job_id":"${id}","status":"completed"`))

@@ -7,7 +7,7 @@ import { before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { HttpClient } from '../support/http-client.ts'
-import { PATIENCE_MS } from '../support/patience.ts'
+import { START_PATIENCE_MS } from '../support/patience.ts'
 import { descendantsOf } from '../support/process-tree.ts'
 import { freshFolder, runProgram } from '../support/program.ts'
 import { settingsWith, startServe } from '../support/served.ts'
@@ -28,7 +28,7 @@ interface Packed {
 /** Packs a folder of this checkout, as `npm run tarball` does. */
 async function pack(folder: string, target: string): Promise<Packed> {
   const args = ['pack', join(ROOT, folder), '--json', '--pack-destination', target]
-  const { stdout } = await run('npm', args, { cwd: target, timeout: PATIENCE_MS })
+  const { stdout } = await run('npm', args, { cwd: target, timeout: START_PATIENCE_MS })
   const printed = JSON.parse(stdout) as Packed[] | Record<string, Packed>
   const [packed] = Object.values(printed)
   assert.ok(packed)
@@ -121,7 +121,7 @@ describe('the packed service on a machine with Node alone', () => {
     })
     const exited = once(npx, 'exit') as Promise<[number | null, NodeJS.Signals | null]>
     try {
-      await until(() => said.output.includes('Ctrl-C') || npx.exitCode !== null)
+      await until(() => said.output.includes('Ctrl-C') || npx.exitCode !== null, START_PATIENCE_MS)
       assert.equal(npx.exitCode, null, said.errors)
       const start = /Start here +(http\S+)/.exec(said.output)?.[1] ?? ''
       const { API = '', ADA = '' } = (await (await fetch(`${start}/environment`)).json()) as Record<string, string>
