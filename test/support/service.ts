@@ -138,12 +138,14 @@ export class TestService extends HttpClient {
   }
 
   /**
-   * A token of the provider, timed by this service's clock; the same token for the same request, because signing takes
-   * time.
+   * A token of the provider, timed by this service's clock; the same token for the same request within ten minutes,
+   * because signing takes time. Only a token with a lifetime of its own expires to the second.
    */
   tokenFor(request: MintRequest = {}): string {
-    const iat = Math.floor(this.clock.now() / 1000)
-    const exp = iat + (request.expiresInSeconds ?? 3600)
+    const now = Math.floor(this.clock.now() / 1000)
+    const { expiresInSeconds } = request
+    const iat = expiresInSeconds === undefined ? now - (now % 600) : now
+    const exp = iat + (expiresInSeconds ?? 3600)
     const wish = { sub: 'a-user', ...request, claims: { iat, auth_time: iat, exp, ...request.claims } }
     const name = JSON.stringify([this.idp.kid, wish])
     const token = this.#tokens.get(name) ?? this.idp.mint(wish)
