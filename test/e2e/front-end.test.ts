@@ -51,11 +51,6 @@ class Chat {
     return (await this.page.locator('main p:last-child.agent').allTextContents())[0] ?? ''
   }
 
-  /** Whether the agent has said this word. The page may not show it yet. */
-  hasSaid(word: string): boolean {
-    return JSON.stringify(this.world.runtime.recentRuns[0]?.events ?? []).includes(`"${word} "`)
-  }
-
   async isIdle(): Promise<boolean> {
     return (await this.page.locator('form:not([inert])').count()) === 1
   }
@@ -125,7 +120,7 @@ describe('a page of another origin, in Chromium, whose service loses every callb
   async function openAnsweringChat(under: ServiceUnderTest, options: ChatOptions = {}) {
     const chat = await openChat(under, options)
     await chat.say(SENTENCE)
-    await chat.passUntil(async () => chat.hasSaid('word2'), { pageMs: 100 })
+    await chat.passUntil(async () => chat.world.hasSaid('word2'), { pageMs: 100 })
     // Now the clock of the service stands: before a slow page shows the word, the answer would be over.
     await until(async () => {
       await chat.page.clock.fastForward(100)

@@ -107,6 +107,14 @@ export async function reopenPage(watched: WatchedPage, url: string, options: Pag
   await page.goto(url)
 }
 
+/** The complaints besides those about a record that was deleted while its page was open: the page may read it once more. */
+export function besidesDeleted(complaints: readonly string[], id: string): string[] {
+  return complaints.filter(
+    (complaint) =>
+      !(complaint.startsWith('got 404 ') && complaint.includes(id)) && !/^logged .*status of 404/.test(complaint),
+  )
+}
+
 function isElsewhere({ protocol, hostname }: URL): boolean {
   return protocol !== 'data:' && protocol !== 'blob:' && !LOOPBACK.has(hostname)
 }

@@ -163,6 +163,11 @@ export class JobWorld {
     return answer.body
   }
 
+  /** Whether the newest run has said this word. A page or a viewer may not show it yet. */
+  hasSaid(word: string): boolean {
+    return JSON.stringify(this.runtime.recentRuns[0]?.events ?? []).includes(`"${word} "`)
+  }
+
   /**
    * Time passes while the read waits for another worker that is checking the job. It stands while a statement is in
    * progress: otherwise a slow database would use up the 3 s that the read waits.
