@@ -89,6 +89,7 @@ describe('jobs in the console', needsChromium(), () => {
     await confirm(page, 'Cancel')
 
     await page.getByRole('button', { name: 'Delete' }).click()
+    assert.deepEqual(complaints, [])
     await confirm(page, 'Delete')
     await said(page, 'The job was deleted')
     await page.getByRole('heading', { level: 1, name: 'Jobs' }).waitFor()

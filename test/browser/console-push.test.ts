@@ -202,6 +202,7 @@ describe('push, webhooks and the overview in the console', needsChromium(), () =
     await press('Delete')
     const id = new URL(page.url()).pathname.split('/').at(-1) ?? ''
     assert.match(id, /^whe_\w+$/)
+    assert.deepEqual(complaints, [])
     await confirm('Delete')
     await page.getByText('There is no webhook endpoint yet').waitFor()
     assert.deepEqual(besidesDeleted(complaints, id), [])

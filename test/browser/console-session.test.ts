@@ -44,7 +44,7 @@ describe('signing in to the console', needsChromium(), () => {
   })
 
   test('a short-lived token is renewed before it expires, without a question', async () => {
-    const { page } = await openPage(`${world.url}/console`)
+    const { page, complaints } = await openPage(`${world.url}/console`)
     // The provider issues tokens for ten minutes, which the console renews a minute before their end. A slow machine needs less.
     await page.route('**/oauth2/token', (route) => {
       const form = new URLSearchParams(route.request().postData() ?? '')
@@ -64,6 +64,7 @@ describe('signing in to the console', needsChromium(), () => {
     await until(() => credentials.size === 2)
     // The jump of the clock may end a request, which the banner then shows. The next one succeeds.
     await until(async () => (await page.getByRole('alert').count()) === 0)
+    assert.ok(!complaints.some((complaint) => complaint.startsWith('got ')), complaints.join())
     await page.context().close()
   })
 

@@ -78,7 +78,7 @@ describe('the service worker for pushes', {
   async function push(message: object | string, scope = '/'): Promise<void> {
     const data = typeof message === 'string' ? message : JSON.stringify(message)
     const address = `${site.url}${scope}`
-    // The browser may tell it after the page has its worker.
+    // The browser may report the registration only after the page has its worker.
     await until(() => registrations.has(address))
     const registrationId = registrations.get(address) ?? ''
     await devtools.send('ServiceWorker.deliverPushMessage', { origin: site.url, registrationId, data })

@@ -121,7 +121,7 @@ describe('a page of another origin, in Chromium, whose service loses every callb
     const chat = await openChat(under, options)
     await chat.say(SENTENCE)
     await chat.passUntil(async () => chat.world.hasSaid('word2'), { pageMs: 100 })
-    // Now the clock of the service stands: before a slow page shows the word, the answer would be over.
+    // Now the clock of the service stands. Otherwise the answer could end before a slow page shows the word.
     await until(async () => {
       await chat.page.clock.fastForward(100)
       return (await chat.shown()).includes('word2')
@@ -193,7 +193,7 @@ describe('a page of another origin, in Chromium, whose service loses every callb
   // The page reads errors, whose envelope differs.
   forEachVariant((under) => {
     test('tokens that expire in the middle of an answer are replaced', async () => {
-      // Half of the answer: before a new token expires too, a slow page has time to use it.
+      // Half as long as the answer takes, so that a slow page can use a new token before it expires too.
       const chat = await openAnsweringChat(under, { tokenSeconds: 8 })
       await chat.untilAnswered({ pageMs: 500 })
       assert.ok(chat.signIns >= 2, `${chat.signIns} sign-ins`)

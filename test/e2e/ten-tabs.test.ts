@@ -46,7 +46,7 @@ describe('ten tabs of one browser over HTTP/1.1', needsChromium(), () => {
         await world.pass(WORD_MS / 4)
         return world.hasSaid('one')
       })
-      // Until all tabs show it, the clock stands: on a slow machine, the answer would be over.
+      // Until all tabs show it, the clock stands. Otherwise the answer could end before a slow page shows the word.
       await until(() => spoken(first, 'one'))
 
       const tabs = [first]

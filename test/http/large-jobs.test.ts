@@ -57,7 +57,7 @@ describe('answers with one large job', () => {
       assert.deepEqual([status, body.outcome], [200, 'applied'])
     }
 
-    /** As an answer that takes most of the share of the principal, and that the principal does not read. */
+    /** Reserves most of the caller's share of memory, as an answer does that the caller does not read. */
     const holdUnread = ({ service }: JobWorld, sub: string) => {
       const hold = new Hold(service.services.admission, { kind: 'read', urgency: 'ordinary' })
       hold.enterCaller(sub)
@@ -75,7 +75,7 @@ describe('answers with one large job', () => {
       const reads = Array.from({ length: READERS }, () => world.request('GET', `/jobs/${job.id}`, sub))
       await until(() => callerOf(sub)?.counts.read === READERS && world.calls(GET_RUN) > asked)
       await complete(world, job)
-      // No reader has room before all of them wait: until then, one may still have to learn of the end.
+      // Until all readers wait, none gets memory: one may not know yet that the job has ended.
       const unread = holdUnread(world, sub)
       /** For each load: the requests that may have the output in memory, and the bytes that they have reserved. */
       const loads: (readonly [number, number])[] = []

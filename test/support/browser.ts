@@ -107,7 +107,7 @@ export async function reopenPage(watched: WatchedPage, url: string, options: Pag
   await page.goto(url)
 }
 
-/** The complaints besides those about a record that was deleted while its page was open: the page may read it once more. */
+/** The complaints besides those about a deleted record: until the page is left, it may read the record once more. */
 export function besidesDeleted(complaints: readonly string[], id: string): string[] {
   return complaints.filter(
     (complaint) =>

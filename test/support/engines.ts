@@ -25,9 +25,9 @@ export interface Store {
 
 export interface ConnectOptions {
   /**
-   * On PostgreSQL, a statement may take six times as long, and so may its wait for a lock, which is half a second otherwise.
-   * For statements that wait for each other, because this process may be too busy to commit in that time, for those that
-   * may meet autovacuum, and for very large ones.
+   * On PostgreSQL, a statement waits 8 s for a lock, as long as it may take at all, and not half a second or two. For
+   * statements that wait for each other: this process may be too busy to commit in that time. Also for those that wait for
+   * autovacuum.
    */
   waitsLong?: boolean
 }
@@ -114,8 +114,9 @@ async function createPostgresStore(content: Content): Promise<OwnedStore> {
   return {
     connect: async ({ waitsLong = false } = {}) => {
       // On a busy machine a transaction may wait long for a free connection.
-      const options = { url, connectTimeoutMs: PATIENCE_MS }
-      const db = await openPostgres(waitsLong ? { ...options, queryTimeoutMs: PATIENCE_MS } : options)
+      const address = new URL(url)
+      if (waitsLong) address.searchParams.set('lock_timeout', '8000')
+      const db = await openPostgres({ url: address.href, connectTimeoutMs: PATIENCE_MS })
       opened.push(db)
       return db
     },

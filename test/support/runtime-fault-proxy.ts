@@ -13,7 +13,7 @@ export interface RuntimeFaultProxy {
   url: string
   /** Holds the calls of the nth thread at the nth of these steps. Other calls pass. */
   holdThreadsAt(steps: readonly Step[]): void
-  /** How many threads have a call that is held. */
+  /** How many calls are held. A call that was given up and repeated is one. */
   readonly held: number
   /** Breaks the held calls; from now on all calls pass. */
   open(): void
@@ -29,8 +29,7 @@ export interface RuntimeFaultProxy {
 export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<RuntimeFaultProxy> {
   let plan: readonly Step[] = []
   const stepOf = new Map<string, Step | undefined>()
-  /** By thread: a call that the service gave up and repeated is held once more. */
-  const held = new Map<string, ServerResponse>()
+  const held = new Map<ServerResponse, string>()
   let keeps: 'broken' | 'waiting' | null = null
   let kept: (() => Promise<void>)[] = []
 
@@ -44,7 +43,7 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
     const body = Buffer.concat(chunks)
     const threadId = threadOf(request, body)
     if (request.url === '/threads' && !stepOf.has(threadId)) stepOf.set(threadId, plan[stepOf.size])
-    if (holds('before', request, threadId)) return void held.set(threadId, response)
+    if (holds('before', request, threadId)) return void held.set(response, threadId)
     const forward = async () => {
       const answer = await fetch(`${runtimeUrl}${request.url}`, {
         method: request.method ?? 'GET',
@@ -52,7 +51,7 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
         ...(body.length > 0 ? { body } : {}),
       })
       const text = await answer.text()
-      if (holds('after', request, threadId)) return void held.set(threadId, response)
+      if (holds('after', request, threadId)) return void held.set(response, threadId)
       if (response.destroyed) return
       response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') ?? '' }).end(text)
     }
@@ -76,7 +75,9 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
       plan = steps
     },
     get held() {
-      return held.size
+      // The service may give up a call and repeat it. Two calls of one thread that both wait are counted as two.
+      const waiting = Array.from(held.keys()).filter(({ destroyed }) => !destroyed)
+      return Math.max(waiting.length, new Set(held.values()).size)
     },
     keepStarts: (how) => {
       keeps = how
@@ -92,7 +93,7 @@ export async function startRuntimeFaultProxy(runtimeUrl: string): Promise<Runtim
     open: () => {
       plan = []
       stepOf.clear()
-      for (const response of held.values()) response.destroy()
+      for (const response of held.keys()) response.destroy()
       held.clear()
     },
   }
